@@ -11,6 +11,7 @@
     ├── PromotionRefused
     ├── UnreadableModel
     │   └── ModelTooLarge
+    ├── BadShape
     ├── UnanswerableQuery
     ├── BadArchitecture
     ├── BadTable
@@ -147,6 +148,12 @@ class ModelTooLarge(UnreadableModel):
     """The model is over a size limit."""
 
     slug, status = "model-too-large", 413
+
+
+class BadShape(InputError):
+    """A shape or image size that was given does not fit the inputs of the model."""
+
+    slug = "bad-shape"
 
 
 class UnanswerableQuery(InputError):

@@ -7,14 +7,47 @@ The readers that make graphs from ONNX, torch or Hugging Face files are in
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 Shape = tuple[int, ...]
 Attribute = int | float | str | tuple[int, ...]
 
 FORMAT = "forerun.graph/1"
+
+BindingReason = Literal[
+    "given",
+    "batch",
+    "default_image_size",
+    "default_sequence_length",
+    "default_channels",
+    "empty_past",
+    "sum_of_others",
+]
+"""Where the size of a free dimension is from. `given`: the question. `batch`: the batch size.
+`default_...`: nothing said it. `empty_past`: a key-value cache without tokens. `sum_of_others`: the
+name of the dimension adds up others."""
+BINDING_REASONS: tuple[BindingReason, ...] = get_args(BindingReason)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundDimension:
+    """The size that a free dimension of a model's input was read at.
+
+    Attributes:
+        input: name of the input.
+        axis: position of the dimension, from 0.
+        symbol: name of the dimension in the file; empty where it has none.
+        size: its size.
+        why: where the size is from.
+    """
+
+    input: str
+    axis: int
+    symbol: str
+    size: int
+    why: BindingReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +88,10 @@ class OperatorGraph:
         training: True when the operators already include the backward pass.
         source: the format it was read from (`onnx`, `torch_export`, `huggingface`, `table`, ...).
         parameter_elements: elements of all weights, each shared weight once; None when not known.
+        bound_dimensions: sizes of the inputs' free dimensions.
+        assumptions: what the file leaves to the run and how it was decided, one sentence each.
+
+    Neither equality nor the digest depends on `bound_dimensions` and `assumptions`.
     """
 
     operators: tuple[Operator, ...]
@@ -62,15 +99,22 @@ class OperatorGraph:
     training: bool = False
     source: str = "table"
     parameter_elements: int | None = None
+    bound_dimensions: tuple[BoundDimension, ...] = field(default=(), compare=False)
+    assumptions: tuple[str, ...] = field(default=(), compare=False)
 
     def __len__(self) -> int:
         return len(self.operators)
 
     @cached_property
     def digest(self) -> str:
-        """Stable content hash: 32 hexadecimal digits. The source format does not enter it."""
+        """Stable content hash: 32 hexadecimal digits.
+
+        The source format, `bound_dimensions` and `assumptions` do not enter it.
+        """
         content = self.to_json()
         content.pop("source")
+        content.pop("bound_dimensions", None)
+        content.pop("assumptions", None)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -85,7 +129,7 @@ class OperatorGraph:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, ready for `json.dumps`."""
-        return {
+        content: dict[str, Any] = {
             "format": FORMAT,
             "batch_size": self.batch_size,
             "training": self.training,
@@ -93,6 +137,11 @@ class OperatorGraph:
             "parameter_elements": self.parameter_elements,
             "operators": [_operator_to_json(op) for op in self.operators],
         }
+        if self.bound_dimensions:
+            content["bound_dimensions"] = [asdict(bound) for bound in self.bound_dimensions]
+        if self.assumptions:
+            content["assumptions"] = list(self.assumptions)
+        return content
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "OperatorGraph":
@@ -111,6 +160,10 @@ class OperatorGraph:
             training=bool(content.get("training", False)),
             source=str(content.get("source", "json")),
             parameter_elements=None if total is None else int(total),
+            bound_dimensions=tuple(
+                BoundDimension(**row) for row in content.get("bound_dimensions", ())
+            ),
+            assumptions=tuple(content.get("assumptions", ())),
         )
 
 

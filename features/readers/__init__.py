@@ -4,22 +4,21 @@ A new file format is one file here with a class like those in `READERS`, and its
 class of another package that it declares as an entry point (`forerun.data.plugins`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Protocol
 
-from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
+from forerun.data.errors import BadShape, InputError, ModelTooLarge, UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.data.plugins import plugins
+from forerun.features.readers.input_sizes import MAX_SIZE, GivenShape, InputSizes
 from forerun.features.readers.operator_json import check_graph
 
 MAX_BYTES = 2**31
 """Size limit of a file: that of a protobuf message."""
 
 _HEAD_BYTES = 1 << 20
-_MAX_BATCH = 2**24
-_MAX_SEQUENCE = 2**24
 
 
 class GraphReader(Protocol):
@@ -32,10 +31,8 @@ class GraphReader(Protocol):
     def accepts(self, path: Path | None, head: bytes) -> bool:
         """Whether a file is of this format, by its name and first bytes."""
 
-    def read(
-        self, source: Path | bytes, *, batch_size: int = 1, sequence_length: int | None = None
-    ) -> OperatorGraph:
-        """The graph; raises `UnreadableModel` where it cannot."""
+    def read(self, source: Path | bytes, sizes: InputSizes) -> OperatorGraph:
+        """The graph at these sizes; raises `UnreadableModel` or `BadShape` where it cannot."""
 
 
 READERS = (
@@ -53,6 +50,8 @@ def read_graph(
     *,
     batch_size: int = 1,
     sequence_length: int | None = None,
+    image_size: int | None = None,
+    shapes: Mapping[str, GivenShape] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> OperatorGraph:
     """The operator graph of a model file, whatever its format.
@@ -62,23 +61,25 @@ def read_graph(
         batch_size: bound to free batch dimensions. A graph whose file fixes the batch keeps it
             (`graph.batch_size` says which); costs are scaled from there.
         sequence_length: bound to free sequence dimensions; 128 by default.
+        image_size: bound to free heights and widths, pixels; 224 by default.
+        shapes: name of an input -> its shape, None for dimensions that are left to the file and
+            the other arguments. `graph.bound_dimensions` says what every free dimension became.
         max_bytes: larger files are refused before they are opened.
 
     Raises:
+        BadShape: a shape or the image size contradicts the model's inputs.
         UnreadableModel: missing, empty, damaged, or of no known format.
         ModelTooLarge: over `max_bytes` or over a reader's limit on operators.
         MissingExtra: the format needs an optional part of the installation.
     """
     where = source.name if isinstance(source, Path) else "the upload"
-    _check_numbers(where, batch_size, sequence_length)
+    sizes = InputSizes(batch_size, sequence_length, image_size, shapes or {})
+    _check_numbers(where, sizes)
     path, head = _head(source, where, max_bytes)
     for reader in _readers():
         if reader().accepts(path, head):
             try:
-                graph = reader().read(
-                    source, batch_size=batch_size, sequence_length=sequence_length
-                )
-                return check_graph(graph, where)
+                return check_graph(reader().read(source, sizes), where)
             except InputError:
                 raise
             except (OSError, MemoryError, RecursionError) as error:
@@ -96,13 +97,16 @@ def _readers() -> Iterator[type[GraphReader]]:
     yield from plugins("forerun.readers")
 
 
-def _check_numbers(where: str, batch_size: int, sequence_length: int | None) -> None:
-    if not 1 <= batch_size <= _MAX_BATCH:
-        raise UnreadableModel(where, f"batch size {batch_size} is not from 1 to {_MAX_BATCH:,}.")
-    if sequence_length is not None and not 1 <= sequence_length <= _MAX_SEQUENCE:
+def _check_numbers(where: str, sizes: InputSizes) -> None:
+    if not 1 <= sizes.batch_size <= MAX_SIZE:
         raise UnreadableModel(
-            where, f"sequence length {sequence_length} is not from 1 to {_MAX_SEQUENCE:,}."
+            where, f"batch size {sizes.batch_size} is not from 1 to {MAX_SIZE:,}."
         )
+    length, pixels = sizes.sequence_length, sizes.image_size
+    if length is not None and not 1 <= length <= MAX_SIZE:
+        raise UnreadableModel(where, f"sequence length {length} is not from 1 to {MAX_SIZE:,}.")
+    if pixels is not None and not 1 <= pixels <= MAX_SIZE:
+        raise BadShape(f"{where}: image size {pixels} is not from 1 to {MAX_SIZE:,}.")
 
 
 def _head(source: Path | bytes, where: str, max_bytes: int) -> tuple[Path | None, bytes]:

@@ -27,7 +27,7 @@ FACTORIES = frozenset(
 
 _KINDS: dict[str, str] = {
     "conv": "convolution conv1d conv2d conv3d _convolution mkldnn_convolution cudnn_convolution "
-    "convolution_overrideable",
+    "convolution_overrideable torchvision::deform_conv2d",
     "conv_transpose": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "linear": "linear addmm",
     "matmul": "bmm mm matmul baddbmm mv dot addmv",
@@ -44,7 +44,8 @@ _KINDS: dict[str, str] = {
     "pool": "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d "
     "max_pool2d_with_indices max_pool3d_with_indices adaptive_avg_pool1d adaptive_avg_pool2d "
     "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool3d adaptive_max_pool1d "
-    "adaptive_max_pool2d adaptive_max_pool3d",
+    "adaptive_max_pool2d adaptive_max_pool3d torchvision::roi_align torchvision::ps_roi_align "
+    "torchvision::roi_pool torchvision::ps_roi_pool",
     "embedding": "embedding embedding_bag _embedding_bag",
     "copy": "cat stack clone contiguous copy _to_copy to constant_pad_nd pad reflection_pad1d "
     "reflection_pad2d replication_pad1d replication_pad2d roll repeat repeat_interleave tile "
@@ -94,6 +95,14 @@ def plain_name(name: str) -> str:
     parts = last.split(".")
     base = parts[1] if len(parts) > 1 and parts[0] in ("aten", "prims") else parts[0]
     return base[:-1] if base.endswith("_") and not base.endswith("__") else base
+
+
+def operator_name(target: str) -> str:
+    """The name of a call: `aten.add_.Tensor` -> `add`, `tv.nms.default` -> `tv::nms`."""
+    library, _, rest = target.partition(".")
+    if library in ("aten", "prims") or not rest:
+        return plain_name(target)
+    return f"{library}::{rest.partition('.')[0]}"
 
 
 def function_of(plain: str) -> str:

@@ -200,6 +200,8 @@ def _made(call: Call, graph: AtenGraph) -> list[Operator]:
     if kind == "unknown" or any(m is None for m in known):
         return [graph.operator("unknown", call)]
     try:
+        if call.name == "torchvision::deform_conv2d":
+            return _deformable(call, graph)
         return _MAKERS[kind](call, graph) if kind in _MAKERS else [graph.operator(kind, call)]
     except (IndexError, KeyError, ValueError, ZeroDivisionError, AttributeError, TypeError):
         return [graph.operator("unknown", call)]
@@ -238,6 +240,16 @@ def _conv(call: Call, graph: AtenGraph) -> list[Operator]:
             attributes=attributes,
         )
     ]
+
+
+def _deformable(call: Call, graph: AtenGraph) -> list[Operator]:
+    """`torchvision::deform_conv2d`, whose sizes are arguments one by one, as a convolution."""
+    given = call.arguments
+    pairs = {
+        name: (given[f"{short}_h"], given[f"{short}_w"])
+        for name, short in (("stride", "stride"), ("padding", "pad"), ("dilation", "dilation"))
+    }
+    return _conv(replace(call, arguments={**given, **pairs}), graph)
 
 
 def _linear(call: Call, graph: AtenGraph) -> list[Operator]:

@@ -1,16 +1,21 @@
 """Hugging Face `config.json` files as operator graphs: built and traced on the meta device."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from forerun.data.errors import MissingExtra, UnreadableModel
-from forerun.data.graph import OperatorGraph
+from forerun.data.errors import BadShape, MissingExtra, UnreadableModel
+from forerun.data.graph import BindingReason, BoundDimension, OperatorGraph
 from forerun.features.graphs.dropout import ATTRIBUTE as DROPOUT
+from forerun.features.readers.input_sizes import (
+    DEFAULT_CHANNELS,
+    DEFAULT_IMAGE_SIZE,
+    DEFAULT_SEQUENCE_LENGTH,
+    InputSizes,
+)
 
-DEFAULT_SEQUENCE = 128
 _LARGEST_LAYERS = 1_000
 _LARGEST_WIDTH = 1 << 20
 _LARGEST_NUMBER = 1 << 24
@@ -34,12 +39,11 @@ class HuggingFaceReader:
         """Whether it is JSON with a `model_type`."""
         return head.lstrip()[:1] == b"{" and b'"model_type"' in head
 
-    def read(
-        self, source: Path | bytes, *, batch_size: int = 1, sequence_length: int | None = None
-    ) -> OperatorGraph:
-        """The graph of the architecture that the configuration names, at `batch_size`.
+    def read(self, source: Path | bytes, sizes: InputSizes) -> OperatorGraph:
+        """The graph of the architecture that the configuration names, at these sizes.
 
         Raises:
+            BadShape: shapes are given, or an image size for a network that reads no images.
             MissingExtra: torch or transformers is not installed.
             UnreadableModel: the configuration is damaged, unknown, or cannot be traced.
         """
@@ -52,7 +56,9 @@ class HuggingFaceReader:
         if not isinstance(given, dict):
             raise UnreadableModel(where, "it is JSON, but not an object.")
         _check_sizes(where, "", given)
-        return _traced(where, given, batch_size, sequence_length or DEFAULT_SEQUENCE)
+        if sizes.shapes:
+            raise BadShape(f"{where} takes no shapes; give a sequence length or an image size.")
+        return _traced(where, given, sizes)
 
 
 def _check_sizes(where: str, field: str, value: Any) -> None:
@@ -78,7 +84,7 @@ def _limit(field: str) -> int:
     return _LARGEST_WIDTH if sized else _LARGEST_NUMBER
 
 
-def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int) -> OperatorGraph:
+def _traced(where: str, given: Mapping[str, Any], sizes: InputSizes) -> OperatorGraph:
     try:
         import torch
         import transformers
@@ -92,19 +98,30 @@ def _traced(where: str, given: Mapping[str, Any], batch_size: int, sequence: int
     rest = {k: v for k, v in given.items() if k not in _NOT_ARCHITECTURE}
     try:
         config = transformers.AutoConfig.for_model(str(given.get("model_type")), **rest)
+        own = getattr(config, "image_size", None)
+        if sizes.image_size is not None and own is not None:
+            pair = [sizes.image_size] * 2
+            config.image_size = pair if isinstance(own, list | tuple) else sizes.image_size
         with torch.device("meta"):
             model = _built(transformers, config, given.get("architectures"))
-        inputs = _inputs(torch, model, config, sequence)
+        inputs, bound = _inputs(torch, model, config, sizes)
+    except BadShape:
+        raise
     except Exception as error:
         # A configuration can fail anywhere inside the model's constructor.
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise UnreadableModel(where, f"transformers cannot build it: {reason}.") from None
 
     def trace(module: Any) -> OperatorGraph:
-        return trace_module(module, (), inputs, batch_size=batch_size, marks=True)
+        return trace_module(module, (), inputs, batch_size=sizes.batch_size, marks=True)
 
     graph = traced_in_part(model, trace) or trace(model)
-    return replace(with_attention_dropout(graph, config), source="huggingface")
+    batch = [BoundDimension(name, 0, "batch", graph.batch_size, "batch") for name in inputs]
+    return replace(
+        with_attention_dropout(graph, config),
+        source="huggingface",
+        bound_dimensions=(*batch, *bound),
+    )
 
 
 def with_attention_dropout(graph: OperatorGraph, config: Any) -> OperatorGraph:
@@ -133,16 +150,51 @@ def _built(transformers: Any, config: Any, architectures: Any) -> Any:
     return transformers.AutoModel.from_config(config)
 
 
-def _inputs(torch: Any, model: Any, config: Any, sequence: int) -> dict[str, Any]:
-    """Example tensors by the model's main input."""
+def _inputs(
+    torch: Any, model: Any, config: Any, sizes: InputSizes
+) -> tuple[dict[str, Any], list[BoundDimension]]:
+    """Example tensors by the model's main input, and the sizes that the configuration leaves open.
+
+    Raises:
+        BadShape: an image size is given for a network that reads no images.
+        ValueError: networks with this main input cannot be traced.
+    """
     main = getattr(model, "main_input_name", "input_ids")
     if main == "pixel_values":
-        size = getattr(config, "image_size", 224)
-        height, width = size if isinstance(size, list | tuple) else (size, size)
-        channels = getattr(config, "num_channels", 3)
-        return {main: torch.empty((1, channels, height, width), device="meta")}
-    if main == "input_ids":
-        tokens = torch.empty((1, sequence), dtype=torch.int64, device="meta")
-        both = getattr(config, "is_encoder_decoder", False)
-        return {main: tokens, "decoder_input_ids": tokens} if both else {main: tokens}
-    raise ValueError(f"models with the main input {main} cannot be traced yet")
+        return _images(torch, config, sizes)
+    if sizes.image_size is not None:
+        raise BadShape(f"An image size is given, but the network reads {main}, not images.")
+    text: Sequence[str] = ["input_ids"]
+    inputs: dict[str, Any] = {}
+    if main == "input_features" and hasattr(config, "max_source_positions"):
+        # Speech networks halve the number of frames in front of their encoder.
+        frames = 2 * config.max_source_positions
+        inputs[main] = torch.empty((1, config.num_mel_bins, frames), device="meta")
+        text = ["decoder_input_ids"]
+    elif main != "input_ids":
+        raise ValueError(f"models with the main input {main} cannot be traced yet")
+    elif getattr(config, "is_encoder_decoder", False):
+        text = ["input_ids", "decoder_input_ids"]
+    length, given = sizes.sequence_length or DEFAULT_SEQUENCE_LENGTH, sizes.sequence_length
+    why: BindingReason = "given" if given else "default_sequence_length"
+    tokens = torch.empty((1, length), dtype=torch.int64, device="meta")
+    bound = [BoundDimension(name, 1, "sequence", length, why) for name in text]
+    return inputs | dict.fromkeys(text, tokens), bound
+
+
+def _images(
+    torch: Any, config: Any, sizes: InputSizes
+) -> tuple[dict[str, Any], list[BoundDimension]]:
+    """Example images of the size that is given, else of the configuration's, else of 224 pixels."""
+    own = getattr(config, "image_size", None)
+    size = own or sizes.image_size or DEFAULT_IMAGE_SIZE
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    channels = getattr(config, "num_channels", DEFAULT_CHANNELS)
+    inputs = {"pixel_values": torch.empty((1, channels, height, width), device="meta")}
+    if own and sizes.image_size is None:
+        return inputs, []
+    why: BindingReason = "given" if sizes.image_size else "default_image_size"
+    return inputs, [
+        BoundDimension("pixel_values", 2, "height", height, why),
+        BoundDimension("pixel_values", 3, "width", width, why),
+    ]

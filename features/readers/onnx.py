@@ -3,23 +3,29 @@
 Weights are never read, only their shapes. Free dimensions are bound as `Binding` says.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import Operator, OperatorGraph, Shape
-from forerun.features.readers.onnx_binding import Binding, Tensor
-from forerun.features.readers.onnx_file import check_dimensions, opsets, ordered, parse
-from forerun.features.readers.onnx_kinds import SIZES, VIEWS
-from forerun.features.readers.onnx_operators import Node, operators_of
-from forerun.features.readers.onnx_shapes import Shapes, constant_of
+from forerun.features.readers.input_sizes import InputSizes
+from forerun.features.readers.onnx_graph.binding import Binding, Tensor
+from forerun.features.readers.onnx_graph.control_flow import ControlFlow
+from forerun.features.readers.onnx_graph.file import check_dimensions, opsets, ordered, parse
+from forerun.features.readers.onnx_graph.kinds import SIZES, VIEWS
+from forerun.features.readers.onnx_graph.operators import Node, operators_of
+from forerun.features.readers.onnx_graph.shapes import Shapes, constant_of
 from forerun.features.readers.probe import PROBE_BATCH, Probe
 
-_DEEPEST_BRANCH = 16
+_USES_PAST = "use_cache_branch"
+"""Input of exported decoders that chooses the branch which reads a key-value cache; ours is empty,
+so it is false."""
 _PROTOBUF_IR_VERSION = 0x08
 """First byte of an ONNX file: the tag of field 1, the IR version."""
 
@@ -36,35 +42,52 @@ class OnnxReader:
             return path.suffix.lower() == ".onnx"
         return head[:1] == bytes([_PROTOBUF_IR_VERSION])
 
-    def read(
-        self, source: Path | bytes, *, batch_size: int = 1, sequence_length: int | None = None
-    ) -> OperatorGraph:
+    def read(self, source: Path | bytes, sizes: InputSizes) -> OperatorGraph:
         """The graph of an ONNX model.
 
-        Where the batch is a free dimension, the graph is traced at `batch_size`; where the file
-        fixes it, `graph.batch_size` says at what.
+        Where the batch is a free dimension, the graph is traced at `sizes.batch_size`; where the
+        file fixes it, `graph.batch_size` says at what.
 
         Args:
             source: file or its contents.
-            batch_size: bound to free batch dimensions.
-            sequence_length: bound to free sequence dimensions, 128 by default.
+            sizes: sizes of free dimensions.
 
         Raises:
+            BadShape: a given shape contradicts the model's inputs.
             UnreadableModel, ModelTooLarge: the file is not a valid ONNX model.
         """
         where = source.name if isinstance(source, Path) else "the ONNX model"
         model = parse(source, where)
-        probe = _Walk(model, Binding(PROBE_BATCH, sequence_length), where)
+        inputs = _inputs(model.graph, where)
+        probe = _Walk(model, Binding(sizes, PROBE_BATCH, inputs, where), where)
         if probe.binding.batch_is_free:
             probe.run()
             if probe.sound:
-                return probe.graph(batch_size)
+                return probe.graph(sizes.batch_size)
             # Some exporters leave the batch free at the inputs and fix it inside.
-            walk = _Walk(model, Binding(1, sequence_length), where)
+            walk = _Walk(model, Binding(sizes, 1, inputs, where), where)
             walk.run()
             return walk.graph(1)
         probe.run()
         return probe.graph(probe.fixed_batch)
+
+
+def _inputs(graph: onnx.GraphProto, where: str) -> dict[str, list[Any]]:
+    """Name of an input that is no weight -> its dimensions.
+
+    Raises:
+        UnreadableModel: an input is not a tensor, or has no shape.
+    """
+    weights = {tensor.name for tensor in graph.initializer}
+    weights |= {tensor.values.name for tensor in graph.sparse_initializer}
+    found: dict[str, list[Any]] = {}
+    for entry in graph.input:
+        if entry.name in weights:
+            continue
+        if not entry.type.HasField("tensor_type") or not entry.type.tensor_type.HasField("shape"):
+            raise UnreadableModel(where, f"input {entry.name!r} has no shape; export it with one.")
+        found[entry.name] = list(entry.type.tensor_type.shape.dim)
+    return found
 
 
 class _Walk:
@@ -83,6 +106,9 @@ class _Walk:
         self._take_weights(graph)
         self._take_inputs(graph)
         self._probe = Probe(binding.batch_is_free and binding.batch == PROBE_BATCH)
+        self._control_flow = ControlFlow(
+            self._shapes, self._operators, self._take_weights, self._visit_body
+        )
         self._nodes = ordered(graph.node, self._shapes.tensors, where)
 
     @property
@@ -107,7 +133,7 @@ class _Walk:
             raise UnreadableModel(
                 self._where,
                 f"shapes are not known from {self._first_unknown!r} on; "
-                "export it with fixed shapes.",
+                "give the shapes of its inputs, or export it with fixed shapes.",
             )
         made = [self._probe.at(op, batch_size) for op in self._operators]
         for op in made:
@@ -118,7 +144,21 @@ class _Walk:
             batch_size=batch_size,
             source="onnx",
             parameter_elements=sum(self._weights.values()),
+            bound_dimensions=tuple(
+                replace(bound, size=self._probe.size(bound.size, batch_size))
+                for bound in self.binding.bound
+            ),
+            assumptions=tuple(dict.fromkeys([*self._control_flow.assumptions, *self._doubts()])),
         )
+
+    def _doubts(self) -> Iterator[str]:
+        """What is wrong with the shapes, where some of them do not follow from the inputs'."""
+        if self._unknown_shapes:
+            count, first = self._unknown_shapes, self._first_unknown
+            yield (
+                f"shapes of {count} operators, {first!r:.80} first, do not follow from those of "
+                "the inputs, which may not fit the network; shapes can be given"
+            )
 
     def _take_weights(self, graph: onnx.GraphProto) -> None:
         for tensor in graph.initializer:
@@ -132,27 +172,25 @@ class _Walk:
             self._shapes.tensors[name] = Tensor(sparse.values.data_type, shape, True, None, name)
 
     def _take_inputs(self, graph: onnx.GraphProto) -> None:
+        types = {entry.name: entry.type.tensor_type.elem_type for entry in graph.input}
         first: Shape | None = None
-        for entry in graph.input:
-            if entry.name in self._shapes.tensors:
-                continue
-            tensor = entry.type.tensor_type
-            if not entry.type.HasField("tensor_type") or not tensor.HasField("shape"):
-                raise UnreadableModel(
-                    self._where, f"input {entry.name!r} has no shape; export it with one."
-                )
-            shape = self.binding.input_shape(entry.name, list(tensor.shape.dim))
+        for name, shape in self.binding.shapes.items():
             if 0 not in shape:
-                check_dimensions(entry.name, shape, self._where)
-            self._shapes.tensors[entry.name] = Tensor(tensor.elem_type, shape)
+                check_dimensions(name, shape, self._where)
+            read = Tensor(types[name], shape)
+            if name == _USES_PAST:
+                read = read._replace(constant=True, value=np.zeros(shape, dtype=bool))
+            self._shapes.tensors[name] = read
             first = shape if first is None and shape else first
         self.fixed_batch = first[0] if first else 1
 
+    def _visit_body(self, body: onnx.GraphProto, depth: int) -> None:
+        self._take_weights(body)
+        self._visit(ordered(body.node, self._shapes.tensors, self._where, shadows=True), depth)
+
     def _visit(self, nodes: Iterable[onnx.NodeProto], depth: int) -> None:
         for node in nodes:
-            branch = self._constant_branch(node)
-            if branch is not None and depth < _DEEPEST_BRANCH:
-                self._take_branch(node, branch, depth)
+            if self._control_flow.follows(node, depth):
                 continue
             outputs = self._shapes.infer(node)
             self._check_known(node, outputs)
@@ -192,27 +230,6 @@ class _Walk:
         if outputs and outputs[0].shape is None:
             self._unknown_shapes += 1
             self._first_unknown = self._first_unknown or node.name or node.op_type
-
-    def _constant_branch(self, node: onnx.NodeProto) -> onnx.GraphProto | None:
-        """The branch that an `If` takes, where its condition is known."""
-        if node.op_type != "If" or not node.input:
-            return None
-        condition = self._shapes[node.input[0]]
-        if condition is None or condition.value is None or condition.value.size != 1:
-            return None
-        wanted = "then_branch" if bool(condition.value.ravel()[0]) else "else_branch"
-        found = [a.g for a in node.attribute if a.name == wanted]
-        return found[0] if found and len(found[0].output) == len(node.output) else None
-
-    def _take_branch(self, node: onnx.NodeProto, branch: onnx.GraphProto, depth: int) -> None:
-        self._take_weights(branch)
-        self._visit(
-            ordered(branch.node, self._shapes.tensors, self._where, shadows=True), depth + 1
-        )
-        for name, result in zip(node.output, branch.output, strict=True):
-            made = self._shapes[result.name]
-            if made is not None:
-                self._shapes.tensors[name] = made
 
 
 def _moves_nothing(

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
-from forerun.data.graph import FORMAT, Operator, OperatorGraph, Shape
+from forerun.data.graph import BINDING_REASONS, FORMAT, Operator, OperatorGraph, Shape
 from forerun.features.operators.costs import operator_cost
 from forerun.features.operators.kinds import KIND_CODE, KINDS
+from forerun.features.readers.input_sizes import InputSizes
 
 MAX_OPERATORS = 100_000
 MAX_RANK = 16
@@ -29,15 +30,15 @@ class OperatorJsonReader:
         """Whether it is the JSON of an operator graph."""
         return head.lstrip()[:1] == b"{" and FORMAT.split("/")[0].encode() in head
 
-    def read(
-        self, source: Path | bytes, *, batch_size: int = 1, sequence_length: int | None = None
-    ) -> OperatorGraph:
+    def read(self, source: Path | bytes, sizes: InputSizes) -> OperatorGraph:
         """The graph as it was written; its shapes are fixed, so it keeps its batch size.
 
         Raises:
+            BadShape: shapes or an image size are given.
             UnreadableModel, ModelTooLarge: it is not such JSON, or one of its fields is invalid.
         """
         where = source.name if isinstance(source, Path) else "the operator graph"
+        sizes.refuse_shapes(where, "the shapes of an operator graph are fixed; make it anew")
         content = source.read_bytes() if isinstance(source, Path) else source
         return graph_of(parse_json(content, where), where)
 
@@ -81,6 +82,10 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         _whole(0 if total is None else total, "parameter_elements")
         for field in ("source", "training"):
             _typed(content.get(field, "" if field == "source" else False), field)
+        _check_bound_dimensions(content.get("bound_dimensions", []))
+        assumptions = content.get("assumptions", [])
+        if not isinstance(assumptions, list) or not all(isinstance(a, str) for a in assumptions):
+            raise ValueError("`assumptions` must be a list of sentences")
         for position, row in enumerate(rows):
             _check_row(row, position)
         graph = OperatorGraph.from_json(content)
@@ -123,6 +128,21 @@ def _whole(value: Any, what: str, least: int = 0) -> int:
     if type(value) is not int or not least <= value <= MAX_NUMBER:
         raise ValueError(f"{what} is {value!r:.80}; it must be a whole number from {least} to 2^53")
     return value
+
+
+def _check_bound_dimensions(rows: Any) -> None:
+    if not isinstance(rows, list) or len(rows) > MAX_OPERANDS:
+        raise ValueError(f"`bound_dimensions` must be a list of at most {MAX_OPERANDS} dimensions")
+    for position, row in enumerate(rows):
+        at = f"bound dimension {position}"
+        if not isinstance(row, dict) or set(row) != {"input", "axis", "symbol", "size", "why"}:
+            raise ValueError(f"{at} must be an object with input, axis, symbol, size and why")
+        if not isinstance(row["input"], str) or not isinstance(row["symbol"], str):
+            raise ValueError(f"{at}: `input` and `symbol` must be text")
+        if row["why"] not in BINDING_REASONS:
+            raise ValueError(f"{at}: `why` must be one of {', '.join(BINDING_REASONS)}")
+        _whole(row["axis"], f"{at}: `axis`")
+        _whole(row["size"], f"{at}: `size`")
 
 
 def _check_row(row: Any, position: int) -> None:

@@ -22,19 +22,17 @@ class Probe:
         """Whether one of the dimensions is a multiple of the batch."""
         return any(d and d % PROBE_BATCH == 0 for d in shape)
 
+    def size(self, size: int, batch: int) -> int:
+        """A size that was read at the probing batch size, scaled to another batch size."""
+        return size // PROBE_BATCH * batch if self.active and not size % PROBE_BATCH else size
+
     def at(self, op: Operator, batch: int) -> Operator:
         """An operator that was read at the probing batch size, scaled to another batch size."""
         if not self.active:
             return op
-        return replace(
-            op,
-            input_shapes=_bound(op.input_shapes, batch),
-            output_shapes=_bound(op.output_shapes, batch),
+        shapes = (
+            tuple(tuple(self.size(d, batch) for d in shape) for shape in group)
+            for group in (op.input_shapes, op.output_shapes)
         )
-
-
-def _bound(shapes: tuple[Shape, ...], batch: int) -> tuple[Shape, ...]:
-    return tuple(
-        tuple(d // PROBE_BATCH * batch if d % PROBE_BATCH == 0 else d for d in shape)
-        for shape in shapes
-    )
+        inputs, outputs = shapes
+        return replace(op, input_shapes=inputs, output_shapes=outputs)

@@ -12,8 +12,9 @@ from typing import Any
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import OperatorGraph
-from forerun.features.readers.aten import plain_name
+from forerun.features.readers.aten import operator_name
 from forerun.features.readers.aten_graph import AtenGraph, Call, Ref
+from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.probe import Probe
 from forerun.features.readers.strides import Meta
 
@@ -41,15 +42,15 @@ class TorchExportReader:
         """Whether it is a zip archive, or a file named .pt2."""
         return head[:4] == b"PK\x03\x04" or (path is not None and path.suffix == ".pt2")
 
-    def read(
-        self, source: Path | bytes, *, batch_size: int = 1, sequence_length: int | None = None
-    ) -> OperatorGraph:
+    def read(self, source: Path | bytes, sizes: InputSizes) -> OperatorGraph:
         """The program's graph at the batch size it was exported with; costs scale from there.
 
         Raises:
+            BadShape: shapes or an image size are given.
             UnreadableModel: it is not such an archive, or of another layout.
         """
         where = source.name if isinstance(source, Path) else "the upload"
+        sizes.refuse_shapes(where, "a .pt2 program is read at the shapes that it was exported with")
         try:
             program = _program(source)
             return _graph(program)
@@ -94,7 +95,7 @@ def _graph(program: Mapping[str, Any]) -> OperatorGraph:
     for node in graph["nodes"]:
         arguments = {given["name"]: _argument(given["arg"]) for given in node["inputs"]}
         outputs = tuple(_names(node["outputs"]))
-        collected.add(Call(plain_name(_target(node["target"])), arguments, outputs))
+        collected.add(Call(operator_name(_target(node["target"])), arguments, outputs))
     return collected.graph("torch_export", batch)
 
 

@@ -4,16 +4,18 @@ import importlib
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from forerun.data.errors import MissingExtra, UnreadableModel
 from forerun.data.graph import OperatorGraph
-from forerun.features.readers.aten import plain_name
+from forerun.features.readers.aten import operator_name
 from forerun.features.readers.aten_graph import AtenGraph, Call, Ref
 from forerun.features.readers.probe import PROBE_BATCH, Probe
 from forerun.features.readers.strides import Meta
+from forerun.features.readers.torch_sizes import ASSUMPTION, Bounds, bounds_of, meta_of
 
 SOURCE = "torch_export"
 
@@ -134,7 +136,8 @@ def _graph_of(
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
-    tensors = dict(_tensors(program.graph_module, ""))
+    bounds = bounds_of(program)
+    tensors = dict(_tensors(program.graph_module, "", bounds))
     weights: dict[str, int] = {}
     counted: set[str] = set()
     for name, target in held.items():
@@ -144,17 +147,18 @@ def _graph_of(
         counted.add(owner)
     graph = AtenGraph(tensors, weights, Probe(probing), marks=marks)
     _visit(graph, program.graph_module, "")
-    return graph.graph(SOURCE, batch_size)
+    made = graph.graph(SOURCE, batch_size)
+    return replace(made, assumptions=(ASSUMPTION,)) if bounds else made
 
 
-def _tensors(module: Any, prefix: str) -> Iterator[tuple[str, Meta]]:
+def _tensors(module: Any, prefix: str, bounds: Bounds) -> Iterator[tuple[str, Meta]]:
     """Every tensor of a program and of the programs inside it, by prefixed name."""
     for node in module.graph.nodes:
         for suffix, tensor in _outputs(node.meta.get("val")):
-            yield f"{prefix}{node.name}{suffix}", tensor
+            yield f"{prefix}{node.name}{suffix}", meta_of(tensor, bounds)
         inner = _inner(module, node)
         if inner is not None:
-            yield from _tensors(inner, f"{prefix}{node.name}/")
+            yield from _tensors(inner, f"{prefix}{node.name}/", bounds)
 
 
 def _visit(graph: AtenGraph, module: Any, prefix: str) -> list[str]:
@@ -199,19 +203,11 @@ def _enter(graph: AtenGraph, inner: Any, node: Any, prefix: str) -> None:
         graph.alias(name, source)
 
 
-def _outputs(value: Any) -> list[tuple[str, Meta]]:
+def _outputs(value: Any) -> list[tuple[str, Any]]:
+    """Suffix of a result's name -> the tensor."""
     if isinstance(value, list | tuple):
-        return [(f".{i}", _meta(v)) for i, v in enumerate(value) if hasattr(v, "shape")]
-    return [("", _meta(value))] if hasattr(value, "shape") else []
-
-
-def _meta(tensor: Any) -> Meta:
-    return Meta(
-        tuple(int(d) for d in tensor.shape),
-        tuple(int(s) for s in tensor.stride()),
-        str(tensor.dtype),
-        bool(tensor.dtype.is_floating_point),
-    )
+        return [(f".{i}", v) for i, v in enumerate(value) if hasattr(v, "shape")]
+    return [("", value)] if hasattr(value, "shape") else []
 
 
 def _call(graph: AtenGraph, node: Any, prefix: str) -> None:
@@ -221,20 +217,13 @@ def _call(graph: AtenGraph, node: Any, prefix: str) -> None:
         names = [argument.name for argument in schema.arguments]
         given = (*zip(names, node.args, strict=False), *node.kwargs.items())
         arguments = {name: _argument(value, prefix) for name, value in given}
-        graph.add(Call(_name(node.target), arguments, outputs))
+        graph.add(Call(operator_name(str(node.target)), arguments, outputs))
     elif "getitem" in str(node.target):
         graph.alias(prefix + node.name, f"{prefix}{node.args[0].name}.{node.args[1]}")
     elif outputs:
         # Control flow: which branch runs, and how often, is not known before the run.
         reads = [Ref(prefix + n.name) for n in node.all_input_nodes if not _is_held(n)]
         graph.add(Call(f"torch::{node.target}", {"operands": reads}, outputs))
-
-
-def _name(target: Any) -> str:
-    library, _, rest = str(target).partition(".")
-    if library in ("aten", "prims"):
-        return plain_name(str(target))
-    return f"{library}::{rest.partition('.')[0]}"
 
 
 def _argument(value: Any, prefix: str) -> Any:

@@ -1,7 +1,7 @@
 """Answers to questions: estimates, roofline bound, limits, memory fit, missing metrics."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Network
+from forerun.data.workload import Kernel, Network, operator_graph
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import LATENCY, Limit
@@ -22,6 +22,7 @@ from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts
 from forerun.service.limits.set_up import not_known, set_up_limits
 from forerun.service.limits.trust import Evidence, Trust, trust_in
+from forerun.service.limits.unpriced import below_a_launch, not_priced
 from forerun.service.limits.wording import in_words, readable
 from forerun.service.schemas.answers import (
     DeviceOut,
@@ -30,6 +31,7 @@ from forerun.service.schemas.answers import (
     PredictionOut,
     PredictorOut,
 )
+from forerun.service.schemas.bound_dimensions import bound_dimensions
 
 PEAK = "peak_memory_mib"
 
@@ -43,12 +45,14 @@ class _Case:
         query: the query in the form in which the predictors receive it.
         bound: roofline time in milliseconds; None where it cannot be computed.
         untimed: the reason where there is no bound.
+        unpriced: metric -> the reason, where the time of most operators is not known.
     """
 
     question: Question
     query: Query
     bound: float | None
     untimed: InputError | None = None
+    unpriced: Mapping[str, str] = field(default_factory=dict)
 
 
 def answer_of(question: Question, in_use: InUse) -> PredictionOut:
@@ -70,7 +74,11 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionO
     All queries go to the predictor in one call.
     """
     predictor = in_use.loaded.predictor
-    cases = [_case(question, predictor) for question in questions]
+    # Measurements of a device may be of the operators that no predictor knows.
+    cases = [
+        _case(question, predictor, priced=question.query.device in in_use.rows)
+        for question in questions
+    ]
     outcomes: dict[int, Prediction | InputError] = {}
     timed = [row for row, case in enumerate(cases) if case.untimed is None]
     outcomes |= _predicted(predictor, [cases[row].query for row in timed], timed)
@@ -83,12 +91,15 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionO
     ]
 
 
-def _case(question: Question, predictor: Predictor) -> _Case:
+def _case(question: Question, predictor: Predictor, *, priced: bool) -> _Case:
     query = question.query
     if isinstance(predictor, Router):
         query = predictor.seen(query)
     if not query.has_bound:
         return _Case(question, query, None, UnknownBandwidth(query.device.name))
+    unpriced = {} if priced else not_priced(query)
+    if unpriced:
+        return _Case(question, query, None, unpriced=unpriced)
     try:
         # Absurd sheets and shapes overflow here; `_answer` rejects what is not finite.
         with np.errstate(all="ignore"):
@@ -132,7 +143,9 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
-    hidden = not_known(query)
+    latency = prediction.estimates.get(LATENCY)
+    short = below_a_launch(query, None if latency is None else latency.value)
+    hidden = short | case.unpriced | not_known(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     unknown = unknown_operators(query.run)
     answered = [name for name in question.metrics if name in estimates]
@@ -163,8 +176,9 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         power=power_facts(query, estimates.get("energy_j")),
         breakdown_ms=_breakdown(prediction, estimates.get("latency_ms")),
         breakdown_mib=dict(prediction.breakdown_mib),
-        roofline={} if case.bound is None else {"latency_ms": case.bound},
+        roofline={} if case.bound is None else {LATENCY: case.bound},
         unknown_operators=unknown,
+        bound_dimensions=bound_dimensions(query.run),
         device=DeviceOut(name=query.device.name, origin=query.device.origin),
         graph=question.graph,
         predictor=predictor_out(in_use, in_use.rows.get(question.query.device, 0)),
@@ -194,6 +208,10 @@ def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> 
         count = sum(unknown.values())
         message = f"{count} operators are unknown and costed by their traffic alone"
         limits.insert(0, Limit(message, LATENCY))
+    limits += [
+        Limit(readable(sentence), LATENCY)
+        for sentence in operator_graph(case.query.run).assumptions
+    ]
     return limits + set_up_limits(case.query)
 
 

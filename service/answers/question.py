@@ -32,11 +32,20 @@ class Question:
 def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Question:
     """The question for a query; equal content gives an equal key.
 
-    The key holds every field of the query and its workload, with the graph replaced by its digest.
+    The key holds every field of the query and its workload, with the graph replaced by its digest
+    and what does not enter that.
     """
     given = query.run
-    digest = operator_graph(given).digest
-    key = (digest, *(_plain(given, name) for name in _SMALL[type(given)]), *_rest(query), metrics)
+    graph = operator_graph(given)
+    digest = graph.digest
+    key = (
+        digest,
+        graph.bound_dimensions,
+        graph.assumptions,
+        *(_plain(given, name) for name in _SMALL[type(given)]),
+        *_rest(query),
+        metrics,
+    )
     return Question(query, metrics, None if given.kind == "kernel" else digest, key)
 
 

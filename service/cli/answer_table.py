@@ -11,6 +11,7 @@ from forerun.service.cli.output import screen
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.limits.power_summary import PowerFactsOut
 from forerun.service.schemas.answers import EstimateOut, PredictionOut
+from forerun.service.schemas.bound_dimensions import sentence
 
 TABLE_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 LEAST_SHARE = 0.01
@@ -56,11 +57,19 @@ def show_one(source: str, answer: PredictionOut, *, explain: bool = False) -> No
         value = metric(name).text(estimate.value)
         rows.add_row(name, value, interval, *bounds, estimate.grade, reason)
     out.print(rows)
+    _free_dimensions(answer)
     _fit(answer)
     if explain:
         _parts(answer)
         _power(answer.power)
     _notes([answer], explain=explain)
+
+
+def _free_dimensions(answer: PredictionOut) -> None:
+    """Print what the free dimensions of the inputs were taken as."""
+    words = sentence(answer.bound_dimensions)
+    if words:
+        screen().print(f"free dimensions: {words}", markup=False)
 
 
 def _fit(answer: PredictionOut) -> None:
@@ -124,6 +133,7 @@ def show_side_by_side(
         )
     out.print(rows)
     _missing(answers)
+    _free_dimensions(answers[0])
     _notes(answers, explain=explain)
 
 

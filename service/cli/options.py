@@ -32,7 +32,19 @@ Threads = Annotated[
     int | None, typer.Option(help="computing threads on a processor [as it was measured]", min=1)
 ]
 Layout = Annotated[str, typer.Option(help="layout of image tensors: nchw or nhwc")]
-SequenceLength = Annotated[int | None, typer.Option(help="size of free sequence dimensions", min=1)]
+SequenceLength = Annotated[
+    int | None, typer.Option(help="size of free sequence dimensions [128]", min=1)
+]
+ImageSize = Annotated[
+    int | None, typer.Option(help="size of free heights and widths, pixels [224]", min=1)
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        help="shape of an input, name=1x3x640x640; ? leaves a dimension open; may be repeated",
+    ),
+]
 Optimizer = Annotated[
     str | None,
     typer.Option(

@@ -11,6 +11,7 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.readers import read_graph
+from forerun.features.readers.input_sizes import parse_shapes
 from forerun.service.cli.options import checked
 from forerun.service.cli.output import working
 from forerun.service.cli.set_up import RunOptions, SetUpOptions
@@ -30,6 +31,7 @@ def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
 
     Raises:
         InputError: an option has an invalid value, or options contradict each other.
+        BadShape: a shape or the image size contradicts the model's inputs.
         UnreadableModel: the file is not a readable model.
     """
     given = asdict(run)
@@ -37,7 +39,13 @@ def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
     check = checked({name: word for name, word in words.items() if word is not None})
     options = {name: given.get(name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
     set_ups = set_ups_of(check["phase"], run.batch_size, options)
-    graph = read_cached(source, batch_size=run.batch_size, sequence_length=run.sequence_length)
+    graph = read_cached(
+        source,
+        batch_size=run.batch_size,
+        sequence_length=run.sequence_length,
+        image_size=run.image_size,
+        shapes=parse_shapes(run.shape or ()),
+    )
     network = Network(graph, run.batch_size, check["precision"], check["phase"], *set_ups)
     power_limit = run.power_limit if isinstance(run, SetUpOptions) else None
     operation = operation_of(network, power_limit)

@@ -20,6 +20,8 @@ class RunOptions:
     threads: o.Threads = None
     layout: o.Layout = "nchw"
     sequence_length: o.SequenceLength = None
+    image_size: o.ImageSize = None
+    shape: o.Shapes = None
 
 
 @dataclass(frozen=True, kw_only=True)

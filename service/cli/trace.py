@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from forerun.service.cli import options as o
 from forerun.service.cli.output import progress
 
 
@@ -18,25 +19,29 @@ def trace(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="graph file to write, .json")],
     batch_size: Annotated[int, typer.Option(help="size of free batch dimensions", min=1)] = 1,
-    sequence_length: Annotated[
-        int | None, typer.Option(help="size of free sequence dimensions", min=1)
-    ] = None,
-    image_size: Annotated[
-        int, typer.Option(help="image size for timm:NAME, pixels per side", min=1)
-    ] = 224,
+    sequence_length: o.SequenceLength = None,
+    image_size: o.ImageSize = None,
+    shape: o.Shapes = None,
 ) -> None:
     """Trace a torch module without weights, or read a model file, and write the operator graph."""
     from forerun.features.readers import read_graph
+    from forerun.features.readers.input_sizes import DEFAULT_IMAGE_SIZE, parse_shapes
     from forerun.features.readers.model_zoo import PREFIX, zoo_graph
     from forerun.features.readers.torch_trace import trace_callable
 
     if source.startswith(PREFIX) and not Path(source).exists():
         name = source.removeprefix(PREFIX)
-        graph = zoo_graph(name, image_size, batch_size=batch_size)
+        graph = zoo_graph(name, image_size or DEFAULT_IMAGE_SIZE, batch_size=batch_size)
     elif ":" in source and not Path(source).exists():
         graph = trace_callable(source)
     else:
-        graph = read_graph(Path(source), batch_size=batch_size, sequence_length=sequence_length)
+        graph = read_graph(
+            Path(source),
+            batch_size=batch_size,
+            sequence_length=sequence_length,
+            image_size=image_size,
+            shapes=parse_shapes(shape or ()),
+        )
     output.write_text(json_module.dumps(graph.to_json()) + "\n")
     unknown = f", {sum(graph.unknown.values())} unknown" if graph.unknown else ""
     progress(f"{len(graph)} operators{unknown} in {output} (digest {graph.digest})")

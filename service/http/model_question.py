@@ -19,6 +19,7 @@ from forerun.data.workload import (
     Phase,
     TrainingSetup,
 )
+from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
 from forerun.service.schemas.prediction import LARGEST_BATCH, LONGEST_NAME
 from forerun.service.schemas.training_options import (
     ATTENTION,
@@ -31,6 +32,13 @@ from forerun.service.schemas.training_options import (
     set_ups_of,
 )
 from forerun.service.schemas.workloads import operation_of, usual_runtime
+
+IMAGE_SIZE = "size of free heights and widths, pixels; 224 when absent"
+SHAPE = (
+    "shape of an input as name=1x3x640x640 or name:1x3x640x640; ? leaves a dimension open; may be "
+    "repeated"
+)
+MOST_SHAPES = 256
 
 
 class ModelQuestion(BaseModel):
@@ -53,8 +61,13 @@ class ModelQuestion(BaseModel):
         description="computing threads on a processor; those of the training rows when absent",
     )
     sequence_length: int | None = Field(
-        default=None, ge=1, le=2**20, description="size of free sequence dimensions"
+        default=None,
+        ge=1,
+        le=2**20,
+        description="size of free sequence dimensions; 128 when absent",
     )
+    image_size: int | None = Field(default=None, ge=1, le=MAX_SIZE, description=IMAGE_SIZE)
+    shape: list[str] = Field(default=[], max_length=MOST_SHAPES, description=SHAPE)
     optimizer: Optimizer | None = Field(
         default=None, description="optimizer of training; AdamW when absent"
     )
@@ -144,6 +157,16 @@ class ModelQuestion(BaseModel):
         """
         options = {name: getattr(self, name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
         return set_ups_of(self.phase, self.batch_size, options)
+
+    def input_sizes(self) -> InputSizes:
+        """The sizes of the model's free dimensions.
+
+        Raises:
+            BadShape: a shape has another form than name=1x3x640x640.
+        """
+        return InputSizes(
+            self.batch_size, self.sequence_length, self.image_size, parse_shapes(self.shape)
+        )
 
     def query(
         self,

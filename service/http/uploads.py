@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.features.readers import read_graph
+from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx import OnnxReader
 from forerun.features.readers.operator_json import OperatorJsonReader
 from forerun.service.problems import response, too_large
@@ -64,19 +65,24 @@ async def received(request: Request, settings: Settings) -> AsyncIterator[IO[byt
         yield file
 
 
-def graph_in(
-    file: IO[bytes], *, batch_size: int = 1, sequence_length: int | None = None
-) -> OperatorGraph:
+def graph_in(file: IO[bytes], sizes: InputSizes) -> OperatorGraph:
     """Read the graph from an uploaded ONNX file or operator graph; no code of a model is run.
 
     Raises:
+        BadShape: a shape or the image size contradicts the model's inputs.
         UnreadableModel, ModelTooLarge: the file is not readable or too large.
     """
     file.seek(0)
     content = file.read()
     if not any(r().accepts(None, content[:HEAD]) for r in (OnnxReader, OperatorJsonReader)):
         raise UnreadableModel("the upload", NO_MODEL)
-    return read_graph(content, batch_size=batch_size, sequence_length=sequence_length)
+    return read_graph(
+        content,
+        batch_size=sizes.batch_size,
+        sequence_length=sizes.sequence_length,
+        image_size=sizes.image_size,
+        shapes=sizes.shapes,
+    )
 
 
 def _limit_mib(start: bytes, settings: Settings) -> int:

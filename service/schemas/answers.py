@@ -9,6 +9,7 @@ from forerun.service.limits.interval import IntervalOut
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.limits.power_summary import PowerFactsOut
 from forerun.service.limits.trust import Grade
+from forerun.service.schemas.bound_dimensions import BoundDimensionOut
 
 Objective = Literal[
     "latency_ms", "energy_j", "power_w", "peak_memory_mib", "throughput_per_w", "cost"
@@ -117,6 +118,10 @@ class PredictionOut(LimitedAnswerOut):
     )
     unknown_operators: dict[str, int] = Field(
         description="unknown operator -> count; its cost is estimated from memory traffic alone"
+    )
+    bound_dimensions: list[BoundDimensionOut] = Field(
+        description="sizes that the free dimensions of the inputs were taken at; empty where the "
+        "model has none"
     )
     device: DeviceOut = Field(description="the device")
     graph: str | None = Field(description="digest of the network's graph")

@@ -9,6 +9,7 @@ from forerun.data.graph import FORMAT
 from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
+from forerun.service.schemas.bound_dimensions import BoundDimensionOut
 from forerun.service.schemas.training_options import InferenceIn, TrainingIn
 
 if TYPE_CHECKING:
@@ -222,6 +223,9 @@ class GraphOut(BaseModel):
     batch_size: int = Field(description="batch size of the stored shapes; others are scaled")
     source: str = Field(description="format that the graph was read from")
     unknown_operators: dict[str, int] = Field(description="unknown operator -> count")
+    bound_dimensions: list[BoundDimensionOut] = Field(
+        description="sizes that the free dimensions of the inputs were read at"
+    )
 
 
 class DevicesOut(BaseModel):

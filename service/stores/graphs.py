@@ -33,13 +33,15 @@ class GraphStore:
     def put(self, graph: OperatorGraph) -> str:
         """Store a graph on disk, unless an intact file holds it, and return its digest.
 
+        Of two graphs of one digest that were read in different ways, the later one is kept.
+
         Raises:
             StoreFull: `kept` graphs are stored; the message names the setting to raise.
             OSError: the graph could not be written; nothing was stored.
         """
         name = f"{graph.digest}{SUFFIX}"
         with self._files.writing():
-            if not self._files.is_intact(name):
+            if not self._is_stored(name, graph):
                 names = self._files.names()
                 if name not in names and sum(n.endswith(SUFFIX) for n in names) >= self._kept:
                     raise StoreFull(
@@ -48,6 +50,17 @@ class GraphStore:
                     )
                 self._files.put(name, graph)
         return graph.digest
+
+    def _is_stored(self, name: str, graph: OperatorGraph) -> bool:
+        """Whether an intact file holds the graph, read in the same way."""
+        try:
+            stored = self._files.get(name)
+        except (FileNotFoundError, DamagedFile):
+            return False
+        return (stored.bound_dimensions, stored.assumptions) == (
+            graph.bound_dimensions,
+            graph.assumptions,
+        )
 
     def get(self, digest: str) -> OperatorGraph:
         """The graph of that digest.

@@ -98,7 +98,7 @@ class ToyReader:
     def accepts(self, path, head):
         return head.startswith(b"TOY ")
 
-    def read(self, source, *, batch_size=1, sequence_length=None):
+    def read(self, source, sizes):
         n = int(source.split()[1])
         return OperatorGraph((Operator("relu", "relu", ((n, n),), ((n, n),)),), source="toy")
 

@@ -4,6 +4,7 @@ import json
 from functools import cache
 
 from forerun.features.readers.huggingface import HuggingFaceReader
+from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.torchvision_operators import declare_operators
 
 LAYERS, TOKENS, WIDTH, HEADS, VOCABULARY = 3, 64, 64, 4, 3000
@@ -46,7 +47,9 @@ def traced(family, layers=LAYERS, tokens=TOKENS):
     """The graph of a family's small network at batch size 1."""
     count = "n_layer" if family == "gpt2" else "num_hidden_layers"
     content = {"model_type": family, **SIZES[family], count: layers}
-    return HuggingFaceReader().read(json.dumps(content).encode(), sequence_length=tokens)
+    return HuggingFaceReader().read(
+        json.dumps(content).encode(), InputSizes(sequence_length=tokens)
+    )
 
 
 def module(family, attention, dtype):

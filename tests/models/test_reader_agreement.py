@@ -12,6 +12,7 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
+from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx import OnnxReader
 from forerun.features.readers.torch_trace import trace_module
 from forerun.models.networks.additive_model import COLUMNS
@@ -78,7 +79,7 @@ def through_onnx(module: Any, example: Any, folder: Path, opset: int) -> Operato
             training=torch.onnx.TrainingMode.PRESERVE,
             do_constant_folding=False,
         )
-    return OnnxReader().read(file)
+    return OnnxReader().read(file, InputSizes())
 
 
 def milliseconds(graph: OperatorGraph, runtime: str, precision: str) -> float:

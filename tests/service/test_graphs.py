@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from forerun.service.http.app import create_app
 from tests.service.conftest import GRAPH
+from tests.service.free_models import free_onnx
 
 
 def small_onnx(*, cyclic=False, dimension=4) -> bytes:
@@ -35,6 +36,48 @@ def test_what_was_acknowledged_survives_a_restart(client, digest, settings, load
 def test_the_same_graph_twice_is_one_graph(client, digest, settings):
     assert client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"] == digest
     assert len(list((settings.home / "graphs").iterdir())) == 1
+
+
+def test_free_dimensions_are_given_and_kept_with_the_graph(client):
+    asked = {"batch_size": 2, "shape": "images:?x3x96x?", "image_size": 64}
+    stored = client.post("/v1/graphs", params=asked, content=free_onnx()).json()
+    sizes = [(b["axis"], b["size"], b["why"]) for b in stored["bound_dimensions"]]
+    assert sizes == [(0, 2, "batch"), (2, 96, "given"), (3, 64, "given")]
+    assert client.get(f"/v1/graphs/{stored['digest']}").json() == stored
+    workload = {"kind": "network", "graph": stored["digest"], "batch_size": 8}
+    answer = client.post("/v1/predict", json={"workload": workload, "device": "l4"}).json()
+    asked_at = [(b["axis"], b["size"]) for b in answer["bound_dimensions"]]
+    assert asked_at == [(0, 8), (2, 96), (3, 64)]
+
+
+def test_of_one_graph_read_in_two_ways_each_answer_says_its_own(client):
+    def why(**asked):
+        params = {"device": "l4"} | asked
+        answer = client.post("/v1/predict/model", params=params, content=free_onnx()).json()
+        return {b["why"] for b in answer["bound_dimensions"]}
+
+    assert why() == {"batch", "default_image_size"}
+    assert why(image_size=224) == {"batch", "given"}
+    assert why(shape=["images=1x3x224x224"]) == {"batch", "given"}
+    assert why() == {"batch", "default_image_size"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"shape": "images=1x3x8"}, "'images' has 4 dimensions, not 3; its inputs are images"),
+        ({"shape": "nonsense"}, "is not of the form name=1x3x640x640"),
+        ({"shape": ["images=1x3x8x8", "images=1x3x8x9"]}, "'images' is given two shapes"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/graphs", "/v1/predict/model?device=l4"])
+def test_shapes_that_do_not_fit_are_a_problem(client, path, asked, said):
+    answer = client.post(
+        path, params={"device": "l4"} | asked if "?" in path else asked, content=free_onnx()
+    )
+    assert answer.status_code == 422
+    assert answer.json()["type"].endswith("bad-shape")
+    assert said in answer.json()["detail"]
 
 
 def test_a_full_store_refuses_and_keeps_what_it_has(settings, loaded):

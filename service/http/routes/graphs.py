@@ -6,10 +6,13 @@ from fastapi import APIRouter, Path, Query, Request
 
 from forerun.data.graph import OperatorGraph
 from forerun.features.operators.query_table import graph_table
+from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
 from forerun.service.answers.answer import unknown_operators
+from forerun.service.http.model_question import IMAGE_SIZE, MOST_SHAPES, SHAPE
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.http.uploads import BINARY, graph_in, received
 from forerun.service.limits.wording import readable
+from forerun.service.schemas.bound_dimensions import bound_dimensions
 from forerun.service.schemas.prediction import LARGEST_BATCH, LONGEST_NAME, GraphOut
 
 router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
@@ -25,14 +28,17 @@ async def upload(
         int, Query(ge=1, le=LARGEST_BATCH, description="size of free batch dimensions")
     ] = 1,
     sequence_length: Annotated[
-        int | None, Query(ge=1, le=2**20, description="size of free sequence dimensions")
+        int | None, Query(ge=1, le=2**20, description="size of free sequence dimensions; else 128")
     ] = None,
+    image_size: Annotated[int | None, Query(ge=1, le=MAX_SIZE, description=IMAGE_SIZE)] = None,
+    shape: Annotated[list[str], Query(max_length=MOST_SHAPES, description=SHAPE)] = [],  # noqa: B006
 ) -> GraphOut:
     """Read an ONNX file or an operator graph and store its operators, without weights."""
+    sizes = InputSizes(batch_size, sequence_length, image_size, parse_shapes(shape))
     async with received(request, state.settings) as file:
 
         def kept() -> GraphOut:
-            graph = graph_in(file, batch_size=batch_size, sequence_length=sequence_length)
+            graph = graph_in(file, sizes)
             answers.graphs.put(graph)
             return described(graph)
 
@@ -59,4 +65,5 @@ def described(graph: OperatorGraph) -> GraphOut:
         batch_size=graph.batch_size,
         source=readable(graph.source),
         unknown_operators=unknown_operators(graph),
+        bound_dimensions=bound_dimensions(graph),
     )

@@ -58,13 +58,11 @@ async def predict_model(
 ) -> Response:
     """One prediction for an uploaded model: the body is an ONNX file or an operator graph."""
     sheet = await state.run(lambda: answers.devices.get(asked.device))
-    set_ups = asked.set_ups()
+    set_ups, sizes = asked.set_ups(), asked.input_sizes()
     async with received(request, state.settings) as file:
 
         def answer() -> bytes:
-            graph = graph_in(
-                file, batch_size=asked.batch_size, sequence_length=asked.sequence_length
-            )
+            graph = graph_in(file, sizes)
             # The answer does not need a stored graph; only later requests by digest do.
             with suppress(StoreFull):
                 answers.graphs.put(graph)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from forerun.data.errors import UnreadableModel
+from forerun.data.errors import BadShape, UnreadableModel
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
 
@@ -51,6 +51,48 @@ def test_an_image_model_takes_pixels(tmp_path):
     graph = read_graph(write(tmp_path, **config), batch_size=4)
     assert graph.operators[0].kind == "conv"
     assert graph.batch_size == 4
+
+
+WHISPER = {
+    "model_type": "whisper",
+    **{"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 100},
+    **{"encoder_attention_heads": 2, "decoder_attention_heads": 2},
+    **{"encoder_ffn_dim": 128, "decoder_ffn_dim": 128},
+    **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1},
+}
+
+
+@pytest.mark.slow
+def test_a_network_for_speech_reads_frames_and_tokens(tmp_path):
+    graph = read_graph(write(tmp_path, **WHISPER), batch_size=2, sequence_length=16)
+    attended = [op.input_shapes[:2] for op in graph.operators if op.kind == "attention"]
+    encoder, decoder, across = (2, 2, 1500, 32), (2, 2, 16, 32), ((2, 2, 16, 32), (2, 2, 1500, 32))
+    assert attended.count((encoder, encoder)) == 2
+    assert attended.count((decoder, decoder)) == 2
+    assert attended.count(across) == 2
+    assert ("decoder_input_ids", 1, 16, "given") in {
+        (b.input, b.axis, b.size, b.why) for b in graph.bound_dimensions
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["vit", "yolos"])
+def test_images_get_the_size_that_is_given(tmp_path, family):
+    small = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = write(tmp_path, model_type=family, intermediate_size=64, **small)
+    graph = read_graph(config, image_size=384)
+    assert graph.operators[0].input_shapes[0] == (1, 3, 384, 384)
+    assert {(b.axis, b.size) for b in graph.bound_dimensions if b.why == "given"} == {
+        (2, 384),
+        (3, 384),
+    }
+
+
+def test_shapes_and_an_image_size_for_text_are_refused(tmp_path):
+    with pytest.raises(BadShape, match="takes no shapes"):
+        read_graph(write(tmp_path, **BERT), shapes={"input_ids": (1, 8)})
+    with pytest.raises(BadShape, match="reads input_ids, not images"):
+        read_graph(write(tmp_path, **BERT), image_size=64)
 
 
 @pytest.mark.parametrize(

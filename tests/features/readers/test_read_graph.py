@@ -107,20 +107,6 @@ def test_weights_kept_outside_the_file_are_not_opened():
     assert (graph.operators[0].kind, graph.parameter_elements) == ("linear", 32)
 
 
-def test_a_body_that_is_not_known_before_the_run_is_counted_as_unknown():
-    body = helper.make_graph(
-        [node("Identity", ["c"], ["c2"]), node("Relu", ["v"], ["v2"])],
-        "body",
-        [helper.make_tensor_value_info("i", INT64, [])]
-        + [helper.make_empty_tensor_value_info(name) for name in "cv"],
-        [helper.make_empty_tensor_value_info(name) for name in ("c2", "v2")],
-    )
-    steps = [node("Relu", ["x"], [f"a{i}"]) for i in range(3)]
-    loop = node("Loop", ["m", "", "x"], ["y"], body=body)
-    graph = read_graph(model([*steps, loop], [whole("m", [3], [])]))
-    assert graph.unknown == {"Loop": 1}
-
-
 def random_model(seed):
     """Operators drawn from all there are, with operands and attributes that rarely fit."""
     draw = random.Random(seed)

@@ -6,6 +6,7 @@ import pytest
 
 from forerun.features.readers import repeated_layers, torch_trace
 from forerun.features.readers.huggingface import HuggingFaceReader
+from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.repeated_layers import with_blocks
 from tests.features.configurations import SIZES, traced
 
@@ -15,7 +16,7 @@ LAYERS = 6
 def read(family, sizes):
     count = "n_layer" if family == "gpt2" else "num_hidden_layers"
     content = {"model_type": family, **sizes, count: LAYERS}
-    return HuggingFaceReader().read(json.dumps(content).encode(), sequence_length=16)
+    return HuggingFaceReader().read(json.dumps(content).encode(), InputSizes(sequence_length=16))
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.service.conftest import GRAPH
+from tests.service.free_models import free_onnx, trees_onnx
 
 
 @pytest.fixture
@@ -51,6 +52,51 @@ def test_options_of_training_change_the_json_answer(forerun, graph):
     assert peak("--optimizer", "sgd") < whole
     assert peak("--data-parallel", 8, "--zero-stage", 1) < whole
     assert peak("--tensor-parallel", 4) < whole
+
+
+@pytest.fixture
+def free(tmp_path):
+    """A model file with a free batch, height and width."""
+    path = tmp_path / "free.onnx"
+    path.write_bytes(free_onnx())
+    return path
+
+
+def test_what_free_dimensions_were_taken_as_is_printed(forerun, free):
+    code, out, err = forerun("predict", free, "--device", "l4")
+    assert code == 0, err
+    said = (
+        "free dimensions: images height and width taken as 224 pixels (--image-size changes this)"
+    )
+    assert said in " ".join(out.split())
+    out = forerun("predict", free, "--device", "l4,t4", "--image-size", 64)[1]
+    assert "free dimensions: images H and W taken as 64" in out
+
+
+def test_a_given_shape_is_in_the_answer(forerun, free):
+    words = ("predict", free, "--device", "l4", "--batch-size", 2, "--json")
+    out = forerun(*words, "--shape", "images=2x3x96x?", "--image-size", 64)[1]
+    found = [(b["axis"], b["size"], b["why"]) for b in json.loads(out)["bound_dimensions"]]
+    assert found == [(0, 2, "batch"), (2, 96, "given"), (3, 64, "given")]
+
+
+def test_a_shape_that_does_not_fit_is_one_line(forerun, free):
+    code, out, err = forerun("predict", free, "--device", "l4", "--shape", "image=1x3x8x8")
+    assert (code, out) == (2, "")
+    assert "there is no input 'image'; its inputs are images [N, 3, H, W]" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_tree_ensemble_gets_no_time(forerun, tmp_path):
+    path = tmp_path / "trees.onnx"
+    path.write_bytes(trees_onnx())
+    code, out, err = forerun("predict", path, "--device", "rtx-4090", "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert answer["metrics"]["latency_ms"] is answer["metrics"]["energy_j"] is None
+    assert "TreeEnsembleRegressor" in answer["missing"]["power_w"]
+    assert answer["metrics"]["peak_memory_mib"]["value"] > 0
+    assert (answer["roofline"], answer["breakdown_ms"]) == ({}, {})
 
 
 def test_a_power_limit_slows_and_saves(forerun, graph):

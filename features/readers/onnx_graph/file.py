@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from onnx import inliner
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
-from forerun.features.readers.onnx_shapes import VALUES_KEPT
+from forerun.features.readers.onnx_graph.shapes import VALUES_KEPT
 
 MAX_NODES = 100_000
 _NEWEST_VERSION = 2**31 - 1

@@ -14,6 +14,7 @@ STANDARD_FORM: Mapping[str, str] = {
     "FusedGemm": "Gemm",
     "GemmFastGelu": "MatMul",
     "TransposeMatMul": "MatMul",
+    "DynamicQuantizeLSTM": "LSTM",
 }
 """Contributed operators whose output has the shape of a standard one's."""
 

@@ -10,8 +10,8 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from forerun.data.graph import Shape
-from forerun.features.readers.onnx_binding import Binding, Tensor
-from forerun.features.readers.onnx_kinds import FOLDED_VALUES, SIZES, STANDARD_FORM
+from forerun.features.readers.onnx_graph.binding import Binding, Tensor
+from forerun.features.readers.onnx_graph.kinds import FOLDED_VALUES, KIND_OF, SIZES, STANDARD_FORM
 
 VALUES_KEPT = 4096
 """Elements of the largest constant whose value is kept: shapes and axes, never weights."""
@@ -71,12 +71,15 @@ class Shapes:
         asked = onnx.NodeProto()
         asked.CopyFrom(node)
         asked.op_type, asked.domain = op_type, domain
+        del asked.input[schema.max_input :]
         known = {n: self.tensors[n] for n in node.input if n in self.tensors}
+        # Inference of the standard form refuses the quantised weights of a contributed operator.
+        floating = op_type != node.op_type
         try:
             made = shape_inference.infer_node_outputs(
                 schema,
                 asked,
-                {n: _type_of(t) for n, t in known.items()},
+                {n: _type_of(t, floating) for n, t in known.items()},
                 {n: _proto_of(t.value) for n, t in known.items() if t.value is not None},
                 opset_imports=self._imports,
             )
@@ -99,6 +102,9 @@ class Shapes:
                 shape = self._binding.declared_shape(list(proto.shape.dim))
                 if shape is not None:
                     return proto.elem_type, shape
+        if KIND_OF.get(node.op_type) == "elementwise" and name == node.output[0]:
+            # Inference gives no shapes for operators that the standard defines by others.
+            return elem_type or _elem_type(inputs), _broadcast(inputs)
         first = inputs[0] if inputs else None
         if node.domain not in ("", "ai.onnx") and first is not None and name == node.output[0]:
             return first.elem_type, first.shape
@@ -198,8 +204,11 @@ def _schema(op_type: str, domain: str, version: int) -> Any:
         return None
 
 
-def _type_of(tensor: Tensor) -> onnx.TypeProto:
-    return helper.make_tensor_type_proto(tensor.elem_type, tensor.shape)
+def _type_of(tensor: Tensor, floating: bool) -> onnx.TypeProto:
+    """The type of an operand; that of small integers is a float's where it shall be `floating`."""
+    quantised = tensor.elem_type in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+    elem_type = onnx.TensorProto.FLOAT if floating and quantised else tensor.elem_type
+    return helper.make_tensor_type_proto(elem_type, tensor.shape)
 
 
 def _type_proto(value: Any) -> onnx.TypeProto:
@@ -210,6 +219,21 @@ def _type_proto(value: Any) -> onnx.TypeProto:
 
 def _proto_of(value: Any) -> onnx.TensorProto:
     return numpy_helper.from_array(np.ascontiguousarray(value).reshape(np.shape(value)))
+
+
+def _broadcast(inputs: Sequence[Tensor | None]) -> Shape | None:
+    """The shape of an elementwise result; None where an operand's is not known or they differ."""
+    shapes = [t.shape for t in inputs if t is not None and t.shape is not None]
+    if not shapes or len(shapes) < sum(t is not None for t in inputs):
+        return None
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        return None
+
+
+def _elem_type(inputs: Sequence[Tensor | None]) -> int:
+    return next((t.elem_type for t in inputs if t is not None), 0)
 
 
 def _read_type(proto: onnx.TypeProto) -> tuple[int, Shape | None]:

@@ -1,0 +1,1 @@
+"""An ONNX file as operators: its inputs, shapes, control flow and nodes."""

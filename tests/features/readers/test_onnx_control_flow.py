@@ -1,0 +1,160 @@
+"""`If` and `Loop`: what they run is in the graph as often as it runs, or one unknown operator."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from forerun.features.readers import read_graph
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+node = helper.make_node
+
+
+def value(name, elem_type, shape):
+    return helper.make_tensor_value_info(name, elem_type, shape)
+
+
+def constant(name, number):
+    return numpy_helper.from_array(np.asarray(number), name)
+
+
+def read(nodes, weights=(), **options):
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [value("x", FLOAT, ["N", 8])],
+        [helper.make_empty_tensor_value_info("y")],
+        list(weights),
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return read_graph(helper.make_model(graph, opset_imports=opset).SerializeToString(), **options)
+
+
+def body(nodes, condition, carried, results, weights=()):
+    """The body of a loop with these names of what it hands on and of what it makes."""
+    names = helper.make_empty_tensor_value_info
+    return helper.make_graph(
+        nodes,
+        "body",
+        [value("i", INT64, []), value("c", BOOL, []), *map(names, carried)],
+        [names(condition), *map(names, results)],
+        list(weights),
+    )
+
+
+WHILE_TRUE = [node("Identity", ["c"], ["c2"])]
+
+
+def test_a_loop_that_runs_a_known_number_of_times_repeats_its_body():
+    inner = body([*WHILE_TRUE, node("Relu", ["v"], ["v2"])], "c2", ["v"], ["v2"])
+    loop = node("Loop", ["m", "", "x"], ["y"], body=inner)
+    graph = read([loop], [constant("m", np.int64(7))], batch_size=3)
+    (relu,) = graph.operators
+    assert (relu.kind, relu.repeat, relu.output_shapes) == ("elementwise", 7, ((3, 8),))
+    assert not graph.unknown
+
+
+def test_what_every_run_makes_is_stacked():
+    inner = body([*WHILE_TRUE, node("Relu", ["v"], ["v2"])], "c2", ["v"], ["v2", "v2"])
+    loop = node("Loop", ["m", "", "x"], ["last", "all"], body=inner)
+    graph = read([loop, node("Exp", ["all"], ["y"])], [constant("m", np.int64(5))])
+    assert graph.operators[-1].input_shapes == ((5, 1, 8),)
+
+
+def test_a_body_whose_tensors_grow_is_unrolled():
+    inner = body([*WHILE_TRUE, node("Concat", ["v", "v"], ["v2"], axis=1)], "c2", ["v"], ["v2"])
+    loop = node("Loop", ["m", "", "x"], ["y"], body=inner)
+    graph = read([loop], [constant("m", np.int64(3))])
+    assert [op.output_shapes[0][1] for op in graph.operators] == [16, 32, 64]
+
+
+def test_a_loop_that_ends_by_its_own_counter_is_counted():
+    """As exporters write `while k < 6`, without a number of runs."""
+    steps = [
+        node("Add", ["k", "one"], ["k2"]),
+        node("Less", ["k2", "six"], ["c2"]),
+        node("Relu", ["v"], ["v2"]),
+    ]
+    ends = [constant("one", np.int64(1)), constant("six", np.int64(6))]
+    inner = body(steps, "c2", ["k", "v"], ["k2", "v2"], ends)
+    loop = node("Loop", ["", "true", "zero", "x"], ["last", "y"], body=inner)
+    graph = read([loop], [constant("true", np.bool_(True)), constant("zero", np.int64(0))])
+    assert [(op.name, op.repeat) for op in graph.operators] == [("Relu", 6)]
+
+
+@pytest.mark.parametrize("runs", [0, -1])
+def test_a_loop_that_never_runs_hands_on_what_it_got(runs):
+    inner = body([*WHILE_TRUE, node("Relu", ["v"], ["v2"])], "c2", ["v"], ["v2"])
+    loop = node("Loop", ["m", "", "x"], ["z"], body=inner)
+    graph = read([loop, node("Exp", ["z"], ["y"])], [constant("m", np.int64(runs))])
+    assert [op.name for op in graph.operators] == ["Exp"]
+
+
+@pytest.mark.parametrize("most", ["", "m"])
+def test_a_loop_that_ends_by_its_data_is_unknown(most):
+    steps = [
+        node("ReduceSum", ["v"], ["s"], keepdims=0),
+        node("Cast", ["s"], ["c2"], to=BOOL),
+        node("Relu", ["v"], ["v2"]),
+    ]
+    inner = body(steps, "c2", ["v"], ["v2"])
+    loop = node("Loop", [most, "true", "x"], ["z"], body=inner)
+    weights = [constant("true", np.bool_(True)), constant("m", np.int64(9))]
+    graph = read([node("Relu", ["x"], ["a"]), node("Exp", ["a"], ["y"]), loop], weights)
+    assert graph.unknown == {"Loop": 1}
+
+
+def test_an_endless_loop_is_unknown():
+    inner = body([*WHILE_TRUE, node("Relu", ["v"], ["v2"])], "c2", ["v"], ["v2"])
+    loop = node("Loop", ["", "true", "x"], ["z"], body=inner)
+    graph = read([node("Exp", ["x"], ["y"]), loop], [constant("true", np.bool_(True))])
+    assert graph.unknown == {"Loop": 1}
+
+
+def test_loops_within_loops_multiply():
+    deep = body([*WHILE_TRUE, node("Relu", ["w"], ["w2"])], "c2", ["w"], ["w2"])
+    steps = [
+        node("Identity", ["c"], ["d2"]),
+        node("Loop", ["three", "", "v"], ["v2"], body=deep),
+    ]
+    inner = body(steps, "d2", ["v"], ["v2"])
+    loop = node("Loop", ["two", "", "x"], ["y"], body=inner)
+    graph = read([loop], [constant("two", np.int64(2)), constant("three", np.int64(3))])
+    assert [op.repeat for op in graph.operators] == [6]
+
+
+def branches():
+    """One operator, or two."""
+    small = [node("Relu", ["x"], ["made"])]
+    large = [node("Exp", ["x"], ["e"]), node("Log", ["e"], ["made"])]
+    result = [helper.make_empty_tensor_value_info("made")]
+    return {
+        "then_branch": helper.make_graph(small, "then", [], result),
+        "else_branch": helper.make_graph(large, "else", [], result),
+    }
+
+
+def test_of_an_unknown_condition_the_larger_branch_is_taken_and_the_graph_says_so():
+    steps = [
+        node("ReduceSum", ["x"], ["s"], keepdims=0),
+        node("Cast", ["s"], ["c"], to=BOOL),
+        node("If", ["c"], ["y"], name="gate", **branches()),
+    ]
+    graph = read(steps)
+    assert [op.name for op in graph.operators][-2:] == ["Exp", "Log"]
+    (sentence,) = graph.assumptions
+    assert "branch of If 'gate'" in sentence
+    assert not graph.unknown
+
+
+def test_a_merged_decoder_reads_a_prompt_without_a_cache():
+    """Its input `use_cache_branch` is false, because the past is empty."""
+    graph = helper.make_graph(
+        [node("If", ["use_cache_branch"], ["y"], **branches())],
+        "g",
+        [value("x", FLOAT, [1, 8]), value("use_cache_branch", BOOL, [1])],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    read_one = read_graph(helper.make_model(graph).SerializeToString())
+    assert [op.name for op in read_one.operators] == ["Exp", "Log"]
+    assert read_one.assumptions == ()
