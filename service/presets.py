@@ -63,6 +63,24 @@ def preset_named(name: str) -> Preset:
     return by_name[name]
 
 
+def as_prediction(endpoint: str, request: Mapping[str, Any]) -> Content | None:
+    """A request about one workload as POST /v1/predict takes it; None for other questions.
+
+    Args:
+        endpoint: path that the request is for.
+        request: its body.
+    """
+    kinds = {LLM: "llm_serving", DIFFUSION: "diffusion"}
+    if endpoint == PREDICT:
+        return dict(request)
+    if endpoint not in kinds:
+        return None
+    given = dict(request)
+    workload = {"kind": kinds[endpoint], **given.pop("model")}
+    operation = {"device_count": given.pop("device_count", 1)}
+    return {"workload": workload, "operation": operation, **given}
+
+
 def _network(graph: str, batch_size: int, precision: str = "amp", **more: Any) -> Content:
     given = {"graph": graph, "batch_size": batch_size, "precision": precision}
     return {"kind": "network", **given, **more}
@@ -78,7 +96,7 @@ def _networks() -> tuple[Preset, ...]:
     long = "Traced from transformers with the sizes of the published config.json, 2,048 tokens."
     adamw = {"optimizer": "adamw"}
     fused = {"runtime": "compiled"}
-    rows = (
+    rows: tuple[tuple[str, str, Content, str, Content, str], ...] = (
         ("resnet50", "ResNet-50, 32 images", _network("resnet50", 32), "l4", {}, timm),
         (
             "resnet50-training",
@@ -280,7 +298,7 @@ def _benchmarks() -> tuple[Preset, ...]:
     llama = _benchmark("mlperf_inference", model="llama2-70b-99.9", scenario="Server")
     job = _benchmark("zeus_powercap", dataset="imagenet", network="resnet50", batch_size=256)
     eight = {"operation": {"device_count": 8}}
-    rows = (
+    rows: tuple[tuple[str, str, Content, str, Content], ...] = (
         ("hls4ml-layer", "A dense layer of hls4ml", layer, "xilinx-vu13p", {}),
         ("spec-integer", "SPECrate 2017 integer", processor, "xeon-platinum-8480-plus", {}),
         ("mlperf-resnet50", "MLPerf offline, ResNet-50, 8 x H100", mlperf, "h100-sxm-80gb", eight),
