@@ -97,7 +97,7 @@ def _networks() -> tuple[Preset, ...]:
     adamw = {"optimizer": "adamw"}
     fused = {"runtime": "compiled"}
     rows: tuple[tuple[str, str, Content, str, Content, str], ...] = (
-        ("resnet50", "ResNet-50, 32 images", _network("resnet50", 32), "l4", {}, timm),
+        ("resnet50-l4", "ResNet-50, 32 images", _network("resnet50", 32), "l4", {}, timm),
         (
             "resnet50-training",
             "ResNet-50, one training step of 64 images",
@@ -123,7 +123,7 @@ def _networks() -> tuple[Preset, ...]:
             timm,
         ),
         (
-            "bert-base",
+            "bert-base-t4",
             "BERT base, 16 sequences of 128 tokens",
             _network("bert-base", 16, "fp16"),
             "t4",
@@ -288,12 +288,7 @@ def _benchmarks() -> tuple[Preset, ...]:
         reuse_factor=1,
         strategy="resource",
     )
-    processor = _benchmark(
-        "SPECrate2017_int_base",
-        **{"L3 cache": 99840, "base frequency": 2.1, "cores per socket": 48, "sockets": 2},
-        **{"thermal design power": 350, "preset": "gcc8.1 O2 | SSE | MultipleCopy"},
-        test="SPECrate2017_int_base",
-    )
+    processor = _benchmark("SPECrate2017_int_base", test="SPECrate2017_int_base")
     mlperf = _benchmark("mlperf_inference", model="resnet50", scenario="Offline")
     llama = _benchmark("mlperf_inference", model="llama2-70b-99.9", scenario="Server")
     job = _benchmark("zeus_powercap", dataset="imagenet", network="resnet50", batch_size=256)

@@ -109,7 +109,7 @@ def _metrics(asked: PredictIn, known: Sequence[str]) -> tuple[str, ...]:
     """The requested metrics, or all that the workload can have."""
     for name in asked.metrics or ():
         if name not in known:
-            raise UnknownMetric(name, known, f"metrics of a {asked.workload.kind}: ")
+            raise UnknownMetric(name, known, f"metrics of kind {asked.workload.kind}: ")
     return tuple(known if asked.metrics is None else asked.metrics)
 
 

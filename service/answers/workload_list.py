@@ -51,7 +51,7 @@ class _Form(NamedTuple):
 
 
 FORMS: Final = (
-    _Form("network", NetworkIn, RUN_METRICS, "resnet50"),
+    _Form("network", NetworkIn, RUN_METRICS, "resnet50-l4"),
     _Form("kernel", KernelIn, RUN_METRICS, "matrix-product"),
     _Form("llm_serving", LlmServingIn, OF_SERVING["llm_serving"], "serve-8b-chat"),
     _Form("diffusion", DiffusionWorkloadIn, OF_SERVING["diffusion"], "draw-images"),

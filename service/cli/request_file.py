@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forerun.data.errors import BadRequest, InputError
-from forerun.data.named.networks import network_names
 from forerun.service.cli import options as o
 from forerun.service.cli.set_up import SetUpOptions
 
@@ -43,8 +42,7 @@ def request_in(source: Path) -> Request | None:
     from forerun.service.presets import PREDICT, presets
 
     if not source.exists():
-        named = (preset for preset in presets() if preset.name == str(source))
-        found = None if str(source) in network_names() else next(named, None)
+        found = next((preset for preset in presets() if preset.name == str(source)), None)
         return None if found is None else Request(found.title, found.endpoint, found.request)
     if source.suffix != ".json" or not source.is_file():
         return None
@@ -98,8 +96,8 @@ def predictions(request: Request, names: Sequence[str], run: SetUpOptions) -> "l
     body = as_prediction(request.endpoint, request.body)
     if body is None:
         raise InputError(
-            f"{request.title}: it is a request for POST {request.endpoint}; `forerun predict` "
-            "answers those for /v1/predict, `forerun rank` and `forerun sweep` take a model."
+            f"{request.title!r} is a question for POST {request.endpoint}, not one about a single "
+            "workload on a device; on the command line `forerun rank` and `forerun sweep` ask it."
         )
     if not names and "device" not in body:
         raise BadRequest("device: name one, such as --device l4; `forerun devices` lists all.")

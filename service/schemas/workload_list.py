@@ -25,9 +25,7 @@ class WorkloadOut(BaseModel):
     title: str = Field(description="what it is, in a few words")
     endpoint: str = Field(description="path that answers it, by POST")
     fields: list[FieldOut] = Field(description="its fields")
-    metrics: list[str] = Field(
-        description="metrics of it; for a benchmark, see `suites`"
-    )
+    metrics: list[str] = Field(description="metrics of it; for a benchmark, see `suites`")
     devices: list[str] = Field(
         description="names of the devices on which such workloads were measured, where these are "
         "no devices of GET /v1/devices; empty otherwise"
