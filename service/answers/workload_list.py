@@ -10,6 +10,7 @@ from forerun.data.metrics import CONTENTION_METRICS
 from forerun.data.named.networks import network_names
 from forerun.data.named.programs import program_named, program_names
 from forerun.data.named.synthesis import VCU1525
+from forerun.data.workload import Space
 from forerun.features.hls.slots import slots_of
 from forerun.models.benchmark_suites.known_suites import KnownSuite
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
@@ -47,7 +48,7 @@ class _Form(NamedTuple):
     metrics: tuple[str, ...]
     preset: str
     endpoint: str = PREDICT
-    form: str = ""
+    space: Space | None = None
 
 
 FORMS: Final = (
@@ -55,9 +56,9 @@ FORMS: Final = (
     _Form("kernel", KernelIn, RUN_METRICS, "matrix-product"),
     _Form("llm_serving", LlmServingIn, OF_SERVING["llm_serving"], "serve-8b-chat"),
     _Form("diffusion", DiffusionWorkloadIn, OF_SERVING["diffusion"], "draw-images"),
-    _Form("architecture", Nb201In, ("latency_ms",), "nb201-phone", form="nb201"),
-    _Form("architecture", FbnetIn, ("latency_ms",), "fbnet-raspberry-pi", form="fbnet"),
-    _Form("architecture", OfaIn, ("latency_ms",), "ofa-v100", form="ofa"),
+    _Form("architecture", Nb201In, ("latency_ms",), "nb201-phone", space="nb201"),
+    _Form("architecture", FbnetIn, ("latency_ms",), "fbnet-raspberry-pi", space="fbnet"),
+    _Form("architecture", OfaIn, ("latency_ms",), "ofa-v100", space="ofa"),
     _Form("design", DesignIn, OF_DESIGNS, "hls-gesummv"),
     _Form("benchmark", BenchmarkIn, (), "mlperf-resnet50"),
     _Form(
@@ -90,13 +91,13 @@ def _workload(form: _Form, predictor: Predictor) -> WorkloadOut:
     properties = form.model.model_json_schema()["properties"]
     definitions = form.model.model_json_schema().get("$defs", {})
     devices: tuple[str, ...] = ()
-    if form.model in (Nb201In, FbnetIn, OfaIn):
-        devices = devices_of_space(predictor, form.form)
+    if form.space is not None:
+        devices = devices_of_space(predictor, form.space)
     elif form.model is DesignIn:
         devices = (VCU1525.name,)
     return WorkloadOut(
         kind=form.kind,
-        form=form.form or form.kind,
+        form=form.space or form.kind,
         title=(form.model.__doc__ or "").splitlines()[0].rstrip("."),
         endpoint=form.endpoint,
         fields=[
