@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
 
 from forerun.data.metrics import CONTENTION_METRICS
 from forerun.data.named.networks import network_names
@@ -105,7 +104,7 @@ def _workload(form: _Form, predictor: Predictor) -> WorkloadOut:
                 name=name,
                 description=field.description or "",
                 required=field.is_required(),
-                default=None if field.default is PydanticUndefined else field.default,
+                default=None if field.is_required() or field.default_factory else field.default,
                 values=list(dict.fromkeys(_choices(properties[name], definitions))),
             )
             for name, field in form.model.model_fields.items()
