@@ -16,6 +16,8 @@ def test_every_preset_is_answered(adapting, preset):
         assert set(content["metrics"]) | set(content["missing"])
         unknown = {name for name, estimate in content["metrics"].items() if estimate is None}
         assert unknown <= set(content["missing"])
+        # The public sample of processor suites holds one machine: its scores are withheld.
+        assert unknown != set(content["metrics"]) or preset.name == "spec-integer"
 
 
 def test_presets_are_named_once_and_apart_from_networks():
