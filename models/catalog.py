@@ -53,17 +53,17 @@ class Scope:
 
     Attributes:
         workloads: kinds of workloads.
-        devices: kinds of devices.
+        devices: kinds of devices; None for all.
     """
 
     workloads: frozenset[str]
-    devices: frozenset[str]
+    devices: frozenset[str] | None = None
 
     def concerns(self, name: str) -> bool:
         """Whether the predictor of that name may answer; true for one that is not forerun's own."""
         entry = PREDICTORS.get(name)
         return entry is None or all(
-            not able or asked.intersection(able)
+            not able or asked is None or asked.intersection(able)
             for able, asked in ((entry.workloads, self.workloads), (entry.devices, self.devices))
         )
 

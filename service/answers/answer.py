@@ -8,8 +8,16 @@ import numpy as np
 
 from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
 from forerun.data.graph import OperatorGraph
+from forerun.data.metrics import metric as known_metric
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Network, operator_graph
+from forerun.data.workload import (
+    Benchmark,
+    Kernel,
+    Network,
+    OperatorWorkload,
+    Workload,
+    operator_graph,
+)
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import LATENCY, Limit
@@ -17,9 +25,10 @@ from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.question import UNITS, Question
+from forerun.service.answers.question import Question
 from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts
+from forerun.service.limits.serving import too_heavy, within_design_power
 from forerun.service.limits.set_up import not_known, set_up_limits
 from forerun.service.limits.trust import Evidence, Trust, trust_in
 from forerun.service.limits.unpriced import below_a_launch, not_priced
@@ -95,6 +104,8 @@ def _case(question: Question, predictor: Predictor, *, priced: bool) -> _Case:
     query = question.query
     if isinstance(predictor, Router):
         query = predictor.seen(query)
+    if not isinstance(query.workload, OperatorWorkload):
+        return _Case(question, query, None, _unanswered(query, predictor))
     if not query.has_bound:
         return _Case(question, query, None, UnknownBandwidth(query.device.name))
     unpriced = {} if priced else not_priced(query)
@@ -107,6 +118,14 @@ def _case(question: Question, predictor: Predictor, *, priced: bool) -> _Case:
     except UnknownPrecision as error:
         return _Case(question, query, None, error)
     return _Case(question, query, bound)
+
+
+def _unanswered(query: Query, predictor: Predictor) -> InputError | None:
+    """The error of a query that the predictor does not answer; None where it does."""
+    if predictor.answers(query):
+        return None
+    kind, device = query.workload.kind, query.device.name
+    return UnanswerableQuery(f"No predictor in use answers a workload of kind {kind} on {device}.")
 
 
 def _predicted(
@@ -145,9 +164,10 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         )
     latency = prediction.estimates.get(LATENCY)
     short = below_a_launch(query, None if latency is None else latency.value)
-    hidden = short | case.unpriced | not_known(query)
+    hidden = {**short, **case.unpriced, **not_known(query)}
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
-    unknown = unknown_operators(query.run)
+    estimates = within_design_power(estimates, query)
+    unknown = unknown_operators(query.workload)
     answered = [name for name in question.metrics if name in estimates]
     limits = [
         limit
@@ -165,7 +185,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
     return PredictionOut(
         metrics={n: estimated.get(n) for n in question.metrics},
         missing={
-            name: hidden.get(name) or prediction.withheld.get(name) or _why_missing(case, name)
+            name: hidden.get(name) or _why_missing(case, name, prediction)
             for name in question.metrics
             if name not in estimates
         },
@@ -178,7 +198,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         breakdown_mib=dict(prediction.breakdown_mib),
         roofline={} if case.bound is None else {LATENCY: case.bound},
         unknown_operators=unknown,
-        bound_dimensions=bound_dimensions(query.run),
+        bound_dimensions=bound_dimensions(query.workload),
         device=DeviceOut(name=query.device.name, origin=query.device.origin),
         graph=question.graph,
         predictor=predictor_out(in_use, in_use.rows.get(question.query.device, 0)),
@@ -203,16 +223,26 @@ def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, fl
 
 def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[Limit]:
     limits = _other_arithmetic(case.query) if case.untimed is None else []
-    limits += distinct(map(in_words, prediction.limits))
+    limits += distinct(_said(case.query, prediction))
     if unknown and not any(limit.concerns(LATENCY) for limit in limits):
         count = sum(unknown.values())
         message = f"{count} operators are unknown and costed by their traffic alone"
         limits.insert(0, Limit(message, LATENCY))
-    limits += [
-        Limit(readable(sentence), LATENCY)
-        for sentence in operator_graph(case.query.run).assumptions
-    ]
-    return limits + set_up_limits(case.query)
+    limits += _assumed(case.query.workload)
+    return [*limits, *set_up_limits(case.query), *too_heavy(case.query), *case.question.notes]
+
+
+def _assumed(workload: Workload) -> list[Limit]:
+    """A limit for each assumption that reading the graph made."""
+    if not isinstance(workload, OperatorWorkload):
+        return []
+    return [Limit(readable(line), LATENCY) for line in operator_graph(workload).assumptions]
+
+
+def _said(query: Query, prediction: Prediction) -> Iterable[Limit]:
+    """The limits in words; settings of a benchmark keep the names that requests use."""
+    named = isinstance(query.workload, Benchmark)
+    return prediction.limits if named else map(in_words, prediction.limits)
 
 
 def distinct(limits: Iterable[Limit]) -> list[Limit]:
@@ -225,6 +255,8 @@ def distinct(limits: Iterable[Limit]) -> list[Limit]:
 
 def _other_arithmetic(query: Query) -> list[Limit]:
     """A limit where the device has no peak rate for the requested precision."""
+    if not isinstance(query.workload, OperatorWorkload):
+        return []
     wanted = COMPUTE_PRECISION[query.run.precision]
     used = query.device.computes_in(wanted)
     if used == wanted:
@@ -232,12 +264,14 @@ def _other_arithmetic(query: Query) -> list[Limit]:
     return [Limit(f"the device's sheet has no {wanted} peak; its {used} rate is taken", LATENCY)]
 
 
-def unknown_operators(asked: Kernel | Network | OperatorGraph) -> dict[str, int]:
+def unknown_operators(asked: Workload | OperatorGraph) -> dict[str, int]:
     """Name of each operator that no reader knows -> its count; names are valid Unicode."""
     if isinstance(asked, Kernel):
         op = asked.operator
         return {readable(op.name): 1} if op.kind == "unknown" else {}
     graph = asked.graph if isinstance(asked, Network) else asked
+    if not isinstance(graph, OperatorGraph):
+        return {}
     return {readable(name): count for name, count in graph.unknown.items()}
 
 
@@ -269,15 +303,23 @@ def _estimate(
         high=estimate.high,
         coverage=estimate.coverage,
         p95=estimate.high if known else None,
-        unit=UNITS[metric],
+        unit=known_metric(metric).unit,
         in_domain=all(limit.in_domain for limit in limits if limit.concerns(metric)),
         grade=trust.grade,
         grade_reason=trust.reason,
     )
 
 
-def _why_missing(case: _Case, metric: str) -> str:
+def _why_missing(case: _Case, metric: str, prediction: Prediction) -> str:
     query = case.query
+    if metric in prediction.withheld:
+        return prediction.withheld[metric]
+    if not isinstance(query.workload, OperatorWorkload):
+        own = (limit for limit in prediction.limits if limit.metric and limit.concerns(metric))
+        return (
+            "; ".join(dict.fromkeys(limit.message for limit in own))
+            or f"no {metric} was measured of such a {query.workload.kind}"
+        )
     if query.workload.kind == "kernel" and metric.endswith("_mib"):
         return "memory is a property of a whole network"
     if case.untimed is not None and not metric.endswith("_mib"):

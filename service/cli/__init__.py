@@ -22,6 +22,7 @@ from forerun.service.cli import (
     train,
 )
 from forerun.service.cli.collect import group as collect
+from forerun.service.cli.questions import presets
 
 app = typer.Typer(
     name="forerun",
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("predict")(predict.predict)
+app.command("presets")(presets.presets)
 app.command("rank")(rank.rank)
 app.command("sweep")(sweep.sweep)
 app.command("colocate")(colocate.colocate)

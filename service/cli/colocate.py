@@ -44,7 +44,7 @@ def colocate(
     if json:
         print_json(answer)
     else:
-        _show([answer.candidate, *answer.residents])
+        show_programs([answer.candidate, *answer.residents])
 
 
 def _profile(path: Path) -> "ProgramIn":
@@ -69,7 +69,8 @@ def _profile(path: Path) -> "ProgramIn":
         ) from error
 
 
-def _show(programs: "list[ProgramOut]") -> None:
+def show_programs(programs: "list[ProgramOut]") -> None:
+    """Print the relative speed of every program on a host, and the limits of the answer."""
     from forerun.service.cli.answer_table import HEADINGS, table
     from forerun.service.cli.output import screen
 

@@ -128,13 +128,15 @@ def devices_known() -> "DeviceStore":
     return DeviceStore(Settings.load().home / "devices")
 
 
-def in_use(devices: "DeviceStore", workload: str, asked: "Iterable[Device]") -> "InUse":
+def in_use(
+    devices: "DeviceStore", workload: str, asked: "Iterable[Device] | None" = None
+) -> "InUse":
     """The predictor in use, with the parts that a question needs.
 
     Args:
         devices: the catalogue and the registered devices.
         workload: kind of the workloads that the question is about.
-        asked: devices that it is about.
+        asked: devices that it is about; None for any.
     """
     from forerun.models.catalog import Scope
     from forerun.service.adaptation.in_use import InUse
@@ -147,7 +149,8 @@ def in_use(devices: "DeviceStore", workload: str, asked: "Iterable[Device]") -> 
 
         # Measurements of all kinds adapt the predictors of all kinds.
         return in_use_of(settings, load_predictors(settings), devices)
-    scope = Scope(frozenset({workload}), frozenset(device.kind for device in asked))
+    kinds = None if asked is None else frozenset(device.kind for device in asked)
+    scope = Scope(frozenset({workload}), kinds)
     return InUse(load_predictors(settings, scope))
 
 

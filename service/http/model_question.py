@@ -20,7 +20,8 @@ from forerun.data.workload import (
     TrainingSetup,
 )
 from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
-from forerun.service.schemas.prediction import LARGEST_BATCH, LONGEST_NAME
+from forerun.service.schemas.fields import LONGEST_NAME
+from forerun.service.schemas.prediction import LARGEST_BATCH
 from forerun.service.schemas.training_options import (
     ATTENTION,
     INFERENCE_OPTIONS,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, Field
 
 from forerun.data.graph import BindingReason, OperatorGraph
-from forerun.data.workload import Kernel, Network
+from forerun.data.workload import Network, Workload
 from forerun.service.limits.wording import readable
 
 _UNITS: Mapping[BindingReason, str] = {
@@ -35,9 +35,9 @@ class BoundDimensionOut(BaseModel):
     )
 
 
-def bound_dimensions(asked: Kernel | Network | OperatorGraph) -> list[BoundDimensionOut]:
+def bound_dimensions(asked: Workload | OperatorGraph) -> list[BoundDimensionOut]:
     """The free dimensions of a graph; those of a network at its own batch size."""
-    if isinstance(asked, Kernel):
+    if not isinstance(asked, Network | OperatorGraph):
         return []
     graph = asked if isinstance(asked, OperatorGraph) else asked.graph
     return [

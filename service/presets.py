@@ -1,0 +1,76 @@
+"""Named questions to try first, of every kind of workload.
+
+Each is a request that one endpoint answers as it stands, with the bundled predictors and without
+any file. Networks and programs are named; their graphs come with the package.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from forerun.data.errors import UnknownPreset
+
+PREDICT, LLM, DIFFUSION = "/v1/predict", "/v1/llm/estimate", "/v1/diffusion/estimate"
+COLOCATION = "/v1/colocation"
+Content = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named question.
+
+    Attributes:
+        name: slug that the command line and the web page use.
+        title: one line for a list.
+        kind: kind of the workload, as in `GET /v1/workloads`.
+        endpoint: path that answers the request, by POST.
+        request: body of the request, in JSON.
+        note: where the workload comes from, and what to know about the answer.
+    """
+
+    name: str
+    title: str
+    kind: str
+    endpoint: str
+    request: Mapping[str, Any]
+    note: str
+
+
+@cache
+def presets() -> tuple[Preset, ...]:
+    """All presets, grouped by kind of workload."""
+    text = (files("forerun.service") / "presets.json").read_text(encoding="utf-8")
+    return tuple(Preset(**row) for row in json.loads(text)["presets"])
+
+
+def preset_named(name: str) -> Preset:
+    """The preset of that name.
+
+    Raises:
+        UnknownPreset: no preset has that name; the message suggests similar ones.
+    """
+    by_name = {preset.name: preset for preset in presets()}
+    if name not in by_name:
+        raise UnknownPreset(name, by_name)
+    return by_name[name]
+
+
+def as_prediction(endpoint: str, request: Mapping[str, Any]) -> Content | None:
+    """A request about one workload as POST /v1/predict takes it; None for other questions.
+
+    Args:
+        endpoint: path that the request is for.
+        request: its body.
+    """
+    kinds = {LLM: "llm_serving", DIFFUSION: "diffusion"}
+    if endpoint == PREDICT:
+        return dict(request)
+    if endpoint not in kinds:
+        return None
+    given = dict(request)
+    workload = {"kind": kinds[endpoint], **given.pop("model")}
+    operation = {"device_count": given.pop("device_count", 1)}
+    return {"workload": workload, "operation": operation, **given}
