@@ -92,6 +92,9 @@ def by_form(given: Any) -> str:
     return "name" if isinstance(given, str) else "content"
 
 
+OneDevice = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(by_form)
+]
 Dimension = Annotated[int, Field(ge=1, le=2**40)]
 
 
@@ -173,9 +176,7 @@ class PredictIn(_Strict):
     )
 
     workload: WorkloadIn = Field(description="the workload")
-    device: Annotated[
-        Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(by_form)
-    ] = Field(description="name of a device, or a spec sheet")
+    device: OneDevice = Field(description="name of a device, or a spec sheet")
     software: Software = Field(
         default_factory=Software, description="the software that runs the workload"
     )

@@ -6,8 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.software import Software
 from forerun.service.answers.power_sweep import SLOW_DOWN
-from forerun.service.http.schemas.ranking import OneDevice
-from forerun.service.schemas.prediction import EXAMPLE_NETWORK, WorkloadIn
+from forerun.service.schemas.prediction import EXAMPLE_NETWORK, OneDevice, WorkloadIn
 
 MOST_LIMITS = 200
 EXAMPLE_SWEEP: dict[str, Any] = {

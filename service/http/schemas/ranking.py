@@ -2,18 +2,17 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Field
 
-from forerun.data.device import Device
 from forerun.data.software import Software
 from forerun.service.schemas.answers import Objective, Risk
 from forerun.service.schemas.prediction import (
     EXAMPLE_KERNEL,
     EXAMPLE_NETWORK,
     Name,
+    OneDevice,
     OperationIn,
     WorkloadIn,
-    by_form,
 )
 
 MOST_RANKED = 200
@@ -30,9 +29,6 @@ EXAMPLE_COST: dict[str, Any] = {
     "objective": "cost",
     "risk": "value",
 }
-OneDevice = Annotated[
-    Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(by_form)
-]
 Most = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

@@ -11,7 +11,7 @@ from forerun.data.workload import (
     RequestKind,
     WeightFormat,
 )
-from forerun.service.http.schemas.ranking import OneDevice
+from forerun.service.schemas.prediction import OneDevice
 
 MOST_DEVICES = 1024
 EXAMPLE_LLM: dict[str, Any] = {
