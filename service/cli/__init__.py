@@ -20,6 +20,7 @@ from forerun.service.cli import (
     sweep,
     trace,
     train,
+    verify,
 )
 from forerun.service.cli.collect import group as collect
 
@@ -42,6 +43,7 @@ app.command("trace")(trace.trace)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("adapt")(adapt.adapt)
+app.command("verify")(verify.verify)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("promote")(registry.promote)
 
