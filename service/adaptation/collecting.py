@@ -51,7 +51,7 @@ class Collection:
         frame, has_rows = self.frame, len(self.frame) > 0
         good = frame[frame["status"] == "ok"] if has_rows else frame
         spreads = sorted(float(value) for value in good.get("spread", []))
-        counts = frame["status"].value_counts() if has_rows else {}
+        counts: dict[Any, Any] = dict(frame["status"].value_counts()) if has_rows else {}
         return {
             "table": str(self.table),
             "device": self.device,

@@ -6,12 +6,15 @@ from pathlib import Path
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
+from forerun.data.graph import OperatorGraph
 from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of, read_rows
-from forerun.service.adaptation.predictor_in_use import AdaptationResult
-from forerun.service.loading import adaptation_here
+from forerun.service.adaptation.predictor_in_use import Adaptation, AdaptationResult
 from forerun.service.settings import Settings
 from forerun.service.stores.device_sheets import detected_cpu, read_sheet
 from forerun.service.stores.devices import DeviceStore
+
+Opens = Callable[[Callable[[str], OperatorGraph]], tuple[Adaptation, DeviceStore]]
+"""From a function that finds graphs by digest to the adaptation and the store of devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Adapted:
 
 
 def adapt_to_file(
-    settings: Settings,
+    opens: Opens,
     name: str,
     file: Path,
     graphs: Path | None = None,
@@ -37,7 +40,7 @@ def adapt_to_file(
     """Store the measurements of a device in a file, and adapt the predictor to them.
 
     Args:
-        settings: the predictor and the folder of measurements.
+        opens: opens the adaptation, with the graphs that the file comes with.
         name: name of the device.
         file: measurements, .parquet, .csv or .json.
         graphs: folder of the networks' graphs; `<table>-graphs` next to the file when None.
@@ -50,7 +53,7 @@ def adapt_to_file(
     if graphs is not None and not graphs.is_dir():
         raise InputError(f"No folder {graphs}.")
     folder = GraphFolder(graphs or graph_folder_of(file))
-    adaptation, devices = adaptation_here(settings, folder.get)
+    adaptation, devices = opens(folder.get)
     device = devices.get(name)
     named = read_rows(file, device, devices.catalog)
     if report is not None:

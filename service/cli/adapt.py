@@ -97,9 +97,13 @@ def _measurements(
 
 
 def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, json: bool) -> None:
-    from forerun.service.answers.adapting import adapt_to_file
+    from functools import partial
 
-    adapted = adapt_to_file(settings, name, file, graphs, progress)
+    from forerun.service.answers.adapting import adapt_to_file
+    from forerun.service.loading import adaptation_here
+
+    opens = partial(adaptation_here, settings)
+    adapted = adapt_to_file(opens, name, file, graphs, progress)
     result = adapted.result
     if json:
         print_json(_facts(result, adapted.left_out))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,8 @@ from pydantic import BaseModel
 from forerun.data.errors import InputError
 from forerun.service.adaptation.held_out import MetricError
 from forerun.service.answers.adapting import Adapted, adapt_to_file, register_for
-from forerun.service.python.session import DeviceLike, session
+from forerun.service.loading import adaptation_here
+from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
 
 if TYPE_CHECKING:
@@ -141,7 +143,7 @@ def adapt(
     *,
     device: str,
     graphs: str | PathLike[str] | None = None,
-    sheet: DeviceLike | None = None,
+    sheet: str | PathLike[str] | None = None,
 ) -> Adaptation:
     """Adapt the predictor to a few measurements of a device; it answers from then on.
 
@@ -157,12 +159,13 @@ def adapt(
         InputError: a measurement is not valid, or no predictor can learn from it.
     """
     settings = session().settings
+    opens = partial(adaptation_here, settings)
     folder = None if graphs is None else Path(graphs)
     with TemporaryDirectory(prefix="forerun-") as scratch:
         file = _file_of(measurements, Path(scratch))
         if sheet is not None:
             register_for(settings, device, str(sheet), file)
-        return Adaptation.of(adapt_to_file(settings, device, file, folder))
+        return Adaptation.of(adapt_to_file(opens, device, file, folder))
 
 
 def collect(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MAIN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 LEAST_SHARE = 0.01
+GRADES = "trust: A measured on this device, B calibrated on others, C extrapolated"
 NOT_CALIBRATED = "* an engineering range, not calibrated on measurements"
 
 
@@ -197,10 +198,9 @@ class Answer(Viewed):
         """Every metric with its interval and grade, the breakdowns, and the limits."""
         names = [name for name in MAIN if name in self.metrics or name in self.missing]
         names += [name for name in self.metrics if name not in MAIN]
-        graded = any(estimate.grade for estimate in self.metrics.values())
-        rows = [self._row(name, graded) for name in names]
-        headings = ("", "estimate", "90 % interval", "bound", *(("grade",) if graded else ()))
-        lines = [*self._details(), *self._grades()]
+        rows = [self._row(name) for name in names]
+        headings = ("", "estimate", "90 % interval", "bound", "trust", "why")
+        lines = list(self._details())
         title = f"{self.model} on {self.device} ({self.setting()})"
         return View(title, headings, rows, lines, self.limits)
 
@@ -214,23 +214,17 @@ class Answer(Viewed):
 
         return parts(self.breakdown_ms, f"{self.model} on {self.device}", ax)
 
-    def _row(self, name: str, graded: bool) -> list[str]:
+    def _row(self, name: str) -> list[str]:
         estimate = self.metrics.get(name)
         bound = self.roofline_ms if name == "latency_ms" else None
-        cells = (
-            [name, "not known", "", ""]
-            if estimate is None
-            else [name, estimate.text(), estimate.interval_text(), ""]
-        )
-        if estimate is not None and bound is not None:
-            cells[3] = text_of(name, bound)
-        return [*cells, (estimate.grade or "") if estimate else ""] if graded else cells
+        least = "" if bound is None else text_of(name, bound)
+        if estimate is None:
+            return [name, "not known", "", least, "", self.missing.get(name, "")]
+        trust = (estimate.grade or "", estimate.grade_reason or "")
+        return [name, estimate.text(), estimate.interval_text(), least, *trust]
 
     def _details(self) -> Iterator[str]:
-        """Sentences about missing metrics, time, memory and fit."""
-        for name in MAIN:
-            if name in self.missing:
-                yield f"{name} is not known: {self.missing[name]}"
+        """Sentences about time, memory, fit and trust."""
         total = sum(self.breakdown_ms.values())
         if total:
             by_size = sorted(self.breakdown_ms.items(), key=lambda item: -item[1])
@@ -244,11 +238,7 @@ class Answer(Viewed):
             yield f"fits: {self.fits}"
         if any(e.low is not None and e.coverage is None for e in self.metrics.values()):
             yield NOT_CALIBRATED
-
-    def _grades(self) -> Iterator[str]:
-        for name, estimate in self.metrics.items():
-            if estimate.grade and estimate.grade_reason and name in MAIN:
-                yield f"{name} {estimate.grade}: {estimate.grade_reason}"
+        yield GRADES
 
 
 @dataclass(frozen=True)
@@ -298,7 +288,7 @@ class Answers(Viewed, Sequence[Answer]):
         rows = [_side_by_side(answer) for answer in self.answers]
         first = self.answers[0]
         title = f"{first.model} ({first.setting()})"
-        return View(title, (*headings, "energy", "grades"), rows, limits=self.limits)
+        return View(title, (*headings, "energy", "trust"), rows, (GRADES,), self.limits)
 
     @property
     def limits(self) -> tuple[str, ...]:

@@ -75,6 +75,8 @@ class ProgramSpeed:
         p_cpu: relative speed in CPU time; None where it is not known.
         p_wall: relative speed in wall time; None where it is not known.
         dominant_resource: resource whose relief would help most; None where none would.
+        grade: trust in the answer: A measured, B calibrated, C extrapolated.
+        grade_reason: one sentence about the grade.
         in_domain: whether all inputs are in the training range.
         limits: limits of the answer.
     """
@@ -83,6 +85,8 @@ class ProgramSpeed:
     p_cpu: RelativeSpeed | None
     p_wall: RelativeSpeed | None
     dominant_resource: str | None
+    grade: str
+    grade_reason: str
     in_domain: bool
     limits: tuple[str, ...]
 
@@ -94,6 +98,8 @@ class ProgramSpeed:
             RelativeSpeed.of(out.p_cpu),
             RelativeSpeed.of(out.p_wall),
             out.dominant_resource,
+            out.grade,
+            out.grade_reason,
             out.in_domain,
             tuple(out.limits),
         )
@@ -142,13 +148,20 @@ class ColocationAnswer(Viewed):
                     f"{name}_high": speed and speed.high,
                     f"{name}_slowed": speed and speed.slowed,
                 }
-            yield row | {"dominant_resource": program.dominant_resource}
+            yield row | {"dominant_resource": program.dominant_resource, "grade": program.grade}
 
     def view(self) -> View:
         """One row per program."""
-        headings = ("program", "P, CPU time", "P, by the wall", "decides")
+        headings = ("program", "P, CPU time", "P, by the wall", "decides", "trust", "why")
         rows = [
-            [p.program, _text(p.p_cpu), _text(p.p_wall), p.dominant_resource or ""]
+            [
+                p.program,
+                _text(p.p_cpu),
+                _text(p.p_wall),
+                p.dominant_resource or "",
+                p.grade,
+                p.grade_reason,
+            ]
             for p in self.programs
         ]
         limits = dict.fromkeys(limit for program in self.programs for limit in program.limits)

@@ -82,7 +82,7 @@ class Comparison(Viewed):
             )
         lines = [f"{d}, batch {size}, {form}: {why}" for d, size, form, why in self.unanswered]
         title = self.answers[0].model if self.answers else "no combination can be answered"
-        return View(title, (*headings, "memory", "fits", "energy", "grades"), rows, lines)
+        return View(title, (*headings, "memory", "fits", "energy", "trust"), rows, lines)
 
     def plot(self, ax: "Axes | None" = None, metric: str = "latency_ms") -> "Axes":
         """Draw a metric as a heat map of devices over batch sizes and precisions.

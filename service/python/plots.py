@@ -1,7 +1,7 @@
 """Draw results with matplotlib, on given axes or on a figure of their own."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forerun.data.errors import InputError, MissingExtra
 from forerun.data.metrics import metric as metric_named
@@ -171,11 +171,11 @@ def heat_map(
 
     least, most = min(known), max(known)
     norm = LogNorm(vmin=least, vmax=most) if least < most else None
-    image = axes.imshow(values, aspect="auto", cmap="cividis", norm=norm)
+    image: Any = axes.imshow(values, aspect="auto", cmap="cividis", norm=norm)
     for row, listed in enumerate(values):
         for column, value in enumerate(listed):
             if value > 0.0:
-                red, green, blue, _ = image.cmap(image.norm(value))
+                red, green, blue, _ = image.to_rgba([[value]])[0, 0]
                 dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
                 colour = "white" if dark else "black"
                 axes.text(column, row, f"{value:,.3g}", ha="center", va="center", color=colour)

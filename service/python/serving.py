@@ -100,10 +100,15 @@ class ServingAnswer(Viewed):
 
     def view(self) -> View:
         """Every metric with its interval, then what is missing."""
-        rows = [[n, e.text(), e.interval_text()] for n, e in self.metrics.items()]
+        rows = [
+            [name, e.text(), e.interval_text(), e.grade or "", e.grade_reason or ""]
+            for name, e in self.metrics.items()
+        ]
         lines = [f"{name} is not known: {why}" for name, why in self.missing.items()]
         title = f"{self.title} on {self.device_count} x {self.device}"
-        return View(title, ("", "estimate", "90 % interval"), rows, lines, self.limits)
+        return View(
+            title, ("", "estimate", "90 % interval", "trust", "why"), rows, lines, self.limits
+        )
 
 
 def llm(

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-WIDTH = 200
+WIDTH = 10_000
+"""Of the text table, in characters; no cell is cut."""
+REASON = "why"
+"""Heading of a column of sentences."""
 STYLE = (
     ".forerun{font:13px system-ui,sans-serif;color:inherit}"
     ".forerun table{border-collapse:collapse;margin:.4em 0}"
     ".forerun caption{text-align:left;font-weight:600;padding:.2em 0}"
     ".forerun th,.forerun td{padding:.2em .8em;text-align:right;background:none;"
     "border-bottom:1px solid rgba(128,128,128,.35)}"
-    ".forerun th:first-child,.forerun td:first-child{text-align:left}"
+    ".forerun th:first-child,.forerun td:first-child,.forerun .why{text-align:left}"
     ".forerun p{margin:.2em 0;opacity:.8}"
 )
 """Colours are those of the page, so that the table can be read on a light and a dark one."""
@@ -28,7 +31,7 @@ class View:
 
     Attributes:
         title: what the table is about.
-        headings: one heading per column; the first column is left-aligned.
+        headings: one heading per column; the first column and that of reasons are left-aligned.
         rows: one text per column.
         lines: sentences below the table.
         limits: limits of the answer, which a notebook unfolds; as text only their number is given.
@@ -48,7 +51,8 @@ class View:
 
         table = Table(box=None, pad_edge=False)
         for index, heading in enumerate(self.headings):
-            table.add_column(Text(heading), justify="right" if index else "left", no_wrap=True)
+            side: Any = "left" if index == 0 or heading == REASON else "right"
+            table.add_column(Text(heading), justify=side, no_wrap=True)
         for row in self.rows:
             table.add_row(*map(Text, row))
         written = StringIO()
@@ -58,10 +62,10 @@ class View:
 
     def html(self) -> str:
         """The view as HTML, in the colours of the page; all text is escaped."""
-        head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in self.headings)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows
-        )
+        classes = [' class="why"' if heading == REASON else "" for heading in self.headings]
+        marked = zip(classes, self.headings, strict=True)
+        head = "".join(f'<th scope="col"{of}>{escape(heading)}</th>' for of, heading in marked)
+        body = "".join(f"<tr>{''.join(map(_cell, classes, row))}</tr>" for row in self.rows)
         below = "".join(f"<p>{escape(line)}</p>" for line in self.lines)
         listed = "".join(f"<li>{escape(limit)}</li>" for limit in self.limits)
         summary = f"limits of the answer: {len(self.limits)}"
@@ -75,6 +79,10 @@ class View:
     def _count(self) -> list[str]:
         count = len(self.limits)
         return [f"limits of the answer: {count}, which `.limits` lists"] if count else []
+
+
+def _cell(attributes: str, text: str) -> str:
+    return f"<td{attributes}>{escape(text)}</td>"
 
 
 class Viewed:

@@ -12,32 +12,84 @@ each importing only the ones below it:
 __version__ = "0.1.0"
 
 __all__ = (
+    "Adaptation",
     "Answer",
     "Answers",
+    "Collected",
+    "ColocationAnswer",
     "Comparison",
     "Device",
+    "Devices",
     "Estimate",
     "Fit",
     "InputError",
+    "Measurement",
     "Ranking",
+    "ServingAnswer",
     "Sweep",
+    "Verification",
     "__version__",
+    "adapt",
+    "collect",
+    "colocate",
     "compare",
+    "devices",
+    "diffusion",
     "fits",
+    "llm",
+    "measure",
     "predict",
     "rank",
     "sweep",
+    "verify",
 )
 
 _MODULES = {
     "forerun.data.device": ("Device",),
     "forerun.data.errors": ("InputError",),
-    "forerun.service.python.answer": ("Answer", "Answers", "Fit"),
-    "forerun.service.python.asking": ("compare", "fits", "predict", "rank", "sweep"),
+    "forerun.service.python.adapting": (
+        "Adaptation",
+        "Collected",
+        "adapt",
+        "collect",
+    ),
+    "forerun.service.python.answer": (
+        "Answer",
+        "Answers",
+        "Fit",
+    ),
+    "forerun.service.python.asking": (
+        "compare",
+        "fits",
+        "predict",
+        "rank",
+        "sweep",
+    ),
+    "forerun.service.python.colocation": (
+        "ColocationAnswer",
+        "colocate",
+    ),
     "forerun.service.python.comparison": ("Comparison",),
+    "forerun.service.python.device_list": (
+        "Devices",
+        "devices",
+    ),
     "forerun.service.python.estimate": ("Estimate",),
+    "forerun.service.python.measuring": (
+        "Measurement",
+        "measure",
+    ),
     "forerun.service.python.ranking": ("Ranking",),
+    "forerun.service.python.serving": (
+        "ServingAnswer",
+        "diffusion",
+        "llm",
+    ),
     "forerun.service.python.sweep": ("Sweep",),
+    "forerun.service.python.verifying": (
+        "Verification",
+        "verify",
+    ),
 }
 """Module -> names of `__all__` that it defines."""
 
