@@ -110,9 +110,12 @@ def measured_runs(
     if why is not None:
         raise InputError(f"Cannot measure here: {why}.")
     runs: dict[int, Run] = {}
+    graphs = {
+        size: read_graph(file, batch_size=size, sequence_length=sequence_length)
+        for size in batch_sizes
+    }
     is_free = _is_free(file, sequence_length)
-    for size in batch_sizes:
-        graph = read_graph(file, batch_size=size, sequence_length=sequence_length)
+    for size, graph in graphs.items():
         used = size if is_free else graph.batch_size
         if used not in runs:
             shapes = input_shapes(file, size, sequence_length)

@@ -13,7 +13,13 @@ from tests.service.conftest import GRAPH
 from tests.zoo import needs_zoo
 
 ONE = Reading()
-BERT = {"model_type": "bert", "num_hidden_layers": 1, "hidden_size": 64, "vocab_size": 100}
+BERT = {
+    "model_type": "bert",
+    "num_hidden_layers": 1,
+    "hidden_size": 64,
+    "vocab_size": 100,
+    "num_attention_heads": 4,
+}
 
 
 def test_an_onnx_model_is_read_from_path_text_bytes_and_object(tiny):
