@@ -20,9 +20,9 @@ from forerun.service.cli import (
     sweep,
     trace,
     train,
-    verify,
 )
 from forerun.service.cli.collect import group as collect
+from forerun.service.cli.collect import verify
 
 app = typer.Typer(
     name="forerun",

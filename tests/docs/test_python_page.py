@@ -19,7 +19,8 @@ def examples():
 
 
 @pytest.mark.slow
-def test_the_examples_print_what_the_page_says(examples, hasty):
+@pytest.mark.usefixtures("hasty")
+def test_the_examples_print_what_the_page_says(examples):
     text = PAGE.read_text()
     today = examples.with_outputs(text)
     if text != today:
