@@ -41,6 +41,7 @@ train: $(VENV)/.dev  ## rebuild the bundled predictors from pulled data
 figures: $(VENV)/.dev  ## renew the tables and example answers of README and docs
 	$(BIN)/python -m forerun.training.reports.results_tables
 	$(BIN)/python docs/examples.py
+	$(BIN)/python docs/python_examples.py
 
 golden: $(VENV)/.dev  ## store today's answers of all predictors as those to keep
 	$(BIN)/python -m tests.golden renew

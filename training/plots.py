@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from forerun.data.errors import MissingExtra
 from forerun.data.metrics import metric
-from forerun.models.prediction import Estimate
 from forerun.training.scores.errors import absolute_percentage_errors, percentile
 
 if TYPE_CHECKING:
@@ -196,59 +195,6 @@ def error_distribution(
         axes.xaxis.set_major_formatter("{x:.0f} %")
         axes.yaxis.set_major_formatter("{x:.0f} %")
         axes.legend(loc="lower right")
-    return path
-
-
-def answers_by_device(
-    path: Path,
-    answers: Mapping[str, Estimate],
-    bounds: Mapping[str, float],
-    *,
-    metric_name: str = "latency_ms",
-    title: str = "Predicted latency, and the bound no run beats",
-) -> Path:
-    """Bars of one workload on several devices: prediction with interval, and the roofline bound.
-
-    Args:
-        path: PNG file to write.
-        answers: device -> prediction; one without an interval has no error bar.
-        bounds: device -> roofline bound, in the same unit.
-        metric_name: metric of both.
-        title: heading.
-
-    Raises:
-        ValueError: no device is given.
-        MissingExtra: matplotlib is not installed.
-    """
-    if not answers:
-        raise ValueError("answers_by_device needs an answer")
-    unit = metric(metric_name)
-    rows = np.arange(len(answers), dtype=float)
-    value = np.array([a.value for a in answers.values()])
-    low = np.array([a.value if a.low is None else a.low for a in answers.values()])
-    high = np.array([a.value if a.high is None else a.high for a in answers.values()])
-    bound = [bounds.get(device, np.nan) for device in answers]
-    with _drawing(path, 7.2, 1.7 + 0.62 * len(answers), title) as (axes,):
-        axes.barh(rows - 0.19, value, 0.36, color=COLOURS[0], label="forerun, 90 % interval")
-        axes.barh(rows + 0.19, bound, 0.36, color=_BASELINES[1], label="roofline")
-        whisker: dict[str, Any] = {"color": _INK, "capsize": 3, "ls": "none", "lw": 1.4}
-        axes.errorbar(value, rows - 0.19, xerr=[value - low, high - value], **whisker)
-        for row, end in zip(rows, high, strict=True):
-            axes.annotate(
-                unit.text(value[int(row)]),
-                (end, row - 0.19),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-                fontweight="bold",
-            )
-        axes.set_yticks(range(len(answers)), list(answers))
-        axes.set(ylim=(len(answers) - 0.45, -0.55), xlabel=_axis_name(metric_name))
-        axes.margins(x=0.16)
-        axes.set_xlim(left=0)
-        axes.grid(visible=False, axis="y")
-        axes.tick_params(axis="y", length=0)
-        axes.figure.legend(loc="outside lower center", ncols=2, handlelength=1.0)
     return path
 
 

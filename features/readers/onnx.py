@@ -58,7 +58,7 @@ class OnnxReader:
         """
         where = source.name if isinstance(source, Path) else "the ONNX model"
         model = parse(source, where)
-        inputs = _inputs(model.graph, where)
+        inputs = graph_inputs(model.graph, where)
         probe = _Walk(model, Binding(sizes, PROBE_BATCH, inputs, where), where)
         if probe.binding.batch_is_free:
             probe.run()
@@ -72,7 +72,7 @@ class OnnxReader:
         return probe.graph(probe.fixed_batch)
 
 
-def _inputs(graph: onnx.GraphProto, where: str) -> dict[str, list[Any]]:
+def graph_inputs(graph: onnx.GraphProto, where: str) -> dict[str, list[Any]]:
     """Name of an input that is no weight -> its dimensions.
 
     Raises:

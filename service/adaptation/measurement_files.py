@@ -1,7 +1,7 @@
 """Read measurements from files: tables in the row schema, or JSON lists as in the HTTP API."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -163,7 +163,7 @@ def _from_table(path: Path, device: Device, catalog: DeviceCatalog) -> NamedRows
     rows, called = [], []
     for index, row in frame[usable].astype(object).where(frame[usable].notna(), None).iterrows():
         called.append(f"{path}: row {int(str(index)) + 1}")
-        rows.append(_row({str(k): v for k, v in row.items()}, called[-1]))
+        rows.append(measured_row({str(k): v for k, v in row.items()}, called[-1]))
     return NamedRows(tuple(rows), tuple(called), len(frame) - len(rows))
 
 
@@ -194,7 +194,16 @@ def _is(name: str, device: Device, catalog: DeviceCatalog) -> bool:
         return False
 
 
-def _row(cells: dict[str, Any], called: str) -> MeasuredRow:
+def measured_row(cells: Mapping[str, Any], called: str) -> MeasuredRow:
+    """The measurement in the cells of a row of a table of measurements.
+
+    Args:
+        cells: column -> value; null cells take the defaults of POST /v1/predict.
+        called: name of the row in messages.
+
+    Raises:
+        BadTable: a cell is not valid; the message names the row and the field.
+    """
     given = _undisturbed({key: value for key, value in cells.items() if value is not None})
     text = given["workload"]
     kind = given.get("kind") or ("kernel" if text.lstrip().startswith("{") else "network")

@@ -82,6 +82,11 @@ class Adaptation:
         self._inputs: object = None
         self._in_use = InUse(base)
 
+    @property
+    def base(self) -> Predictor:
+        """The predictor as it was loaded, without any measurement."""
+        return self._base.predictor
+
     def held(self) -> InUse | None:
         """The predictor in use; None if the measurements or sheets changed since it was adapted."""
         in_use = self._in_use

@@ -1,6 +1,6 @@
 """Rank devices for one workload under limits, and say why a device is excluded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -112,6 +112,35 @@ def ranked(queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse) 
         graph=questions[0].graph,
         predictor=predictor_out(in_use, sum(in_use.rows.values())),
     )
+
+
+def prices_by_device(
+    given: Mapping[str, float],
+    objective: Objective,
+    devices: Sequence[Device],
+    device_named: Callable[[str], Device],
+) -> dict[Device, float]:
+    """Device -> price of an hour.
+
+    Args:
+        given: name of a device -> price of an hour.
+        objective: the objective of the ranking.
+        devices: the candidates.
+        device_named: name -> device.
+
+    Raises:
+        InputError: a price is given for a device that is not ranked, or the objective is not cost.
+    """
+    if given and objective != "cost":
+        raise InputError(f"Prices are for the objective cost; this one is {objective}.")
+    by_name = {device.name: device for device in devices}
+    prices = {}
+    for name, price in given.items():
+        device = by_name.get(name) or device_named(name)
+        if device not in by_name.values():
+            raise InputError(f"prices_per_hour: {name} is not among the devices.")
+        prices[device] = price
+    return prices
 
 
 def ranking(

@@ -22,6 +22,7 @@ from forerun.service.cli import (
     train,
 )
 from forerun.service.cli.collect import group as collect
+from forerun.service.cli.collect import verify
 from forerun.service.cli.questions import presets
 
 app = typer.Typer(
@@ -44,6 +45,7 @@ app.command("trace")(trace.trace)
 app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("adapt")(adapt.adapt)
+app.command("verify")(verify.verify)
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("promote")(registry.promote)
 

@@ -84,49 +84,29 @@ def _measurements(
 ) -> None:
     """Register the device if a sheet is given, and adapt to the measurements in a file."""
     from forerun.data.errors import InputError
+    from forerun.service.answers.adapting import register_for
 
     if device is None:
         raise InputError("Name the device with --device.")
     if len(files) != 1:
         raise InputError("Give one file of measurements; --suggest says which to take.")
     if sheet is not None:
-        _register(settings, device, sheet, files[0])
+        registered = register_for(settings, device, sheet, files[0])
+        progress(f"{registered.name} is registered as {registered.title}")
     _learn(settings, device, files[0], graphs, json)
 
 
-def _register(settings: "Settings", name: str, sheet: str, file: Path) -> None:
-    """Register the device with a sheet, which replaces an earlier one of the same name.
-
-    Nothing is registered if the file holds no measurement of the device.
-    """
-    from forerun.service.adaptation.measurement_files import read_rows
-    from forerun.service.stores.device_sheets import detected_cpu, read_sheet
-    from forerun.service.stores.devices import DeviceStore
-
-    device = detected_cpu(name) if sheet == "auto" else read_sheet(Path(sheet), name)
-    devices = DeviceStore(settings.home / "devices")
-    known = {registered.name for registered in devices.catalog}
-    catalog = devices.catalog if device.name in known else devices.catalog.with_device(device)
-    read_rows(file, device, catalog)
-    devices.register(device)
-    progress(f"{device.name} is registered as {device.title}")
-
-
 def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, json: bool) -> None:
-    from forerun.data.errors import InputError
-    from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of, read_rows
+    from functools import partial
+
+    from forerun.service.answers.adapting import adapt_to_file
     from forerun.service.loading import adaptation_here
 
-    if graphs is not None and not graphs.is_dir():
-        raise InputError(f"No folder {graphs}.")
-    folder = GraphFolder(graphs or graph_folder_of(file))
-    adaptation, devices = adaptation_here(settings, folder.get)
-    device = devices.get(name)
-    named = read_rows(file, device, devices.catalog)
-    progress(f"{len(named.rows)} measurements, {named.left_out} left out; scoring them")
-    result = adaptation.learn(device.name, named.rows, names=named.names)
+    opens = partial(adaptation_here, settings)
+    adapted = adapt_to_file(opens, name, file, graphs, progress)
+    result = adapted.result
     if json:
-        print_json(_facts(result, named.left_out))
+        print_json(_facts(result, adapted.left_out))
         return
     show_errors(result.errors)
     kept = result.kept

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json
 
 if TYPE_CHECKING:
-    from forerun.service.schemas.colocation import PerformanceOut, ProgramIn, ProgramOut
+    from forerun.service.schemas.colocation import PerformanceOut, ProgramOut
 
 CLOCKS = {"p_cpu": "CPU time", "p_wall": "by the wall"}
 
@@ -36,37 +35,18 @@ def colocate(
     error rates of that class on held-out programs.
     """
     from forerun.service.answers.colocation import colocate as answered
+    from forerun.service.answers.program_profile import read_profile
     from forerun.service.schemas.colocation import ColocationIn, HostIn
 
-    residents = [_profile(path) for path in resident or ()]
-    asked = ColocationIn(candidate=_profile(candidate), host=HostIn(residents=residents, cpus=cpus))
-    answer = answered(asked, o.in_use(o.devices_known(), "colocation", ()).loaded)
+    residents = list(map(read_profile, resident or ()))
+    asked = ColocationIn(
+        candidate=read_profile(candidate), host=HostIn(residents=residents, cpus=cpus)
+    )
+    answer = answered(asked, o.in_use(o.devices_known(), "colocation").loaded)
     if json:
         print_json(answer)
     else:
         show_programs([answer.candidate, *answer.residents])
-
-
-def _profile(path: Path) -> "ProgramIn":
-    """Read a profile from a JSON file.
-
-    Raises:
-        InputError: the file cannot be read, or holds no profile.
-    """
-    from pydantic import ValidationError
-
-    from forerun.service.schemas.colocation import ProgramIn
-
-    try:
-        return ProgramIn.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read {path}: {error}.") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise InputError(
-            f"{path} holds no profile of a program: {where}: {first['msg']}."
-        ) from error
 
 
 def show_programs(programs: "list[ProgramOut]") -> None:

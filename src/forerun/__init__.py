@@ -1,7 +1,109 @@
 """Ask before you run: what will this workload cost on that hardware?
 
-The house has five floors, each importing only the ones below it:
+    >>> import forerun
+    >>> print(forerun.predict("model.onnx", device="l4", batch_size=32, precision="amp"))
+
+The names of `__all__` are stable; each is loaded when it is first
+used, and `__init__.pyi` gives its type. The house has five floors,
+each importing only the ones below it:
 `forerun.data` -> `forerun.features` -> `forerun.models` -> `forerun.training` -> `forerun.service`.
 """
 
 __version__ = "0.1.0"
+
+__all__ = (
+    "Adaptation",
+    "Answer",
+    "Answers",
+    "Collected",
+    "ColocationAnswer",
+    "Comparison",
+    "Device",
+    "Devices",
+    "Estimate",
+    "Fit",
+    "InputError",
+    "Measurement",
+    "Ranking",
+    "ServingAnswer",
+    "Sweep",
+    "Verification",
+    "__version__",
+    "adapt",
+    "collect",
+    "colocate",
+    "compare",
+    "devices",
+    "diffusion",
+    "fits",
+    "llm",
+    "measure",
+    "predict",
+    "rank",
+    "sweep",
+    "verify",
+)
+
+_MODULES = {
+    "forerun.data.device": ("Device",),
+    "forerun.data.errors": ("InputError",),
+    "forerun.service.python.adapting": (
+        "Adaptation",
+        "Collected",
+        "adapt",
+        "collect",
+    ),
+    "forerun.service.python.answer": (
+        "Answer",
+        "Answers",
+        "Fit",
+    ),
+    "forerun.service.python.asking": (
+        "compare",
+        "fits",
+        "predict",
+        "rank",
+        "sweep",
+    ),
+    "forerun.service.python.colocation": (
+        "ColocationAnswer",
+        "colocate",
+    ),
+    "forerun.service.python.comparison": ("Comparison",),
+    "forerun.service.python.device_list": (
+        "Devices",
+        "devices",
+    ),
+    "forerun.service.python.estimate": ("Estimate",),
+    "forerun.service.python.measuring": (
+        "Measurement",
+        "measure",
+    ),
+    "forerun.service.python.ranking": ("Ranking",),
+    "forerun.service.python.serving": (
+        "ServingAnswer",
+        "diffusion",
+        "llm",
+    ),
+    "forerun.service.python.sweep": ("Sweep",),
+    "forerun.service.python.verifying": (
+        "Verification",
+        "verify",
+    ),
+}
+"""Module -> names of `__all__` that it defines."""
+
+
+def __getattr__(name: str) -> object:
+    """Load a name of `__all__` at its first use."""
+    from importlib import import_module
+
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The names of `__all__`, and those of the five floors that are loaded."""
+    return sorted({*globals(), *__all__})

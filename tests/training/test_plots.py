@@ -6,9 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from forerun.models.prediction import Estimate
 from forerun.training.plots import (
-    answers_by_device,
     error_by_class,
     error_by_shots,
     error_distribution,
@@ -28,7 +26,6 @@ CURVES = {
     "ours": {0: (30.0, None), 5: (12.0, 1.5), 20: (6.0, 0.5)},
     "constant": {0: (38.0, None), 5: (38.0, 0.1), 20: (38.0, 0.1)},
 }
-ANSWERS = {"t4": Estimate(3.0, 2.5, 4.1, 0.9), "v100": Estimate(1.4), "cpu": Estimate(20.0)}
 
 
 def pixels(path):
@@ -48,8 +45,6 @@ def share_of_colour(path, hexadecimal):
     lambda path: parity(path, [1.0], [1.0], ["alone"], title="One row"),
     lambda path: error_by_class(path, ERRORS),
     lambda path: error_distribution(path, {"forerun": [0.0, 3.0, np.nan], "other": [50.0, 900.0]}),
-    lambda path: answers_by_device(path, ANSWERS, {"t4": 2.0, "v100": 1.0, "cpu": 9.0}),
-    lambda path: answers_by_device(path, ANSWERS, {}),
     lambda path: error_by_shots(path, CURVES, [("them", 10.0)]),
     lambda path: error_by_shots(path, {"r": {20: (0.9, 0.1)}}, score="r", higher_is_better=True),
 ])  # fmt: skip
@@ -90,7 +85,6 @@ def test_an_outlier_does_not_squeeze_the_other_bars(tmp_path):
     lambda path: parity(path, [1.0, 2.0], [1.0], ["a"]),
     lambda path: error_by_class(path, {"forerun": {"bmm": None}}),
     lambda path: error_distribution(path, {}),
-    lambda path: answers_by_device(path, {}, {}),
     lambda path: error_distribution(path, {"forerun": [np.nan]}),
 ])  # fmt: skip
 def test_rows_that_show_nothing_are_refused(tmp_path, draw):

@@ -3,7 +3,8 @@
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -24,12 +25,15 @@ class Source:
         file: an ONNX file that holds it; empty for the zoo.
         graph: digest of its operator graph, or the name of the graph's file; the name when empty.
         flops: FLOPs of one run at batch size 1; 0 where not known.
+        shapes: input of the file -> its shape at the batch size of the trial; inputs that are not
+            among them have the shape that the file declares.
     """
 
     name: str
     file: str = ""
     graph: str = ""
     flops: float = 0.0
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Executors of trials on the processor, through onnxruntime or torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,13 @@ from forerun.data.collectors.workloads.operator_shapes import NotRunnable
 Run = Callable[[], object]
 Prepare = Callable[[], Run]
 """Makes inputs and weights; imports made before it do not count as a workload's memory."""
+
+
+_TYPES = {
+    **{name: name for name in ("bool", "int8", "uint8", "int16", "int32", "int64")},
+    **{"float": "float32", "float16": "float16", "double": "float64"},
+}
+"""Element type of ONNX -> that of NumPy."""
 
 
 class NoMemory(Exception):
@@ -38,13 +45,13 @@ def _onnxruntime(trial: Trial, threads: int) -> Prepare:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
     subject = trial.subject
-    model: bytes
+    model: bytes | str
     if isinstance(subject, Source) and not subject.file:
         from forerun.data.collectors.workloads.onnx_networks import NETWORKS
 
         model = NETWORKS[subject.name].build()
     elif isinstance(subject, Source):
-        model = Path(subject.file).read_bytes()
+        model = _content(Path(subject.file))
     else:
         from forerun.data.collectors.workloads.onnx_nodes import model_of
 
@@ -53,24 +60,48 @@ def _onnxruntime(trial: Trial, threads: int) -> Prepare:
     def made() -> Run:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         rng = np.random.default_rng(0)
-        feeds = {node.name: _input(node, trial.batch_size, rng) for node in session.get_inputs()}
+        shapes = subject.shapes if isinstance(subject, Source) else {}
+        feeds = {
+            node.name: _input(node, shapes.get(node.name), trial.batch_size, rng)
+            for node in session.get_inputs()
+        }
         return lambda: session.run(None, feeds)
 
     return made
 
 
-def _input(node: Any, batch_size: int, rng: Any) -> Any:
-    """An input of the shape that a model declares; its first free dimension is the batch."""
-    import numpy as np
+def _content(file: Path) -> bytes | str:
+    """The content of an ONNX file; its path where weights lie in files next to it."""
+    import onnx
 
+    weights = onnx.load(file, load_external_data=False).graph.initializer
+    apart = any(weight.data_location == onnx.TensorProto.EXTERNAL for weight in weights)
+    return str(file) if apart else file.read_bytes()
+
+
+def _input(node: Any, given: Sequence[int] | None, batch_size: int, rng: Any) -> Any:
+    """An input of a given shape, or of the one that a model declares at a batch size.
+
+    Of a declared shape, the first dimension is the batch where it is free.
+    """
+    if given is not None:
+        return _values(node.type, given, rng)
     shape = [size if isinstance(size, int) and size > 0 else None for size in node.shape]
     bound = [batch_size if size is None and place == 0 else size or 1
              for place, size in enumerate(shape)]  # fmt: skip
     if shape and shape[0] is not None and batch_size not in (1, shape[0]):
         raise NotRunnable(f"the file is fixed at batch size {shape[0]}")
-    if "int" in node.type:
-        return np.zeros(bound, np.int32 if "int32" in node.type else np.int64)
-    return rng.standard_normal(bound, np.float32)
+    return _values(node.type, bound, rng)
+
+
+def _values(type_name: str, shape: Sequence[int], rng: Any) -> Any:
+    """Values of an ONNX type such as `tensor(float)`: zeros for indices and flags."""
+    import numpy as np
+
+    kind = _TYPES.get(type_name.removeprefix("tensor(").removesuffix(")"), "float32")
+    if kind.startswith("float"):
+        return rng.standard_normal(shape, np.float32).astype(kind)
+    return np.zeros(shape, kind)
 
 
 def _torch(trial: Trial, threads: int) -> Prepare:

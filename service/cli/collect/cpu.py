@@ -1,16 +1,12 @@
 """`forerun collect cpu`: measure operators and networks on this machine's processor."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from forerun.service.cli.output import progress
 
-if TYPE_CHECKING:
-    from forerun.data.collectors.runner.trial import Trial
-
-QUICK_MINUTES, QUICK_WINDOW_S = 2.0, 0.8
 BUSY = 0.3
 """Load per processor from which on other processes disturb the measured times."""
 
@@ -44,14 +40,15 @@ def cpu(
     from forerun.data.collectors.latency.cpu_run import CpuRun
     from forerun.data.collectors.system.host import library, load, usable_cpus
     from forerun.data.errors import InputError
-    from forerun.service.cli.collect.shared import check_can, run_collector
+    from forerun.service.adaptation.collecting import check_can, planned_trials, quick_trials
+    from forerun.service.cli.collect.shared import run_collector
     from forerun.service.stores.local_device import this_cpu
 
     if quick and plan is not None:
         raise InputError("Give --quick or --plan, not both.")
     count = threads or usable_cpus()
     check_can(CpuCollector(device), output)
-    trials, minutes, window_s = _quick(output) if quick else _planned(plan, output)
+    trials, minutes, window_s = quick_trials(output) if quick else planned_trials(plan, output)
     collector = CpuCollector(device, trials, CpuRun(count, window_s))
     if library("torch") is None and len(collector.plan()) < len(trials):
         progress("torch is not installed: measuring through onnxruntime alone")
@@ -59,28 +56,3 @@ def cpu(
         progress("this machine is busy: times are those of a busy machine, and unsteady")
     progress(f"measuring {device} with {count} threads into {output}")
     run_collector(collector, output, budget_minutes or minutes, this_cpu, json)
-
-
-def _quick(output: Path) -> "tuple[tuple[Trial, ...], float, float]":
-    from forerun.data.collectors.latency.fingerprint import reference_trials
-    from forerun.data.collectors.system.host import library
-    from forerun.data.collectors.workloads.processor_operators import processor_trials
-    from forerun.service.adaptation.measured_networks import built_trials
-
-    if library("onnxruntime") is None:
-        return reference_trials("torch"), QUICK_MINUTES, QUICK_WINDOW_S
-    networks = built_trials(output, quick=True)
-    return (*networks, *processor_trials(quick=True)), QUICK_MINUTES, QUICK_WINDOW_S
-
-
-def _planned(plan: Path | None, output: Path) -> "tuple[tuple[Trial, ...], float, float]":
-    from forerun.data.collectors.system.host import library
-    from forerun.service.adaptation.collection_plan import CollectionPlan, read_plan
-    from forerun.service.adaptation.measured_networks import keep_zoo_graphs
-
-    chosen = CollectionPlan.standard() if plan is None else read_plan(plan)
-    folder = Path() if plan is None else plan.parent
-    trials = chosen.trials(output, folder)
-    if library("torch") is not None:
-        keep_zoo_graphs((name for part in chosen.networks for name in part.names), output)
-    return trials, chosen.budget_minutes, chosen.window_s

@@ -56,11 +56,7 @@ def graphs(
     ],
 ) -> None:
     """Trace the zoo networks that a table names, for a table measured without graphs."""
-    from forerun.data.collectors.workloads.torch_networks import NETWORKS
-    from forerun.data.measurement import read_measurements
-    from forerun.service.adaptation.measured_networks import keep_zoo_graphs
+    from forerun.service.adaptation.collecting import keep_graphs_of
     from forerun.service.adaptation.measurement_files import graph_folder_of
 
-    named = [str(name) for name in read_measurements(table)["workload"] if name in NETWORKS]
-    keep_zoo_graphs(named, table)
-    progress(f"{len(set(named))} graphs in {graph_folder_of(table)}")
+    progress(f"{keep_graphs_of(table)} graphs in {graph_folder_of(table)}")

@@ -30,7 +30,8 @@ def probe(
     from forerun.data.collectors.latency.fingerprint import ProbeCollector
     from forerun.data.collectors.latency.gpu import GpuCollector
     from forerun.data.collectors.system.host import usable_cpus
-    from forerun.service.cli.collect.shared import check_can, run_collector
+    from forerun.service.adaptation.collecting import check_can
+    from forerun.service.cli.collect.shared import run_collector
     from forerun.service.stores.local_device import nvidia_gpu, this_cpu
 
     collector = ProbeCollector.here(device, threads)

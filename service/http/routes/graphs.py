@@ -8,13 +8,13 @@ from forerun.data.graph import OperatorGraph
 from forerun.features.operators.query_table import graph_table
 from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
 from forerun.service.answers.answer import unknown_operators
-from forerun.service.http.model_question import IMAGE_SIZE, MOST_SHAPES, SHAPE
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.http.uploads import BINARY, graph_in, received
 from forerun.service.limits.wording import readable
 from forerun.service.schemas.bound_dimensions import bound_dimensions
 from forerun.service.schemas.fields import LONGEST_NAME
 from forerun.service.schemas.prediction import LARGEST_BATCH, GraphOut
+from forerun.service.schemas.run_options import IMAGE_SIZE, MOST_SHAPES, SHAPE
 
 router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
 Digest = Annotated[str, Path(description="digest from POST /v1/graphs", max_length=LONGEST_NAME)]

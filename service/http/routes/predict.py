@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from forerun.data.errors import InputError
 from forerun.service.answers.question import Question, question_about
 from forerun.service.http.answers import Answers
-from forerun.service.http.model_question import ModelQuestion
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.http.uploads import BINARY, graph_in, received
@@ -21,6 +20,7 @@ from forerun.service.schemas.prediction import (
     BatchOut,
     PredictIn,
 )
+from forerun.service.schemas.run_options import ModelQuestion
 from forerun.service.stores.problems import StoreFull
 
 router = APIRouter(prefix="/v1", tags=["predict"])

@@ -1,14 +1,18 @@
 """POST /v1/rank: rank devices that meet limits by an objective."""
 
-from collections.abc import Sequence
-
 from fastapi import APIRouter, Response
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.service.answers.ranking import RANKING_METRICS, Goal, Limits, ranked
+from forerun.service.answers.ranking import (
+    RANKING_METRICS,
+    Goal,
+    Limits,
+    prices_by_device,
+    ranked,
+)
 from forerun.service.http.answers import Answers
 from forerun.service.http.schemas.ranking import MOST_RANKED, RankIn
 from forerun.service.http.state import TheAnswers, TheState
@@ -34,7 +38,8 @@ def _ranked(asked: RankIn, answers: Answers) -> RankOut:
         for device in devices
     ]
     samples = workload.batch_size if isinstance(workload, Network) else 1
-    goal = Goal(asked.objective, samples, _prices(asked, devices, answers))
+    prices = prices_by_device(asked.prices_per_hour, asked.objective, devices, answers.device)
+    goal = Goal(asked.objective, samples, prices)
     most = asked.limits.model_dump(include=set(RANKING_METRICS), exclude_none=True)
     limits = Limits(most, asked.limits.must_fit, asked.limits.in_domain_only, asked.risk)
     return ranked(queries, goal, limits, answers.adaptation.current())
@@ -48,21 +53,3 @@ def _devices(asked: RankIn, answers: Answers) -> list[Device]:
     if len(catalog) > MOST_RANKED:
         raise InputError(f"There are {len(catalog)} devices; name up to {MOST_RANKED} of them.")
     return catalog
-
-
-def _prices(asked: RankIn, devices: Sequence[Device], answers: Answers) -> dict[Device, float]:
-    """Device -> price of an hour.
-
-    Raises:
-        InputError: a price is given for a device that is not ranked, or the objective is not cost.
-    """
-    if asked.prices_per_hour and asked.objective != "cost":
-        raise InputError(f"Prices are for the objective cost; this one is {asked.objective}.")
-    by_name = {device.name: device for device in devices}
-    prices = {}
-    for name, price in asked.prices_per_hour.items():
-        device = by_name.get(name) or answers.device(name)
-        if device not in by_name.values():
-            raise InputError(f"prices_per_hour: {name} is not among the devices.")
-        prices[device] = price
-    return prices

@@ -14,10 +14,8 @@ from forerun.data.collectors.workloads import processor_operators
 from forerun.data.collectors.workloads.operator_sweep import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
-from forerun.service.adaptation import measured_networks, measurement_files
+from forerun.service.adaptation import collecting, measured_networks, measurement_files
 from forerun.service.adaptation.collection_plan import CollectionPlan, read_plan
-from forerun.service.cli.collect import cpu as collect_cpu
-from forerun.service.cli.collect import shared as collecting
 from forerun.service.cli.collect.program import busy_with_others, called
 from forerun.service.schemas.colocation import ProgramIn, WindowIn
 from tests.house.sources import REPOSITORY
@@ -31,7 +29,7 @@ def small(monkeypatch):
     """Small operators in short windows, in place of the reference operators."""
     monkeypatch.setattr(fingerprint, "reference_operators", lambda: SMALL)
     monkeypatch.setattr(processor_operators, "quick_operators", lambda: SMALL)
-    monkeypatch.setattr(collect_cpu, "QUICK_WINDOW_S", 0.02)
+    monkeypatch.setattr(collecting, "QUICK_WINDOW_S", 0.02)
     monkeypatch.setattr(collecting, "UNSTEADY", 1e9)
     one = {"cpu-inverted-b": measured_networks.ONNX_NETWORKS["cpu-inverted-b"]}
     monkeypatch.setattr(measured_networks, "ONNX_NETWORKS", one)

@@ -1,4 +1,4 @@
-"""The query parameters of POST /v1/predict/model, which accompany an uploaded model."""
+"""Options of a run of a network: those of Python, and of a model that is uploaded over HTTP."""
 
 from typing import Literal
 
@@ -42,10 +42,9 @@ SHAPE = (
 MOST_SHAPES = 256
 
 
-class ModelQuestion(BaseModel):
-    """The device, the software, and the options of training or inference."""
+class RunIn(BaseModel):
+    """The software, and the options of training or inference."""
 
-    device: str = Field(description="name of a device", max_length=LONGEST_NAME, examples=["l4"])
     batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(default="inference", description="inference or training")
@@ -180,3 +179,9 @@ class ModelQuestion(BaseModel):
         runtime = self.runtime or usual_runtime(graph, device)
         software = Software(runtime=runtime, layout=self.layout, threads=self.threads)
         return Query(network, device, software, operation_of(network, self.power_limit_w))
+
+
+class ModelQuestion(RunIn):
+    """The query parameters of POST /v1/predict/model."""
+
+    device: str = Field(description="name of a device", max_length=LONGEST_NAME, examples=["l4"])

@@ -1,0 +1,53 @@
+"""`forerun verify`: run a model here, and compare the prediction with the measurement."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forerun.data.errors import InputError
+from forerun.service.cli import options as o
+from forerun.service.cli.output import print_json, screen
+
+
+def verify(
+    source: Annotated[Path, typer.Argument(help="ONNX file")],
+    batch_size: Annotated[str, typer.Option(help="batch sizes to run at, such as 1,4,16")] = "1",
+    device: Annotated[str, typer.Option(help="name of this machine")] = "my-cpu",
+    threads: o.Threads = None,
+    seconds: Annotated[
+        float, typer.Option(help="measured time of each run, seconds", min=0.01, max=600)
+    ] = 1.0,
+    sequence_length: o.SequenceLength = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="JSON file to which the measurements are added, for `forerun adapt`"),
+    ] = None,
+    json: o.Json = False,
+) -> None:
+    """Run an ONNX file on this processor, and show predicted against measured values.
+
+    The prediction is shown before and after adapting to all other measurements of this machine.
+    """
+    from forerun.service.python.verifying import verify as verified
+
+    found = verified(
+        source,
+        batch_sizes=_sizes(batch_size),
+        device=device,
+        threads=threads,
+        seconds=seconds,
+        sequence_length=sequence_length,
+        keep=keep,
+    )
+    if json:
+        print_json(found.to_dict())
+    else:
+        screen().print(str(found), markup=False)
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--batch-size {text!r}: write batch sizes as 1,4,16.") from None

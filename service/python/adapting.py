@@ -1,0 +1,275 @@
+"""Measure on this machine, and adapt the predictor to measurements."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from pydantic import BaseModel
+
+from forerun.data.errors import InputError
+from forerun.service.adaptation.held_out import MetricError
+from forerun.service.answers.adapting import Adapted, adapt_to_file, register_for
+from forerun.service.loading import adaptation_here
+from forerun.service.python.session import session
+from forerun.service.python.view import View, Viewed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows: TypeAlias = "str | PathLike[str] | Sequence[Mapping[str, Any] | BaseModel] | pd.DataFrame"
+"""Measurements: a file, a table, or a list as POST /v1/devices/NAME/measurements takes it."""
+
+
+@dataclass(frozen=True)
+class Adaptation(Viewed):
+    """The result of adapting the predictor to measurements of a device.
+
+    Attributes:
+        device: name of the device.
+        rows: measurements in this set.
+        left_out: unusable rows that were given.
+        rows_in_use: measurements of the device in use, including these.
+        errors: metric -> errors before and after adaptation, on held-out rows.
+        enough: whether further rows would lower each error by less than a percentage point.
+        set_id: identifier of the stored set.
+        version: version of the predictor that answers from now on.
+    """
+
+    device: str
+    rows: int
+    left_out: int
+    rows_in_use: int
+    errors: Mapping[str, MetricError]
+    enough: bool
+    set_id: str
+    version: str
+
+    @classmethod
+    def of(cls, adapted: Adapted) -> "Adaptation":
+        """The result in this form."""
+        result, kept = adapted.result, adapted.result.kept
+        errors = result.errors
+        return cls(
+            kept.device,
+            len(kept.rows),
+            adapted.left_out,
+            result.rows,
+            dict(errors.metrics),
+            errors.enough,
+            kept.id,
+            result.version,
+        )
+
+    def undo(self) -> None:
+        """Roll back this set of measurements; repeating it has no effect.
+
+        Raises:
+            UnknownSet: the set no longer exists.
+        """
+        session().adaptation.undo(self.device, self.set_id)
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """One row per metric; errors in percent, intervals as the ratio of their ends."""
+        names = ("rows", "mape_before", "mape_after", "width_before", "width_after")
+        for metric, error in self.errors.items():
+            row = {name: getattr(error, name) for name in (*names, "held_before", "held_after")}
+            yield {"metric": metric, **row, "enough": error.enough}
+
+    def view(self) -> View:
+        """One row per metric, with the errors before and after."""
+        headings = ("metric", "rows", "error before", "after", "interval before", "after")
+        rows = [
+            [
+                name,
+                str(error.rows),
+                f"{error.mape_before:.1f} %",
+                "" if error.mape_after is None else f"{error.mape_after:.1f} %",
+                _interval(error.width_before, error.held_before),
+                _interval(error.width_after, error.held_after),
+            ]
+            for name, error in self.errors.items()
+        ]
+        lines = ["interval: its high over its low, and the share of rows inside"] if rows else []
+        lines.append(f"{self.rows_in_use} measurements of {self.device} are in use")
+        return View(f"adapted to {self.rows} measurements of {self.device}", headings, rows, lines)
+
+
+@dataclass(frozen=True)
+class Collected(Viewed):
+    """A table of measurements of this machine.
+
+    Attributes:
+        table: path of the table.
+        device: name of the device in the rows.
+        rows: number of rows.
+        median_spread: interquartile range over median of the repeats of the middle row; None
+            without rows.
+        frame: the rows.
+    """
+
+    table: Path
+    device: str
+    rows: int
+    median_spread: float | None
+    frame: "pd.DataFrame" = field(repr=False)
+
+    def adapt(self) -> Adaptation:
+        """Adapt the predictor to the table; raises as `forerun.adapt`."""
+        return adapt(self.table, device=self.device)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """A copy of the rows."""
+        return self.frame.copy()
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """One mapping per row."""
+        for record in self.frame.to_dict("records"):
+            yield {str(name): value for name, value in record.items()}
+
+    def view(self) -> View:
+        """The workloads with their latencies."""
+        names = [name for name in ("label", "latency_ms", "spread", "status") if name in self.frame]
+        rows = [[_cell(record[name]) for name in names] for record in self.records()]
+        return View(f"{self.rows} measurements of {self.device} in {self.table}", names, rows)
+
+
+def adapt(
+    measurements: Rows,
+    *,
+    device: str,
+    graphs: str | PathLike[str] | None = None,
+    sheet: str | PathLike[str] | None = None,
+) -> Adaptation:
+    """Adapt the predictor to a few measurements of a device; it answers from then on.
+
+    Args:
+        measurements: a file (.parquet, .csv or .json), a data frame with the columns of such a
+            table, or a list of measurements as POST /v1/devices/NAME/measurements takes them.
+        device: name of the device.
+        graphs: folder of the networks' graphs; `<table>-graphs` next to a file when None.
+        sheet: path of a spec sheet to register first; `auto` detects this machine's processor.
+
+    Raises:
+        UnknownDevice: no device has that name.
+        InputError: a measurement is not valid, or no predictor can learn from it.
+    """
+    settings = session().settings
+    opens = partial(adaptation_here, settings)
+    folder = None if graphs is None else Path(graphs)
+    with TemporaryDirectory(prefix="forerun-") as scratch:
+        file = _file_of(measurements, Path(scratch))
+        if sheet is not None:
+            register_for(settings, device, str(sheet), file)
+        return Adaptation.of(adapt_to_file(opens, device, file, folder))
+
+
+def collect(
+    output: str | PathLike[str],
+    *,
+    kind: Literal["cpu", "gpu"] = "cpu",
+    device: str | None = None,
+    quick: bool = False,
+    plan: str | PathLike[str] | None = None,
+    threads: int | None = None,
+    budget_minutes: float | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Collected:
+    """Measure this machine's processor or GPU into a table that `adapt` reads.
+
+    A call with the same output goes on where an earlier one stopped.
+
+    Args:
+        output: table to write, .parquet or .csv.
+        kind: cpu or gpu.
+        device: name of this machine in the rows; `my-cpu`, or the GPU's own name, when None.
+        quick: measure reference operators and networks only, in two minutes; processors only.
+        plan: measurement plan, .yaml; the standard plan of half an hour when None.
+        threads: computing threads; all that this process may use when None.
+        budget_minutes: time budget; that of the plan when None.
+        report: called with a line about each step, such as `print`.
+
+    Raises:
+        InputError: nothing can be measured here, or options contradict each other.
+    """
+    from forerun.service.adaptation.collecting import collect_table, keep_graphs_of
+    from forerun.service.stores.local_device import nvidia_gpu, this_cpu
+
+    table, report = Path(output), report or _silent
+    if kind == "gpu" and (quick or plan is not None or threads is not None):
+        raise InputError("quick, plan and threads are about processors; leave them out.")
+    if quick and plan is not None:
+        raise InputError("Give quick or plan, not both.")
+    devices = session().devices
+    if kind == "gpu":
+        from forerun.data.collectors.latency.gpu import GpuCollector
+
+        gpu = GpuCollector(device=device or "")
+        try:
+            found = collect_table(gpu, table, budget_minutes or 30.0, nvidia_gpu, devices, report)
+        finally:
+            # The networks in the table need graphs, also after an interruption or a lost GPU.
+            if table.is_file():
+                keep_graphs_of(table)
+    else:
+        collector, minutes = _processor(table, device, quick, plan, threads)
+        found = collect_table(
+            collector, table, budget_minutes or minutes, this_cpu, devices, report
+        )
+    facts = found.facts()
+    return Collected(table, found.device, facts["rows"], facts["median_spread"], found.frame)
+
+
+def _processor(
+    table: Path,
+    device: str | None,
+    quick: bool,
+    plan: str | PathLike[str] | None,
+    threads: int | None,
+) -> tuple[Any, float]:
+    """The collector of a processor with its trials, and its time budget in minutes."""
+    from forerun.data.collectors.latency.cpu import CpuCollector
+    from forerun.data.collectors.latency.cpu_run import CpuRun
+    from forerun.data.collectors.system.host import usable_cpus
+    from forerun.service.adaptation.collecting import check_can, planned_trials, quick_trials
+
+    name = device or "my-cpu"
+    check_can(CpuCollector(name), table)
+    chosen = None if plan is None else Path(plan)
+    trials, minutes, window_s = quick_trials(table) if quick else planned_trials(chosen, table)
+    return CpuCollector(name, trials, CpuRun(threads or usable_cpus(), window_s)), minutes
+
+
+def _file_of(measurements: Any, scratch: Path) -> Path:
+    """The file of measurements; those that are no file are written into a folder first."""
+    if isinstance(measurements, str | PathLike):
+        return Path(measurements)
+    if hasattr(measurements, "to_parquet"):
+        file = scratch / "measurements.parquet"
+        measurements.to_parquet(file, index=False)
+        return file
+    file = scratch / "measurements.json"
+    plain = [
+        row.model_dump(mode="json") if isinstance(row, BaseModel) else row for row in measurements
+    ]
+    try:
+        file.write_text(json.dumps(plain), encoding="utf-8")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"measurements: {error}.") from None
+    return file
+
+
+def _silent(line: str) -> None:
+    """Report nothing."""
+
+
+def _interval(width: float | None, held: float | None) -> str:
+    return "" if width is None or held is None else f"x{width:.2f}, {100 * held:.0f} %"
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)

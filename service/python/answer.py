@@ -1,0 +1,342 @@
+"""Answers: the predicted metrics of a workload on one device, or on several."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.service.limits.memory_fit import FitsOut
+from forerun.service.python.estimate import Estimate, estimates_of, text_of
+from forerun.service.python.view import View, Viewed
+from forerun.service.schemas.answers import PredictionOut
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAIN = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
+LEAST_SHARE = 0.01
+GRADES = "trust: A measured on this device, B calibrated on others, C extrapolated"
+NOT_CALIBRATED = "* an engineering range, not calibrated on measurements"
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether a workload fits a device's memory; true where the safe answer is yes.
+
+    Attributes:
+        fits: whether the upper end of the interval fits, which is the safe answer.
+        fits_at_value: whether the best estimate fits.
+        usable_mib: part of the memory on the spec sheet that runs can use.
+        needed_mib: upper end of the interval of the peak memory.
+        headroom_mib: usable minus needed memory; negative where memory is short.
+        risk: how often a run takes more than the upper end, in words.
+    """
+
+    fits: bool
+    fits_at_value: bool
+    usable_mib: float
+    needed_mib: float
+    headroom_mib: float
+    risk: str
+
+    @classmethod
+    def of(cls, answered: FitsOut) -> "Fit":
+        """The fit of an answer."""
+        return cls(**answered.model_dump())
+
+    def __bool__(self) -> bool:
+        return self.fits
+
+    def __str__(self) -> str:
+        word = self.word()
+        return (
+            f"{word}: up to {self.needed_mib:,.0f} of {self.usable_mib:,.0f} usable MiB "
+            f"({self.risk})"
+        )
+
+    def word(self) -> str:
+        """`yes` where the upper end fits, `perhaps` where only the best estimate fits, or `no`."""
+        return "yes" if self.fits else "perhaps" if self.fits_at_value else "no"
+
+
+@dataclass(frozen=True)
+class Answer(Viewed):
+    """The predicted metrics of one workload on one device.
+
+    Attributes:
+        model: name of the model.
+        device: name of the device.
+        batch_size: samples in one run; None for a workload other than a network.
+        precision: number format of the run; None where the workload has none.
+        phase: inference or training; None where the workload has none.
+        runtime: how the graph is executed.
+        metrics: metric -> estimate; metrics that are not known are in `missing`.
+        missing: metric without an estimate -> the reason.
+        limits: inputs outside the training range, and other limits of the answer.
+        in_domain: whether all inputs are in the training range.
+        fits: whether the device's memory is enough; None where that is not known.
+        breakdown_ms: operator class -> its time in milliseconds.
+        breakdown_mib: what takes memory at the peak -> MiB.
+        roofline_ms: lower bound of the latency; None where it cannot be computed.
+        energy_per_sample_j: energy of a run divided by its samples; None where not known.
+        unknown_operators: unknown operator -> count.
+        version: version of the predictor that answered.
+        content: the whole answer as HTTP gives it.
+    """
+
+    model: str
+    device: str
+    batch_size: int | None
+    precision: str | None
+    phase: str | None
+    runtime: str
+    metrics: Mapping[str, Estimate]
+    missing: Mapping[str, str]
+    limits: tuple[str, ...]
+    in_domain: bool
+    fits: Fit | None
+    breakdown_ms: Mapping[str, float]
+    breakdown_mib: Mapping[str, float]
+    roofline_ms: float | None
+    energy_per_sample_j: Estimate | None
+    unknown_operators: Mapping[str, int]
+    version: str
+    content: PredictionOut = field(repr=False)
+
+    @classmethod
+    def of(cls, model: str, query: Query, out: PredictionOut) -> "Answer":
+        """The answer to a query, as `answers_to` gives it."""
+        workload, sample = query.workload, out.power and out.power.energy_per_sample_j
+        return cls(
+            model=model,
+            device=out.device.name,
+            batch_size=workload.batch_size if isinstance(workload, Network) else None,
+            precision=getattr(workload, "precision", None),
+            phase=getattr(workload, "phase", None),
+            runtime=query.software.runtime,
+            metrics=estimates_of(out.metrics),
+            missing=dict(out.missing),
+            limits=tuple(out.limits),
+            in_domain=out.in_domain,
+            fits=Fit.of(out.fits) if out.fits else None,
+            breakdown_ms=dict(out.breakdown_ms),
+            breakdown_mib=dict(out.breakdown_mib),
+            roofline_ms=(out.roofline or {}).get("latency_ms"),
+            energy_per_sample_j=Estimate.of(sample) if sample else None,
+            unknown_operators=dict(out.unknown_operators),
+            version=out.predictor.version,
+            content=out,
+        )
+
+    @property
+    def latency_ms(self) -> Estimate | None:
+        """Wall time of one run, milliseconds; None where it is not known."""
+        return self.metrics.get("latency_ms")
+
+    @property
+    def peak_memory_mib(self) -> Estimate | None:
+        """Peak memory of the device, MiB; None where it is not known."""
+        return self.metrics.get("peak_memory_mib")
+
+    @property
+    def allocated_memory_mib(self) -> Estimate | None:
+        """Peak of live tensors, MiB; None where it is not known."""
+        return self.metrics.get("allocated_memory_mib")
+
+    @property
+    def reserved_memory_mib(self) -> Estimate | None:
+        """Peak of memory that the allocator holds, MiB; None where it is not known."""
+        return self.metrics.get("reserved_memory_mib")
+
+    @property
+    def power_w(self) -> Estimate | None:
+        """Average power of the device during the run, W; None where it is not known."""
+        return self.metrics.get("power_w")
+
+    @property
+    def energy_j(self) -> Estimate | None:
+        """Energy of one run, J; None where it is not known."""
+        return self.metrics.get("energy_j")
+
+    @property
+    def utilisation(self) -> Estimate | None:
+        """Share of the time the device was busy, 0 to 1; None where it is not known."""
+        return self.metrics.get("utilisation")
+
+    def __getitem__(self, metric: str) -> Estimate | None:
+        return self.metrics.get(metric)
+
+    def setting(self) -> str:
+        """Batch size, precision and phase in words."""
+        parts = [] if self.batch_size is None else [f"batch {self.batch_size}"]
+        parts += [text for text in (self.precision, self.phase, self.runtime) if text]
+        return ", ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain dictionaries and lists, with the fields of POST /v1/predict."""
+        return self.content.model_dump(mode="json")
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """One row."""
+        known = (name for name in MAIN if name in self.metrics)
+        further = (name for name in self.metrics if name not in MAIN)
+        row: dict[str, Any] = {
+            "model": self.model,
+            "device": self.device,
+            "batch_size": self.batch_size,
+            "precision": self.precision,
+            "phase": self.phase,
+            "runtime": self.runtime,
+        }
+        for name in (*known, *further):
+            row |= self.metrics[name].record(name)
+        row |= {"roofline_ms": self.roofline_ms, "in_domain": self.in_domain}
+        yield row | {"fits": self.fits.fits if self.fits else None}
+
+    def view(self) -> View:
+        """Every metric with its interval and grade, the breakdowns, and the limits."""
+        names = [name for name in MAIN if name in self.metrics or name in self.missing]
+        names += [name for name in self.metrics if name not in MAIN]
+        rows = [self._row(name) for name in names]
+        headings = ("", "estimate", "90 % interval", "bound", "trust", "why")
+        lines = list(self._details())
+        title = f"{self.model} on {self.device} ({self.setting()})"
+        return View(title, headings, rows, lines, self.limits)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw where the time goes, as bars by operator class.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+        """
+        from forerun.service.python.plots import parts
+
+        return parts(self.breakdown_ms, f"{self.model} on {self.device}", ax)
+
+    def _row(self, name: str) -> list[str]:
+        estimate = self.metrics.get(name)
+        bound = self.roofline_ms if name == "latency_ms" else None
+        least = "" if bound is None else text_of(name, bound)
+        if estimate is None:
+            return [name, "not known", "", least, "", self.missing.get(name, "")]
+        trust = (estimate.grade or "", estimate.grade_reason or "")
+        return [name, estimate.text(), estimate.interval_text(), least, *trust]
+
+    def _details(self) -> Iterator[str]:
+        """Sentences about time, memory, fit and trust."""
+        total = sum(self.breakdown_ms.values())
+        if total:
+            by_size = sorted(self.breakdown_ms.items(), key=lambda item: -item[1])
+            shares = (f"{op} {100 * ms / total:.0f} %" for op, ms in by_size
+                      if ms > LEAST_SHARE * total)  # fmt: skip
+            yield f"where the time goes: {', '.join(shares)}"
+        if self.breakdown_mib:
+            held = ", ".join(f"{part} {mib:,.0f}" for part, mib in self.breakdown_mib.items())
+            yield f"what takes memory, MiB: {held}"
+        if self.fits is not None:
+            yield f"fits: {self.fits}"
+        if any(e.low is not None and e.coverage is None for e in self.metrics.values()):
+            yield NOT_CALIBRATED
+        yield GRADES
+
+
+@dataclass(frozen=True)
+class Answers(Viewed, Sequence[Answer]):
+    """The answers for one workload on several devices, in the order asked.
+
+    Attributes:
+        answers: one per device.
+    """
+
+    answers: tuple[Answer, ...]
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    @overload
+    def __getitem__(self, index: int | str) -> Answer: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Answer, ...]: ...
+
+    def __getitem__(self, index: int | str | slice) -> Answer | tuple[Answer, ...]:
+        """The answer at a position, or that of a device by its name.
+
+        Raises:
+            KeyError: no answer is about a device of that name.
+        """
+        if not isinstance(index, str):
+            return self.answers[index]
+        for answer in self.answers:
+            if answer.device == index:
+                return answer
+        raise KeyError(index)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answers as plain dictionaries, under `answers` as the command line gives them."""
+        return {"answers": [answer.to_dict() for answer in self.answers]}
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """One row per device."""
+        for answer in self.answers:
+            yield from answer.records()
+
+    def view(self) -> View:
+        """One row per device, with time, bound, memory, power and energy."""
+        headings = ("device", "latency", "90 % interval", "bound", "memory", "fits", "power")
+        rows = [_side_by_side(answer) for answer in self.answers]
+        first = self.answers[0]
+        title = f"{first.model} ({first.setting()})"
+        return View(title, (*headings, "energy", "trust"), rows, (GRADES,), self.limits)
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Each limit once, with the devices to which it applies where these are not all."""
+        return tuple(_limits_of(self.answers))
+
+    def plot(self, ax: "Axes | None" = None, metric: str = "latency_ms") -> "Axes":
+        """Draw a metric by device, as bars with intervals; the roofline bound is a line.
+
+        Raises:
+            InputError: no answer has the metric.
+            MissingExtra: matplotlib is not installed.
+        """
+        from forerun.service.python.plots import intervals
+
+        labels = {answer.device: answer.metrics.get(metric) for answer in self.answers}
+        bounds = {answer.device: answer.roofline_ms for answer in self.answers}
+        title = f"{self.answers[0].model} ({self.answers[0].setting()})"
+        return intervals(labels, metric, title, bounds if metric == "latency_ms" else {}, ax)
+
+
+def grades(answer: Answer) -> str:
+    """Grades of the main metrics in their order, `-` for a metric without one."""
+    graded = [e.grade if (e := answer.metrics.get(name)) else None for name in MAIN]
+    return "".join(grade or "-" for grade in graded) if any(graded) else ""
+
+
+def _side_by_side(answer: Answer) -> list[str]:
+    latency, *others = (answer.metrics.get(name) for name in MAIN)
+    memory, power, energy = (estimate.text() if estimate else "not known" for estimate in others)
+    return [
+        answer.device,
+        latency.text() if latency else "not known",
+        latency.interval_text() if latency else "",
+        "" if answer.roofline_ms is None else text_of("latency_ms", answer.roofline_ms),
+        memory,
+        answer.fits.word() if answer.fits else "not known",
+        power,
+        energy,
+        grades(answer),
+    ]
+
+
+def _limits_of(answers: Sequence[Answer]) -> Iterator[str]:
+    """Each limit once, with the devices to which it applies."""
+    held: dict[str, list[str]] = {}
+    for answer in answers:
+        for limit in answer.limits:
+            held.setdefault(limit, []).append(answer.device)
+    for limit, names in held.items():
+        yield limit if len(names) == len(answers) else f"{limit} (on {', '.join(names)})"

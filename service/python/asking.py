@@ -1,0 +1,251 @@
+"""Ask about a model: predict, rank, sweep power limits, compare, and check the memory."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack, get_args, overload
+
+from forerun.data.device import Device
+from forerun.data.errors import InputError, UnanswerableQuery, UnknownMetric
+from forerun.data.workload import NumberFormat
+from forerun.service.answers.answer import answer_of, answers_to
+from forerun.service.answers.power_sweep import SLOW_DOWN, swept
+from forerun.service.answers.question import RUN_METRICS, question_about
+from forerun.service.answers.ranking import Goal, Limits, prices_by_device, ranked
+from forerun.service.limits.power_summary import samples_of
+from forerun.service.python.answer import Answer, Answers, Fit
+from forerun.service.python.comparison import Comparison
+from forerun.service.python.model_source import Model
+from forerun.service.python.question import Asked, asked_about
+from forerun.service.python.ranking import Ranking
+from forerun.service.python.requested import is_request, requested
+from forerun.service.python.run_options import RunOptions
+from forerun.service.python.session import DeviceLike, Session, is_one, listed, session
+from forerun.service.python.sweep import Sweep
+from forerun.service.schemas.answers import Objective, Risk
+
+MOST_COMPARED = 10_000
+
+
+# A text is a sequence of texts too, so the two signatures overlap.
+@overload
+def predict(  # type: ignore[overload-overlap]
+    model: Model,
+    *,
+    device: DeviceLike,
+    metrics: Sequence[str] | None = ...,
+    **run: Unpack[RunOptions],
+) -> Answer: ...
+
+
+@overload
+def predict(
+    model: Model,
+    *,
+    device: Sequence[DeviceLike],
+    metrics: Sequence[str] | None = ...,
+    **run: Unpack[RunOptions],
+) -> Answers: ...
+
+
+def predict(
+    model: Any,
+    *,
+    device: DeviceLike | Sequence[DeviceLike],
+    metrics: Sequence[str] | None = None,
+    **run: Unpack[RunOptions],
+) -> Answer | Answers:
+    """Predict latency, memory, power and energy of a model, with 90 % intervals.
+
+    Args:
+        model: a path (.onnx, .pt2, config.json, operator graph), `timm:NAME`, `hf:NAME`, an
+            onnx.ModelProto, a torch module with `example_inputs`, a torch.export program, a
+            configuration of Hugging Face, an operator graph, or a workload as a mapping with
+            `kind`, as in POST /v1/predict.
+        device: name, spec sheet or its path; or a list of these.
+        metrics: names of the requested metrics; all when None.
+        run: options of the run, such as `batch_size=32`, `precision="amp"`, `phase="training"`,
+            `runtime="compiled"`, `optimizer="adamw"`, `power_limit_w=200`; see `RunOptions`.
+
+    Returns:
+        The answer for one device; `Answers` in the order given for a list, or for names that are
+        separated by commas.
+
+    Raises:
+        UnknownDevice, UnknownMetric, UnknownOption: a name is not known.
+        UnreadableModel: the model cannot be read.
+        UnanswerableQuery: no predictor can answer.
+
+    Example:
+        >>> import forerun
+        >>> answer = forerun.predict("model.onnx", device="l4", batch_size=32, precision="amp")
+        >>> answer.latency_ms.value, answer.latency_ms.low, answer.latency_ms.high
+    """
+    here = session()
+    if is_request(model):
+        each_device = listed(device)
+        answers = Answers(tuple(requested(model, one, metrics, run, here) for one in each_device))
+        return answers[0] if is_one(device) else answers
+    asked = asked_about(model, run, here)
+    devices = here.several(device)
+    answers = Answers(tuple(_answer(asked, each, metrics, here) for each in devices))
+    return answers[0] if is_one(device) else answers
+
+
+def fits(model: Model, *, device: DeviceLike, **run: Unpack[RunOptions]) -> Fit:
+    """Whether a model fits a device's memory; the result is true where the safe answer is yes.
+
+    Args:
+        model: as in `predict`.
+        device: name, spec sheet or its path.
+        run: as in `predict`.
+
+    Raises:
+        UnanswerableQuery: the memory of the run or of the device is not known.
+    """
+    answer = predict(model, device=device, **run)
+    if answer.fits is None:
+        why = answer.missing.get("peak_memory_mib", "the sheet gives no memory")
+        raise UnanswerableQuery(f"Whether it fits {answer.device} is not known: {why}.")
+    return answer.fits
+
+
+def rank(
+    model: Model,
+    *,
+    device: DeviceLike | Sequence[DeviceLike] | None = None,
+    objective: Objective = "latency_ms",
+    max_latency_ms: float | None = None,
+    max_power_w: float | None = None,
+    max_memory_mib: float | None = None,
+    must_fit: bool = True,
+    in_domain_only: bool = False,
+    risk: Risk = "high",
+    prices_per_hour: Mapping[str, float] | None = None,
+    **run: Unpack[RunOptions],
+) -> Ranking:
+    """Rank devices that meet limits by an objective, and say why the others do not.
+
+    Args:
+        model: as in `predict`.
+        device: the candidates; all devices when None.
+        objective: what is minimised; only `throughput_per_w` is maximised.
+        max_latency_ms: largest latency of a run; None for no limit.
+        max_power_w: largest average power; None for no limit.
+        max_memory_mib: largest peak memory; None for no limit.
+        must_fit: whether the device's memory must be sufficient.
+        in_domain_only: whether the predictions must be in domain.
+        risk: whether the upper end of the interval (`high`) or the best estimate (`value`) must
+            meet the limits.
+        prices_per_hour: name of a device -> price of an hour, for the objective `cost`.
+        run: as in `predict`.
+
+    Raises:
+        InputError: an objective, a name or a model is not valid.
+    """
+    _check_one_of("objective", objective, get_args(Objective))
+    _check_one_of("risk", risk, get_args(Risk))
+    here = session()
+    asked = asked_about(model, run, here)
+    most = {"latency_ms": max_latency_ms, "power_w": max_power_w, "peak_memory_mib": max_memory_mib}
+    kept = {name: limit for name, limit in most.items() if limit is not None}
+    devices = here.several(device)
+    prices = prices_by_device(prices_per_hour or {}, objective, devices, here.device)
+    queries = [asked.query(each) for each in devices]
+    goal = Goal(objective, samples_of(queries[0]), prices)
+    limits = Limits(kept, must_fit, in_domain_only, risk)
+    return Ranking.of(asked.name, ranked(queries, goal, limits, here.in_use))
+
+
+def sweep(
+    model: Model,
+    *,
+    device: DeviceLike,
+    limits_w: Sequence[float] | None = None,
+    slow_down: float = SLOW_DOWN,
+    **run: Unpack[RunOptions],
+) -> Sweep:
+    """Predict time, power and energy at several power limits, and advise which to set.
+
+    Args:
+        model: as in `predict`.
+        device: name, spec sheet or its path.
+        limits_w: power limits, W; thirteen from 40 to 100 % of the design power when None.
+        slow_down: slowdown that the advised limit may cost, as a share of the fastest time.
+        run: as in `predict`.
+
+    Raises:
+        InputError: a limit is not valid, or the sheet gives no design power.
+        UnanswerableQuery: the time or the power is not known.
+    """
+    if not 0.0 <= slow_down <= 10.0:
+        raise InputError(f"slow_down {slow_down!r} is no share of the time; 0.1 means 10 %.")
+    here = session()
+    asked = asked_about(model, run, here)
+    query = asked.query(here.device(device))
+    return Sweep.of(asked.name, swept(query, limits_w, slow_down, here.in_use))
+
+
+def compare(
+    model: Model,
+    *,
+    device: DeviceLike | Sequence[DeviceLike],
+    batch_sizes: Sequence[int] | None = None,
+    precisions: Sequence[NumberFormat] | None = None,
+    **run: Unpack[RunOptions],
+) -> Comparison:
+    """Predict a model on every device at every batch size and precision.
+
+    Args:
+        model: as in `predict`; it is read once for each batch size.
+        device: the devices.
+        batch_sizes: the batch sizes; only `batch_size` when None.
+        precisions: the number formats; only `precision` when None.
+        run: as in `predict`.
+
+    Raises:
+        InputError: there are more than 10,000 combinations, or as in `predict`. A combination
+            that cannot be answered gets its reason in place of an answer.
+    """
+    here = session()
+    devices = here.several(device)
+    sizes = [run.get("batch_size", 1)] if batch_sizes is None else list(batch_sizes)
+    formats = [run.get("precision", "fp32")] if precisions is None else list(precisions)
+    if not 0 < len(devices) * len(sizes) * len(formats) <= MOST_COMPARED:
+        raise InputError(f"compare takes from 1 to {MOST_COMPARED:,} combinations.")
+    asked_all = [
+        asked
+        for size in sizes
+        for asked in _by_format(model, {**run, "batch_size": size}, formats, here)
+    ]
+    cells = [(asked, each) for asked in asked_all for each in devices]
+    queries = [asked.query(each) for asked, each in cells]
+    found = answers_to([question_about(query) for query in queries], here.in_use)
+    answers, reasons = [], []
+    for (asked, each), query, out in zip(cells, queries, found, strict=True):
+        if isinstance(out, InputError):
+            reasons.append((each.name, asked.run.batch_size, asked.run.precision, str(out)))
+        else:
+            answers.append(Answer.of(asked.name, query, out))
+    return Comparison(tuple(answers), tuple(reasons))
+
+
+def _by_format(
+    model: Any, options: Mapping[str, Any], formats: Sequence[str], here: Session
+) -> list[Asked]:
+    """The question about a model in each number format; the model is read once."""
+    first = asked_about(model, {**options, "precision": formats[0]}, here)
+    read = model if first.graph is None else first.graph
+    return [asked_about(read, {**options, "precision": f}, here, first.name) for f in formats]
+
+
+def _answer(asked: Asked, device: Device, metrics: Iterable[str] | None, here: Session) -> Answer:
+    query = asked.query(device)
+    wanted = RUN_METRICS if metrics is None else tuple(metrics)
+    unknown = [name for name in wanted if name not in RUN_METRICS]
+    if unknown:
+        raise UnknownMetric(unknown[0], RUN_METRICS)
+    return Answer.of(asked.name, query, answer_of(question_about(query, wanted), here.in_use))
+
+
+def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise InputError(f"{option} {value!r} is none of {', '.join(known)}.")

@@ -1,0 +1,92 @@
+"""From a model and options to the queries that the predictors answer."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from forerun.data.device import Device
+from forerun.data.errors import InputError
+from forerun.data.graph import OperatorGraph
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Network
+from forerun.service.python.model_source import Reading, name_of, read_model
+from forerun.service.python.run_options import READING, checked_run, first_fault
+from forerun.service.python.session import Session
+from forerun.service.schemas.prediction import WorkloadIn
+from forerun.service.schemas.run_options import RunIn
+from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
+
+SOFTWARE = ("runtime", "layout", "threads")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A workload with its options, before a device is chosen.
+
+    Attributes:
+        name: name of the model, for headings.
+        run: options of the run.
+        query: device -> query.
+        graph: the network's operators; None for a workload of another kind.
+    """
+
+    name: str
+    run: RunIn
+    query: Callable[[Device], Query]
+    graph: OperatorGraph | None = None
+
+
+def asked_about(
+    model: Any, options: Mapping[str, Any], here: Session, name: str | None = None
+) -> Asked:
+    """The question about a model, or about a workload in the form of POST /v1/predict.
+
+    Args:
+        model: as in `model_source.Model`, or a mapping with `kind`.
+        options: as in `RunOptions`.
+        here: the session.
+        name: name of the model for headings; its own when None.
+
+    Raises:
+        InputError: an option or the workload is not valid.
+        UnreadableModel: the model cannot be read.
+    """
+    run = checked_run(options)
+    if isinstance(model, Mapping) and "kind" in model:
+        return _workload(model, options, run, here)
+    set_ups = run.set_ups()
+    how = Reading(
+        run.batch_size,
+        run.sequence_length,
+        options.get("image_size"),
+        options.get("example_inputs"),
+        {name: tuple(shape) for name, shape in (options.get("shapes") or {}).items()},
+    )
+    graph = read_model(model, how)
+    called = name or name_of(model)
+    return Asked(called, run, lambda device: run.query(graph, device, set_ups), graph)
+
+
+def _workload(
+    model: Mapping[str, Any], options: Mapping[str, Any], run: RunIn, here: Session
+) -> Asked:
+    """The question about a workload that says itself how it is run."""
+    superfluous = sorted(set(options) - {*SOFTWARE, *READING, "power_limit_w"})
+    if superfluous:
+        raise InputError(f"{superfluous[0]}: write it into the workload, which has 'kind'.")
+    try:
+        given: Any = TypeAdapter(WorkloadIn).validate_python(dict(model))
+    except ValidationError as error:
+        raise InputError(f"model: {first_fault(error)}") from None
+    workload = workload_of(given, here.graphs.get, "model")
+    chosen = {name: getattr(run, name) for name in SOFTWARE if options.get(name) is not None}
+    software, operation = Software(**chosen), operation_of(workload, run.power_limit_w)
+
+    def query(device: Device) -> Query:
+        return Query(workload, device, usual_software(software, workload, device), operation)
+
+    network = workload.graph if isinstance(workload, Network) else None
+    return Asked(name_of(model), run, query, network)

@@ -1,0 +1,105 @@
+"""Options of a run, as keyword arguments of Python functions."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+from pydantic import ValidationError
+
+from forerun.data.errors import InputError
+from forerun.data.software import Layout, Runtime
+from forerun.data.workload import (
+    Attention,
+    FrozenFormat,
+    LoraTargets,
+    NumberFormat,
+    Optimizer,
+    Phase,
+)
+from forerun.service.schemas.run_options import RunIn
+
+
+class UnknownOption(InputError):
+    """A function takes no option of that name."""
+
+    slug = "unknown-option"
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        self.did_you_mean = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"Did you mean {self.did_you_mean[0]}? " if self.did_you_mean else ""
+        super().__init__(f"No option {name!r}. {hint}There are {', '.join(known)}.")
+
+
+class RunOptions(TypedDict, total=False):
+    """How a network is run, trained and kept in memory; each is described in `RunIn`.
+
+    Attributes:
+        example_inputs: tensors that a torch module takes: one, a sequence, or a mapping by name;
+            the first dimension of each is the batch.
+        image_size: free height and width, pixels; 224 when absent.
+        shapes: name of an input -> its shape, such as `{"images": (1, 3, 640, 640)}`; None for a
+            dimension that is left to the file.
+    """
+
+    example_inputs: Any
+    image_size: int
+    shapes: Mapping[str, Sequence[int | None]]
+    batch_size: int
+    precision: NumberFormat
+    phase: Phase
+    runtime: Runtime | None
+    layout: Layout
+    threads: int | None
+    sequence_length: int | None
+    optimizer: Optimizer | None
+    checkpoint_segments: int | None
+    accumulation: int | None
+    lora_rank: int | None
+    data_parallel: int | None
+    tensor_parallel: int | None
+    pipeline_parallel: int | None
+    zero_stage: int | None
+    attention: Attention | None
+    dropout: float | None
+    checkpoint_blocks: bool | None
+    optimizer_kernel: Literal["foreach", "fused"] | None
+    lora_targets: LoraTargets | None
+    frozen_weights: FrozenFormat | None
+    adapter_precision: NumberFormat | None
+    loss_chunks: int | None
+    legacy_pytorch: bool | None
+    sequence_parallel: bool | None
+    logits: Literal["all", "last"] | None
+    cache_tokens: int | None
+    cache_precision: NumberFormat | None
+    joined_cache: bool | None
+    power_limit_w: float | None
+
+
+READING = ("example_inputs", "image_size", "shapes")
+"""Options about reading a model, which are no part of `RunIn`."""
+
+
+def checked_run(given: Mapping[str, Any]) -> RunIn:
+    """The options of a run, checked.
+
+    Raises:
+        UnknownOption: there is no option of a name; the message suggests one.
+        InputError: an option has an invalid value; the message names both.
+    """
+    known = tuple(RunOptions.__annotations__)
+    for name in given:
+        if name not in known:
+            raise UnknownOption(name, known)
+    values = {name: value for name, value in given.items() if name not in READING}
+    try:
+        return RunIn.model_validate(values)
+    except ValidationError as error:
+        raise InputError(first_fault(error)) from None
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first fault of a validation as one line: field, value, and what is wrong."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"])) or "the request"
+    return f"{where} {first['input']!r:.80}: {first['msg']}."

@@ -1,0 +1,269 @@
+"""Run a model on this machine's processor, and compare the prediction with the measurement."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from forerun.data.collectors.latency.cpu_run import CpuRun
+from forerun.data.collectors.system.host import usable_cpus
+from forerun.data.device import Device
+from forerun.data.errors import InputError, UnknownDevice
+from forerun.data.file_store import draft_of
+from forerun.data.measurements import Measurements
+from forerun.models.prediction import Estimate as Predicted
+from forerun.service.answers.verification import Checked, checked, local_cpu, measured_runs
+from forerun.service.python.adapting import Adaptation, adapt
+from forerun.service.python.estimate import text_of
+from forerun.service.python.session import Session, session
+from forerun.service.python.view import View, Viewed
+from forerun.service.schemas.measured_rows import MeasuredRow
+
+MY_CPU = "my-cpu"
+DISTURBED = "other processes were busy meanwhile, so the measured times are doubtful"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One prediction against a measured value.
+
+    Attributes:
+        value: predicted value.
+        low, high: ends of the prediction interval; None without one.
+        ratio: measured over predicted value.
+        inside: whether the measured value lies in the interval; None without one.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    ratio: float
+    inside: bool | None
+
+    @classmethod
+    def of(cls, predicted: Predicted | None, measured: float) -> "Compared | None":
+        """The comparison; None where there is no prediction."""
+        if predicted is None or not predicted.value > 0.0:
+            return None
+        low, high = predicted.low, predicted.high
+        inside = None if low is None or high is None else low <= measured <= high
+        return cls(predicted.value, low, high, measured / predicted.value, inside)
+
+    def words(self, metric: str) -> list[str]:
+        """Value, ratio, and whether it lies in the interval, as texts."""
+        held = "" if self.inside is None else "yes" if self.inside else "no"
+        return [text_of(metric, self.value), f"x{self.ratio:.2f}", held]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """One metric of one run, predicted and measured.
+
+    Attributes:
+        batch_size: samples in the run.
+        metric: name of the metric.
+        measured: measured value, in the metric's unit.
+        before: the prediction without any measurement of this machine; None where not known.
+        after: the prediction after adapting to all measurements of this machine except this run;
+            None where there are no others, or where they do not suffice.
+    """
+
+    batch_size: int
+    metric: str
+    measured: float
+    before: Compared | None
+    after: Compared | None
+
+    @classmethod
+    def of(cls, given: Checked) -> "Verified":
+        """The comparison in this form."""
+        before = Compared.of(given.before, given.measured)
+        after = Compared.of(given.after, given.measured)
+        return cls(given.batch_size, given.metric, given.measured, before, after)
+
+
+@dataclass(frozen=True)
+class Verification(Viewed):
+    """Predictions against measurements on this machine.
+
+    Attributes:
+        model: name of the model.
+        device: name of this machine.
+        results: one for each run and metric.
+        notes: what makes a measurement doubtful.
+        kept: file to which the measurements were added; None where they were not kept.
+        measurements: the measurements as `forerun.adapt` takes them.
+        sheet: the device that the predictions were made for.
+    """
+
+    model: str
+    device: str
+    results: tuple[Verified, ...]
+    notes: tuple[str, ...]
+    kept: Path | None
+    measurements: tuple[MeasuredRow, ...] = field(repr=False)
+    sheet: Device = field(repr=False)
+
+    def __iter__(self) -> Iterator[Verified]:
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def adapt(self) -> Adaptation:
+        """Adapt the predictor to these measurements, and register this machine if it is new.
+
+        Raises:
+            InputError: no predictor can learn from a measurement.
+        """
+        register(self.sheet, session())
+        return adapt(self.measurements, device=self.device)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The results and the measurements as plain dictionaries and lists."""
+        return {
+            "model": self.model,
+            "device": self.device,
+            "results": list(self.records()),
+            "notes": list(self.notes),
+            "kept": None if self.kept is None else str(self.kept),
+        }
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """One row for each run and metric."""
+        for result in self.results:
+            row: dict[str, Any] = {
+                "batch_size": result.batch_size,
+                "metric": result.metric,
+                "measured": result.measured,
+            }
+            for label, compared in (("before", result.before), ("after", result.after)):
+                for name in ("value", "low", "high", "ratio", "inside"):
+                    key = f"predicted_{label}" if name == "value" else f"{name}_{label}"
+                    row[key] = None if compared is None else getattr(compared, name)
+            yield row
+
+    def view(self) -> View:
+        """One row for each run and metric."""
+        headings = ("batch", "metric", "measured", "predicted", "ratio", "inside")
+        rows = [
+            [
+                str(result.batch_size),
+                result.metric,
+                text_of(result.metric, result.measured),
+                *(_words(result.before, result.metric)),
+                *(_words(result.after, result.metric)),
+            ]
+            for result in self.results
+        ]
+        lines = [
+            "ratio: measured over predicted; inside: whether the 90 % interval holds the measured",
+            "adapted: to all measurements of this machine except the run itself",
+            *self.notes,
+        ]
+        if self.kept is not None:
+            lines.append(f"kept in {self.kept}: forerun adapt {self.kept} --device {self.device}")
+        title = f"{self.model} on {self.device}"
+        return View(title, (*headings, "adapted", "ratio", "inside"), rows, lines)
+
+
+def verify(
+    model: str | PathLike[str],
+    *,
+    batch_sizes: Sequence[int] = (1,),
+    device: str = MY_CPU,
+    threads: int | None = None,
+    seconds: float = 1.0,
+    sequence_length: int | None = None,
+    keep: str | PathLike[str] | None = None,
+) -> Verification:
+    """Run an ONNX file here with onnxruntime, and compare the prediction with the measurement.
+
+    Each batch size is measured in a process of its own.
+
+    Args:
+        model: ONNX file.
+        batch_sizes: bound to free batch dimensions; a file that fixes its batch runs at that.
+        device: name of this machine; a new name gets a detected spec sheet.
+        threads: computing threads; all that this process may use when None.
+        seconds: measured time of each run.
+        sequence_length: bound to free sequence dimensions.
+        keep: JSON file to which the measurements are added, for `forerun.adapt`; the machine is
+            then registered as a device.
+
+    Raises:
+        UnreadableModel: the file is not a readable model.
+        InputError: it cannot be run here; the message says why.
+    """
+    if not batch_sizes or min(batch_sizes) < 1:
+        raise InputError(f"batch_sizes {list(batch_sizes)!r}: give numbers from 1.")
+    file, here = Path(model), session()
+    kept = None if keep is None else Path(keep)
+    earlier_rows = [] if kept is None else read_kept(kept)
+    sheet = local_cpu(device, here.devices)
+    how = CpuRun(threads or usable_cpus(), seconds)
+    runs = measured_runs(file, batch_sizes, how, sheet.name, sequence_length)
+    rows = tuple(run.row for run in runs)
+    found = checked(rows, sheet, here.adaptation.base, earlier(sheet.name, here))
+    if kept is not None:
+        register(sheet, here)
+        write_kept(kept, [*earlier_rows, *rows])
+    notes = (DISTURBED,) if any(run.disturbed for run in runs) else ()
+    results = tuple(map(Verified.of, found))
+    return Verification(file.name, sheet.name, results, notes, kept, rows, sheet)
+
+
+def earlier(name: str, here: Session) -> Measurements | None:
+    """The measurements of a device that are in use; None where there are none."""
+    try:
+        return here.adaptation.rows_of(name)
+    except UnknownDevice:
+        return None
+
+
+def register(sheet: Device, here: Session) -> None:
+    """Register a device unless one of that name is known."""
+    try:
+        here.devices.get(sheet.name)
+    except UnknownDevice:
+        here.devices.register(sheet)
+
+
+def read_kept(file: Path) -> list[Any]:
+    """The measurements in a file; none where there is no such file.
+
+    Raises:
+        InputError: the file holds no list of measurements.
+    """
+    if not file.exists():
+        return []
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} holds no list of measurements: {error}.") from None
+    if not isinstance(content, list):
+        raise InputError(f"{file} holds no list of measurements; keep them in another file.")
+    return content
+
+
+def write_kept(file: Path, rows: Sequence[Any]) -> None:
+    """Write measurements as JSON; the file is replaced at once.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    plain = [
+        row.model_dump(mode="json", exclude_none=True) if isinstance(row, MeasuredRow) else row
+        for row in rows
+    ]
+    try:
+        with draft_of(file) as draft:
+            draft.write_text(json.dumps(plain), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"Cannot write {file}: {error.strerror}.") from None
+
+
+def _words(compared: Compared | None, metric: str) -> list[str]:
+    return ["not known", "", ""] if compared is None else compared.words(metric)

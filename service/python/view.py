@@ -1,0 +1,111 @@
+"""Show a result: as a text table, as HTML in a notebook, as data frame, as plain dictionaries."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WIDTH = 10_000
+"""Of the text table, in characters; no cell is cut."""
+REASON = "why"
+"""Heading of a column of sentences."""
+STYLE = (
+    ".forerun{font:13px system-ui,sans-serif;color:inherit}"
+    ".forerun table{border-collapse:collapse;margin:.4em 0}"
+    ".forerun caption{text-align:left;font-weight:600;padding:.2em 0}"
+    ".forerun th,.forerun td{padding:.2em .8em;text-align:right;background:none;"
+    "border-bottom:1px solid rgba(128,128,128,.35)}"
+    ".forerun th:first-child,.forerun td:first-child,.forerun .why{text-align:left}"
+    ".forerun p{margin:.2em 0;opacity:.8}"
+)
+"""Colours are those of the page, so that the table can be read on a light and a dark one."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table with a title and with sentences below it.
+
+    Attributes:
+        title: what the table is about.
+        headings: one heading per column; the first column and that of reasons are left-aligned.
+        rows: one text per column.
+        lines: sentences below the table.
+        limits: limits of the answer, which a notebook unfolds; as text only their number is given.
+    """
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    lines: Sequence[str] = ()
+    limits: Sequence[str] = ()
+
+    def text(self) -> str:
+        """The view as plain text, without a line break at its end."""
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False)
+        for index, heading in enumerate(self.headings):
+            side: Any = "left" if index == 0 or heading == REASON else "right"
+            table.add_column(Text(heading), justify=side, no_wrap=True)
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        written = StringIO()
+        Console(file=written, width=WIDTH, highlight=False, color_system=None).print(table)
+        shown = [line.rstrip() for line in written.getvalue().splitlines()] if self.rows else []
+        return "\n".join([self.title, *shown, *self.lines, *self._count()])
+
+    def html(self) -> str:
+        """The view as HTML, in the colours of the page; all text is escaped."""
+        classes = [' class="why"' if heading == REASON else "" for heading in self.headings]
+        marked = zip(classes, self.headings, strict=True)
+        head = "".join(f'<th scope="col"{of}>{escape(heading)}</th>' for of, heading in marked)
+        body = "".join(f"<tr>{''.join(map(_cell, classes, row))}</tr>" for row in self.rows)
+        below = "".join(f"<p>{escape(line)}</p>" for line in self.lines)
+        listed = "".join(f"<li>{escape(limit)}</li>" for limit in self.limits)
+        summary = f"limits of the answer: {len(self.limits)}"
+        if listed:
+            below += f"<details><summary>{summary}</summary><ul>{listed}</ul></details>"
+        return (
+            f'<div class="forerun"><style>{STYLE}</style><table><caption>{escape(self.title)}'
+            f"</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}</div>"
+        )
+
+    def _count(self) -> list[str]:
+        count = len(self.limits)
+        return [f"limits of the answer: {count}, which `.limits` lists"] if count else []
+
+
+def _cell(attributes: str, text: str) -> str:
+    return f"<td{attributes}>{escape(text)}</td>"
+
+
+class Viewed:
+    """A result that prints as a table and that a notebook shows as HTML."""
+
+    __slots__ = ()
+
+    def view(self) -> View:
+        """The result as a table with sentences below it."""
+        raise NotImplementedError
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """One mapping for each row of `to_pandas`, with units in the names."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The result as a data frame, with units in the names of its columns."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.records()))
+
+    def __str__(self) -> str:
+        return self.view().text()
+
+    def _repr_html_(self) -> str:
+        return self.view().html()

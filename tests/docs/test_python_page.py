@@ -1,0 +1,55 @@
+"""The examples of docs/python.md run, and print what the page says."""
+
+import importlib.util
+
+import pytest
+
+from tests.house.sources import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "python.md"
+
+
+@pytest.fixture
+def examples():
+    file = REPOSITORY / "docs" / "python_examples.py"
+    spec = importlib.util.spec_from_file_location("python_examples", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("hasty")
+def test_the_examples_print_what_the_page_says(examples):
+    text = PAGE.read_text()
+    today = examples.with_outputs(text)
+    if text != today:
+        pytest.fail("outputs of docs/python.md are not those of today: run `make figures`")
+
+
+def test_every_fence_of_python_is_an_example(examples):
+    text = PAGE.read_text()
+    assert text.count("```python") == len(examples.EXAMPLE.findall(text))
+    assert text.count("<!-- output -->") == sum(
+        match["output"] is not None for match in examples.EXAMPLE.finditer(text)
+    )
+
+
+def test_a_changed_output_is_noticed(examples):
+    page = "```python\nprint(1 + 1)\n```\n\n<!-- output -->\n```text\n3\n```\n"
+    assert examples.with_outputs(page) == page.replace("3", "2")
+    with pytest.raises(ValueError, match="prints without an output below it"):
+        examples.with_outputs("```python\nprint(1)\n```\n")
+
+
+def test_an_example_that_needs_what_is_missing_keeps_its_output(examples):
+    page = "<!-- needs: no_such_package -->\n```python\nimport no_such_package\n```\n"
+    assert examples.with_outputs(page) == page
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Other tests run on this machine at the same time: nothing waits until they are done."""
+    from forerun.data.collectors.system.other_load import QuietWait
+
+    monkeypatch.setattr(QuietWait, "wait", lambda self: None)

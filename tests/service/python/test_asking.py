@@ -1,0 +1,241 @@
+"""Predict, fit, rank, sweep and compare answer as HTTP and the command line do."""
+
+import json
+
+import pytest
+from fastapi.testclient import TestClient
+
+import forerun
+from forerun.data.errors import UnanswerableQuery, UnknownDevice, UnknownMetric
+from forerun.service.http.app import create_app
+from forerun.service.settings import Settings
+
+KERNEL = {
+    "kind": "kernel",
+    "operator": {
+        "kind": "linear",
+        "input_shapes": [[512, 1024]],
+        "output_shapes": [[512, 4096]],
+        "parameter_elements": 4194304,
+    },
+    "precision": "fp16",
+}
+
+
+@pytest.fixture
+def client():
+    with TestClient(create_app(Settings.load())) as client:
+        yield client
+
+
+def test_an_answer_has_units_intervals_and_the_content_of_http(squeezenet, client):
+    answer = forerun.predict(squeezenet, device="l4", batch_size=64, precision="amp")
+    posted = client.post(
+        "/v1/predict/model?device=l4&precision=amp&batch_size=64", content=squeezenet.read_bytes()
+    )
+    assert posted.status_code == 200
+    assert answer.to_dict() == posted.json()
+    assert json.dumps(answer.to_dict())
+    latency = answer.latency_ms
+    assert latency.low < latency.value < latency.high
+    assert (latency.unit, latency.coverage) == ("ms", 0.9)
+    assert float(latency) == latency.value
+    assert latency.grade in ("A", "B", "C")
+    assert latency.grade_reason
+    assert answer["latency_ms"] is latency
+    assert answer.roofline_ms < latency.value
+    assert sum(answer.breakdown_ms.values()) == pytest.approx(latency.value)
+    assert (answer.batch_size, answer.precision, answer.phase) == (64, "amp", "inference")
+    assert answer.energy_j.value == pytest.approx(answer.power_w.value * latency.value / 1e3)
+    assert answer.energy_per_sample_j.value == pytest.approx(answer.energy_j.value / 64)
+    assert answer.peak_memory_mib.value > answer.reserved_memory_mib.value
+    assert answer.reserved_memory_mib.value >= answer.allocated_memory_mib.value
+    assert answer.utilisation is None
+    assert "utilisation" in answer.missing
+
+
+def test_options_reach_the_query(squeezenet):
+    base = forerun.predict(squeezenet, device="l4")
+    assert forerun.predict(squeezenet, device="l4", batch_size=8).batch_size == 8
+    assert forerun.predict(squeezenet, device="l4", precision="fp16").precision == "fp16"
+    assert forerun.predict(squeezenet, device="l4", runtime="compiled").runtime == "compiled"
+    limited = forerun.predict(squeezenet, device="l4", batch_size=64, power_limit_w=50)
+    assert limited.power_w.value <= 50
+    training = forerun.predict(squeezenet, device="l4", phase="training", optimizer="sgd")
+    adam = forerun.predict(squeezenet, device="l4", phase="training", optimizer="adam")
+    assert base.peak_memory_mib.value < training.peak_memory_mib.value
+    assert training.breakdown_mib["optimizer"] < adam.breakdown_mib["optimizer"]
+
+
+def test_only_the_wanted_metrics_are_answered(squeezenet):
+    answer = forerun.predict(squeezenet, device="l4", metrics=["power_w"])
+    assert list(answer.metrics) == ["power_w"]
+    assert answer.latency_ms is None
+    with pytest.raises(UnknownMetric, match="powr"):
+        forerun.predict(squeezenet, device="l4", metrics=["powr"])
+
+
+def test_several_devices_answer_in_their_order(squeezenet):
+    answers = forerun.predict(squeezenet, device=["t4", "l4"])
+    assert isinstance(answers, forerun.Answers)
+    assert [answer.device for answer in answers] == ["t4", "l4"]
+    assert answers["l4"] is answers[1]
+    assert answers["l4"].latency_ms == forerun.predict(squeezenet, device="l4").latency_ms
+    assert [a.device for a in forerun.predict(squeezenet, device="t4,l4")] == ["t4", "l4"]
+    assert isinstance(forerun.predict(squeezenet, device=["l4"]), forerun.Answers)
+    with pytest.raises(KeyError):
+        answers["a100"]
+    with pytest.raises(forerun.InputError, match="list is empty"):
+        forerun.predict(squeezenet, device=[])
+
+
+def test_a_device_may_be_a_sheet_or_its_file(squeezenet, tmp_path):
+    sheet = forerun.devices()["l4"].model_copy(update={"name": "mine", "aliases": ()})
+    file = tmp_path / "mine.json"
+    file.write_text(sheet.model_dump_json(exclude_none=True))
+    by_name = forerun.predict(squeezenet, device="l4")
+    for device in (sheet, file, str(file)):
+        answer = forerun.predict(squeezenet, device=device)
+        assert answer.device == "mine"
+        assert answer.latency_ms.value == pytest.approx(by_name.latency_ms.value)
+    with pytest.raises(UnknownDevice, match="Did you mean l4"):
+        forerun.predict(squeezenet, device="l44")
+    with pytest.raises(forerun.InputError, match=r"No sheet .*gone\.yaml"):
+        forerun.predict(squeezenet, device="gone.yaml")
+
+
+def test_a_workload_says_itself_how_it_is_run():
+    answer = forerun.predict(KERNEL, device="a100-pcie-80gb")
+    assert answer.precision == "fp16"
+    assert answer.batch_size is None
+    assert answer.fits is None
+    with pytest.raises(forerun.InputError, match="batch_size: write it into the workload"):
+        forerun.predict(KERNEL, device="l4", batch_size=2)
+    with pytest.raises(forerun.InputError, match=r"model: .*precision"):
+        forerun.predict(KERNEL | {"precision": "fp17"}, device="l4")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"batchsize": 3}, "No option 'batchsize'. Did you mean batch_size"),
+        ({"batch_size": 0}, "batch_size 0: Input should be greater"),
+        ({"precision": "fp17"}, "precision 'fp17': Input should be 'fp32'"),
+        ({"optimizer": "adam"}, "options of training, but the phase is inference"),
+        ({"phase": "training", "zero_stage": 2}, "data_parallel says how many"),
+    ],
+)
+def test_a_wrong_option_is_one_clear_line(squeezenet, options, told):
+    with pytest.raises(forerun.InputError, match=told) as caught:
+        forerun.predict(squeezenet, device="l4", **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_fits_is_true_where_the_safe_answer_is_yes(squeezenet):
+    fit = forerun.fits(squeezenet, device="l4", phase="training")
+    assert fit
+    assert fit.needed_mib + fit.headroom_mib == pytest.approx(fit.usable_mib)
+    assert fit.word() == "yes"
+    large = forerun.fits(squeezenet, device="l4", phase="training", batch_size=4096)
+    assert not large
+    assert large.word() in ("no", "perhaps")
+    with pytest.raises(UnanswerableQuery, match="is not known"):
+        forerun.fits(KERNEL, device="l4")
+
+
+def test_rank_orders_devices_and_says_why_others_are_left_out(squeezenet, client):
+    options = {"batch_size": 64, "precision": "amp"}
+    names = ["l4", "t4", "a100-pcie-80gb"]
+    ranking = forerun.rank(
+        squeezenet, device=names, objective="energy_j", max_latency_ms=16, **options
+    )
+    assert ranking.best.rank == 1
+    values = [row.objective.value for row in ranking]
+    assert values == sorted(values)
+    assert set(ranking.excluded) == set(names) - {row.device for row in ranking}
+    assert "upper end of latency_ms is" in ranking.excluded["t4"][0]
+    digest = client.post("/v1/graphs?batch_size=64", content=squeezenet.read_bytes()).json()
+    asked = {
+        "workload": {"kind": "network", "graph": digest["digest"], **options},
+        "devices": names,
+        "objective": "energy_j",
+        "limits": {"latency_ms": 16},
+    }
+    assert ranking.to_dict() == client.post("/v1/rank", json=asked).json()
+    everything = forerun.rank(squeezenet)
+    assert len(everything) + len(everything.excluded) == len(forerun.devices())
+
+
+def test_rank_by_cost_takes_prices_of_ranked_devices(squeezenet):
+    prices = {"l4": 0.5, "t4": 0.3}
+    ranking = forerun.rank(
+        squeezenet, device=["l4", "t4"], objective="cost", prices_per_hour=prices
+    )
+    first = ranking.best
+    hourly = prices[first.device] * first.metrics["latency_ms"].value / 3.6e6
+    assert first.objective.value == pytest.approx(hourly)
+    with pytest.raises(forerun.InputError, match="Prices are for the objective cost"):
+        forerun.rank(squeezenet, device="l4", prices_per_hour=prices)
+    with pytest.raises(forerun.InputError, match="t4 is not among the devices"):
+        forerun.rank(squeezenet, device="l4", objective="cost", prices_per_hour=prices)
+    with pytest.raises(forerun.InputError, match="objective 'speed' is none of"):
+        forerun.rank(squeezenet, objective="speed")
+    with pytest.raises(forerun.InputError, match="risk 'none' is none of"):
+        forerun.rank(squeezenet, risk="none")
+
+
+def test_a_ranking_without_a_device_has_no_best(squeezenet):
+    ranking = forerun.rank(squeezenet, device="l4", max_latency_ms=1e-6)
+    assert ranking.best is None
+    assert "no device meets the limits" in str(ranking)
+    assert "left out: l4" in str(ranking)
+
+
+def test_sweep_advises_a_limit(squeezenet, client):
+    options = {"batch_size": 64, "precision": "amp"}
+    sweep = forerun.sweep(squeezenet, device="a100-pcie-80gb", slow_down=0.1, **options)
+    assert [run.limit_w for run in sweep] == sorted(run.limit_w for run in sweep)
+    assert sweep.within_slow_down.slow_down <= 0.1
+    least = min(sweep, key=lambda run: run.energy_j.value)
+    assert sweep.least_energy.limit_w == least.limit_w
+    digest = client.post("/v1/graphs?batch_size=64", content=squeezenet.read_bytes()).json()
+    asked = {
+        "workload": {"kind": "network", "graph": digest["digest"], **options},
+        "device": "a100-pcie-80gb",
+    }
+    assert sweep.to_dict() == client.post("/v1/power/sweep", json=asked).json()
+    chosen = forerun.sweep(squeezenet, device="a100-pcie-80gb", limits_w=[150, 250], **options)
+    assert [run.limit_w for run in chosen] == [150, 250]
+    with pytest.raises(forerun.InputError, match="slow_down -1 is no share"):
+        forerun.sweep(squeezenet, device="l4", slow_down=-1)
+
+
+def test_compare_fills_the_grid(squeezenet):
+    grid = forerun.compare(
+        squeezenet, device=["l4", "t4"], batch_sizes=[1, 32], precisions=["fp32", "amp"]
+    )
+    settings = [(a.device, a.batch_size, a.precision) for a in grid]
+    assert len(set(settings)) == len(grid) == 8
+    one = next(a for a in grid if (a.device, a.batch_size, a.precision) == ("t4", 32, "amp"))
+    alone = forerun.predict(squeezenet, device="t4", batch_size=32, precision="amp")
+    assert one.latency_ms.value == pytest.approx(alone.latency_ms.value)
+    assert grid.best().latency_ms.value == min(
+        a.latency_ms.value for a in grid if a.batch_size == grid.best().batch_size
+    )
+    assert grid.best(per_sample=False).latency_ms.value == min(a.latency_ms.value for a in grid)
+    assert len(forerun.compare(squeezenet, device="l4", batch_size=4)) == 1
+    with pytest.raises(forerun.InputError, match="from 1 to 10,000 combinations"):
+        forerun.compare(squeezenet, device="l4", batch_sizes=[])
+
+
+def test_a_combination_without_an_answer_has_its_reason(squeezenet):
+    absurd = forerun.devices()["l4"].model_copy(
+        update={"name": "absurd", "aliases": (), "memory_bandwidth_gbs": 1e-300}
+    )
+    grid = forerun.compare(squeezenet, device=["l4", absurd])
+    assert [answer.device for answer in grid] == ["l4"]
+    (device, size, precision, reason) = grid.unanswered[0]
+    assert (device, size, precision) == ("absurd", 1, "fp32")
+    assert "beyond every number" in reason
+    assert reason in str(grid)
+    assert grid.to_dict()["unanswered"][0]["reason"] == reason

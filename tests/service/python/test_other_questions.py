@@ -1,0 +1,87 @@
+"""Serving, co-location and devices answer as over HTTP."""
+
+import json
+
+import pytest
+from fastapi.testclient import TestClient
+
+import forerun
+from forerun.data.errors import UnknownDevice
+from forerun.service.http.app import create_app
+from forerun.service.schemas.serving import EXAMPLE_DIFFUSION, EXAMPLE_LLM
+from forerun.service.settings import Settings
+
+PROFILE = {"name": "mine", "alone": {"cpu.user_share": 1.0, "probe.latency_ns": 30.0}}
+
+
+@pytest.fixture
+def client():
+    with TestClient(create_app(Settings.load())) as client:
+        yield client
+
+
+def test_models_that_serve_answer_as_over_http(client):
+    answer = forerun.llm(**EXAMPLE_LLM["model"], device=EXAMPLE_LLM["device"])
+    assert answer.to_dict() == client.post("/v1/llm/estimate", json=EXAMPLE_LLM).json()
+    assert answer.power_w.low < answer.power_w.value < answer.power_w.high
+    assert answer.energy_per_token_j.value == pytest.approx(
+        answer.power_w.value / answer.tokens_per_s.value
+    )
+    pictures = forerun.diffusion(**EXAMPLE_DIFFUSION["model"], device=EXAMPLE_DIFFUSION["device"])
+    assert (
+        pictures.to_dict() == client.post("/v1/diffusion/estimate", json=EXAMPLE_DIFFUSION).json()
+    )
+    assert pictures.latency_ms.unit == "ms"
+    assert pictures.samples_per_s.unit == "samples/s"
+    assert pictures.energy_per_sample_j.unit == "J"
+    assert pictures.tokens_per_s is None
+    assert "peak_memory_mib" in answer.missing
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"tensor_parallel": 2}, "tensor_parallel cannot be more than device_count, 1"),
+        ({"request": "poem"}, "model.request 'poem'"),
+        ({"active_parameters": 9e9}, "active_parameters cannot be more than total_parameters"),
+    ],
+)
+def test_a_model_that_cannot_be_served_is_refused(options, told):
+    with pytest.raises(forerun.InputError, match=told):
+        forerun.llm(8e9, device="h100-sxm-80gb", **options)
+
+
+def test_programs_on_one_host_answer_as_over_http(client, tmp_path):
+    other = PROFILE | {"name": "other"}
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps(other))
+    answer = forerun.colocate(PROFILE, residents=[file], cpus=2)
+    asked = {"candidate": PROFILE, "host": {"residents": [other], "cpus": 2}}
+    assert answer.to_dict() == client.post("/v1/colocation", json=asked).json()
+    assert answer.candidate.program == "mine"
+    assert [program.program for program in answer.residents] == ["other"]
+    assert answer.candidate.p_cpu.value > 0
+    assert answer.candidate.grade in ("A", "B", "C")
+    assert answer.worst in ("mine", "other")
+    assert f"{answer.candidate.p_wall.value:.2f}" in str(answer)
+
+
+def test_a_profile_that_is_none_is_refused():
+    with pytest.raises(forerun.InputError, match="name"):
+        forerun.colocate({"alone": {}})
+    with pytest.raises(forerun.InputError, match=r"Cannot read gone\.json"):
+        forerun.colocate("gone.json")
+
+
+def test_devices_are_found_by_kind_vendor_and_name():
+    everything = forerun.devices()
+    gpus = forerun.devices(kind="gpu", vendor="NVIDIA")
+    assert 0 < len(gpus) < len(everything)
+    assert {device.kind for device in gpus} == {"gpu"}
+    assert everything["NVIDIA L4"].name == "l4"
+    assert everything[0].name == everything.names()[0]
+    assert everything.to_dict()["devices"][0]["name"] == everything[0].name
+    with pytest.raises(UnknownDevice):
+        forerun.devices(kind="cpu")["l4"]
+    with pytest.raises(forerun.InputError, match="kind 'toaster' is none of"):
+        forerun.devices(kind="toaster")

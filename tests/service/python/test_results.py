@@ -1,0 +1,134 @@
+"""Results print, show in a notebook, draw themselves, and become data frames."""
+
+from html.parser import HTMLParser
+
+import pytest
+
+import forerun
+from forerun.data.errors import MissingExtra
+from forerun.service.python.view import View
+
+PROFILE = {"name": "mine", "alone": {"cpu.user_share": 1.0}}
+
+
+class Tags(HTMLParser):
+    """Checks that tags are closed in order, and counts them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen = [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def results(squeezenet):
+    run = {"batch_size": 64, "precision": "amp"}
+    return {
+        "answer": forerun.predict(squeezenet, device="l4", **run),
+        "answers": forerun.predict(squeezenet, device=["l4", "t4"], **run),
+        "ranking": forerun.rank(squeezenet, device=["l4", "t4"], **run),
+        "sweep": forerun.sweep(squeezenet, device="l4", **run),
+        "comparison": forerun.compare(squeezenet, device=["l4", "t4"], batch_sizes=[1, 8]),
+        "serving": forerun.llm(8e9, device="h100-sxm-80gb"),
+        "neighbours": forerun.colocate(PROFILE, residents=[PROFILE | {"name": "other"}]),
+        "devices": forerun.devices(kind="gpu"),
+    }
+
+
+def test_every_result_prints_as_html_and_as_a_data_frame(results):
+    for name, result in results.items():
+        view = result.view()
+        assert str(result).startswith(view.title), name
+        assert all(len(row) == len(view.headings) for row in view.rows), name
+        tags = Tags(result._repr_html_()).seen
+        assert tags.count("tr") == 1 + len(view.rows), name
+        frame = result.to_pandas()
+        assert len(frame) == len(list(result.records())) > 0, name
+        assert isinstance(result.to_dict(), dict), name
+
+
+def test_the_table_of_an_answer_has_its_figures_and_its_trust(results):
+    answer, text = results["answer"], str(results["answer"])
+    assert "light_squeezenet.onnx on l4 (batch 64, amp, inference, eager)" in text
+    for estimate in (answer.latency_ms, answer.peak_memory_mib, answer.power_w, answer.energy_j):
+        assert estimate.text() in text
+        assert estimate.interval_text() in text
+        assert estimate.grade_reason in text
+    assert "fits: yes" in text
+    assert f"limits of the answer: {len(answer.limits)}" in text
+    html = answer._repr_html_()
+    assert all(limit.replace("'", "&#x27;") in html for limit in answer.limits)
+
+
+def test_columns_of_a_data_frame_have_units(results):
+    row = results["answer"].to_pandas().iloc[0]
+    answer = results["answer"]
+    assert row["latency_ms"] == answer.latency_ms.value
+    assert row["latency_ms_low"] == answer.latency_ms.low
+    assert row["latency_ms_grade"] == answer.latency_ms.grade
+    assert row["fits"]
+    assert list(results["answers"].to_pandas()["device"]) == ["l4", "t4"]
+    assert list(results["ranking"].to_pandas()["rank"]) == [1, 2]
+    assert results["sweep"].to_pandas()["limit_w"].is_monotonic_increasing
+    assert len(results["comparison"].to_pandas()) == 4
+
+
+def test_html_holds_no_markup_of_the_content():
+    view = View("<b>title</b>", ("<i>", "why"), [("<script>", "a & b")], ["<p>"], ["<li>"])
+    html = view.html()
+    assert "<script>" not in html
+    assert "<b>" not in html
+    assert "&lt;script&gt;" in html
+    assert "a &amp; b" in html
+    assert Tags(html).seen.count("li") == 1
+
+
+def test_no_text_of_a_wide_table_is_cut():
+    long = "x" * 3_000
+    assert long in View("t", ("a", "b"), [(long, long)]).text()
+    assert View("t", ("a",), [], ["line"]).text() == "t\nline"
+
+
+@pytest.mark.slow
+def test_every_result_draws_itself_on_given_axes(results):
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    counts = {"answer": len(results["answer"].breakdown_ms), "answers": 2, "ranking": 2}
+    for name, bars in counts.items():
+        axes = Figure().add_subplot()
+        assert results[name].plot(axes) is axes
+        assert len(axes.patches) == bars, name
+    axes = results["sweep"].plot(Figure().add_subplot())
+    assert len(axes.texts) == len(results["sweep"])
+    assert axes.get_xlabel() == "time of a run, ms"
+    axes = results["comparison"].plot(Figure().add_subplot())
+    assert len(axes.texts) == 4
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["l4", "t4"]
+    energy = results["answers"].plot(Figure().add_subplot(), metric="energy_j")
+    assert energy.get_xlabel() == "energy, J"
+    widths = [patch.get_width() for patch in energy.patches]
+    assert widths == [a.energy_j.value for a in results["answers"]]
+    with pytest.raises(forerun.InputError, match="utilisation is not known for any of l4, t4"):
+        results["answers"].plot(Figure().add_subplot(), metric="utilisation")
+
+
+def test_without_matplotlib_a_plot_says_what_to_install(results, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match="Drawing a result"):
+        results["answers"].plot()
+
+
+def test_a_result_cannot_be_changed(results):
+    with pytest.raises(AttributeError):
+        results["answer"].device = "t4"
+    with pytest.raises(AttributeError):
+        results["answer"].latency_ms.value = 1.0
