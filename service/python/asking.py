@@ -62,7 +62,7 @@ def predict(
             `kind`, as in POST /v1/predict.
         device: name, spec sheet or its path; or a list of these.
         metrics: names of the requested metrics; all when None.
-        run: options of the run, such as `batch_size=32`, `precision="amp"`, `phase="training"`,
+        **run: options of the run, such as `batch_size=32`, `precision="amp"`, `phase="training"`,
             `runtime="compiled"`, `optimizer="adamw"`, `power_limit_w=200`; see `RunOptions`.
 
     Returns:
@@ -96,7 +96,7 @@ def fits(model: Model, *, device: DeviceLike, **run: Unpack[RunOptions]) -> Fit:
     Args:
         model: as in `predict`.
         device: name, spec sheet or its path.
-        run: as in `predict`.
+        **run: as in `predict`.
 
     Raises:
         UnanswerableQuery: the memory of the run or of the device is not known.
@@ -136,7 +136,7 @@ def rank(
         risk: whether the upper end of the interval (`high`) or the best estimate (`value`) must
             meet the limits.
         prices_per_hour: name of a device -> price of an hour, for the objective `cost`.
-        run: as in `predict`.
+        **run: as in `predict`.
 
     Raises:
         InputError: an objective, a name or a model is not valid.
@@ -170,7 +170,7 @@ def sweep(
         device: name, spec sheet or its path.
         limits_w: power limits, W; thirteen from 40 to 100 % of the design power when None.
         slow_down: slowdown that the advised limit may cost, as a share of the fastest time.
-        run: as in `predict`.
+        **run: as in `predict`.
 
     Raises:
         InputError: a limit is not valid, or the sheet gives no design power.
@@ -199,7 +199,7 @@ def compare(
         device: the devices.
         batch_sizes: the batch sizes; only `batch_size` when None.
         precisions: the number formats; only `precision` when None.
-        run: as in `predict`.
+        **run: as in `predict`.
 
     Raises:
         InputError: there are more than 10,000 combinations, or as in `predict`. A combination

@@ -295,15 +295,16 @@ def measure(
         gpu: index of the NVIDIA GPU whose power and memory are sampled; the first, where there is
             one, when None and the device is a GPU.
         keep: JSON file to which the measurement is added, for `forerun.adapt`.
-        run: options of the run, as in `predict`.
+        **run: options of the run, as in `predict`.
 
     Raises:
         InputError: the model or an option is not valid, or there is no such GPU.
 
     Example:
+        >>> import forerun
         >>> with forerun.measure("step", model="model.onnx", batch_size=8) as step:
         ...     for _ in step.repeat(20, warm_up=3):
-        ...         session.run(None, inputs)
+        ...         sum(range(1000))  # here goes what the model does
         >>> print(step)
     """
     here = session()

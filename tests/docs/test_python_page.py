@@ -1,9 +1,12 @@
 """The examples of docs/python.md run, and print what the page says."""
 
 import importlib.util
+import inspect
+from doctest import DocTestParser
 
 import pytest
 
+import forerun
 from tests.house.sources import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "python.md"
@@ -25,6 +28,19 @@ def test_the_examples_print_what_the_page_says(examples):
     today = examples.with_outputs(text)
     if text != today:
         pytest.fail("outputs of docs/python.md are not those of today: run `make figures`")
+
+
+@pytest.mark.slow
+def test_the_examples_of_docstrings_run(examples, capsys):
+    texts = [forerun.__doc__, *(inspect.getdoc(getattr(forerun, n)) or "" for n in forerun.__all__)]
+    with_examples = [parts for text in texts if (parts := DocTestParser().get_examples(text))]
+    assert len(with_examples) >= 3
+    with examples.in_scratch_folder():
+        for parts in with_examples:
+            names = {}
+            for part in parts:
+                exec(part.source, names)
+    assert "step on my-cpu" in capsys.readouterr().out
 
 
 def test_every_fence_of_python_is_an_example(examples):

@@ -9,6 +9,7 @@ import forerun
 from forerun.data.errors import UnanswerableQuery, UnknownDevice, UnknownMetric
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
+from tests.service.conftest import GRAPH
 
 KERNEL = {
     "kind": "kernel",
@@ -162,7 +163,10 @@ def test_rank_orders_devices_and_says_why_others_are_left_out(squeezenet, client
         "limits": {"latency_ms": 16},
     }
     assert ranking.to_dict() == client.post("/v1/rank", json=asked).json()
-    everything = forerun.rank(squeezenet)
+
+
+def test_rank_takes_all_devices_where_none_is_named():
+    everything = forerun.rank(GRAPH)
     assert len(everything) + len(everything.excluded) == len(forerun.devices())
 
 
