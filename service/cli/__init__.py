@@ -8,22 +8,18 @@ import typer
 from forerun.data.errors import InputError
 from forerun.service.cli import (
     adapt,
-    colocate,
     data,
     devices,
     evaluate,
     leaderboard,
-    predict,
-    rank,
     registry,
     serve,
-    sweep,
     trace,
     train,
 )
 from forerun.service.cli.collect import group as collect
 from forerun.service.cli.collect import verify
-from forerun.service.cli.questions import presets
+from forerun.service.cli.questions import colocate, predict, presets, rank, sweep
 
 app = typer.Typer(
     name="forerun",

@@ -1,1 +1,1 @@
-"""Questions about workloads of every kind: in files, and as presets."""
+"""Questions: predict, rank, sweep and co-locate, about model files, presets and requests."""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from forerun.service.cli.colocate import _text
+from forerun.service.cli.questions.colocate import _text
 from forerun.service.schemas.colocation import PerformanceOut, SlowedOut
 
 

@@ -42,7 +42,7 @@ def sweep(
     json: o.Json = False,
 ) -> None:
     """Predict time, power and energy at several power limits, and advise which to set."""
-    from forerun.service.cli.cached_answer import cached_answer
+    from forerun.service.cli.questions.cached_answer import cached_answer
     from forerun.service.schemas.answers import SweepOut
 
     most, watts = _share(slow_down), _watts(limits)
@@ -65,7 +65,7 @@ def _computed(
     source: Path, name: str, run: RunOptions, watts: list[float] | None, most: float
 ) -> "SweepOut":
     from forerun.service.answers.power_sweep import swept
-    from forerun.service.cli.run_query import query_of
+    from forerun.service.cli.questions.run_query import query_of
 
     devices = o.devices_known()
     device = devices.get(name)
@@ -100,8 +100,8 @@ def _watts(text: str | None) -> list[float] | None:
 
 
 def _show(source: str, answer: "SweepOut") -> None:
-    from forerun.service.cli.answer_table import HEADINGS, table
     from forerun.service.cli.output import screen
+    from forerun.service.cli.questions.answer_table import HEADINGS, table
 
     out = screen()
     out.print(f"\n[bold]{source}[/bold] on [bold]{answer.device.name}[/bold]")

@@ -51,8 +51,8 @@ def colocate(
 
 def show_programs(programs: "list[ProgramOut]") -> None:
     """Print the relative speed of every program on a host, and the limits of the answer."""
-    from forerun.service.cli.answer_table import HEADINGS, table
     from forerun.service.cli.output import screen
+    from forerun.service.cli.questions.answer_table import HEADINGS, table
 
     out = screen()
     rows = table("program", *(f"P, {words}" for words in CLOCKS.values()), "decides", "trust")

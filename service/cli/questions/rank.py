@@ -49,7 +49,7 @@ def rank(
 ) -> None:
     """Rank devices that meet the limits by an objective, and say why the others do not."""
     most = {"latency_ms": max_latency_ms, "power_w": max_power_w, "peak_memory_mib": max_memory_mib}
-    from forerun.service.cli.cached_answer import cached_answer
+    from forerun.service.cli.questions.cached_answer import cached_answer
     from forerun.service.schemas.answers import RankOut
 
     given = fits, in_domain_only, risk
@@ -95,7 +95,7 @@ def _ranked(
     limits: "Limits",
 ) -> "RankOut":
     from forerun.service.answers.ranking import Goal, ranked
-    from forerun.service.cli.run_query import query_of
+    from forerun.service.cli.questions.run_query import query_of
     from forerun.service.schemas.answers import Objective
 
     aim = o.one_of("objective", objective, get_args(Objective))
@@ -121,7 +121,8 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
 
 
 def _show(source: str, answer: "RankOut") -> None:
-    from forerun.service.cli.answer_table import (
+    from forerun.service.cli.output import screen
+    from forerun.service.cli.questions.answer_table import (
         GRADES,
         NOT_CALIBRATED,
         TABLE_METRICS,
@@ -129,7 +130,6 @@ def _show(source: str, answer: "RankOut") -> None:
         graded,
         table,
     )
-    from forerun.service.cli.output import screen
 
     out, objective = screen(), answer.objective
     out.print(f"\n[bold]{source}[/bold] by {objective}")

@@ -8,8 +8,8 @@ import typer
 
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
-from forerun.service.cli.colocate import show_programs
 from forerun.service.cli.output import print_json, working
+from forerun.service.cli.questions.colocate import show_programs
 from forerun.service.cli.questions.request_file import colocation, predictions, request_in
 from forerun.service.cli.set_up import SetUpOptions, takes_run
 from forerun.service.presets import COLOCATION
@@ -50,7 +50,7 @@ def predict(
         title, answers = request.title, predictions(request, names, run)
     else:
         title, answers = source.name, _answers(source, names, run)
-    from forerun.service.cli.answer_table import show
+    from forerun.service.cli.questions.answer_table import show
 
     if json:
         print_json(answers[0] if len(answers) == 1 else {"answers": answers})
@@ -60,7 +60,7 @@ def predict(
 
 def _answers(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":
     """One answer for each device, in the order given."""
-    from forerun.service.cli.cached_answer import cached_answer
+    from forerun.service.cli.questions.cached_answer import cached_answer
     from forerun.service.schemas.answers import PredictionOut
 
     split = [name for listed in names for name in listed.split(",")]
@@ -71,7 +71,7 @@ def _answers(source: Path, names: list[str], run: SetUpOptions) -> "list[Predict
 def _computed(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":
     from forerun.service.answers.answer import answer_of
     from forerun.service.answers.question import question_about
-    from forerun.service.cli.run_query import query_of
+    from forerun.service.cli.questions.run_query import query_of
 
     if not names:
         raise InputError("Name a device, such as --device l4; `forerun devices` lists all.")
