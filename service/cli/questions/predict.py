@@ -60,7 +60,7 @@ def predict(
 
 def _answers(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":
     """One answer for each device, in the order given."""
-    from forerun.service.cli.questions.cached_answer import cached_answer
+    from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import PredictionOut
 
     split = [name for listed in names for name in listed.split(",")]

@@ -49,7 +49,7 @@ def rank(
 ) -> None:
     """Rank devices that meet the limits by an objective, and say why the others do not."""
     most = {"latency_ms": max_latency_ms, "power_w": max_power_w, "peak_memory_mib": max_memory_mib}
-    from forerun.service.cli.questions.cached_answer import cached_answer
+    from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import RankOut
 
     given = fits, in_domain_only, risk

@@ -42,7 +42,7 @@ def sweep(
     json: o.Json = False,
 ) -> None:
     """Predict time, power and energy at several power limits, and advise which to set."""
-    from forerun.service.cli.questions.cached_answer import cached_answer
+    from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import SweepOut
 
     most, watts = _share(slow_down), _watts(limits)
