@@ -52,7 +52,7 @@ class _Case:
     query: Query
     bound: float | None
     untimed: InputError | None = None
-    unpriced: Mapping[str, str] = field(default_factory=dict)
+    unpriced: dict[str, str] = field(default_factory=dict)
 
 
 def answer_of(question: Question, in_use: InUse) -> PredictionOut:
