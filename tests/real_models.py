@@ -107,18 +107,18 @@ def without_weights(content):
     """The structure of an ONNX file: shapes without the values of weights, and no documentation."""
     model = onnx.ModelProto()
     model.ParseFromString(content)
-    model.doc_string = ""
+    model.ClearField("doc_string")
     del model.metadata_props[:]
     _strip(model.graph)
     return model.SerializeToString(deterministic=True)
 
 
 def _strip(graph):
-    graph.doc_string = ""
+    graph.ClearField("doc_string")
     for tensor in graph.initializer:
         _empty(tensor)
     for node in graph.node:
-        node.doc_string = ""
+        node.ClearField("doc_string")
         del node.metadata_props[:]
         for attribute in node.attribute:
             if attribute.type == attribute.GRAPH:
@@ -151,8 +151,7 @@ def _renew():
                 question["expected"] = outcome_of(content, question)
             if entry["copy"]:
                 made = zipfile.ZipInfo(name_of(entry))
-                made.compress_type = zipfile.ZIP_LZMA
-                archive.writestr(made, without_weights(content))
+                archive.writestr(made, without_weights(content), zipfile.ZIP_LZMA)
     LISTED.write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
 
 

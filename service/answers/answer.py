@@ -61,7 +61,7 @@ class _Case:
     query: Query
     bound: float | None
     untimed: InputError | None = None
-    unpriced: Mapping[str, str] = field(default_factory=dict)
+    unpriced: dict[str, str] = field(default_factory=dict)
 
 
 def answer_of(question: Question, in_use: InUse) -> PredictionOut:
@@ -162,8 +162,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
-    latency = prediction.estimates.get(LATENCY)
-    short = below_a_launch(query, None if latency is None else latency.value)
+    short = below_a_launch(query, prediction.estimates.get(LATENCY))
     hidden = {**short, **case.unpriced, **not_known(query)}
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     estimates = within_design_power(estimates, query)

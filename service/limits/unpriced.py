@@ -7,6 +7,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.operators.features import SHORTEST_KERNEL_MS
+from forerun.models.prediction import Estimate
 from forerun.service.limits.wording import readable
 
 METRICS = ("latency_ms", "power_w", "energy_j", "utilisation")
@@ -35,17 +36,17 @@ def not_priced(query: Query) -> dict[str, str]:
     return dict.fromkeys(METRICS, reason)
 
 
-def below_a_launch(query: Query, latency_ms: float | None) -> dict[str, str]:
+def below_a_launch(query: Query, latency: Estimate | None) -> dict[str, str]:
     """Metric -> the reason, where an estimate is shorter than one launch of a kernel on a GPU.
 
     Args:
         query: the query.
-        latency_ms: the estimate, milliseconds; None without one.
+        latency: the estimate, milliseconds; None without one.
     """
-    if query.device.kind != "gpu" or latency_ms is None or latency_ms >= SHORTEST_KERNEL_MS:
+    if query.device.kind != "gpu" or latency is None or latency.value >= SHORTEST_KERNEL_MS:
         return {}
     reason = (
-        f"the estimate of {latency_ms * 1e6:.3g} ns is shorter than one kernel launch, "
+        f"the estimate of {latency.value * 1e6:.3g} ns is shorter than one kernel launch, "
         f"{SHORTEST_KERNEL_MS * 1e3:.0f} microseconds"
     )
     return dict.fromkeys(METRICS, reason)

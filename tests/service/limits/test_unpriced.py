@@ -7,6 +7,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.operators.features import SHORTEST_KERNEL_MS
+from forerun.models.prediction import Estimate
 from forerun.service.limits.unpriced import below_a_launch, not_priced
 
 CATALOG = DeviceCatalog.load()
@@ -47,13 +48,13 @@ def test_a_single_operator_is_answered_by_its_traffic():
     assert not_priced(Query(Kernel(unknown(), "fp32"), CATALOG.get("l4"))) == {}
 
 
-@pytest.mark.parametrize("latency_ms", [SHORTEST_KERNEL_MS, 1.0, None])
-def test_a_launch_or_more_is_answered(latency_ms):
-    assert below_a_launch(asked(KNOWN), latency_ms) == {}
+@pytest.mark.parametrize("latency", [Estimate(SHORTEST_KERNEL_MS), Estimate(1.0), None])
+def test_a_launch_or_more_is_answered(latency):
+    assert below_a_launch(asked(KNOWN), latency) == {}
 
 
 def test_less_than_a_launch_is_not():
-    reasons = below_a_launch(asked(KNOWN), 65e-6)
+    reasons = below_a_launch(asked(KNOWN), Estimate(65e-6))
     assert "65 ns is shorter than one kernel launch, 2 microseconds" in reasons["latency_ms"]
     on_cpu = Query(asked(KNOWN).workload, CATALOG.get("epyc-7763"))
-    assert below_a_launch(on_cpu, 65e-6) == {}
+    assert below_a_launch(on_cpu, Estimate(65e-6)) == {}
