@@ -1,0 +1,9 @@
+"""Options of the Python API are those of HTTP."""
+
+from forerun.service.python.run_options import READING, RunOptions
+from forerun.service.schemas.run_options import ModelQuestion, RunIn
+
+
+def test_every_option_of_http_is_one_of_python():
+    assert set(RunOptions.__annotations__) - set(READING) == set(RunIn.model_fields) - set(READING)
+    assert set(ModelQuestion.model_fields) == {*RunIn.model_fields, "device"}
