@@ -9,8 +9,8 @@ import numpy as np
 
 from forerun.data.columns import Column, Matrix, finite_log
 from forerun.data.query import Query
-from forerun.models.benchmark_suites.known_suites import KnownSetting
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.known_suites import KnownSetting
 from forerun.models.limit import Limit
 
 RIDGE = 1.0

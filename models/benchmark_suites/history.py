@@ -30,7 +30,6 @@ from forerun.models.benchmark_suites.history_features import (
     samples_per_query,
 )
 from forerun.models.benchmark_suites.history_suites import history_suites, usual_history_settings
-from forerun.models.benchmark_suites.known_suites import KnownSuite
 from forerun.models.conformal import LogQuantiles, held_out_folds
 from forerun.models.estimator import SETTING
 from forerun.models.gaussian_process.additive_categorical import (
@@ -39,6 +38,7 @@ from forerun.models.gaussian_process.additive_categorical import (
     KeyedRows,
     Term,
 )
+from forerun.models.known_suites import KnownSuite
 from forerun.models.prediction import Predictions
 
 METRICS = ("samples_per_s", "latency_ms", "wall_power_w", "wall_energy_per_sample_j")

@@ -10,8 +10,8 @@ from forerun.data.columns import Mask
 from forerun.data.query import Query
 from forerun.models.benchmark_suites.history_coverage import HistoryCoverage
 from forerun.models.benchmark_suites.history_features import USUAL_GFLOP, history_rows
-from forerun.models.benchmark_suites.known_suites import KnownSetting, KnownSuite
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
+from forerun.models.known_suites import KnownSetting, KnownSuite
 
 CHOICES: Final = ("framework", "reference", "power_mode", "server", "system_type")
 """Settings with a few values, which most rows of a device share."""

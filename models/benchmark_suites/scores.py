@@ -17,10 +17,10 @@ from forerun.data.workload import Benchmark
 from forerun.models.adaptation.shrunk_median import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import PowerLaw, Settings
-from forerun.models.benchmark_suites.known_suites import KnownSuite
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.known_suites import KnownSuite
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 

@@ -16,10 +16,10 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.benchmark_suites.known_suites import KnownSetting, KnownSuite
 from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.estimator import SETTING
+from forerun.models.known_suites import KnownSetting, KnownSuite
 from forerun.models.limit import Limit
 from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
 from forerun.models.power.limit_response_fit import fit_response

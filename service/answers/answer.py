@@ -174,13 +174,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         if any(limit.concerns(name) for name in answered)
     ]
     peak = estimates.get(PEAK)
-    evidence = evidence_of(query, estimates, in_use)
-    estimated = {
-        name: _estimate(
-            estimates[name], name, limits, trust_in(name, estimates, query, limits, evidence)
-        )
-        for name in answered
-    }
+    estimated = _estimated(answered, estimates, query, limits, in_use)
     return PredictionOut(
         metrics={n: estimated.get(n) for n in question.metrics},
         missing={
@@ -290,6 +284,19 @@ def evidence_of(query: Query, estimates: Iterable[str], in_use: InUse) -> Eviden
         names = dict.fromkeys(estimates, predictor.name)
     adapted = in_use.metrics.get(query.device, frozenset())
     return Evidence(in_use.loaded.record, names, adapted)
+
+
+def _estimated(
+    names: Iterable[str],
+    estimates: Mapping[str, Estimate],
+    query: Query,
+    limits: Sequence[Limit],
+    in_use: InUse,
+) -> dict[str, EstimateOut]:
+    """Each estimate with the trust in it."""
+    evidence = evidence_of(query, estimates, in_use)
+    trust = {name: trust_in(name, estimates, query, limits, evidence) for name in names}
+    return {name: _estimate(estimates[name], name, limits, trust[name]) for name in trust}
 
 
 def _estimate(

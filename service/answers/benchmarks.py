@@ -6,7 +6,7 @@ from dataclasses import replace
 from forerun.data.errors import BadBenchmark
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.benchmark_suites.known_suites import KnownSetting, KnownSuite
+from forerun.models.known_suites import KnownSetting, KnownSuite
 from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor
 from forerun.service.answers.known import AnsweredSuite, suites_of

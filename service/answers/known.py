@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from forerun.data.workload import Space
 from forerun.models.architectures import ArchitectureLatency
-from forerun.models.benchmark_suites.known_suites import KnownSuite, KnowsSuites
+from forerun.models.known_suites import KnownSuite, KnowsSuites
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 

@@ -17,8 +17,8 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.named.synthesis import VCU1525, VU13P
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Architecture, Benchmark, Design, Diffusion, LlmServing, Workload
-from forerun.models.benchmark_suites.known_suites import KnownSuite
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
+from forerun.models.known_suites import KnownSuite
 from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor
 from forerun.service.answers.benchmarks import checked_settings, completed, suite_of

@@ -2,18 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from forerun.data.query import Query
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import training_datasets
 from forerun.models.limit import Limit
 from forerun.models.prediction import Estimate
-
-Grade = Literal["A", "B", "C"]
-"""`A`: the device was measured, and the question lies in the range of the training set. `B`: the
-device or program was not measured, and the interval was calibrated on held-out ones. `C`:
-extrapolated beyond the training set, or without a calibrated interval."""
+from forerun.service.limits.interval import Grade
 
 OPERATOR_KEYS = frozenset({"op_class", "kernel_class", "op_shape"})
 """Grouping keys that only datasets of single operators have."""

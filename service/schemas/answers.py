@@ -5,10 +5,9 @@ from typing import Literal, Self
 from pydantic import BaseModel, Field
 
 from forerun.models.limit import Limit, Severity
-from forerun.service.limits.interval import IntervalOut
+from forerun.service.limits.interval import Grade, IntervalOut
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.limits.power_summary import PowerFactsOut
-from forerun.service.limits.trust import Grade
 from forerun.service.schemas.bound_dimensions import BoundDimensionOut
 
 Objective = Literal[

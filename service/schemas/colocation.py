@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from forerun.features.host_windows import Resource
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO
-from forerun.service.limits.trust import Grade
+from forerun.service.limits.interval import Grade
 from forerun.service.schemas.answers import LimitedAnswerOut
 
 MOST_METRICS = 400
