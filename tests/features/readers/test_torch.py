@@ -1,6 +1,7 @@
 """Torch programs: traced without weights, exact in the batch, read without unpickling."""
 
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from forerun.data.errors import UnreadableModel
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
+from forerun.features.readers.torch_export import TorchExportReader
 from forerun.features.readers.torch_trace import trace_callable, trace_module
 
 torch = pytest.importorskip("torch")
@@ -129,3 +131,8 @@ def test_a_function_is_traced_by_its_name(tmp_path, monkeypatch):
     assert [op.kind for op in trace_callable("mymodel:make").operators] == ["linear"]
     with pytest.raises(UnreadableModel, match="name a function"):
         trace_callable("mymodel:nothing")
+
+
+def test_programs_of_torch_export_are_known_by_their_suffix():
+    assert TorchExportReader().accepts(Path("model.pt2"), b"")
+    assert not TorchExportReader().accepts(Path("model.onnx"), b"")
