@@ -10,7 +10,7 @@ from forerun.data.datasets.colocation.contention import Contention
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.hls_designs.hlsyn import HLSyn
 from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
-from forerun.data.datasets.imported import own_tables
+from forerun.data.datasets.imported import imported_tables
 from forerun.data.datasets.memory.gpumemnet import GpuMemNet
 from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.datasets.networks.deepbench import DeepBench
@@ -64,7 +64,7 @@ def dataset(name: str) -> Dataset:
     known = {cls.name: cls for cls in all_datasets()}
     if name in known:
         return known[name]()
-    imported = own_tables()
+    imported = imported_tables()
     if name not in imported:
         raise UnknownDataset(name, [*known, *imported])
     return imported[name]
@@ -80,4 +80,4 @@ def pull(name: str) -> Bundle:
     return dataset(name).pull()
 
 
-__all__ = ["DATASETS", "Dataset", "all_datasets", "dataset", "own_tables", "pull"]
+__all__ = ["DATASETS", "Dataset", "all_datasets", "dataset", "imported_tables", "pull"]

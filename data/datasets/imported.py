@@ -1,4 +1,4 @@
-"""An imported table as a dataset: found by a fact in `bundle.json`, split by the usual protocols."""
+"""An imported table as a dataset: found by a fact in `bundle.json`, with the usual protocols."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -176,7 +176,7 @@ def write_bundle(
     )
 
 
-def own_tables() -> dict[str, OwnTable]:
+def imported_tables() -> dict[str, OwnTable]:
     """The imported tables in the user's folder of bundles, by name."""
     folder = home() / "bundles"
     found = {}

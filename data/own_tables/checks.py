@@ -1,4 +1,4 @@
-"""Ingestion checks of a user's rows: impossible and contradictory values, duplicates, wrong units."""
+"""Ingestion checks of a user's rows: impossible or contradictory values, duplicates, units."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final

@@ -1,6 +1,6 @@
 """Evaluation protocols by dataset: training rows, held-out rows and published predictions."""
 
-from forerun.data.datasets import own_tables
+from forerun.data.datasets import imported_tables
 from forerun.data.errors import UnknownDataset
 from forerun.data.plugins import plugins
 from forerun.training.protocols.architectures.nas_latency import NasLatencyProtocols
@@ -73,7 +73,7 @@ def protocols_of_dataset(dataset: str) -> DatasetProtocols:
     known = {cls.dataset: cls for cls in all_protocols()}
     if dataset in known:
         return known[dataset]()
-    imported = own_tables()
+    imported = imported_tables()
     if dataset not in imported:
         raise UnknownDataset(dataset, [*known, *imported])
     return OwnTableProtocols(imported[dataset])
