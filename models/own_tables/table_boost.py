@@ -140,7 +140,7 @@ class TableBoost(StoredPredictor):
             for metric, predicted in zip(metrics, columns, strict=True)
         ]
         return {
-            metric: LogQuantiles.of(residual)
+            metric: LogQuantiles.of(residual, groups=devices)
             for metric, residual in zip(metrics, residuals, strict=True)
             if np.isfinite(residual).any()
         }

@@ -10,7 +10,10 @@ from forerun.service.cli.output import print_json, progress
 
 def train(
     predictors: Annotated[
-        list[str] | None, typer.Argument(help="names of predictors [all]")
+        list[str] | None, typer.Argument(help="predictors, or imported tables [all predictors]")
+    ] = None,
+    table: Annotated[
+        list[str] | None, typer.Option(help="imported table to fit a predictor on; repeatable")
     ] = None,
     output: Annotated[Path, typer.Option(help="folder of the artifact to write")] = Path(
         "predictor"
@@ -19,8 +22,12 @@ def train(
         Path | None, typer.Option(help="folder of bundles by name [the pulled ones]")
     ] = None,
     base: Annotated[
-        Path | None, typer.Option(help="artifact from which all other predictors are copied")
+        Path | None,
+        typer.Option(help="artifact from which other predictors are copied [the one in use]"),
     ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="copy no other predictors into the artifact")
+    ] = False,
     judge: Annotated[
         bool, typer.Option(help="run the evaluation protocols for the model card")
     ] = True,
@@ -30,19 +37,33 @@ def train(
     track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Fit predictors on all training rows; the model card has errors on held-out rows."""
+    """Fit predictors on all training rows; the model card has errors on held-out rows.
+
+    Where some are named, the artifact keeps all others of the one in use, so that it answers no
+    less. A predictor of an imported table answers for the devices of that table, before the others.
+    """
+    from contextlib import nullcontext
+
+    from forerun.data.errors import InputError
+    from forerun.service.loading import artifact_in_use
+    from forerun.service.settings import Settings
     from forerun.training.release.pipeline import release
 
-    released = release(
-        output,
-        names=tuple(predictors or ()),
-        base=base,
-        data=data,
-        judge=judge,
-        protocols=tuple(protocol or ()),
-        track=track,
-        progress=progress,
-    )
+    names = (*(predictors or ()), *(table or ()))
+    if alone and base is not None:
+        raise InputError("--alone copies no predictors and --base copies them; give one of them.")
+    merged = bool(names) and not alone and base is None
+    with artifact_in_use(Settings.load()) if merged else nullcontext(base) as kept:
+        released = release(
+            output,
+            names=tuple(dict.fromkeys(names)),
+            base=kept,
+            data=data,
+            judge=judge,
+            protocols=tuple(protocol or ()),
+            track=track,
+            progress=progress,
+        )
     if json:
         print_json(released)
     else:

@@ -88,7 +88,7 @@ def promote(
             all differences.
         BadArtifact: what the registry holds is not what was registered.
     """
-    client = connect(uri)
+    client = _existing(str(version), uri)
     if str(version) not in _versions(client):
         raise UnknownModelVersion(str(version), _versions(client))
     current = _champion_number(client)
@@ -121,7 +121,7 @@ def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
         UnknownModelVersion: the registry has no such version.
         BadArtifact: what the registry holds is not what was registered.
     """
-    client = connect(uri)
+    client = _existing(str(version), uri)
     if str(version) not in _versions(client):
         raise UnknownModelVersion(str(version), _versions(client))
     current = _champion_number(client)
@@ -139,7 +139,7 @@ def rollback(uri: str | None = None) -> int:
     Raises:
         UnknownModelVersion: no earlier champion is remembered.
     """
-    client = connect(uri)
+    client = _existing("before the champion", uri)
     current, history = _champion_number(client), _history(client)
     # A promotion that was cut off between its two steps leaves the champion itself on top.
     while history and history[-1] == current:
@@ -165,12 +165,28 @@ def champion(uri: str | None = None) -> Path | None:
     Raises:
         BadArtifact: what the registry holds is not what was registered.
     """
-    file = database_file(tracking_uri(uri))
-    if file is not None and not file.is_file():
+    if _is_absent(uri):
         return None
     client = connect(uri)
     number = _champion_number(client)
     return None if number is None else _fetched(client, number, uri)
+
+
+def _is_absent(uri: str | None) -> bool:
+    """Whether the registry is a file that does not exist, and that connecting would create."""
+    file = database_file(tracking_uri(uri))
+    return file is not None and not file.is_file()
+
+
+def _existing(version: str, uri: str | None) -> Any:
+    """A client of the registry, which is not created.
+
+    Raises:
+        UnknownModelVersion: there is no registry, and so no such version.
+    """
+    if _is_absent(uri):
+        raise UnknownModelVersion(version, ())
+    return connect(uri)
 
 
 def _fetched(client: Any, number: int, uri: str | None) -> Path:
