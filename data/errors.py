@@ -14,6 +14,7 @@
     ├── UnanswerableQuery
     ├── BadArchitecture
     ├── BadTable
+    ├── BadEntry
     ├── MissingData
     ├── DamagedData
     ├── MissingExtra
@@ -159,6 +160,12 @@ class BadTable(InputError):
     """A table of measurements does not have the columns, types or values it must have."""
 
     slug = "bad-table"
+
+
+class BadEntry(InputError):
+    """A leaderboard entry is malformed, or is not what the dataset and its predictions give."""
+
+    slug = "bad-entry"
 
 
 class MissingData(InputError):

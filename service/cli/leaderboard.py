@@ -12,9 +12,17 @@ from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
     from forerun.training.leaderboard.entries import Leaderboard, Ranked, Section
+    from forerun.training.leaderboard.entry_folder import VerifiedEntry
 
 
+app = typer.Typer(
+    help="Print scores of predictors, baselines and published figures; verify and add entries."
+)
+
+
+@app.callback(invoke_without_command=True)
 def leaderboard(
+    ctx: typer.Context,
     dataset: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
     protocol: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
     predictor: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
@@ -43,6 +51,8 @@ def leaderboard(
     Without --fresh no evaluation is run: the printed results are stored or came with the bundled
     predictors. With --fresh, missing results are evaluated; an interrupted run can resume.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     from forerun.training.leaderboard.runs import Plan, run
     from forerun.training.leaderboard.store import ResultStore, stored
 
@@ -62,6 +72,49 @@ def leaderboard(
         print_json(board.to_json())
     else:
         _show(board)
+
+
+@app.command("verify")
+def verify_entry(
+    folder: Annotated[Path, typer.Argument(help="entry.yaml and predictions.csv or .parquet")],
+    data: Annotated[
+        Path | None, typer.Option(help="folder of the dataset's bundle [the pulled one]")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Check that an entry has the held-out rows, and that its scores follow from its predictions."""
+    from forerun.training.leaderboard.entry_folder import verify
+
+    _entry(verify(folder, data), "verified", json)
+
+
+@app.command("add")
+def add_entry(
+    folder: Annotated[Path, typer.Argument(help="entry.yaml and predictions.csv or .parquet")],
+    data: Annotated[
+        Path | None, typer.Option(help="folder of the dataset's bundle [the pulled one]")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Verify an entry and store its scores, so that the leaderboard lists them."""
+    from forerun.training.leaderboard.entry_folder import add
+    from forerun.training.leaderboard.store import ResultStore
+
+    _entry(add(folder, ResultStore.default(), data), "added", json)
+
+
+def _entry(verified: "VerifiedEntry", done: str, json: bool) -> None:
+    """Print the scores of an entry."""
+    from forerun.training.leaderboard.entries import value_text
+
+    entries = [entry for _, of_run in verified.runs for entry in of_run]
+    if json:
+        print_json({"entries": [entry.to_json() for entry in entries]})
+        return
+    for entry in entries:
+        place = " ".join(filter(None, (entry.task, entry.device, entry.metric)))
+        typer.echo(f"{place}: {entry.score} {value_text(entry)} of {entry.n:,} rows")
+    typer.echo(f"{done}: {verified.facts.system} on {verified.facts.dataset}")
 
 
 def _counts(text: str | None) -> tuple[int, ...]:

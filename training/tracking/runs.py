@@ -26,6 +26,7 @@ EXPERIMENT = "forerun"
 PREDICTOR_FOLDER = "predictor"
 _SQLITE = "sqlite:///"
 _LONGEST_PARAMETER = 6000
+_LONGEST_DESCRIPTION = 8000
 
 
 def tracking_uri(uri: str | None = None) -> str:
@@ -159,9 +160,9 @@ class Run:
         self.client.set_tag(self.id, f"dataset.{name}", digest)
 
     def card(self, markdown: str) -> None:
-        """Log the model card, as a file and as the run's description."""
+        """Log the model card, as a file and, as far as it fits, as the run's description."""
         self.client.log_text(self.id, markdown, "card.md")
-        self.client.set_tag(self.id, "mlflow.note.content", markdown)
+        self.client.set_tag(self.id, "mlflow.note.content", markdown[:_LONGEST_DESCRIPTION])
 
     def figure(self, path: Path) -> None:
         """Log a picture under `figures/`."""
