@@ -55,6 +55,15 @@ def all_datasets() -> tuple[type[Dataset], ...]:
     return (*DATASETS, *plugins("forerun.datasets"))
 
 
+def known_datasets() -> tuple[Dataset, ...]:
+    """All datasets, with the imported tables last.
+
+    Raises:
+        BrokenPlugin: a class of another package cannot be loaded.
+    """
+    return (*(cls() for cls in all_datasets()), *imported_tables().values())
+
+
 def dataset(name: str) -> Dataset:
     """The dataset of that name, which may be an imported table.
 
@@ -80,4 +89,12 @@ def pull(name: str) -> Bundle:
     return dataset(name).pull()
 
 
-__all__ = ["DATASETS", "Dataset", "all_datasets", "dataset", "imported_tables", "pull"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "all_datasets",
+    "dataset",
+    "imported_tables",
+    "known_datasets",
+    "pull",
+]

@@ -99,14 +99,15 @@ def _network_query(
     row: Mapping[str, Any], device: Device, graphs: Mapping[str, OperatorGraph]
 ) -> Query:
     named = {field: row[name] for name, field in _SOFTWARE.items() if row.get(name) is not None}
-    precision = row.get("precision") or "fp32"
+    precision: Any = row.get("precision") or "fp32"
     run: OperatorWorkload
     if str(row["workload"]).startswith("{"):
         run = Kernel(measured_operator(str(row["workload"])), precision)
     else:
         graph = graphs[row["workload"]]
+        phase: Any = row.get("phase") or "inference"
         batch_size = int(row.get("batch_size") or graph.batch_size)
-        run = Network(graph, batch_size, precision, row.get("phase") or "inference")
+        run = Network(graph, batch_size, precision, phase)
     return Query(run, device, Software.model_validate(named))
 
 

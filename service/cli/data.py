@@ -25,7 +25,7 @@ def list_datasets(
     Imported tables are listed with them.
     """
     from forerun.data.bundle import bundle_folder
-    from forerun.data.datasets import all_datasets, imported_tables
+    from forerun.data.datasets import known_datasets
 
     rows = [
         {
@@ -34,7 +34,7 @@ def list_datasets(
             "licence": source.licence,
             "here": bundle_folder(source.name).is_dir(),
         }
-        for source in (*all_datasets(), *imported_tables().values())
+        for source in known_datasets()
     ]
     if json:
         print_json({"datasets": rows})

@@ -82,7 +82,7 @@ def verify_entry(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Check that an entry has the held-out rows, and that its scores follow from its predictions."""
+    """Check an entry: it has the held-out rows, and its scores follow from its predictions."""
     from forerun.training.leaderboard.entry_folder import verify
 
     _entry(verify(folder, data), "verified", json)

@@ -189,7 +189,8 @@ def _table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
         begin = counted.get(key, 0)
         counted[key] = begin + len(each.columns["measured"])
         part = pd.DataFrame({name: np.asarray(column) for name, column in each.columns.items()})
-        part = part.assign(**dict(zip(KEY, key, strict=True)), row=range(begin, counted[key]))
+        part = part.assign(task=task, device=device, metric=metric, seed=each.seed)
+        part = part.assign(row=range(begin, counted[key]))
         parts.append(part[list(COLUMNS)])
     return pd.concat(parts, ignore_index=True)
 
@@ -225,9 +226,12 @@ def _predictions(folder: Path) -> "pd.DataFrame":
     table = table.assign(**({} if "seed" in table else {"seed": 0}))
     missing = [name for name in COLUMNS if name not in table]
     if missing:
-        raise BadEntry(f"{files[0]} lacks {', '.join(missing)}; it has {', '.join(table)}.")
+        raise BadEntry(
+            f"{files[0]} lacks {', '.join(missing)}; it has {', '.join(map(str, table))}."
+        )
     table["device"] = table["device"].astype(object).where(table["device"].notna(), "")
     try:
+        table["seed"] = table["seed"].astype("int64")
         numbers = {n: table[n].astype("float64") for n in ("measured", "predicted", "low", "high")}
         return table.assign(**numbers, row=table["row"].astype("int64"))
     except (TypeError, ValueError) as error:
@@ -248,7 +252,7 @@ def _rebuilt(
             otherwise.
     """
     groups = {
-        (str(task), str(device), str(metric), int(seed)): rows.set_index("row")
+        (str(task), str(device), str(metric), int(str(seed))): rows.set_index("row")
         for (task, device, metric, seed), rows in table.groupby(list(KEY), sort=True)
     }
     seeds = sorted({key[-1] for key in groups})

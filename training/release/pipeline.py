@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.data.bundle import find
-from forerun.data.datasets import all_datasets, imported_tables
+from forerun.data.datasets import imported_tables, known_datasets
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import catalog
 from forerun.models.own_tables import TableBoost
@@ -140,8 +140,7 @@ def _answers(record: TrainingRecord) -> list[str]:
 
 
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
-    known = (*all_datasets(), *imported_tables().values())
-    sources = {source.name: f"{source.citation} ({source.licence})" for source in known}
+    sources = {s.name: f"{s.citation} ({s.licence})" for s in known_datasets()}
     all_protocols = [protocols for recipe in recipes() for protocols in recipe.all_protocols]
     names = " ".join(dict.fromkeys(protocols.dataset for protocols in all_protocols))
     return Card(
