@@ -130,7 +130,7 @@ class PromotionRefused(InputError):
         self.differences = differences
         listed = "; ".join(losses[:3]) + ("; ..." if len(losses) > 3 else "")
         super().__init__(
-            f"Version {version} loses against the champion in {len(losses)} respects: {listed}. "
+            f"Version {version} loses against what is in use in {len(losses)} respects: {listed}. "
             "`forerun promote --force --reason TEXT` promotes it all the same and records why."
         )
 

@@ -197,7 +197,7 @@ def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[floa
 
 def _texts(column: "pd.Series[Any]") -> "pd.Series[Any]":
     """Texts without surrounding spaces; a missing one is empty."""
-    return column.where(column.notna(), "").astype(str).str.strip()
+    return column.astype("object").where(column.notna(), "").astype(str).str.strip()
 
 
 def _words(column: "pd.Series[Any]", role: str) -> "pd.Series[Any]":
@@ -222,5 +222,5 @@ def _setting(column: "pd.Series[Any]") -> "pd.Series[Any]":
 
 def text_keys(runs: "pd.DataFrame", columns: Sequence[str]) -> "np.ndarray[Any, np.dtype[np.str_]]":
     """One text for each row that equal rows share, of those columns that the table has, (n,)."""
-    there = [runs[name].astype(str) for name in columns if name in runs]
+    there = [_texts(runs[name]) for name in columns if name in runs]
     return np.array(["\x1f".join(cells) for cells in zip(*there, strict=True)], dtype=np.str_)

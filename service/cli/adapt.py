@@ -113,8 +113,13 @@ def _register(settings: "Settings", name: str, sheet: str, file: Path) -> None:
 
 
 def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, json: bool) -> None:
-    from forerun.data.errors import InputError
-    from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of, read_rows
+    from forerun.data.errors import InputError, UnknownGraph
+    from forerun.service.adaptation.measurement_files import (
+        MODEL_FILES,
+        GraphFolder,
+        graph_folder_of,
+        read_rows,
+    )
     from forerun.service.loading import adaptation_here
 
     if graphs is not None and not graphs.is_dir():
@@ -124,7 +129,14 @@ def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, jso
     device = devices.get(name)
     named = read_rows(file, device, devices.catalog)
     progress(f"{len(named.rows)} measurements, {named.left_out} left out; scoring them")
-    result = adaptation.learn(device.name, named.rows, names=named.names)
+    try:
+        result = adaptation.learn(device.name, named.rows, names=named.names)
+    except UnknownGraph as error:
+        where = str(error).partition(": No graph")[0]
+        raise InputError(
+            f"{where} names a graph that is not in {folder.folder}: put its model file there "
+            f"({', '.join(MODEL_FILES)}), or name another folder with --graphs."
+        ) from None
     if json:
         print_json(_facts(result, named.left_out))
         return

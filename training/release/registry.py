@@ -12,6 +12,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,8 @@ def promote(
             tag `promotion.forced`. Without a reason such a version is refused.
 
     Returns:
-        Differences from the previous champion, regressions first.
+        Differences from the previous champion (the bundled predictors where there was none),
+        regressions first.
 
     Raises:
         UnknownModelVersion: the registry has no such version.
@@ -110,12 +113,14 @@ def promote(
 def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
     """Differences of a registered version from the champion, regressions first.
 
+    Without a champion, the bundled predictors answer, and the version is compared with them.
+
     Args:
         version: number returned by `register`.
         uri: as in `forerun.training.tracking.runs.tracking_uri`.
 
     Returns:
-        The differences; empty where there is no champion yet, or this version is the champion.
+        The differences; empty where this version is the champion.
 
     Raises:
         UnknownModelVersion: the registry has no such version.
@@ -125,9 +130,18 @@ def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
     if str(version) not in _versions(client):
         raise UnknownModelVersion(str(version), _versions(client))
     current = _champion_number(client)
-    if current is None or current == version:
+    if current == version:
         return ()
-    return differences(_fetched(client, current, uri), _fetched(client, version, uri))
+    candidate = _fetched(client, version, uri)
+    if current is not None:
+        return differences(_fetched(client, current, uri), candidate)
+    with bundled_artifact() as bundled:
+        return differences(bundled, candidate)
+
+
+def bundled_artifact() -> AbstractContextManager[Path]:
+    """Folder of the predictors that come with the package."""
+    return as_file(files("forerun.models") / "pretrained")
 
 
 def rollback(uri: str | None = None) -> int:

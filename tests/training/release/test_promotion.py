@@ -190,7 +190,7 @@ def test_the_command_shows_a_table_and_ends_with_code_two(forerun):
     assert code == 2
     assert "LOST" in out + err
     assert "power_w" in out + err
-    assert "loses against the champion" in err
+    assert "loses against what is in use" in err
     assert forerun("promote", 2, "--force")[0] == 2, "a reason is needed"
     code, out, err = forerun("promote", 2, "--force", "--reason", "known")
     assert code == 0, err
