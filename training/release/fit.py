@@ -113,7 +113,7 @@ def train(
         output: folder of the artifact.
         names: predictors to fit, or imported tables to fit one on; all predictors of the catalogue
             when empty. The artifact holds these and those of `base`; those of tables are asked
-            first.
+            first, and those of `base` that no recipe makes last.
         base: artifact whose other predictors are kept.
         data: dataset -> folder of its bundle, in place of the pulled one.
         documents: function from the training record to further files that are sealed with the
@@ -144,8 +144,9 @@ def train(
             fitted.append(whole.fit(rows))
         elif before is not None:
             fitted.append(before)
-    kept = [part for part in parts if isinstance(part, TableBoost)]
-    return _written(Router((*kept, *fitted)), output, record, documents(record))
+    first = [part for part in parts if isinstance(part, TableBoost)]
+    last = [part for part in parts if not isinstance(part, TableBoost)]
+    return _written(Router((*first, *fitted, *last)), output, record, documents(record))
 
 
 def _is_of(part: Predictor, recipe: Recipe) -> bool:

@@ -99,12 +99,12 @@ def _evaluation_run(
                 "protocols": ", ".join(tasks),
                 "seeds": evaluation["seeds"],
                 "shots": evaluation["shots"],
+                "held_out_rows": sum(task["n"] or 0 for task in evaluation["tasks"]),
             }
         )
         digest = made.record.digests.get(dataset)
         if digest is not None:
-            held_out = sum(task["n"] or 0 for task in evaluation["tasks"])
-            run.dataset(dataset, digest, held_out, context="evaluation")
+            run.dataset(dataset, digest, made.record.rows.get(dataset, 0), context="evaluation")
         for task in evaluation["tasks"]:
             run.scores(_label(task), {k: v for k, v in task.items() if _is_number(v)})
         for name, series in _by_fold(predictions).items():
