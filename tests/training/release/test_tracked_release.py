@@ -17,8 +17,6 @@ from forerun.training.tracking.parameters import flat_parameters
 from forerun.training.tracking.runs import EXPERIMENT, connect
 from tests.service.own_tables.tables import settings_table
 
-mlflow = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
-
 
 def run_cli(*words):
     cli.app([str(word) for word in words], standalone_mode=False)
@@ -38,53 +36,59 @@ def runs(store, tmp_path):
     return found
 
 
-class TestRelease:
-    pytestmark = mlflow
+@pytest.mark.slow
+@pytest.mark.xdist_group("mlflow")
+def test_a_release_is_a_run_with_one_for_training_and_one_for_evaluation(runs):
+    (release,), (training,), (evaluation,) = (
+        runs[kind] for kind in ("release", "training", "evaluation")
+    )
+    names = [run.info.run_name for run in (release, training, evaluation)]
+    assert names == [
+        "release table_boost on mine",
+        "train table_boost on mine",
+        "evaluate table_boost on mine",
+    ]
+    for part in (training, evaluation):
+        assert part.data.tags["mlflow.parentRunId"] == release.info.run_id
+    assert_used("mine", training, evaluation)
+    assert_scores_and_pictures(evaluation)
 
-    def test_training_and_evaluation_are_runs_of_one_release_with_what_each_used(self, runs):
-        (release,), (training,), (evaluation,) = (
-            runs[kind] for kind in ("release", "training", "evaluation")
-        )
-        names = [run.info.run_name for run in (release, training, evaluation)]
-        assert names == [
-            "release table_boost on mine",
-            "train table_boost on mine",
-            "evaluate table_boost on mine",
-        ]
-        for part in (training, evaluation):
-            assert part.data.tags["mlflow.parentRunId"] == release.info.run_id
-        assert training.data.params == {
-            "predictor": "table_boost",
-            "table": "mine",
-            "own_devices": "True",
-            "seed": "0",
-            "trees": "150",
-        }
-        assert not training.data.metrics
-        for run, context in ((training, "training"), (evaluation, "evaluation")):
-            (given,) = run.inputs.dataset_inputs
-            assert given.dataset.name == "mine"
-            assert given.dataset.digest == run.data.tags["dataset.mine"][:36]
-            assert {tag.key: tag.value for tag in given.tags}["mlflow.data.context"] == context
-            assert json.loads(given.dataset.profile) == {"rows": 54}
-        assert evaluation.data.params["held_out_rows"] == str(2 * 54)
 
-    def test_scores_are_those_of_tasks_and_of_each_fold_with_pictures(self, runs):
-        (evaluation,) = runs["evaluation"]
-        client, run_id = connect(), evaluation.info.run_id
-        task = "unseen_device/latency_ms/all"
-        assert evaluation.data.metrics[f"{task}/n"] == 54
-        folds = client.get_metric_history(run_id, f"folds/{task}/mape")
-        assert [point.step for point in folds] == [0, 1, 2]
-        assert evaluation.data.metrics[f"{task}/mape"] == pytest.approx(
-            sum(point.value for point in folds) / 3
-        ), "folds are of equal size"
-        pictures = {entry.path for entry in client.list_artifacts(run_id, "figures")}
-        assert pictures == {
-            f"figures/mine-{metric}-{picture}.png"
-            for metric in ("latency_ms", "peak_memory_mib")
-            for picture in ("parity", "distribution", "errors", "calibration")
-        }
+def assert_used(table, training, evaluation):
+    """The training run has settings and no scores; both name the dataset and its use."""
+    assert training.data.params == {
+        "predictor": "table_boost",
+        "table": table,
+        "own_devices": "True",
+        "seed": "0",
+        "trees": "150",
+    }
+    assert not training.data.metrics
+    for run, context in ((training, "training"), (evaluation, "evaluation")):
+        (given,) = run.inputs.dataset_inputs
+        assert given.dataset.name == table
+        assert given.dataset.digest == run.data.tags[f"dataset.{table}"][:36]
+        assert {tag.key: tag.value for tag in given.tags}["mlflow.data.context"] == context
+        assert json.loads(given.dataset.profile) == {"rows": 54}
+    assert evaluation.data.params["held_out_rows"] == str(2 * 54)
+
+
+def assert_scores_and_pictures(evaluation):
+    """Scores are those of tasks and of each fold; there are four pictures of each metric."""
+    client, run_id = connect(), evaluation.info.run_id
+    task = "unseen_device/latency_ms/all"
+    assert evaluation.data.metrics[f"{task}/n"] == 54
+    folds = client.get_metric_history(run_id, f"folds/{task}/mape")
+    assert [point.step for point in folds] == [0, 1, 2]
+    assert evaluation.data.metrics[f"{task}/mape"] == pytest.approx(
+        sum(point.value for point in folds) / 3
+    ), "folds are of equal size"
+    pictures = {entry.path for entry in client.list_artifacts(run_id, "figures")}
+    assert pictures == {
+        f"figures/mine-{metric}-{picture}.png"
+        for metric in ("latency_ms", "peak_memory_mib")
+        for picture in ("parity", "distribution", "errors", "calibration")
+    }
 
 
 @pytest.mark.parametrize("name", PREDICTORS)
