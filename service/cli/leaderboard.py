@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from forerun.training.leaderboard.entry_folder import VerifiedEntry
 
 
-app = typer.Typer(
-    help="Print scores of predictors, baselines and published figures; verify and add entries."
-)
+app = typer.Typer()
 
 
 @app.callback(invoke_without_command=True)
