@@ -11,10 +11,12 @@ from forerun.data.errors import InputError
 from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
-    from forerun.training.leaderboard.entries import Leaderboard, Ranked, Section
+    from forerun.training.leaderboard.entries import Entry, Leaderboard, Ranked, Section
     from forerun.training.leaderboard.entry_folder import VerifiedEntry
 
 
+MOST_NAMED = 3
+"""Most datasets that the name of a run in MLflow lists."""
 app = typer.Typer()
 
 
@@ -170,7 +172,9 @@ def _track(board: "Leaderboard", files: list[Path]) -> None:
     if find_spec("mlflow") is None:
         progress("not logged: MLflow comes with the train extra (--no-track says nothing of it)")
         return
-    progress(f"logged in MLflow as run {track(board, files)}")
+    names = board.datasets()
+    listed = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} datasets"
+    progress(f"logged in MLflow as run {track(board, files, f'leaderboard of {listed}')}")
 
 
 def _show(board: "Leaderboard") -> None:
@@ -207,9 +211,17 @@ def _table(section: "Section") -> object:
             score_text("median_ape", entry.median_ape),
             score_text("spearman", entry.spearman),
             score_text("coverage_90", entry.coverage_90),
-            escape(" · ".join(text for text in (entry.command, entry.citation) if text)),
+            escape(" · ".join(text for text in (*_origin(entry), entry.citation) if text)),
         )
     return table
+
+
+def _origin(entry: "Entry") -> tuple[str | None, ...]:
+    """What prints an entry again: its command, and the code and Python it was made with."""
+    python = entry.environment.get("python")
+    if python is None:
+        return (entry.command,)
+    return entry.command, f"code {(entry.commit or 'unknown')[:12]}", f"Python {python}"
 
 
 def _name(row: "Ranked") -> str:
