@@ -47,7 +47,6 @@ def evaluate(
     from forerun.service.loading import load_predictors, training_record
     from forerun.service.settings import Settings
     from forerun.training.evaluation.evaluate import evaluate as score
-    from forerun.training.evaluation.own_rows import nothing_evaluated
 
     settings = Settings.load()
     result = score(
@@ -64,14 +63,24 @@ def evaluate(
         keep=partial(_keep, entry, shots, seeds),
         progress=progress,
     )
-    if json:
-        print_json(result)
-    else:
-        _print(result)
+    print_json(result) if json else _print(result)
+    _check(result, entry)
+
+
+def _check(result: dict[str, Any], entry: Path | None) -> None:
+    """End with exit code 2 where nothing was scored, or no entry could be written."""
+    from forerun.data.errors import InputError
+    from forerun.training.evaluation.own_rows import nothing_evaluated
+
     failed = nothing_evaluated(result)
     if failed is not None:
         typer.echo(failed, err=True)
         raise typer.Exit(2)
+    if entry is not None and result["fitted_on"] is None:
+        raise InputError(
+            "No entry was written: one is of predictors that are fitted to the training rows of a "
+            "whole dataset, and nothing was fitted on this folder."
+        )
 
 
 def _keep(

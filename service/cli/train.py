@@ -1,5 +1,7 @@
 """`forerun train`: fit predictors on pulled data, evaluate them, and save and register them."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -42,21 +44,13 @@ def train(
     Where some are named, the artifact keeps all others of the one in use, so that it answers no
     less. A predictor of an imported table answers for the devices of that table, before the others.
     """
-    from contextlib import nullcontext
-
-    from forerun.data.errors import InputError
-    from forerun.service.loading import artifact_in_use
-    from forerun.service.settings import Settings
     from forerun.training.release.pipeline import release
 
-    names = (*(predictors or ()), *(table or ()))
-    if alone and base is not None:
-        raise InputError("--alone copies no predictors and --base copies them; give one of them.")
-    merged = bool(names) and not alone and base is None
-    with artifact_in_use(Settings.load()) if merged else nullcontext(base) as kept:
+    names = tuple(dict.fromkeys((*(predictors or ()), *(table or ()))))
+    with _kept(names, base, alone) as kept:
         released = release(
             output,
-            names=tuple(dict.fromkeys(names)),
+            names=names,
             base=kept,
             data=data,
             judge=judge,
@@ -68,3 +62,17 @@ def train(
         print_json(released)
     else:
         typer.echo(f"{released['folder']}: version {released['version']}")
+
+
+def _kept(
+    names: Sequence[str], base: Path | None, alone: bool
+) -> AbstractContextManager[Path | None]:
+    """Folder of the artifact whose other predictors are kept: the given one, or that in use."""
+    from forerun.data.errors import InputError
+    from forerun.service.loading import artifact_in_use
+    from forerun.service.settings import Settings
+
+    if alone and base is not None:
+        raise InputError("--alone copies no predictors and --base copies them; give one of them.")
+    merged = bool(names) and not alone and base is None
+    return artifact_in_use(Settings.load()) if merged else nullcontext(base)

@@ -89,14 +89,11 @@ def evaluate(
         predictions = list(run_protocols(dataset_protocols, bundle, *settings))
         keep(dataset_protocols, bundle, predictions)
     else:
-        seen = record.seen(name)
         check_tables(dataset_protocols, bundle)
-        tasks = _selected_tasks(dataset_protocols, bundle, seen, protocols)
-        left_out = dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen))
-        medians = record.medians.get(name, {})
-        predictions = list(
-            _evaluate_fitted(tasks, current.predictor, medians, shots, seeds, progress)
-        )
+        tasks = _selected_tasks(dataset_protocols, bundle, record.seen(name), protocols)
+        left_out = _seen_before(dataset_protocols, bundle, record)
+        fitted = (current.predictor, record.medians.get(name, {}))
+        predictions = list(_evaluate_fitted(tasks, *fitted, shots, seeds, progress))
     if rows_file is not None:
         write_answers(rows_file, predictions)
     return {
@@ -171,6 +168,14 @@ def _never_evaluated(dataset_protocols: DatasetProtocols, bundle: Bundle) -> dic
     if not dataset_protocols.fits_any_folder:
         return {}
     return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), {}))
+
+
+def _seen_before(
+    dataset_protocols: DatasetProtocols, bundle: Bundle, record: TrainingRecord
+) -> dict[str, int]:
+    """Reason -> rows of another folder that are left out, such as those of the training set."""
+    seen = record.seen(dataset_protocols.dataset)
+    return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen))
 
 
 def _selected_predictors(

@@ -5,16 +5,15 @@ the predictions. `predictions.csv` (or `.parquet`) has the columns of `COLUMNS`;
 held-out rows of a task, over its folds, from 0.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isclose
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import yaml
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
@@ -22,6 +21,16 @@ from forerun.data.errors import BadEntry, InputError
 from forerun.models.catalog import catalog
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry
+from forerun.training.leaderboard.entry_files import (
+    COLUMNS,
+    FACTS,
+    KEY,
+    PREDICTIONS,
+    ClaimedScore,
+    EntryFacts,
+    read_facts,
+    read_predictions,
+)
 from forerun.training.leaderboard.evaluated import Evaluation, entries_by_run
 from forerun.training.leaderboard.rows import entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
@@ -30,46 +39,10 @@ from forerun.training.protocols import DatasetProtocols, Task, protocols_of_data
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT: Final = "forerun.entry/1"
-FACTS: Final = "entry.yaml"
-PREDICTIONS: Final = ("predictions.csv", "predictions.parquet")
-KEY: Final = ("task", "device", "metric", "seed")
-COLUMNS: Final = (*KEY, "row", "measured", "predicted", "low", "high")
 TOLERANCE: Final = 1e-6
 """Largest relative difference between claimed and recomputed figures."""
 Place = tuple[str, str, str]
 """Task, device (empty for several), metric."""
-
-
-class ClaimedScore(BaseModel):
-    """The score of one task as the entry claims it."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    task: str
-    device: str | None = None
-    metric: str
-    score: str = Field(description="name of the score, such as mape")
-    value: float
-    n: int = Field(ge=1, description="number of held-out rows")
-
-
-class EntryFacts(BaseModel):
-    """Content of `entry.yaml`."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    format: Literal["forerun.entry/1"] = "forerun.entry/1"
-    system: str = Field(min_length=1, max_length=80, description="name of the predictor")
-    command: str = Field(min_length=1, description="what makes the predictions again")
-    commit: str = Field(min_length=1, description="version of the code")
-    environment: dict[str, str] = Field(description="package -> version")
-    dataset: str
-    digest: str = Field(description="hash of the bundle, as `forerun data describe` says")
-    protocols: tuple[str, ...] = Field(min_length=1, description="such as unseen_device")
-    date: AwareDatetime
-    citation: str | None = None
-    scores: tuple[ClaimedScore, ...] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -134,8 +107,8 @@ def verify(folder: Path, data_dir: Path | None = None) -> VerifiedEntry:
         MissingData: the dataset is not on this machine.
         UnknownDataset: the dataset has no protocols.
     """
-    facts = _facts(folder)
-    table = _predictions(folder)
+    facts = read_facts(folder)
+    table = read_predictions(folder)
     protocols = protocols_of_dataset(facts.dataset)
     bundle = find(facts.dataset, data_dir)
     if bundle.digest != facts.digest:
@@ -193,49 +166,6 @@ def _table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
         part = part.assign(row=range(begin, counted[key]))
         parts.append(part[list(COLUMNS)])
     return pd.concat(parts, ignore_index=True)
-
-
-def _facts(folder: Path) -> EntryFacts:
-    path = folder / FACTS
-    if not path.is_file():
-        raise BadEntry(f"{folder} has no {FACTS}.")
-    try:
-        return EntryFacts.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise BadEntry(f"{path}: {place}: {first['msg']}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadEntry(f"{path} is no YAML: {' '.join(str(error).split())}") from None
-
-
-def _predictions(folder: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    files = [folder / name for name in PREDICTIONS if (folder / name).is_file()]
-    if len(files) != 1:
-        raise BadEntry(f"{folder} needs one of {' and '.join(PREDICTIONS)}; it has {len(files)}.")
-    read: Callable[[Path], pd.DataFrame] = (
-        pd.read_csv if files[0].suffix == ".csv" else pd.read_parquet
-    )
-    try:
-        table = read(files[0])
-    except (OSError, ValueError) as error:
-        raise BadEntry(f"Cannot read {files[0]}: {error}") from None
-    table = table.assign(**{n: np.nan for n in ("low", "high") if n not in table})
-    table = table.assign(**({} if "seed" in table else {"seed": 0}))
-    missing = [name for name in COLUMNS if name not in table]
-    if missing:
-        raise BadEntry(
-            f"{files[0]} lacks {', '.join(missing)}; it has {', '.join(map(str, table))}."
-        )
-    table["device"] = table["device"].astype(object).where(table["device"].notna(), "")
-    try:
-        table["seed"] = table["seed"].astype("int64")
-        numbers = {n: table[n].astype("float64") for n in ("measured", "predicted", "low", "high")}
-        return table.assign(**numbers, row=table["row"].astype("int64"))
-    except (TypeError, ValueError) as error:
-        raise BadEntry(f"{files[0]}: a cell is no number: {error}") from None
 
 
 def _rebuilt(
