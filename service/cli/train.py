@@ -58,10 +58,8 @@ def train(
             track=track,
             progress=progress,
         )
-    if json:
-        print_json(released)
-    else:
-        typer.echo(f"{released['folder']}: version {released['version']}")
+    line = f"{released['folder']}: version {released['version']}"
+    print_json(released) if json else typer.echo(line)
 
 
 def _kept(
