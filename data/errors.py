@@ -19,6 +19,7 @@
     ├── BadDesign
     ├── BadBenchmark
     ├── BadTable
+    ├── BadEntry
     ├── MissingData
     ├── DamagedData
     ├── MissingExtra
@@ -154,7 +155,7 @@ class PromotionRefused(InputError):
         self.differences = differences
         listed = "; ".join(losses[:3]) + ("; ..." if len(losses) > 3 else "")
         super().__init__(
-            f"Version {version} loses against the champion in {len(losses)} respects: {listed}. "
+            f"Version {version} loses against what is in use in {len(losses)} respects: {listed}. "
             "`forerun promote --force --reason TEXT` promotes it all the same and records why."
         )
 
@@ -190,6 +191,12 @@ class BadTable(InputError):
     """A table of measurements does not have the columns, types or values it must have."""
 
     slug = "bad-table"
+
+
+class BadEntry(InputError):
+    """A leaderboard entry is malformed, or is not what the dataset and its predictions give."""
+
+    slug = "bad-entry"
 
 
 class MissingData(InputError):

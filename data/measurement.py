@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Status = Literal["ok", "oom", "throttled", "failed"]
 CENSORED: Final = ("oom", "failed")
-REQUIRED: Final = ("workload", "device", "status")
+REQUIRED: Final = ("workload", "device")
 TEXTS: Final = (
     *("workload", "kind", "precision", "phase", "device"),
     *("framework", "framework_version", "runtime", "layout", "cuda", "driver", "status"),
@@ -108,7 +108,8 @@ def tidy_measurements(frame: "pd.DataFrame", where: str) -> "pd.DataFrame":
     """Measurements with all columns, in order and of the right type.
 
     Args:
-        frame: at least the columns `REQUIRED`.
+        frame: at least the columns `REQUIRED`. Without a column `status`, rows with a metric are
+            `ok` and others are `failed`.
         where: what people call the table.
 
     Raises:
@@ -116,7 +117,18 @@ def tidy_measurements(frame: "pd.DataFrame", where: str) -> "pd.DataFrame":
     """
     missing = [name for name in REQUIRED if name not in frame]
     if missing:
-        raise BadTable(f"{where}: no column {missing[0]!r}; it needs {', '.join(REQUIRED)}.")
+        raise BadTable(
+            f"{where}: no column {' and no column '.join(map(repr, missing))}. It needs "
+            f"{', '.join(REQUIRED)} and one of {', '.join(METRIC_COLUMNS)}{_not_read(frame)}."
+        )
+    if "status" not in frame:
+        if not set(METRIC_COLUMNS) & set(frame.columns):
+            raise BadTable(
+                f"{where}: no column is a metric; give one of {', '.join(METRIC_COLUMNS)}"
+                f"{_not_read(frame)}."
+            )
+        measured = frame.reindex(columns=METRIC_COLUMNS).notna().any(axis=1)
+        frame = frame.assign(status=measured.map({True: "ok", False: "failed"}))
     tidy = frame.reset_index(drop=True).reindex(
         columns=[*COLUMNS, *(name for name in frame.columns if name not in COLUMNS)]
     )
@@ -178,8 +190,14 @@ def _check_status(tidy: "pd.DataFrame", where: str) -> None:
     if len(empty):
         raise BadTable(
             f"{where}: column 'status', row {empty[0] + 1}: the run is ok but nothing was "
-            f"measured; give one of {', '.join(METRIC_COLUMNS)}."
+            f"measured; give one of {', '.join(METRIC_COLUMNS)}{_not_read(tidy)}."
         )
+
+
+def _not_read(frame: "pd.DataFrame") -> str:
+    """End of a message that names the columns of other names; empty where there are none."""
+    names = [str(name) for name in frame.columns if name not in COLUMNS]
+    return f"; not read: {', '.join(names)}" if names else ""
 
 
 CROWDED = 1.25

@@ -176,6 +176,8 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         "power and time of training jobs at a power limit, and how a limit acts on any network",
         trained_on=(("zeus_powercap",),),
     ),
+    # Trained on imported tables, each by its own recipe (`forerun train TABLE`).
+    "table_boost": CatalogEntry("forerun.models.own_tables.table_boost:TableBoost"),
     "chosen": CatalogEntry("forerun.models.router:Router"),
     "constant": CatalogEntry("forerun.models.baselines.constant:Constant"),
     "roofline": CatalogEntry("forerun.models.baselines.roofline:Roofline"),

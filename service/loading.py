@@ -4,8 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,10 +108,18 @@ def _champion(settings: Settings) -> Path | None:
 
 def training_record(settings: Settings) -> TrainingRecord:
     """The training record of the predictor in use; empty where the artifact has none."""
-    if settings.predictor_folder is not None:
-        return TrainingRecord.read(settings.predictor_folder)
-    folder = _champion(settings) if settings.registry_uri is not None else None
-    if folder is not None:
+    with artifact_in_use(settings) as folder:
         return TrainingRecord.read(folder)
+
+
+@contextmanager
+def artifact_in_use(settings: Settings) -> Iterator[Path]:
+    """Folder of the predictor that the settings select, by default the bundled one."""
+    folder = settings.predictor_folder
+    if folder is None and settings.registry_uri is not None:
+        folder = _champion(settings)
+    if folder is not None:
+        yield folder
+        return
     with as_file(files("forerun.models") / "pretrained") as pretrained:
-        return TrainingRecord.read(pretrained)
+        yield pretrained

@@ -85,7 +85,7 @@ def parity(
     truth, answer, errors = truth[drawable], answer[drawable], errors[drawable]
     names = _grouped(names[drawable])
     drawn = np.arange(0, len(truth), -(-len(truth) // _MOST_POINTS))
-    with _drawing(path, 6.4, 8.0, title, heights=(3.2, 1)) as (upper, lower):
+    with drawing(path, 6.4, 8.0, title, heights=(3.2, 1)) as (upper, lower):
         limits = _log_limits(np.concatenate([truth, answer]))
         line = np.array(limits)
         upper.fill_between(line, line / 1.1, line * 1.1, color=_FAINT, lw=0, zorder=1)
@@ -135,7 +135,7 @@ def error_by_class(
     edge = 1.15 * min(max(known), 2.5 * float(np.median(known)))
     height = 0.8 / len(errors)
     inches = 1.6 + len(classes) * (0.21 * len(errors) + 0.15)
-    with _drawing(path, 7.2, inches, title) as (axes,):
+    with drawing(path, 7.2, inches, title) as (axes,):
         places = np.arange(len(classes), dtype=float)
         for row, (system, mine) in enumerate(errors.items()):
             values = [mine.get(name) for name in classes]
@@ -177,7 +177,7 @@ def error_distribution(
         raise ValueError("error_distribution needs errors of every system it is given")
     largest = max(percentile(column, 95.0) or 0.0 for column in columns.values())
     edge = float(np.clip(largest, 20.0, 100.0))
-    with _drawing(path, 6.8, 4.6, title) as (axes,):
+    with drawing(path, 6.8, 4.6, title) as (axes,):
         for row, (system, column) in enumerate(columns.items()):
             share = 100.0 * np.arange(1, len(column) + 1) / len(column)
             axes.step(
@@ -224,7 +224,7 @@ def error_by_shots(
     """
     if not any(lines.values()):
         raise ValueError("error_by_shots needs a predictor with a figure")
-    with _drawing(path, 7.2, 4.8, title) as (axes,):
+    with drawing(path, 7.2, 4.8, title) as (axes,):
         for row, (name, curve) in enumerate(lines.items()):
             colour, shots = COLOURS[row % len(COLOURS)], np.array(sorted(curve), dtype=float)
             value = np.array([curve[int(k)][0] for k in shots])
@@ -252,7 +252,7 @@ def error_by_shots(
 
 
 @contextmanager
-def _drawing(
+def drawing(
     path: Path, width: float, height: float, title: str, heights: Sequence[float] = (1,)
 ) -> Iterator[Sequence["Axes"]]:
     """Context manager with axes in our style, one above another; writes the file at its end."""

@@ -10,6 +10,7 @@ from forerun.data.datasets.colocation.contention import Contention
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.hls_designs.hlsyn import HLSyn
 from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
+from forerun.data.datasets.imported import imported_tables
 from forerun.data.datasets.memory.gpumemnet import GpuMemNet
 from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.datasets.networks.deepbench import DeepBench
@@ -54,16 +55,28 @@ def all_datasets() -> tuple[type[Dataset], ...]:
     return (*DATASETS, *plugins("forerun.datasets"))
 
 
+def known_datasets() -> tuple[Dataset, ...]:
+    """All datasets, with the imported tables last.
+
+    Raises:
+        BrokenPlugin: a class of another package cannot be loaded.
+    """
+    return (*(cls() for cls in all_datasets()), *imported_tables().values())
+
+
 def dataset(name: str) -> Dataset:
-    """The dataset of that name.
+    """The dataset of that name, which may be an imported table.
 
     Raises:
         UnknownDataset: there is none.
     """
     known = {cls.name: cls for cls in all_datasets()}
-    if name not in known:
-        raise UnknownDataset(name, list(known))
-    return known[name]()
+    if name in known:
+        return known[name]()
+    imported = imported_tables()
+    if name not in imported:
+        raise UnknownDataset(name, [*known, *imported])
+    return imported[name]
 
 
 def pull(name: str) -> Bundle:
@@ -76,4 +89,12 @@ def pull(name: str) -> Bundle:
     return dataset(name).pull()
 
 
-__all__ = ["DATASETS", "Dataset", "all_datasets", "dataset", "pull"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "all_datasets",
+    "dataset",
+    "imported_tables",
+    "known_datasets",
+    "pull",
+]

@@ -29,11 +29,11 @@ class Dataset(ABC):
         csv_tables: tables that a bundle holds as CSV; the others are Parquet.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    licence: ClassVar[str]
-    citation: ClassVar[str]
-    published: ClassVar[str]
+    name: str
+    title: str
+    licence: str
+    citation: str
+    published: str
     upstream: ClassVar[Upstream]
     csv_tables: ClassVar[tuple[str, ...]] = ()
 

@@ -215,6 +215,9 @@ class _Writer:
             content: as `to_content` returns it, or a part of it.
             path: fields, keys and positions that lead to it.
         """
+        # Most values are plain, and asking whether one satisfies a protocol is slow.
+        if content is None or isinstance(content, str | int | float):
+            return content
         if isinstance(content, Pairs):
             return [[key, self.written(value, *path, *_parts(key))] for key, value in content]
         if isinstance(content, dict):

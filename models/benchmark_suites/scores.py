@@ -12,9 +12,12 @@ import numpy as np
 
 from forerun.data.columns import Column, Mask, finite_log, rows_by
 from forerun.data.measurements import Measurements
+from forerun.data.metrics import METRICS as RUN_METRICS
+from forerun.data.metrics import SERVING_METRICS
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.adaptation.shrunk_median import shrunk_medians
+from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import PowerLaw, Settings
 from forerun.models.conformal import LogQuantiles, out_of_fold
@@ -24,12 +27,17 @@ from forerun.models.known_suites import KnownSuite
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
-METRICS = ("latency_cycles", "lut", "ff", "dsp", "bram", "score")
-FLOORS: Mapping[str, float] = dict.fromkeys(METRICS[:-1], 1.0)
+COUNTS = ("latency_cycles", "lut", "ff", "dsp", "bram")
+METRICS = (
+    *(*COUNTS, "score"),
+    *(metric.name for metric in (*RUN_METRICS, *SERVING_METRICS)),
+)
+"""Metrics that a suite may have."""
+FLOORS: Mapping[str, float] = dict.fromkeys(COUNTS, 1.0)
 """Metric -> constant added before the logarithm, because a count of zero is a valid measurement."""
 
-LEAST = 1e-4
-"""Smallest value that is predicted."""
+LEAST: Mapping[str, float] = dict.fromkeys((*COUNTS, "score"), 1e-4)
+"""Metric -> smallest value that is predicted; 0 for others, whose logarithm is predicted."""
 FOLDS = 4
 
 GROUP = "held_out"
@@ -55,6 +63,7 @@ class BenchmarkBoost(StoredPredictor):
     Attributes:
         seed: of boosters and folds.
         trees: boosting rounds.
+        folds: parts that groups are held out in to calibrate intervals; 0 for no intervals.
         settings: suite -> its settings in the training set.
         laws: (suite, metric) -> power law.
         boosters: (suite, metric) -> boosters of the law's log residuals.
@@ -65,6 +74,7 @@ class BenchmarkBoost(StoredPredictor):
     name: ClassVar[str] = "benchmark_boost"
     seed: int = field(default=0, metadata=SETTING)
     trees: int = field(default=300, metadata=SETTING)
+    folds: int = field(default=FOLDS, metadata={**SETTING, **NOT_STORED})
     settings: Mapping[str, Settings] = field(default_factory=dict)
     laws: Mapping[Key, PowerLaw] = field(default_factory=dict)
     boosters: Mapping[Key, BoosterBag] = field(default_factory=dict)
@@ -105,6 +115,8 @@ class BenchmarkBoost(StoredPredictor):
                 are held out.
         """
         fitted = self._fitted(measurements)
+        if not self.folds:
+            return replace(fitted, widths={})
         suites = np.array(_suites(measurements.queries), dtype=np.str_)
         groups = measurements.group(GROUP)
 
@@ -114,7 +126,9 @@ class BenchmarkBoost(StoredPredictor):
             return [without._predict_log(metric, queries) for metric in metrics]
 
         metrics = fitted.metrics
-        columns = out_of_fold(groups, predict, folds=FOLDS, seed=self.seed, columns=len(metrics))
+        columns = out_of_fold(
+            groups, predict, folds=self.folds, seed=self.seed, columns=len(metrics)
+        )
         widths = {
             metric: LogQuantiles.of(_logarithms(metric, measurements) - predicted, suites)
             for metric, predicted in zip(metrics, columns, strict=True)
@@ -141,6 +155,7 @@ class BenchmarkBoost(StoredPredictor):
                     parameters=PARAMETERS,
                     trees=self.trees,
                     seeds=(self.seed,),
+                    weights=None if tests.weights is None else tests.weights[known],
                 )
         return replace(self, settings=settings, laws=laws, boosters=boosters, levels={})
 
@@ -163,7 +178,7 @@ class BenchmarkBoost(StoredPredictor):
         for metric in self.metrics:
             floor = FLOORS.get(metric, 0.0)
             raised = np.exp(self._predict_log(metric, queries))
-            values[metric] = np.maximum(raised - floor, LEAST)
+            values[metric] = np.maximum(raised - floor, LEAST.get(metric, 0.0))
             if metric in self.widths:
                 below, above = self.widths[metric].around(raised, suites)
                 low[metric] = np.minimum(np.maximum(below - floor, 0.0), values[metric])

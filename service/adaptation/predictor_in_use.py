@@ -54,6 +54,18 @@ class AdaptationResult:
     version: str
 
 
+class RepeatedRows(InputError):
+    """The same measurements were given before and are in use."""
+
+    slug, status = "repeated-rows", 409
+
+    def __init__(self, device: str, made: str, rows: int) -> None:
+        super().__init__(
+            f"These {rows} measurements of {device} are in use already, as set {made}; nothing was "
+            f"stored. `forerun adapt --device {device} --rollback` undoes the newest set."
+        )
+
+
 class Adaptation:
     """Adapts a predictor whenever this or another process adds or rolls back measurements.
 
@@ -124,6 +136,7 @@ class Adaptation:
         Raises:
             UnknownDevice: no device has that name.
             StoreFull: the store has no room for the rows.
+            RepeatedRows: the same rows are in use already.
             InputError: a row is invalid, or no predictor can learn from it; the message names it.
             OSError: the rows could not be written; nothing was stored.
         """
@@ -135,8 +148,10 @@ class Adaptation:
         on_sheets = BlackBoxes().learn(measured)[1]
         before = expected(on_sheets, self._base.predictor, names)
         self.store.check_room(device.name, len(rows))
-        earlier = self._rows_of(device, self.store.live(device.name))
         kept = [_kept(row, query) for row, query in zip(rows, queries, strict=True)]
+        live = self.store.live(device.name)
+        _check_new(kept, live)
+        earlier = self._rows_of(device, live)
         new_set = self.store.new(device.name, kept)
         self._measured[new_set.id] = device, measured
         # Adapting comes first, so that the change of predictors under the lock takes no time.
@@ -282,6 +297,17 @@ def _measured(rows: Measurements) -> frozenset[str]:
 def _kept(row: MeasuredRow, query: Query) -> MeasuredRow:
     """The row with its graph replaced by the digest."""
     return row.model_copy(update={"workload": workload_in(query.run)})
+
+
+def _check_new(rows: Sequence[MeasuredRow], live: Sequence[MeasurementSet]) -> None:
+    """Refuse rows that are those of a set in use: held out, they would be judged on themselves.
+
+    Raises:
+        RepeatedRows: names the set.
+    """
+    for stored in live:
+        if stored.rows == tuple(rows):
+            raise RepeatedRows(stored.device, stored.id, len(rows))
 
 
 def _inputs(

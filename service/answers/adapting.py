@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError
+from forerun.data.errors import InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
-from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of, read_rows
+from forerun.service.adaptation.measurement_files import (
+    MODEL_FILES,
+    GraphFolder,
+    graph_folder_of,
+    read_rows,
+)
 from forerun.service.adaptation.predictor_in_use import Adaptation, AdaptationResult
 from forerun.service.settings import Settings
 from forerun.service.stores.device_sheets import detected_cpu, read_sheet
@@ -58,7 +63,15 @@ def adapt_to_file(
     named = read_rows(file, device, devices.catalog)
     if report is not None:
         report(f"{len(named.rows)} measurements, {named.left_out} left out; scoring them")
-    return Adapted(adaptation.learn(device.name, named.rows, names=named.names), named.left_out)
+    try:
+        result = adaptation.learn(device.name, named.rows, names=named.names)
+    except UnknownGraph as error:
+        where = str(error).partition(": No graph")[0]
+        raise InputError(
+            f"{where} names a graph that is not in {folder.folder}: put its model file there "
+            f"({', '.join(MODEL_FILES)}), or name another folder with --graphs."
+        ) from None
+    return Adapted(result, named.left_out)
 
 
 def register_for(settings: Settings, name: str, sheet: str, file: Path) -> Device:

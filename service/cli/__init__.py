@@ -42,7 +42,7 @@ app.command("train")(train.train)
 app.command("evaluate")(evaluate.evaluate)
 app.command("adapt")(adapt.adapt)
 app.command("verify")(verify.verify)
-app.command("leaderboard")(leaderboard.leaderboard)
+app.add_typer(leaderboard.app, name="leaderboard")
 app.command("promote")(registry.promote)
 
 

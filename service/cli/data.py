@@ -9,27 +9,32 @@ import typer
 from forerun.service.cli.output import print_json, progress, progress_bar, screen, working
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from forerun.data.bundle import Bundle
 
-app = typer.Typer(help="Datasets: list, pull, describe.", no_args_is_help=True)
+app = typer.Typer(help="Datasets: list, pull, import, describe.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_datasets(
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """List the datasets that can be pulled, and say which are on this machine."""
+    """List the datasets that can be pulled, and say which are on this machine.
+
+    Imported tables are listed with them.
+    """
     from forerun.data.bundle import bundle_folder
-    from forerun.data.datasets import all_datasets
+    from forerun.data.datasets import known_datasets
 
     rows = [
         {
-            "name": cls.name,
-            "title": cls.title,
-            "licence": cls.licence,
-            "here": bundle_folder(cls.name).is_dir(),
+            "name": source.name,
+            "title": source.title,
+            "licence": source.licence,
+            "here": bundle_folder(source.name).is_dir(),
         }
-        for cls in all_datasets()
+        for source in known_datasets()
     ]
     if json:
         print_json({"datasets": rows})
@@ -91,6 +96,62 @@ def _with_graphs(bundle: "Bundle", workers: int) -> "Bundle":
     sheet = source.datasheet({"bench": bundle.table("bench")} | tables)
     facts = {"graphs": {**made_by, "not_traced": sorted(failed)}}
     return bundle.with_tables(tables, datasheet=sheet, facts=facts)
+
+
+@app.command("import")
+def import_rows(
+    table: Annotated[Path, typer.Argument(help="your measurements, .csv or .parquet")],
+    name: Annotated[str, typer.Option(help="name of the dataset")],
+    meanings: Annotated[
+        list[str] | None,
+        typer.Option("--map", help="THEIRS=OURS: what a column holds; may be repeated"),
+    ] = None,
+    rest: Annotated[
+        str | None,
+        typer.Option(help="what all other columns are: setting (a feature) or ignored"),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Import your own measurements as a dataset to train on and to evaluate.
+
+    Columns are recognised by their names and units (device, batch, latency_us, memory_gib, ...);
+    --map says what the others hold, or a terminal asks. Rows name graphs in a column of model files
+    (paths relative to the table), or plain columns describe them. Doubtful rows are counted.
+    """
+    import sys
+
+    from forerun.service.own_tables.importing import facts_of, import_table
+    from forerun.service.settings import Settings
+
+    given = _pairs(meanings or [])
+    ask = _ask if sys.stdin.isatty() and not json else None
+    imported = import_table(table, name, Settings.load(), given=given, rest=rest, ask=ask)
+    if json:
+        print_json(facts_of(imported))
+        return
+    out = screen()
+    for column, meaning in imported.columns.items():
+        out.print(f"{column}: {meaning}", markup=False)
+    for flag, rows in imported.flags.items():
+        out.print(f"[yellow]flagged[/yellow] {flag}: {rows:,} rows")
+    out.print(f"{name}: {imported.rows:,} rows in {imported.bundle.folder}", markup=False)
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    """Column -> meaning of options such as `time=latency_ms`."""
+    from forerun.data.errors import InputError
+
+    for text in texts:
+        if "=" not in text:
+            raise InputError(f"--map takes THEIRS=OURS, such as time=latency_ms, not {text!r}.")
+    return {theirs.strip(): ours.strip() for theirs, _, ours in (t.rpartition("=") for t in texts)}
+
+
+def _ask(column: str, examples: "Sequence[str]") -> str:
+    """What the user types for a column: a meaning, or nothing to leave it out."""
+    shown = ", ".join(examples)
+    text = f"column {column!r} ({shown}): metric with unit, device, workload, setting [ignored]"
+    return str(typer.prompt(text, default="", show_default=False, err=True)).strip()
 
 
 @app.command("describe")

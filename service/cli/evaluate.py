@@ -1,11 +1,18 @@
 """`forerun evaluate`: score predictors under a dataset's protocols."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forerun.service.cli.output import print_json, progress, screen, working
+
+if TYPE_CHECKING:
+    from forerun.data.bundle import Bundle
+    from forerun.training.evaluation.predictions import TaskPredictions
+    from forerun.training.protocols import DatasetProtocols
 
 
 def evaluate(
@@ -24,20 +31,22 @@ def evaluate(
     rows: Annotated[
         Path | None, typer.Option(help="write every prediction to this .parquet or .csv file")
     ] = None,
+    entry: Annotated[
+        Path | None, typer.Option(help="write a leaderboard entry into this folder")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Print errors, interval coverage, and the same scores of baselines.
 
-    On a whole bundle, the scored predictors are fitted to the training rows of each protocol. On
-    any other folder, the predictors in use are scored, without the rows that they were trained on.
-    Graphs and other tables that describe workloads come from the pulled bundle if the folder has
-    none. Rows that cannot be scored are counted by reason; if no row can be scored, the exit code
-    is 2.
+    On a whole bundle, the scored predictors are fitted to the training rows of each protocol; the
+    scores on an imported table are stored for `forerun leaderboard`. On any other folder, the
+    predictors in use are scored, without the rows that they were trained on. Graphs and other
+    tables that describe workloads come from the pulled bundle if the folder has none. Rows that
+    cannot be scored are counted by reason; if no row can be scored, the exit code is 2.
     """
     from forerun.service.loading import load_predictors, training_record
     from forerun.service.settings import Settings
     from forerun.training.evaluation.evaluate import evaluate as score
-    from forerun.training.evaluation.own_rows import nothing_evaluated
 
     settings = Settings.load()
     with working(f"evaluating {dataset}"):
@@ -52,16 +61,48 @@ def evaluate(
             predictors=tuple(predictor or ()),
             by=_names(by),
             rows_file=rows,
+            keep=partial(_keep, entry, shots, seeds),
             progress=progress,
         )
-    if json:
-        print_json(result)
-    else:
-        _print(result)
+    print_json(result) if json else _print(result)
+    _check(result, entry)
+
+
+def _check(result: dict[str, Any], entry: Path | None) -> None:
+    """End with exit code 2 where nothing was scored, or no entry could be written."""
+    from forerun.data.errors import InputError
+    from forerun.training.evaluation.own_rows import nothing_evaluated
+
     failed = nothing_evaluated(result)
     if failed is not None:
         typer.echo(failed, err=True)
         raise typer.Exit(2)
+    if entry is not None and result["fitted_on"] is None:
+        raise InputError(
+            "No entry was written: one is of predictors that are fitted to the training rows of a "
+            "whole dataset, and nothing was fitted on this folder."
+        )
+
+
+def _keep(
+    folder: Path | None,
+    shots: int,
+    seeds: int,
+    protocols: "DatasetProtocols",
+    bundle: "Bundle",
+    predictions: "Sequence[TaskPredictions]",
+) -> None:
+    """Store the entries of an imported table, and write them into a folder where one is named."""
+    from forerun.data.datasets import imported_tables
+    from forerun.training.leaderboard.entry_folder import write_entry
+    from forerun.training.leaderboard.evaluated import Evaluation, keep
+    from forerun.training.leaderboard.store import ResultStore
+
+    evaluation = Evaluation(protocols, bundle, predictions, shots, seeds)
+    if predictions and protocols.dataset in imported_tables():
+        keep(evaluation, ResultStore.default())
+    if predictions and folder is not None:
+        progress(f"entry written to {write_entry(folder, evaluation)}")
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -11,10 +11,18 @@ from forerun.data.errors import InputError
 from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
-    from forerun.training.leaderboard.entries import Leaderboard, Ranked, Section
+    from forerun.training.leaderboard.entries import Entry, Leaderboard, Ranked, Section
+    from forerun.training.leaderboard.entry_folder import VerifiedEntry
 
 
+MOST_NAMED = 3
+"""Most datasets that the name of a run in MLflow lists."""
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
 def leaderboard(
+    ctx: typer.Context,
     dataset: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
     protocol: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
     predictor: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
@@ -43,6 +51,8 @@ def leaderboard(
     Without --fresh no evaluation is run: the printed results are stored or came with the bundled
     predictors. With --fresh, missing results are evaluated; an interrupted run can resume.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     from forerun.training.leaderboard.runs import Plan, run
     from forerun.training.leaderboard.store import ResultStore, stored
 
@@ -62,6 +72,49 @@ def leaderboard(
         print_json(board.to_json())
     else:
         _show(board)
+
+
+@app.command("verify")
+def verify_entry(
+    folder: Annotated[Path, typer.Argument(help="entry.yaml and predictions.csv or .parquet")],
+    data: Annotated[
+        Path | None, typer.Option(help="folder of the dataset's bundle [the pulled one]")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Check an entry: it has the held-out rows, and its scores follow from its predictions."""
+    from forerun.training.leaderboard.entry_folder import verify
+
+    _entry(verify(folder, data), "verified", json)
+
+
+@app.command("add")
+def add_entry(
+    folder: Annotated[Path, typer.Argument(help="entry.yaml and predictions.csv or .parquet")],
+    data: Annotated[
+        Path | None, typer.Option(help="folder of the dataset's bundle [the pulled one]")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Verify an entry and store its scores, so that the leaderboard lists them."""
+    from forerun.training.leaderboard.entry_folder import add
+    from forerun.training.leaderboard.store import ResultStore
+
+    _entry(add(folder, ResultStore.default(), data), "added", json)
+
+
+def _entry(verified: "VerifiedEntry", done: str, json: bool) -> None:
+    """Print the scores of an entry."""
+    from forerun.training.leaderboard.entries import value_text
+
+    entries = [entry for _, of_run in verified.runs for entry in of_run]
+    if json:
+        print_json({"entries": [entry.to_json() for entry in entries]})
+        return
+    for entry in entries:
+        place = " ".join(filter(None, (entry.task, entry.device, entry.metric)))
+        typer.echo(f"{place}: {entry.score} {value_text(entry)} of {entry.n:,} rows")
+    typer.echo(f"{done}: {verified.facts.system} on {verified.facts.dataset}")
 
 
 def _counts(text: str | None) -> tuple[int, ...]:
@@ -119,7 +172,9 @@ def _track(board: "Leaderboard", files: list[Path]) -> None:
     if find_spec("mlflow") is None:
         progress("not logged: MLflow comes with the train extra (--no-track says nothing of it)")
         return
-    progress(f"logged in MLflow as run {track(board, files)}")
+    names = board.datasets()
+    listed = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} datasets"
+    progress(f"logged in MLflow as run {track(board, files, f'leaderboard of {listed}')}")
 
 
 def _show(board: "Leaderboard") -> None:
@@ -156,9 +211,17 @@ def _table(section: "Section") -> object:
             score_text("median_ape", entry.median_ape),
             score_text("spearman", entry.spearman),
             score_text("coverage_90", entry.coverage_90),
-            escape(" · ".join(text for text in (entry.command, entry.citation) if text)),
+            escape(" · ".join(text for text in (*_origin(entry), entry.citation) if text)),
         )
     return table
+
+
+def _origin(entry: "Entry") -> tuple[str | None, ...]:
+    """What prints an entry again: its command, and the code and Python it was made with."""
+    python = entry.environment.get("python")
+    if python is None:
+        return (entry.command,)
+    return entry.command, f"code {(entry.commit or 'unknown')[:12]}", f"Python {python}"
 
 
 def _name(row: "Ranked") -> str:

@@ -24,8 +24,9 @@ def promote(
 ) -> None:
     """Make a registered version the champion, or go back to the previous one.
 
-    A version is refused if it answers less than the champion, or if its stored scores are worse by
-    more than the variation over seeds; the differences are printed as a table.
+    A version is refused if it answers less than the champion (the bundled predictors where there
+    is none), or if its stored scores are worse by more than the variation over seeds; the
+    differences are printed as a table.
     """
     from forerun.data.errors import InputError, PromotionRefused
     from forerun.training.release import registry
@@ -51,8 +52,8 @@ def show_differences(differences: Sequence["Difference"]) -> None:
 
     if not differences:
         return
-    table = Table(box=None, pad_edge=False, title="against the champion")
-    for heading in ("what", "score", "champion", "this version", "noise", ""):
+    table = Table(box=None, pad_edge=False, title="against what is in use")
+    for heading in ("what", "score", "in use", "this version", "noise", ""):
         table.add_column(heading, justify="left" if heading in ("what", "score", "") else "right")
     for each in differences:
         figures = ("" if v is None else f"{v:.4g}" for v in (each.before, each.after))

@@ -1,5 +1,7 @@
 """`forerun train`: fit predictors on pulled data, evaluate them, and save and register them."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +12,10 @@ from forerun.service.cli.output import print_json, progress, working
 
 def train(
     predictors: Annotated[
-        list[str] | None, typer.Argument(help="names of predictors [all]")
+        list[str] | None, typer.Argument(help="predictors, or imported tables [all predictors]")
+    ] = None,
+    table: Annotated[
+        list[str] | None, typer.Option(help="imported table to fit a predictor on; repeatable")
     ] = None,
     output: Annotated[Path, typer.Option(help="folder of the artifact to write")] = Path(
         "predictor"
@@ -19,8 +24,12 @@ def train(
         Path | None, typer.Option(help="folder of bundles by name [the pulled ones]")
     ] = None,
     base: Annotated[
-        Path | None, typer.Option(help="artifact from which all other predictors are copied")
+        Path | None,
+        typer.Option(help="artifact from which other predictors are copied [the one in use]"),
     ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="copy no other predictors into the artifact")
+    ] = False,
     judge: Annotated[
         bool, typer.Option(help="run the evaluation protocols for the model card")
     ] = True,
@@ -30,21 +39,38 @@ def train(
     track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Fit predictors on all training rows; the model card has errors on held-out rows."""
+    """Fit predictors on all training rows; the model card has errors on held-out rows.
+
+    Where some are named, the artifact keeps all others of the one in use, so that it answers no
+    less. A predictor of an imported table answers for the devices of that table, before the others.
+    """
     from forerun.training.release.pipeline import release
 
-    with working("training"):
+    names = tuple(dict.fromkeys((*(predictors or ()), *(table or ()))))
+    with _kept(names, base, alone) as kept, working("training"):
         released = release(
             output,
-            names=tuple(predictors or ()),
-            base=base,
+            names=names,
+            base=kept,
             data=data,
             judge=judge,
             protocols=tuple(protocol or ()),
             track=track,
             progress=progress,
         )
-    if json:
-        print_json(released)
-    else:
-        typer.echo(f"{released['folder']}: version {released['version']}")
+    line = f"{released['folder']}: version {released['version']}"
+    print_json(released) if json else typer.echo(line)
+
+
+def _kept(
+    names: Sequence[str], base: Path | None, alone: bool
+) -> AbstractContextManager[Path | None]:
+    """Folder of the artifact whose other predictors are kept: the given one, or that in use."""
+    from forerun.data.errors import InputError
+    from forerun.service.loading import artifact_in_use
+    from forerun.service.settings import Settings
+
+    if alone and base is not None:
+        raise InputError("--alone copies no predictors and --base copies them; give one of them.")
+    merged = bool(names) and not alone and base is None
+    return artifact_in_use(Settings.load()) if merged else nullcontext(base)

@@ -315,6 +315,9 @@ class EntryOut(BaseModel):
     date: str | None = Field(description="date of the evaluation, ISO 8601")
     commit: str | None = Field(description="commit of the code that evaluated it")
     digest: str | None = Field(description="hash of the dataset's bundle; null for a cited figure")
+    environment: dict[str, str] = Field(
+        default_factory=dict, description="python, platform and packages -> version"
+    )
     rank: int | None = Field(description="among entries scored on the same rows; null for others")
     note: str = Field(description="reason for the missing rank; empty where there is a rank")
 

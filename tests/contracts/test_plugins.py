@@ -74,7 +74,7 @@ def toy_data(install, tmp_path):
 def artifact(toy_data, tmp_path):
     """The toy's predictor as `forerun train toy` evaluates, fits and seals it."""
     words = ["train", "toy", "--data", str(toy_data), "--output", str(tmp_path / "artifact")]
-    app([*words, "--no-track"], standalone_mode=False)
+    app([*words, "--alone", "--no-track"], standalone_mode=False)
     return tmp_path / "artifact"
 
 

@@ -107,10 +107,28 @@ def test_a_bad_cell_is_named_by_column_and_row(change, place):
         tidy_measurements(_table({}, change), "m.csv")
 
 
-@pytest.mark.parametrize("column", ["workload", "device", "status"])
+@pytest.mark.parametrize("column", ["workload", "device"])
 def test_a_missing_column_is_named(column):
     with pytest.raises(BadTable, match=f"no column '{column}'"):
         tidy_measurements(_table().drop(columns=column), "m.csv")
+
+
+def test_all_missing_and_all_unknown_columns_are_named_at_once():
+    renamed = _table().rename(columns={"workload": "network", "device": "gpu"})
+    wanted = "no column 'workload' and no column 'device'.*; not read: network, gpu"
+    with pytest.raises(BadTable, match=wanted):
+        tidy_measurements(renamed, "m.csv")
+
+
+def test_without_a_status_a_row_with_a_metric_is_ok_and_one_without_failed():
+    frame = _table({}, {"latency_ms": None}).drop(columns="status")
+    assert tidy_measurements(frame, "m.csv")["status"].tolist() == ["ok", "failed"]
+
+
+def test_a_table_whose_metric_has_another_name_says_which_columns_are_not_read():
+    frame = _table().drop(columns="status").rename(columns={"latency_ms": "seconds"})
+    with pytest.raises(BadTable, match=r"no column is a metric; give .*; not read: seconds"):
+        tidy_measurements(frame, "m.csv")
 
 
 def test_text_that_looks_like_a_number_stays_text(tmp_path):

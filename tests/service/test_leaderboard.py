@@ -172,13 +172,15 @@ def test_a_fresh_run_is_planned_as_requested_and_printed(results, monkeypatch):
 def test_a_fresh_run_is_logged_unless_it_is_asked_not_to_be(results, monkeypatch):
     logged = []
     monkeypatch.setattr(leaderboard_runs, "run", lambda *_: [])
-    monkeypatch.setattr(leaderboard_runs, "track", lambda board, files: logged.append(files) or "1")
+    track = lambda board, files, name: logged.append((files, name)) or "1"  # noqa: E731
+    monkeypatch.setattr(leaderboard_runs, "track", track)
     for words in (["--fresh", "--no-track"], []):
         assert call("--dataset", "toy", *words).exit_code == 0
     assert not logged
     assert call("--dataset", "toy", "--fresh").exit_code == 0
-    ((file,),) = logged
+    (((file,), name),) = logged
     assert file.name == "leaderboard.html"
+    assert name == "leaderboard of toy"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """One prepared MLflow database, copied for each test that writes runs."""
 
 import shutil
+from contextlib import nullcontext
 
 import pytest
+
+from forerun.training.release import registry
 
 
 @pytest.fixture(scope="session")
@@ -15,12 +18,25 @@ def prepared_database(tmp_path_factory):
     return file
 
 
+@pytest.fixture(scope="session")
+def nothing_bundled(tmp_path_factory):
+    """An artifact that answers nothing, in place of the bundled predictors."""
+    from forerun.models.artifact.sealed_folder import seal
+    from forerun.models.router import Router
+
+    folder = tmp_path_factory.mktemp("bundled") / "nothing"
+    Router(()).save(folder)
+    seal(folder, "2000-01-01")
+    return folder
+
+
 @pytest.fixture
-def store(prepared_database, tmp_path, monkeypatch):
+def store(nothing_bundled, prepared_database, tmp_path, monkeypatch):
     """FORERUN_HOME with an empty store of runs and versions."""
     home = tmp_path / "home"
     home.mkdir()
     shutil.copy(prepared_database, home / "mlflow.db")
+    monkeypatch.setattr(registry, "bundled_artifact", lambda: nullcontext(nothing_bundled))
     monkeypatch.setenv("FORERUN_HOME", str(home))
     monkeypatch.delenv("FORERUN_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -32,6 +32,7 @@ from forerun.training.scores.relative_speed import contention_scores
 
 Column = NDArray[np.float64]
 Progress = Callable[[str], None]
+Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
 AVERAGED = (
     *("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "mean_interval_ratio"),
     *("r2", "smape"),
@@ -50,6 +51,7 @@ def evaluate(
     predictors: Sequence[str] = (),
     by: Sequence[str] = (),
     rows_file: Path | None = None,
+    keep: Keep = lambda protocols, bundle, predictions: None,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
     """Scores of the tasks of one dataset, ready for JSON.
@@ -65,6 +67,8 @@ def evaluate(
         predictors: names of the predictors to evaluate; the dataset's default one when empty.
         by: grouping keys that scores are broken down by, as in `breakdown.broken_down`.
         rows_file: `.parquet` or `.csv` file to write every prediction to; none when None.
+        keep: called with the protocols, the bundle and the predictions where predictors were
+            fitted on the training rows of each fold.
         progress: called with a line of text that reports progress.
 
     Raises:
@@ -83,15 +87,13 @@ def evaluate(
         left_out = _never_evaluated(dataset_protocols, bundle)
         settings = (shots, seeds, protocols, predictors, progress)
         predictions = list(run_protocols(dataset_protocols, bundle, *settings))
+        keep(dataset_protocols, bundle, predictions)
     else:
-        seen = record.seen(name)
         check_tables(dataset_protocols, bundle)
-        tasks = _selected_tasks(dataset_protocols, bundle, seen, protocols)
-        left_out = dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen))
-        medians = record.medians.get(name, {})
-        predictions = list(
-            _evaluate_fitted(tasks, current.predictor, medians, shots, seeds, progress)
-        )
+        tasks = _selected_tasks(dataset_protocols, bundle, record.seen(name), protocols)
+        left_out = _seen_before(dataset_protocols, bundle, record)
+        fitted = (current.predictor, record.medians.get(name, {}))
+        predictions = list(_evaluate_fitted(tasks, *fitted, shots, seeds, progress))
     if rows_file is not None:
         write_answers(rows_file, predictions)
     return {
@@ -166,6 +168,14 @@ def _never_evaluated(dataset_protocols: DatasetProtocols, bundle: Bundle) -> dic
     if not dataset_protocols.fits_any_folder:
         return {}
     return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), {}))
+
+
+def _seen_before(
+    dataset_protocols: DatasetProtocols, bundle: Bundle, record: TrainingRecord
+) -> dict[str, int]:
+    """Reason -> rows of another folder that are left out, such as those of the training set."""
+    seen = record.seen(dataset_protocols.dataset)
+    return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen))
 
 
 def _selected_predictors(

@@ -53,6 +53,7 @@ class Entry:
         date: date of the evaluation, ISO 8601.
         commit: git commit of the code, or its version outside git.
         digest: hash of the bundle that it was evaluated on; None for a cited figure.
+        environment: interpreter, platform and packages -> version; empty where not recorded.
     """
 
     dataset: str
@@ -80,6 +81,7 @@ class Entry:
     date: str | None = None
     commit: str | None = None
     digest: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[object, ...]:

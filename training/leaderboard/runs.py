@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from forerun import __version__
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
 from forerun.training.evaluation.evaluate import run_fold
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry, Leaderboard
+from forerun.training.leaderboard.evaluated import code_version, settings_by_name
 from forerun.training.leaderboard.rows import entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
 from forerun.training.protocols import (
@@ -23,6 +23,7 @@ from forerun.training.protocols import (
     protocols_of_dataset,
 )
 from forerun.training.tracking import runs as tracking
+from forerun.training.tracking.environment import environment
 
 Progress = Callable[[str], None]
 
@@ -74,7 +75,7 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
     ]
     _check(plan, chosen)
     entries_found: list[Entry] = []
-    count, commit = 0, tracking.code_state() or f"forerun {__version__}"
+    count, commit = 0, code_version()
     for dataset_protocols in chosen:
         folder = None if plan.data is None else plan.data / dataset_protocols.dataset
         try:
@@ -152,6 +153,7 @@ class _EvaluationRuns:
             "date": datetime.now(UTC).isoformat(timespec="microseconds"),
             "commit": evaluation_run.commit,
             "digest": evaluation_run.digest,
+            "environment": environment(),
         }
         if not predictions:
             return []
@@ -166,9 +168,9 @@ class _EvaluationRuns:
         """Name -> settings of the predictors to evaluate."""
         wanted = self.plan.predictors
         return {
-            p.name: re.sub(r" at 0x[0-9a-f]+", "", repr(p))
-            for p in self.dataset_protocols.predictors()
-            if not wanted or p.name in wanted
+            name: settings
+            for name, settings in settings_by_name(self.dataset_protocols).items()
+            if not wanted or name in wanted
         }
 
     def _of(self, protocol: str, name: str, settings: str) -> Iterator[EvaluationRun]:

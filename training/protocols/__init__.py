@@ -1,5 +1,6 @@
 """Evaluation protocols by dataset: training rows, held-out rows and published predictions."""
 
+from forerun.data.datasets import imported_tables
 from forerun.data.errors import UnknownDataset
 from forerun.data.plugins import plugins
 from forerun.training.protocols.architectures.nas_latency import NasLatencyProtocols
@@ -18,6 +19,7 @@ from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
 from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
+from forerun.training.protocols.own_tables import OwnTableProtocols
 from forerun.training.protocols.power.mlenergy import MlEnergyProtocols
 from forerun.training.protocols.power.power_networks import DiffusionPower, ZeusNetworkPower
 from forerun.training.protocols.power.torch_op_energy import TorchOpEnergyProtocols
@@ -63,15 +65,18 @@ def all_protocols() -> tuple[type[DatasetProtocols], ...]:
 
 
 def protocols_of_dataset(dataset: str) -> DatasetProtocols:
-    """The protocols of a dataset.
+    """The protocols of a dataset, which may be an imported table.
 
     Raises:
         UnknownDataset: no protocol is written for a dataset of that name.
     """
     known = {cls.dataset: cls for cls in all_protocols()}
-    if dataset not in known:
-        raise UnknownDataset(dataset, list(known))
-    return known[dataset]()
+    if dataset in known:
+        return known[dataset]()
+    imported = imported_tables()
+    if dataset not in imported:
+        raise UnknownDataset(dataset, [*known, *imported])
+    return OwnTableProtocols(imported[dataset])
 
 
 def training_source(name: str) -> DatasetProtocols:

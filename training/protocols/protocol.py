@@ -99,7 +99,7 @@ class Fold:
 class DatasetProtocols(ABC):
     """The evaluation protocols of one dataset: training rows, folds and tasks of its bundle."""
 
-    dataset: ClassVar[str]
+    dataset: str
     fits_any_folder: ClassVar[bool] = False
     """Whether folds are fitted on any given folder, also one that no bundled predictor knows."""
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from forerun.data.bundle import Bundle, find
+from forerun.data.datasets import imported_tables
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
@@ -15,6 +16,7 @@ from forerun.models.artifact.sealed_folder import Manifest, check, seal
 from forerun.models.artifact.stored_predictor import contained, load_part, stored_name
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import catalog, unfitted
+from forerun.models.own_tables import TableBoost
 from forerun.models.predictor import Composed, Predictor
 from forerun.models.router import Router
 from forerun.training.protocols import training_source
@@ -45,6 +47,17 @@ class Recipe:
             UnknownDataset: a source has no protocols.
         """
         return tuple(training_source(source) for source in self.sources)
+
+    @property
+    def table(self) -> str:
+        """The imported table that the predictor is trained on; empty for a dataset."""
+        return self.sources[0] if self.predictor == TableBoost.name else ""
+
+    def unfitted(self) -> Predictor:
+        """The predictor with the settings of a release; that of a table answers for its devices."""
+        if self.table:
+            return TableBoost(table=self.table, own_devices=True)
+        return unfitted(self.predictor)
 
     @property
     def evaluated_on(self) -> str:
@@ -98,7 +111,9 @@ def train(
 
     Args:
         output: folder of the artifact.
-        names: predictors to fit; all when empty. The artifact holds these and those of `base`.
+        names: predictors to fit, or imported tables to fit one on; all predictors of the catalogue
+            when empty. The artifact holds these and those of `base`; those of tables are asked
+            first, and those of `base` that no recipe makes last.
         base: artifact whose other predictors are kept.
         data: dataset -> folder of its bundle, in place of the pulled one.
         documents: function from the training record to further files that are sealed with the
@@ -113,22 +128,32 @@ def train(
     chosen = recipes_of(names, composable(base))
     names_of_data = [protocols.dataset for c in chosen for protocols in c.all_protocols]
     bundles = {name: find(name, (data or {}).get(name)) for name in names_of_data}
-    parts = _parts(base, {recipe.predictor for recipe in chosen})
+    parts = _parts(base, {recipe.predictor for recipe in chosen if not recipe.table})
     record = TrainingRecord() if base is None else TrainingRecord.read(base)
     fitted: list[Predictor] = []
-    for recipe in recipes():
-        before = next((part for part in parts if part.name == recipe.predictor), None)
+    tables = [recipe for recipe in chosen if recipe.table]
+    for recipe in (*tables, *recipes()):
+        before = next((part for part in parts if _is_of(part, recipe)), None)
         if before is not None:
             parts.remove(before)
         if recipe in chosen:
             rows, record = _training_rows(recipe, bundles, record)
             sources = " and ".join(protocols.dataset for protocols in recipe.all_protocols)
             progress(f"{recipe.predictor}: fitting on {len(rows):,} rows of {sources}")
-            whole, fitted = _composed(unfitted(recipe.predictor), fitted)
+            whole, fitted = _composed(recipe.unfitted(), fitted)
             fitted.append(whole.fit(rows))
         elif before is not None:
             fitted.append(before)
-    return _written(Router(tuple(fitted)), output, record, documents(record))
+    first = [part for part in parts if isinstance(part, TableBoost)]
+    last = [part for part in parts if not isinstance(part, TableBoost)]
+    return _written(Router((*first, *fitted, *last)), output, record, documents(record))
+
+
+def _is_of(part: Predictor, recipe: Recipe) -> bool:
+    """Whether a fitted predictor is what the recipe makes."""
+    if isinstance(part, TableBoost):
+        return part.table == recipe.table
+    return part.name == recipe.predictor
 
 
 def _training_rows(
@@ -195,24 +220,31 @@ def recipes_of(names: Sequence[str], composed: Collection[str] = ()) -> list[Rec
     """Recipes of the named predictors and of the predictors that contain them.
 
     Args:
-        names: predictors to fit; all when empty.
+        names: predictors to fit, or imported tables to fit one on; all predictors of the catalogue
+            when empty.
         composed: composed predictors whose parts are in an earlier artifact, so that parts that
             are not named need not be fitted again.
 
     Raises:
-        InputError: an unknown predictor.
+        InputError: an unknown predictor or table.
     """
-    known = [recipe.predictor for recipe in recipes()]
-    unknown = [name for name in names if name not in known]
+    known = list(dict.fromkeys(recipe.predictor for recipe in recipes()))
+    tables = imported_tables() if set(names) - set(known) else {}
+    unknown = [name for name in names if name not in known and name not in tables]
     if unknown:
-        raise InputError(f"No predictor named {unknown[0]!r}; there are {', '.join(known)}.")
-    wanted = set(names)
+        raise InputError(
+            f"No predictor and no imported table is named {unknown[0]!r}; there are "
+            f"{', '.join((*known, *tables))}."
+        )
+    of_tables = [Recipe(TableBoost.name, (name,)) for name in names if name in tables]
+    wanted = set(names) - set(tables)
     for whole, parts in composed_predictors().items():
         if set(parts) <= wanted or (whole in composed and wanted & set(parts)):
             wanted.add(whole)
         elif whole in wanted and whole not in composed:
             wanted |= set(parts)
-    return [recipe for recipe in recipes() if not names or recipe.predictor in wanted]
+    named = [recipe for recipe in recipes() if not names or recipe.predictor in wanted]
+    return [*of_tables, *named]
 
 
 def _written(

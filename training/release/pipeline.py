@@ -1,26 +1,23 @@
 """`forerun train`: evaluate and fit predictors, seal them as an artifact, track and register it."""
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from forerun.data.bundle import find
-from forerun.data.datasets import all_datasets
+from forerun.data.datasets import imported_tables, known_datasets
 from forerun.models.artifact.training_record import TrainingRecord
-from forerun.models.catalog import catalog, unfitted
-from forerun.training import plots as figures
+from forerun.models.catalog import catalog
+from forerun.models.own_tables import TableBoost
 from forerun.training.evaluation.breakdown import conditional_coverage
 from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols import protocols_of_dataset
-from forerun.training.release import registry
 from forerun.training.release.card import Card, package_versions, training_datasets_of
-from forerun.training.release.fit import Recipe, Trained, composable, recipes, recipes_of, train
+from forerun.training.release.fit import Recipe, composable, recipes, recipes_of, train
+from forerun.training.release.tracked_release import track_release
 from forerun.training.tracking import runs as tracking
 
 Progress = Callable[[str], None]
@@ -50,7 +47,8 @@ def release(
 
     Args:
         output: folder of the artifact.
-        names: predictors to fit; all when empty.
+        names: predictors to fit, or imported tables to fit one on; all predictors of the catalogue
+            when empty.
         base: artifact whose other predictors, and their scores, are kept.
         data: folder that holds bundles by dataset name; the pulled ones when None.
         judge: whether to run the protocols first; without them the card has no scores.
@@ -85,7 +83,7 @@ def release(
     made = train(
         output, names=names, base=base, data=folders, documents=documents, progress=progress
     )
-    registered = _tracked(made, evaluations, predictions) if track else None
+    registered = track_release(made, chosen, evaluations, predictions) if track else None
     return {
         "folder": str(made.folder),
         "version": made.manifest.version,
@@ -133,19 +131,21 @@ def _scores_of(base: Path | None) -> list[dict[str, Any]]:
     return evaluations
 
 
-def _answers() -> list[str]:
+def _answers(record: TrainingRecord) -> list[str]:
     """What each released predictor predicts, in the order in which the router asks them."""
+    tables = set(record.digests) & set(imported_tables())
+    own = [f"what was measured in {table}, by `{TableBoost.name}`" for table in sorted(tables)]
     entries = catalog()
-    return [f"{e.answers}, by `{name}`" for name, e in entries.items() if e.trained_on]
+    return own + [f"{e.answers}, by `{name}`" for name, e in entries.items() if e.trained_on]
 
 
 def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> Card:
-    sources = {cls.name: f"{cls.citation} ({cls.licence})" for cls in all_datasets()}
+    sources = {s.name: f"{s.citation} ({s.licence})" for s in known_datasets()}
     all_protocols = [protocols for recipe in recipes() for protocols in recipe.all_protocols]
     names = " ".join(dict.fromkeys(protocols.dataset for protocols in all_protocols))
     return Card(
         title=TITLE,
-        answers=_answers(),
+        answers=_answers(record),
         trained_on=training_datasets_of(record, sources),
         evaluations=evaluations,
         limits=LIMITS,
@@ -154,67 +154,3 @@ def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> C
         commit=tracking.git_commit(),
         versions=package_versions(),
     )
-
-
-def _tracked(
-    made: Trained,
-    evaluations: Sequence[Mapping[str, Any]],
-    predictions: Mapping[str, Sequence[TaskPredictions]],
-) -> int:
-    with tracking.tracked("train") as run, tempfile.TemporaryDirectory() as place:
-        names = dict.fromkeys(recipe.predictor for recipe in recipes())
-        run.parameters({name: repr(unfitted(name))[:500] for name in names})
-        for name, count in made.record.rows.items():
-            run.dataset(name, made.record.digests[name], count)
-        for evaluation in evaluations:
-            for task in evaluation["tasks"]:
-                label = f"{evaluation['dataset']}/{task['task']}/{task['device'] or 'all'}"
-                run.scores(label, {k: v for k, v in task.items() if _is_number(v)})
-        for picture in _pictures(Path(place), predictions):
-            run.figure(picture)
-        run.card((made.folder / "card.md").read_text())
-        return registry.register(run, made.folder)
-
-
-def _pictures(folder: Path, predictions: Mapping[str, Sequence[TaskPredictions]]) -> list[Path]:
-    pictures = []
-    for name, of_dataset in predictions.items():
-        if not of_dataset:
-            continue
-        measured = np.concatenate([a.columns["measured"] for a in of_dataset])
-        predicted = np.concatenate([a.columns["predicted"] for a in of_dataset])
-        groups = [a.task.name for a in of_dataset for _ in range(len(a.columns["measured"]))]
-        metric = of_dataset[0].task.metric
-        title = f"{name}: predicted against measured"
-        pictures.append(
-            figures.parity(
-                folder / f"{name}-parity.png",
-                measured,
-                predicted,
-                groups,
-                metric_name=metric,
-                title=title,
-            )
-        )
-        pictures.append(
-            figures.error_by_class(folder / f"{name}-errors.png", _errors(rows(of_dataset)))
-        )
-    return pictures
-
-
-def _errors(tasks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """System -> task -> mean absolute percentage error; ours first, then the baselines."""
-    ours = {_label(task): task["mape"] for task in tasks}
-    systems = dict.fromkeys(system for task in tasks for system in task["baselines"])
-    return {"forerun": ours} | {
-        system: {_label(task): task["baselines"].get(system) for task in tasks}
-        for system in systems
-    }
-
-
-def _label(task: Mapping[str, Any]) -> str:
-    return f"{task['task']} {task['device'] or ''}".strip()
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

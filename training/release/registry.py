@@ -12,6 +12,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,8 @@ def promote(
             tag `promotion.forced`. Without a reason such a version is refused.
 
     Returns:
-        Differences from the previous champion, regressions first.
+        Differences from the previous champion (the bundled predictors where there was none),
+        regressions first.
 
     Raises:
         UnknownModelVersion: the registry has no such version.
@@ -88,7 +91,7 @@ def promote(
             all differences.
         BadArtifact: what the registry holds is not what was registered.
     """
-    client = connect(uri)
+    client = _existing(str(version), uri)
     if str(version) not in _versions(client):
         raise UnknownModelVersion(str(version), _versions(client))
     current = _champion_number(client)
@@ -110,24 +113,35 @@ def promote(
 def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
     """Differences of a registered version from the champion, regressions first.
 
+    Without a champion, the bundled predictors answer, and the version is compared with them.
+
     Args:
         version: number returned by `register`.
         uri: as in `forerun.training.tracking.runs.tracking_uri`.
 
     Returns:
-        The differences; empty where there is no champion yet, or this version is the champion.
+        The differences; empty where this version is the champion.
 
     Raises:
         UnknownModelVersion: the registry has no such version.
         BadArtifact: what the registry holds is not what was registered.
     """
-    client = connect(uri)
+    client = _existing(str(version), uri)
     if str(version) not in _versions(client):
         raise UnknownModelVersion(str(version), _versions(client))
     current = _champion_number(client)
-    if current is None or current == version:
+    if current == version:
         return ()
-    return differences(_fetched(client, current, uri), _fetched(client, version, uri))
+    candidate = _fetched(client, version, uri)
+    if current is not None:
+        return differences(_fetched(client, current, uri), candidate)
+    with bundled_artifact() as bundled:
+        return differences(bundled, candidate)
+
+
+def bundled_artifact() -> AbstractContextManager[Path]:
+    """Folder of the predictors that come with the package."""
+    return as_file(files("forerun.models") / "pretrained")
 
 
 def rollback(uri: str | None = None) -> int:
@@ -139,7 +153,7 @@ def rollback(uri: str | None = None) -> int:
     Raises:
         UnknownModelVersion: no earlier champion is remembered.
     """
-    client = connect(uri)
+    client = _existing("before the champion", uri)
     current, history = _champion_number(client), _history(client)
     # A promotion that was cut off between its two steps leaves the champion itself on top.
     while history and history[-1] == current:
@@ -165,12 +179,28 @@ def champion(uri: str | None = None) -> Path | None:
     Raises:
         BadArtifact: what the registry holds is not what was registered.
     """
-    file = database_file(tracking_uri(uri))
-    if file is not None and not file.is_file():
+    if _is_absent(uri):
         return None
     client = connect(uri)
     number = _champion_number(client)
     return None if number is None else _fetched(client, number, uri)
+
+
+def _is_absent(uri: str | None) -> bool:
+    """Whether the registry is a file that does not exist, and that connecting would create."""
+    file = database_file(tracking_uri(uri))
+    return file is not None and not file.is_file()
+
+
+def _existing(version: str, uri: str | None) -> Any:
+    """A client of the registry, which is not created.
+
+    Raises:
+        UnknownModelVersion: there is no registry, and so no such version.
+    """
+    if _is_absent(uri):
+        raise UnknownModelVersion(version, ())
+    return connect(uri)
 
 
 def _fetched(client: Any, number: int, uri: str | None) -> Path:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ EXPERIMENT = "forerun"
 PREDICTOR_FOLDER = "predictor"
 _SQLITE = "sqlite:///"
 _LONGEST_PARAMETER = 6000
+_LONGEST_DESCRIPTION = 8000
 
 
 def tracking_uri(uri: str | None = None) -> str:
@@ -130,25 +131,38 @@ class Run:
         """Log one task's scores as metrics `task/field`, such as `unseen_device/bmm/mape`."""
         self.metrics({f"{task}/{field}": value for field, value in score.items()})
 
-    def dataset(self, name: str, digest: str, rows: int, source: str = "") -> None:
-        """Log a dataset that this run was trained on.
+    def series(self, name: str, values: Sequence[float | None]) -> None:
+        """Log one metric with a value for each step, such as a fold; None is left out."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1e3)
+        known = [Metric(name, float(v), now, n) for n, v in enumerate(values) if v is not None]
+        for start in range(0, len(known), 500):
+            self.client.log_batch(self.id, metrics=known[start : start + 500])
+
+    def dataset(
+        self, name: str, digest: str, rows: int, source: str = "", context: str = ""
+    ) -> None:
+        """Log a dataset as an input of this run.
 
         Args:
             name: name of the bundle.
             digest: hash of its content; its first 36 characters are MLflow's digest.
-            rows: number of training rows.
+            rows: number of its rows that were used.
             source: origin of the data, such as a repository and commit.
+            context: what they were used for: `training` or `evaluation`; empty for neither.
         """
-        from mlflow.entities import Dataset, DatasetInput
+        from mlflow.entities import Dataset, DatasetInput, InputTag
 
         entry = Dataset(name, digest[:36], "bundle", source or name, profile=f'{{"rows": {rows}}}')
-        self.client.log_inputs(self.id, datasets=[DatasetInput(entry, tags=[])])
+        tags = [InputTag("mlflow.data.context", context)] if context else []
+        self.client.log_inputs(self.id, datasets=[DatasetInput(entry, tags=tags)])
         self.client.set_tag(self.id, f"dataset.{name}", digest)
 
     def card(self, markdown: str) -> None:
-        """Log the model card, as a file and as the run's description."""
+        """Log the model card, as a file and, as far as it fits, as the run's description."""
         self.client.log_text(self.id, markdown, "card.md")
-        self.client.set_tag(self.id, "mlflow.note.content", markdown)
+        self.client.set_tag(self.id, "mlflow.note.content", markdown[:_LONGEST_DESCRIPTION])
 
     def figure(self, path: Path) -> None:
         """Log a picture under `figures/`."""
@@ -167,7 +181,13 @@ class Run:
 
 
 @contextmanager
-def tracked(name: str, uri: str | None = None) -> Iterator[Run]:
+def tracked(
+    name: str,
+    uri: str | None = None,
+    *,
+    parent: Run | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> Iterator[Run]:
     """A run that is finished when the block ends, and marked as failed when it raises.
 
     The checked-out git commit is recorded with it.
@@ -175,16 +195,20 @@ def tracked(name: str, uri: str | None = None) -> Iterator[Run]:
     Args:
         name: name in MLflow's list of runs.
         uri: as in `tracking_uri`.
+        parent: run that this one is a part of; its store is used.
+        tags: further tags of the run.
 
     Raises:
         MissingExtra: mlflow is not installed.
     """
-    client = connect(uri)
-    tags = {"mlflow.source.name": "forerun train"}
+    client = connect(uri) if parent is None else parent.client
+    given = {"mlflow.source.name": "forerun train", **(tags or {})}
     commit = git_commit()
     if commit:
-        tags["mlflow.source.git.commit"] = commit
-    begun = client.create_run(_experiment(client, tracking_uri(uri)), run_name=name, tags=tags)
+        given["mlflow.source.git.commit"] = commit
+    if parent is not None:
+        given["mlflow.parentRunId"] = parent.id
+    begun = client.create_run(_experiment(client, tracking_uri(uri)), run_name=name, tags=given)
     status = "FAILED"
     try:
         yield Run(client, begun.info.run_id, begun.info.artifact_uri)

@@ -66,7 +66,7 @@ def test_json_is_a_list_or_the_body_of_a_post_and_may_be_half_filled_in(tmp_path
         ("m.json", '{"rows": []}', "no list of measurements"),
         ("m.json", '[{"workload": 3}]', "measurement 0.workload"),
         ("m.csv", "workload,device,status\n", "column 'device'"),
-        ("m.csv", "workload,device\nx,l4\n", "no column 'status'"),
+        ("m.csv", "workload,device\nx,l4\n", "no column is a metric"),
         ("m.csv", "workload,device,status,latency_ms\nx,t4,ok,1\n", "no row is of l4; .* has t4"),
         ("m.csv", "workload,device,status,latency_ms\nx,l4,ok,-1\n", "latency_ms"),
         ("m.csv", "workload,device,status,kind,latency_ms\nx,l4,ok,kernel,1\n", "row 1.* as JSON"),

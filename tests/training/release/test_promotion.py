@@ -2,8 +2,10 @@
 
 import json
 import sys
+from contextlib import nullcontext
 
 import pytest
+from fastapi.testclient import TestClient
 
 from forerun.data.errors import PromotionRefused
 from forerun.models.artifact.sealed_folder import seal
@@ -11,7 +13,10 @@ from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
 from forerun.service import cli
-from forerun.training.release import promotion
+from forerun.service.http.app import create_app
+from forerun.service.loading import load_predictors
+from forerun.service.settings import Settings
+from forerun.training.release import promotion, registry
 from forerun.training.release.promotion import SEED_NOISE, differences
 from forerun.training.release.registry import (
     FORCED_TAG,
@@ -22,6 +27,7 @@ from forerun.training.release.registry import (
     register,
 )
 from forerun.training.tracking.runs import connect, tracked
+from tests.service.own_tables.tables import settings_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
 BOTH = Router((Roofline(), Constant({"power_w": 3.0})))
@@ -190,8 +196,44 @@ def test_the_command_shows_a_table_and_ends_with_code_two(forerun):
     assert code == 2
     assert "LOST" in out + err
     assert "power_w" in out + err
-    assert "loses against the champion" in err
+    assert "loses against what is in use" in err
     assert forerun("promote", 2, "--force")[0] == 2, "a reason is needed"
     code, out, err = forerun("promote", 2, "--force", "--reason", "known")
     assert code == 0, err
     assert "version 2 is the champion" in out
+
+
+@pytest.fixture
+def _a_part_trained_alone_and_one_merged(store, tmp_path, forerun, monkeypatch):
+    """Versions 1 and 2: the predictor of a table alone, and the same with what is in use."""
+    whole = sealed(tmp_path / "whole")
+    monkeypatch.setattr(registry, "bundled_artifact", lambda: nullcontext(whole))
+    monkeypatch.setenv("FORERUN_PREDICTOR_FOLDER", str(whole))
+    file = settings_table(tmp_path)
+    assert forerun("data", "import", file, "--name", "mine", "--rest", "setting")[0] == 0
+    words = ("train", "mine", "--no-judge", "--output", tmp_path / "made")
+    for more in (("--alone",), ()):
+        code, _, err = forerun(*words, *more)
+        assert code == 0, err
+
+
+@pytest.mark.usefixtures("_a_part_trained_alone_and_one_merged")
+def test_a_part_alone_is_no_champion_and_one_merged_with_the_others_answers_them(
+    forerun, monkeypatch, tmp_path
+):
+    """Without the check, the service would answer null where the bundled predictors answered."""
+    code, out, err = forerun("promote", 1)
+    assert code == 2
+    assert "power_w" in out and "LOST" in out
+    assert "loses against what is in use" in err
+    assert champion() is None, "the bundled predictors still answer"
+    code, out, err = forerun("promote", 2)
+    assert code == 0, out + err
+    settings = Settings(home=tmp_path / "service", predictor_folder=champion())
+    operator = {"kind": "linear", "name": "fc", "input_shapes": [[4, 16]]}
+    operator |= {"output_shapes": [[4, 16]], "parameter_elements": 256, "attributes": {}}
+    question = {"workload": {"kind": "kernel", "operator": operator}, "device": "l4"}
+    with TestClient(create_app(settings, load_predictors(settings))) as client:
+        answer = client.post("/v1/predict", json=question)
+    metrics = answer.json()["metrics"]
+    assert metrics["latency_ms"]["value"] and metrics["power_w"]["value"]

@@ -1,6 +1,7 @@
 """Versions can be registered, promoted, rolled back and fetched; what is fetched is checked."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 
 from forerun.data.errors import BadArtifact, UnknownModelVersion
 from forerun.models.artifact.sealed_folder import check, seal
+from forerun.service.cli import app
 from forerun.training.release.registry import MODEL, champion, main, promote, register, rollback
 from forerun.training.tracking.runs import connect, tracked
 
@@ -95,6 +97,7 @@ def test_without_a_registry_or_a_champion_there_is_none(store, tmp_path, monkeyp
 
 def test_an_artifact_changed_after_registration_is_refused(versions, store):
     promote(3)
+    shutil.rmtree(store / "registry")
     (stored,) = (p for p in (store / "mlartifacts").rglob("trees.txt") if p.read_text() == "three")
     stored.write_text("forged")
     with pytest.raises(BadArtifact):
@@ -104,6 +107,7 @@ def test_an_artifact_changed_after_registration_is_refused(versions, store):
 
 def test_another_predictor_in_place_of_the_registered_one_is_refused(versions, store):
     promote(3)
+    shutil.rmtree(store / "registry")
     (stored,) = (p for p in (store / "mlartifacts").rglob("trees.txt") if p.read_text() == "three")
     stored.write_text("forged")
     seal(stored.parent.parent, "2000-01-01")
@@ -140,9 +144,20 @@ def test_fetch_runs_as_a_process_of_its_own(versions, store):
 
 def test_what_the_asker_can_mend_is_one_line_and_exit_code_2(versions, store, capsys):
     promote(3)
+    shutil.rmtree(store / "registry")
     for file in (store / "mlartifacts").rglob("trees.txt"):
         file.write_text("forged")
     assert main(["fetch"]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert len(printed.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("7",), ("--rollback",)])
+def test_a_call_that_cannot_succeed_creates_no_registry(tmp_path, monkeypatch, words):
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
+    monkeypatch.delenv("FORERUN_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(UnknownModelVersion, match="`forerun train` registers one"):
+        app(["promote", *words], standalone_mode=False)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,1 @@
+"""Tables of measurements that users bring: their columns, their checks, and their bundles."""

@@ -1,0 +1,166 @@
+"""Metrics of one imported table: power laws and boosters of each metric over its physical base."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Mask, finite_log
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Benchmark, OperatorWorkload, phase_of
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
+from forerun.models.conformal import LogQuantiles, out_of_fold
+from forerun.models.domain.feature_range import KnownDevices
+from forerun.models.estimator import SETTING
+from forerun.models.limit import Limit
+from forerun.models.own_tables.features import as_test, bases
+from forerun.models.prediction import Predictions
+
+DEVICE_FOLDS = 4
+UNSEEN = "the device is not in the table {table}"
+
+
+@dataclass(frozen=True)
+class TableBoost(StoredPredictor):
+    """Every metric that a table has, for the kinds of queries in it.
+
+    Attributes:
+        table: name of the table.
+        own_devices: whether only queries on devices of the table are answered, so that other
+            predictors answer the rest.
+        seed: of boosters and folds.
+        trees: boosting rounds.
+        kinds: kinds of queries in the table, such as `network inference`.
+        devices: devices of the table.
+        boost: power laws and boosters.
+        unseen: metric -> quantiles of log residuals on held-out devices; empty where the table has
+            fewer than two.
+    """
+
+    name: ClassVar[str] = "table_boost"
+    table: str = field(default="", metadata=SETTING)
+    own_devices: bool = field(default=False, metadata=SETTING)
+    seed: int = field(default=0, metadata=SETTING)
+    trees: int = field(default=150, metadata=SETTING)
+    kinds: tuple[str, ...] = ()
+    devices: KnownDevices = field(default_factory=KnownDevices)
+    boost: BenchmarkBoost = field(default_factory=BenchmarkBoost)
+    unseen: Mapping[str, LogQuantiles] = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics of the table."""
+        return self.boost.metrics
+
+    def answers(self, query: Query) -> bool:
+        """Whether the table has queries of this kind, and the device where `own_devices` is set."""
+        if _kind(query) not in self.kinds:
+            return False
+        if isinstance(query.workload, Benchmark):
+            return True
+        return query.has_bound and (not self.own_devices or query.device in self.devices)
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Fit on all rows, and calibrate intervals on held-out models and on held-out devices.
+
+        Args:
+            measurements: rows of the table; those with the same `model_group` are held out
+                together, or single rows where there are fewer than two.
+        """
+        tests = self._tests(measurements)
+        fitted = BenchmarkBoost(seed=self.seed, trees=self.trees).fit(tests)
+        return replace(
+            self,
+            kinds=tuple(sorted({_kind(query) for query in measurements.queries})),
+            devices=KnownDevices.of([query.device for query in measurements.queries]),
+            boost=fitted,
+            unseen=self._held_out_devices(tests, fitted.metrics),
+        )
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Correct each metric by its median log residual on these rows, shrunk towards zero."""
+        return replace(self, boost=self.boost.adapt(self._tests(measurements)))
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Predictions with intervals, which are wider on devices outside the table.
+
+        Raises:
+            UnknownPrecision: a device's sheet has no peak for a query's precision.
+        """
+        ratios = self.boost.predict([as_test(query, self.table) for query in queries])
+        foreign = np.array([self._is_foreign(query) for query in queries], dtype=np.bool_)
+        values, low, high = {}, {}, {}
+        for metric, ratio in ratios.values.items():
+            base = bases(queries, metric)
+            values[metric] = ratio * base
+            ends = self._unseen_ends(metric, ratio)
+            low[metric], high[metric] = (
+                np.where(foreign, theirs, own.get(metric, np.full(len(queries), np.nan))) * base
+                for own, theirs in zip((ratios.low, ratios.high), ends, strict=True)
+            )
+        unseen = Limit(UNSEEN.format(table=self.table))
+        limits = [
+            (*own, unseen) if far else tuple(own)
+            for own, far in zip(ratios.limits, foreign, strict=True)
+        ]
+        return Predictions(values, low, high, ratios.coverage, limits)
+
+    def _is_foreign(self, query: Query) -> bool:
+        return query.device.has_sheet and query.device not in self.devices
+
+    def _unseen_ends(self, metric: str, values: Column) -> tuple[Column, Column]:
+        """Ends of the intervals on devices outside the table, (n,) each; NaN where not known."""
+        if metric not in self.unseen:
+            return np.full(len(values), np.nan), np.full(len(values), np.nan)
+        return self.unseen[metric].around(values, [""] * len(values))
+
+    def _held_out_devices(
+        self, tests: Measurements, metrics: Sequence[str]
+    ) -> dict[str, LogQuantiles]:
+        """Quantiles of log residuals of each metric, by fits without the row's device."""
+        devices = tests.groups.get("device", np.zeros(0, dtype=np.str_))
+        if len(np.unique(devices)) < 2:
+            return {}
+
+        def predict(held: Mask) -> list[Column]:
+            plain = BenchmarkBoost(seed=self.seed, trees=self.trees, folds=0)
+            without = plain.fit(tests.take(~held))
+            found = without.predict(tests.take(held).queries).values
+            nothing = np.full(int(held.sum()), np.nan)
+            return [finite_log(found.get(metric, nothing)) for metric in metrics]
+
+        columns = out_of_fold(
+            devices, predict, folds=DEVICE_FOLDS, seed=self.seed, columns=len(metrics)
+        )
+        residuals = [
+            finite_log(tests.column(metric)) - predicted
+            for metric, predicted in zip(metrics, columns, strict=True)
+        ]
+        return {
+            metric: LogQuantiles.of(residual, groups=devices)
+            for metric, residual in zip(metrics, residuals, strict=True)
+            if np.isfinite(residual).any()
+        }
+
+    def _tests(self, rows: Measurements) -> Measurements:
+        """The rows as tests of the suite `table`, with metrics over their bases."""
+        values = {name: column / bases(rows.queries, name) for name, column in rows.values.items()}
+        models = rows.groups.get("model_group")
+        groups = dict(rows.groups)
+        if models is not None and len(np.unique(models)) > 1:
+            groups[GROUP] = models
+        queries = [as_test(query, self.table) for query in rows.queries]
+        return Measurements(queries, values, groups, rows.weights)
+
+
+def _kind(query: Query) -> str:
+    """Kind of a query: its phase and whether it is an operator or a network, or its suite."""
+    workload = query.workload
+    if isinstance(workload, Benchmark):
+        return f"test of {workload.suite}"
+    if isinstance(workload, OperatorWorkload):
+        return f"{workload.kind} {phase_of(workload)}"
+    return str(workload.kind)

@@ -1,0 +1,121 @@
+"""`TableBoost`: every metric of a table, wider on devices outside it, restricted where asked."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Benchmark, Kernel, Network
+from forerun.features.tables.own_tables import bound_ms
+from forerun.models.contract import PredictorContract
+from forerun.models.own_tables import TableBoost
+
+CATALOG = DeviceCatalog.load()
+
+
+def network(width, batch, device, precision="fp16") -> Query:
+    linear = Operator(
+        "linear", "linear", ((batch, width),), ((batch, width),), parameter_elements=width * width
+    )
+    graph = OperatorGraph((linear,) * 4, batch_size=batch)
+    return Query(Network(graph, batch, precision), CATALOG.get(device))
+
+
+def setting(n, kernel="direct", table="mine") -> Query:
+    workload = Benchmark(table, (("kernel", kernel), ("n", float(n))))
+    return Query(workload, CATALOG.get("l4"))
+
+
+@lru_cache(maxsize=1)
+def networks() -> Measurements:
+    """Times of twice the bound, power at half the design power."""
+    random = np.random.default_rng(0)
+    cells = [
+        (width, batch, device)
+        for width in (256, 512, 1024, 2048, 4096)
+        for batch in (8, 64, 512)
+        for device in ("l4", "t4", "a30")
+    ]
+    queries = [network(*cell) for cell in cells]
+    noise = np.exp(random.normal(0, 0.03, len(cells)))
+    latency = np.array([2 * bound_ms(query) + 0.02 for query in queries]) * noise
+    power = np.array([0.5 * (query.device.tdp_w or 0) for query in queries]) * noise
+    groups = {
+        "device": np.array([cell[2] for cell in cells]),
+        "model_group": np.array([str(cell[0]) for cell in cells]),
+    }
+    return Measurements(queries, {"latency_ms": latency, "power_w": power}, groups)
+
+
+@lru_cache(maxsize=1)
+def fitted() -> TableBoost:
+    return TableBoost(table="mine", trees=40).fit(networks())
+
+
+class TestNetworksContract(PredictorContract):
+    def make(self):
+        return fitted()
+
+    def training_rows(self):
+        return networks()
+
+    def queries(self):
+        known = networks().queries
+        return [known[0], known[20], network(700, 32, "l4"), network(700, 32, "v100-sxm2-16gb")]
+
+
+class TestSettingsContract(PredictorContract):
+    def make(self):
+        return TableBoost(table="mine", trees=20).fit(settings())
+
+    def queries(self):
+        return [setting(3), setting(30), setting(100, "winograd")]
+
+
+def settings():
+    cells = [(n, kernel) for n in range(1, 25) for kernel in ("direct", "winograd")]
+    time = np.array([n * (2.0 if kernel == "direct" else 1.0) for n, kernel in cells])
+    return Measurements([setting(*cell) for cell in cells], {"latency_ms": time})
+
+
+def test_metrics_follow_the_physical_base_to_a_new_device():
+    query = network(1500, 128, "a10")
+    answer = fitted().predict([query])
+    assert abs(np.log(answer.values["latency_ms"][0] / (2 * bound_ms(query) + 0.02))) < 0.3
+    assert abs(np.log(answer.values["power_w"][0] / (0.5 * query.device.tdp_w))) < 0.2
+
+
+def test_a_device_outside_the_table_is_named_and_has_the_interval_of_held_out_devices():
+    known, new = network(512, 64, "l4"), network(512, 64, "a10")
+    answer = fitted().predict([known, new])
+    assert not any("not in the table" in str(limit) for limit in answer.limits[0])
+    assert any("not in the table mine" in str(limit) for limit in answer.limits[1])
+    low, high = fitted().unseen["latency_ms"].bounds["all"]
+    ratio = answer.high["latency_ms"][1] / answer.low["latency_ms"][1]
+    assert np.isclose(np.log(ratio), max(high, 0.0) - min(low, 0.0))
+
+
+def test_with_one_device_no_interval_is_promised_on_others():
+    rows = networks().take(networks().groups["device"] == "l4")
+    one = TableBoost(table="mine", trees=20).fit(rows)
+    answer = one.predict([network(512, 64, "l4"), network(512, 64, "a10")])
+    assert np.isfinite(answer.low["latency_ms"]).tolist() == [True, False]
+
+
+def test_it_answers_only_what_is_like_the_table():
+    own = TableBoost(table="mine", own_devices=True, trees=5).fit(networks())
+    assert own.answers(network(512, 64, "l4"))
+    assert not own.answers(network(512, 64, "a10")), "another device"
+    assert fitted().answers(network(512, 64, "a10"))
+    training = network(512, 64, "l4").workload
+    training = Network(training.graph, 64, "fp16", "training")
+    assert not own.answers(Query(training, CATALOG.get("l4"))), "another phase"
+    kernel = Kernel(training.graph.operators[0])
+    assert not own.answers(Query(kernel, CATALOG.get("l4"))), "another kind"
+    assert not fitted().answers(setting(3))
+    plain = TableBoost(table="mine", trees=5).fit(settings())
+    assert plain.answers(setting(3))
+    assert not plain.answers(setting(3, table="theirs")), "another suite"

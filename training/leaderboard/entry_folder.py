@@ -1,0 +1,314 @@
+"""A leaderboard entry as a folder: predictions, and `entry.yaml` with how they were made.
+
+Anybody can write one: `verify` recomputes the held-out rows from the dataset and the scores from
+the predictions. `predictions.csv` (or `.parquet`) has the columns of `COLUMNS`; `row` counts the
+held-out rows of a task, over its folds, from 0.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import isclose
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import yaml
+
+from forerun.data.bundle import Bundle, find
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import BadEntry, InputError
+from forerun.models.catalog import catalog
+from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.leaderboard.entries import Entry
+from forerun.training.leaderboard.entry_files import (
+    COLUMNS,
+    FACTS,
+    KEY,
+    PREDICTIONS,
+    ClaimedScore,
+    EntryFacts,
+    read_facts,
+    read_predictions,
+)
+from forerun.training.leaderboard.evaluated import Evaluation, entries_by_run
+from forerun.training.leaderboard.rows import entries_of
+from forerun.training.leaderboard.store import EvaluationRun, ResultStore
+from forerun.training.protocols import DatasetProtocols, Task, protocols_of_dataset
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TOLERANCE: Final = 1e-6
+"""Largest relative difference between claimed and recomputed figures."""
+Place = tuple[str, str, str]
+"""Task, device (empty for several), metric."""
+
+
+@dataclass(frozen=True)
+class VerifiedEntry:
+    """An entry whose rows and scores are those of the dataset.
+
+    Attributes:
+        facts: content of `entry.yaml`.
+        runs: evaluation run of each protocol, and its entries.
+    """
+
+    facts: EntryFacts
+    runs: Sequence[tuple[EvaluationRun, Sequence[Entry]]]
+
+
+def write_entry(folder: Path, evaluation: Evaluation) -> Path:
+    """Write the predictions and scores of one predictor as an entry; returns the folder.
+
+    Args:
+        folder: created; files of an earlier entry are replaced.
+        evaluation: of one predictor, without a support set.
+
+    Raises:
+        InputError: several predictors were evaluated, or they adapted to a support set.
+    """
+    names = list(dict.fromkeys(each.predictor for each in evaluation.predictions))
+    if len(names) != 1:
+        raise InputError(f"An entry is of one predictor; choose one of {', '.join(names)}.")
+    if evaluation.shots or any(_draws(each.task) for each in evaluation.predictions):
+        raise InputError("An entry has no support set; leave out --shots and few-shot protocols.")
+    runs = list(entries_by_run(evaluation))
+    own = [entry for _, entries in runs for entry in entries if entry.predictor == names[0]]
+    facts = EntryFacts(
+        system=names[0],
+        command="; ".join(dict.fromkeys(entry.command or "" for entry in own)),
+        commit=own[0].commit or "",
+        environment=dict(own[0].environment),
+        dataset=evaluation.protocols.dataset,
+        digest=evaluation.bundle.digest,
+        protocols=tuple(dict.fromkeys(run.protocol for run, _ in runs)),
+        date=datetime.now(UTC),
+        scores=tuple(_claimed(entry) for entry in own if entry.value is not None),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    _table(evaluation.predictions).to_csv(folder / PREDICTIONS[0], index=False)
+    (folder / PREDICTIONS[1]).unlink(missing_ok=True)
+    text = yaml.safe_dump(facts.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    (folder / FACTS).write_text(text, encoding="utf-8")
+    return folder
+
+
+def verify(folder: Path, data_dir: Path | None = None) -> VerifiedEntry:
+    """Check an entry against the dataset: rows, measured values, and claimed scores.
+
+    Args:
+        folder: holds `entry.yaml` and the predictions.
+        data_dir: folder of the bundle; the pulled or imported one when None.
+
+    Raises:
+        BadEntry: a file is missing or malformed, the data are others, rows are missing or were not
+            held out, or a score is not what the predictions give.
+        MissingData: the dataset is not on this machine.
+        UnknownDataset: the dataset has no protocols.
+    """
+    facts = read_facts(folder)
+    table = read_predictions(folder)
+    protocols = protocols_of_dataset(facts.dataset)
+    bundle = find(facts.dataset, data_dir)
+    if bundle.digest != facts.digest:
+        raise BadEntry(
+            f"{folder}: made on {facts.dataset} with digest {facts.digest[:12]}; the data here "
+            f"have {bundle.digest[:12]}."
+        )
+    predictions = list(_rebuilt(folder, facts, table, protocols, bundle))
+    seeds = len({each.seed for each in predictions})
+    runs = [_entries(facts, protocol, predictions, bundle, seeds) for protocol in facts.protocols]
+    _check_claims(folder, facts, [entry for _, entries in runs for entry in entries])
+    return VerifiedEntry(facts, runs)
+
+
+def add(folder: Path, store: ResultStore, data_dir: Path | None = None) -> VerifiedEntry:
+    """Verify an entry and store its scores for the leaderboard.
+
+    Raises:
+        BadEntry, MissingData, UnknownDataset: as `verify`.
+    """
+    verified = verify(folder, data_dir)
+    for run, entries in verified.runs:
+        store.keep(run, entries)
+    return verified
+
+
+def _draws(task: Task) -> bool:
+    """Whether the rows of a task depend on the draw of a support set."""
+    return bool(task.shots) and task.pool is None
+
+
+def _claimed(entry: Entry) -> ClaimedScore:
+    assert entry.value is not None and entry.n is not None
+    place = {"task": entry.task, "device": entry.device, "metric": entry.metric}
+    return ClaimedScore(**place, score=entry.score, value=entry.value, n=entry.n)
+
+
+def _place(task: Task) -> Place:
+    return task.name, task.device or "", task.metric
+
+
+def _table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
+    """One row for each prediction, with the columns `COLUMNS`."""
+    import pandas as pd
+
+    counted: dict[tuple[object, ...], int] = {}
+    parts = []
+    for each in predictions:
+        task, device, metric = _place(each.task)
+        key = (task, device, metric, each.seed)
+        begin = counted.get(key, 0)
+        counted[key] = begin + len(each.columns["measured"])
+        part = pd.DataFrame({name: np.asarray(column) for name, column in each.columns.items()})
+        part = part.assign(task=task, device=device, metric=metric, seed=each.seed)
+        part = part.assign(row=range(begin, counted[key]))
+        parts.append(part[list(COLUMNS)])
+    return pd.concat(parts, ignore_index=True)
+
+
+def _rebuilt(
+    folder: Path,
+    facts: EntryFacts,
+    table: "pd.DataFrame",
+    protocols: DatasetProtocols,
+    bundle: Bundle,
+) -> Iterator[TaskPredictions]:
+    """The predictions of the table on the tasks of the dataset, fold by fold.
+
+    Raises:
+        BadEntry: a row is missing, unknown, twice there, without a prediction, or was measured
+            otherwise.
+    """
+    groups = {
+        (str(task), str(device), str(metric), int(str(seed))): rows.set_index("row")
+        for (task, device, metric, seed), rows in table.groupby(list(KEY), sort=True)
+    }
+    seeds = sorted({key[-1] for key in groups})
+    begin: dict[Place, int] = {}
+    folds = protocols.folds(bundle, DeviceCatalog.load())
+    for task in (t for f in folds if f.protocol in facts.protocols for t in f.tasks):
+        place = _place(task)
+        if _draws(task):
+            raise BadEntry(f"{folder}: {task.name} draws a support set; it takes no entries.")
+        first = begin.get(place, 0)
+        begin[place] = first + len(task.judged)
+        for seed in seeds:
+            where = f"{folder}: {' '.join(filter(None, place))}, seed {seed}"
+            rows = groups.get((*place, seed))
+            if rows is None:
+                raise BadEntry(f"{where}: there is no prediction of this task.")
+            yield _of_task(
+                where, task, seed, facts.system, _taken(where, rows, first, len(task.judged))
+            )
+    _check_no_more(folder, groups, begin)
+
+
+def _taken(where: str, rows: "pd.DataFrame", first: int, count: int) -> "pd.DataFrame":
+    wanted = range(first, first + count)
+    missing = [row for row in wanted if row not in rows.index]
+    if missing:
+        raise BadEntry(
+            f"{where}: {len(missing)} held-out rows are missing, the first is {missing[0]}."
+        )
+    if not rows.index.is_unique:
+        raise BadEntry(f"{where}: row {rows.index[rows.index.duplicated()][0]} is there twice.")
+    return rows.loc[list(wanted)]
+
+
+def _of_task(
+    where: str, task: Task, seed: int, system: str, rows: "pd.DataFrame"
+) -> TaskPredictions:
+    columns = {n: rows[n].to_numpy() for n in ("measured", "predicted", "low", "high")}
+    truth = task.judged.values[task.metric]
+    other = ~np.isclose(columns["measured"], truth, rtol=TOLERANCE, atol=0.0, equal_nan=True)
+    if other.any():
+        row = rows.index[np.flatnonzero(other)[0]]
+        raise BadEntry(
+            f"{where}: row {row} is not the held-out row of the dataset: measured "
+            f"{columns['measured'][other][0]:g}, there {truth[other][0]:g}."
+        )
+    empty = ~np.isfinite(columns["predicted"]) & np.isfinite(truth)
+    if empty.any():
+        raise BadEntry(f"{where}: row {rows.index[np.flatnonzero(empty)[0]]} has no prediction.")
+    return TaskPredictions(
+        task,
+        seed,
+        columns | {"measured": truth},
+        {},
+        system,
+        alternatives=task.alternatives,
+        repeats=task.repeats,
+        judged=task.judged,
+    )
+
+
+def _check_no_more(
+    folder: Path, groups: Mapping[tuple[str, str, str, int], Any], counts: Mapping[Place, int]
+) -> None:
+    """Refuse rows that are no held-out rows of the protocols."""
+    for key, rows in groups.items():
+        count = counts.get(key[:3], 0)
+        if len(rows) > count:
+            name = " ".join(filter(None, key[:3]))
+            raise BadEntry(f"{folder}: {name} has {len(rows)} rows; {count} are held out.")
+
+
+def _entries(
+    facts: EntryFacts,
+    protocol: str,
+    predictions: Sequence[TaskPredictions],
+    bundle: Bundle,
+    seeds: int,
+) -> tuple[EvaluationRun, list[Entry]]:
+    """The evaluation run of one protocol and its entries, with the facts of the entry."""
+    mine = [each for each in predictions if each.task.name.partition("/")[0] == protocol]
+    if not mine:
+        raise BadEntry(f"{facts.dataset} has no protocol {protocol!r} with rows to hold out.")
+    provenance = {
+        "seeds": seeds,
+        "date": facts.date.astimezone(UTC).isoformat(timespec="microseconds"),
+        "commit": facts.commit,
+        "digest": bundle.digest,
+        "environment": facts.environment,
+    }
+    own = facts.system in catalog()
+    # Its file is not that of an evaluation here, which also holds the scores of baselines.
+    run = EvaluationRun(
+        dataset=facts.dataset,
+        protocol=protocol,
+        predictor=f"entry-{facts.system}",
+        shots=0,
+        seeds=seeds,
+        digest=bundle.digest,
+        settings="an entry",
+        commit=facts.commit,
+    )
+    return run, [
+        replace(
+            entry,
+            command=facts.command,
+            citation=facts.citation,
+            kind="ours" if own else "published",
+        )
+        for entry in entries_of(facts.dataset, protocol, mine, provenance)
+    ]
+
+
+def _check_claims(folder: Path, facts: EntryFacts, entries: Sequence[Entry]) -> None:
+    """Compare claimed scores with recomputed ones; every task must be claimed."""
+    found = {(e.task, e.device, e.metric): e for e in entries}
+    claims = {(c.task, c.device, c.metric): c for c in facts.scores}
+    for key in found.keys() ^ claims.keys():
+        what = "claims no score of" if key in found else "claims a score of an unknown task"
+        raise BadEntry(f"{folder}/{FACTS} {what} {' '.join(filter(None, key))}.")
+    for key, entry in found.items():
+        claim = claims[key]
+        value = {**entry.to_json(), **entry.further, entry.score: entry.value}.get(claim.score)
+        same = isinstance(value, int | float) and isclose(value, claim.value, rel_tol=TOLERANCE)
+        if not same or entry.n != claim.n:
+            raise BadEntry(
+                f"{folder}/{FACTS} claims {claim.score} {claim.value:g} of {claim.n} rows in "
+                f"{entry.task}; the predictions give {value} of {entry.n}."
+            )

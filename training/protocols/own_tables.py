@@ -1,0 +1,112 @@
+"""Imported tables: random groups, unseen devices and unseen models, with simple baselines."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
+from forerun.data.datasets.imported import OwnTable
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.features.tables.own_tables import own_measurements
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.own_tables import TableBoost
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+
+
+class OwnTableProtocols(DatasetProtocols):
+    """The protocols of one imported table, which fit a `TableBoost` of its own.
+
+    Args:
+        source: the imported table.
+    """
+
+    def __init__(self, source: OwnTable) -> None:
+        self.table = source
+        self.dataset = source.name
+
+    @property
+    def predictor_names(self) -> tuple[str, ...]:
+        """The name of the predictor of imported tables."""
+        return (TableBoost.name,)
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """An unfitted predictor of this table."""
+        return TableBoost(table=self.dataset, seed=seed)
+
+    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
+        """The one predictor of this table."""
+        return (self.predictor(seed),)
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All rows with a measured metric."""
+        rows = own_measurements(bundle, self.table.description)
+        measured = [np.isfinite(column) for column in rows.values.values()]
+        return rows.take(np.any(measured, axis=0))
+
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+        """One fold for each split of the table; folds of a protocol are pooled."""
+        rows = own_measurements(bundle, self.table.description)
+        for split in self.table.splits(bundle):
+            protocol = split.protocol.partition("/")[0]
+            train, judged = rows.take(split.train), rows.take(split.judged)
+            tasks = list(self._tasks(protocol, train, judged))
+            if tasks:
+                yield Fold(protocol, train, tasks)
+
+    def evaluation_tasks(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Questions of another folder in the layout of the table that are no training rows."""
+        rows = own_measurements(bundle, self.table.description)
+        new = ~np.isin(rows.groups["question"], list(seen.get("question", ())))
+        if new.any():
+            yield from self._tasks("new_rows", None, rows.take(new))
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Questions of the training set."""
+        rows = own_measurements(bundle, self.table.description)
+        same = np.isin(rows.groups["question"], list(seen.get("question", ())))
+        return counted({"training saw this question": same})
+
+    def _tasks(
+        self, protocol: str, train: Measurements | None, judged: Measurements
+    ) -> Iterator[Task]:
+        for metric in self.table.description.metrics:
+            mine = judged.take(np.isfinite(judged.values[metric]))
+            known = train is None or np.isfinite(train.values[metric]).any()
+            if len(mine) and known:
+                baselines = {} if train is None else simple_rules(train, mine, metric)
+                yield Task(f"{protocol}/{metric}", metric, mine, baselines=baselines)
+
+
+def simple_rules(train: Measurements, judged: Measurements, metric: str) -> dict[str, Column]:
+    """Baselines of n held-out rows: name -> predictions, shape (n,).
+
+    `median` is that of the training rows. `device_offset` is the roofline bound (1 where the rows
+    have none) times one median factor of each device; a device without a training row takes the
+    median factor of all.
+    """
+    train = train.take(np.isfinite(train.values[metric]))
+    measured = train.values[metric]
+    factor = measured / _bound(train, metric)
+    theirs = judged.groups.get("device", np.full(len(judged), ""))
+    ours = train.groups.get("device", np.full(len(train), ""))
+    of_device = {str(d): float(np.median(factor[ours == d])) for d in np.unique(ours)}
+    usual = float(np.median(factor))
+    offsets = np.array([of_device.get(str(device), usual) for device in theirs])
+    return {
+        "median": np.full(len(judged), np.median(measured)),
+        "device_offset": offsets * _bound(judged, metric),
+    }
+
+
+def _bound(rows: Measurements, metric: str) -> Column:
+    """Roofline bound of n rows in ms; 1 for other metrics, and where a row has none."""
+    if metric != "latency_ms" or not all(query.has_bound for query in rows.queries):
+        return np.ones(len(rows))
+    return np.asarray(Roofline().predict(rows.queries).values[metric])
