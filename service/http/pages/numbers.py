@@ -1,8 +1,10 @@
-"""Numbers as readers of a page see them: few digits, thousands apart, a prefix where it helps."""
+"""Numbers and names as readers of a page see them: few digits, a prefix where it helps."""
 
 from collections.abc import Callable, Mapping
 from math import floor, log10
 from typing import Any
+
+from forerun.data.device import Device
 
 MISSING = "–"
 """Stands for a value that is not known."""
@@ -33,5 +35,18 @@ def large(value: float | None) -> str:
     return short(value)
 
 
-FILTERS: Mapping[str, Callable[..., Any]] = {"short": short, "percent": percent, "large": large}
+def label(device: Device) -> str:
+    """The title of a device without its vendor and brand, for tables and charts."""
+    words = device.title.split()
+    brands = {device.vendor.lower(), "geforce", "radeon", "instinct", "tesla"}
+    kept = [word for word in words if word.lower() not in brands]
+    return " ".join(kept or words)
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "short": short,
+    "percent": percent,
+    "large": large,
+    "label": label,
+}
 """Filters of the templates."""

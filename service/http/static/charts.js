@@ -15,7 +15,8 @@ const config = {
   },
   legend: {
     labelColor: ink, titleColor: quiet, labelFontSize: 12, titleFontSize: 12,
-    titleFontWeight: "normal", orient: "top", symbolOpacity: 1, symbolStrokeWidth: 2.5, columns: 4, labelLimit: 200,
+    titleFontWeight: "normal", orient: "top", symbolOpacity: 1, symbolStrokeWidth: 2.5, labelLimit: 200,
+    columns: { signal: "max(1, floor(width / 125))" },
   },
   axisX: { labelAngle: 0 },
   header: { labelColor: ink, titleColor: quiet, labelFontSize: 12 },
@@ -57,12 +58,14 @@ async function drawOne(figure) {
 }
 
 async function draw(root) {
-  const waiting = root.querySelectorAll("figure.chart:not([data-drawn])");
-  for (const figure of waiting) {
+  const waiting = [...root.querySelectorAll("figure.chart:not([data-drawn])")];
+  for (const figure of waiting.filter((each) => each.checkVisibility())) {
     figure.dataset.drawn = "soon";
     await drawOne(figure);
   }
 }
 
+// A figure in folded details is drawn when they are opened, since it has no width before.
+document.addEventListener("toggle", (event) => draw(event.target), true);
 document.addEventListener("htmx:afterSettle", (event) => draw(event.target));
 draw(document);
