@@ -169,6 +169,15 @@ def predictors_evaluated_on(dataset: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*trained, *others)))
 
 
+def training_datasets(name: str) -> tuple[str, ...]:
+    """Names of the datasets that train a predictor and the predictors that it contains."""
+    entries = catalog()
+    entry = entries.get(name, CatalogEntry(""))
+    own = [source.split("/")[0] for sources in entry.trained_on for source in sources]
+    parts = [dataset for part in entry.contains for dataset in training_datasets(part)]
+    return tuple(dict.fromkeys((*own, *parts)))
+
+
 def unfitted(name: str, seed: int = 0) -> Predictor:
     """A new predictor of that name; the seed is ignored by predictors without randomness.
 

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Severity = Literal["note", "outside", "refusal"]
-"""`note`: information that does not put a query outside the domain. `outside`: something in the
-query lies outside the training set, or an interval is not calibrated. `refusal`: the workload
-cannot run as asked, or no estimate is given, for which answers give the reason under `missing`."""
+Severity = Literal["note", "transfer", "outside", "refusal"]
+"""`note`: information that does not put a query outside the domain. `transfer`: the device or
+program was not measured, and the interval was calibrated on held-out ones. `outside`: something in
+the query lies outside the range of the training set, or an interval is not calibrated. `refusal`:
+the workload cannot run as asked, or no estimate is given, for which answers give the reason under
+`missing`."""
 
 LATENCY: Final = "latency_ms"
 POWER: Final = "power_w"

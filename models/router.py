@@ -61,6 +61,11 @@ class Router(StoredPredictor):
         """Whether any part answers the query."""
         return any(part.answers(self.seen(query)) for part in self.parts)
 
+    def answering(self, query: Query, metric: str) -> Predictor | None:
+        """The part that predicts a metric of a query; None where none does."""
+        able = (part for part in self.parts if metric in part.metrics)
+        return next((part for part in able if part.answers(self.seen(query))), None)
+
     def seen(self, query: Query) -> Query:
         """The query that is passed to the parts, with an estimated spec sheet if there is none."""
         return self.boxes.with_sheet(query)

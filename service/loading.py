@@ -12,12 +12,12 @@ from pathlib import Path
 from forerun.data.errors import UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.models.artifact.loading import LoadedPredictor, bundled, load_sealed
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.service.adaptation.predictor_in_use import Adaptation, adaptation_of
 from forerun.service.log import log
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
-from forerun.training.tracking.record import TrainingRecord
 
 FETCH_SECONDS = 300
 IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}

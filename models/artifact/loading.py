@@ -1,12 +1,13 @@
 """Loading of the predictors that come with the package, and of any other sealed folder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.artifact.stored_predictor import load_part
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.predictor import Predictor
 
 
@@ -19,12 +20,14 @@ class LoadedPredictor:
         version: hash of its files.
         created: date on which it was sealed, ISO 8601.
         card: model card in Markdown; empty if there is none.
+        record: the record of its training set; empty if there is none.
     """
 
     predictor: Predictor
     version: str
     created: str
     card: str
+    record: TrainingRecord = field(default_factory=TrainingRecord)
 
 
 def load_sealed(folder: Path) -> LoadedPredictor:
@@ -40,6 +43,7 @@ def load_sealed(folder: Path) -> LoadedPredictor:
         version=manifest.version,
         created=manifest.created,
         card=card.read_text() if card.is_file() else "",
+        record=TrainingRecord.read(folder),
     )
 
 

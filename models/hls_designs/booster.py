@@ -275,4 +275,4 @@ class DesignBoost(StoredPredictor):
         assert self.ranges is not None
         others = f"{len(self.programs)} other programs were in the training set"
         unseen = f"no design of this program was measured; {others}"
-        return (Limit(unseen), *self.ranges.outside(row))
+        return (Limit(unseen, severity="transfer"), *self.ranges.outside(row))

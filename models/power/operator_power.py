@@ -196,13 +196,13 @@ class OperatorPower(StoredPredictor):
         return "seen" if same and query.device in self.measured.networks else "unseen"
 
     def _limits(self, query: Query) -> tuple[Limit, ...]:
-        measured, lines = self.measured, []
+        measured, lines, transfers = self.measured, [], []
         trained = measured.networks if is_network(query) else measured.operators
         if self.scalars.rows(query.device) < ENOUGH_ROWS and query.device not in trained:
             what = "networks were" if is_network(query) else "operators were"
             known = f"{what} not" if query.device in measured.devices else "not"
             others = len(measured.devices.sheets)
-            lines.append(f"{known} measured on this device; a law of {others} others answers")
+            transfers.append(f"{known} measured on this device; a law of {others} others answers")
         if query.run.precision not in measured.precisions:
             saw = ", ".join(measured.precisions)
             lines.append(f"precision is {query.run.precision}, training saw {saw}")
@@ -212,4 +212,7 @@ class OperatorPower(StoredPredictor):
             op_class = OPERATOR_CLASSES[int(gather_power([query]).op_class[0])]
             if op_class not in measured.classes:
                 lines.append(f"no {op_class} operator was measured")
-        return tuple(Limit(line, POWER) for line in lines)
+        return (
+            *(Limit(line, POWER, "transfer") for line in transfers),
+            *(Limit(line, POWER) for line in lines),
+        )

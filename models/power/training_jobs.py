@@ -206,7 +206,7 @@ class PowerCap(StoredPredictor):
     def _limits(self, query: Query) -> tuple[Limit, ...]:
         limits = []
         if self._gpu(sheet(query.device)) is None:
-            limits += [Limit(NEW_DEVICE, POWER), Limit(NEW_DEVICE, TIME)]
+            limits += [Limit(NEW_DEVICE, own, "transfer") for own in (POWER, TIME)]
         job, batch = job_of(query), float(np.log(batch_of(query)))
         if job not in self.jobs:
             limits += [Limit(f"the job {job} was not measured", own) for own in (POWER, TIME)]

@@ -43,10 +43,12 @@ class InUse:
     Attributes:
         loaded: the predictor; its version identifies the measurements that it was adapted to.
         rows: device -> number of its measurements that the adaptation used.
+        metrics: device -> names of the metrics that were measured in those rows.
     """
 
     loaded: LoadedPredictor
     rows: Mapping[Device, int] = field(default_factory=dict)
+    metrics: Mapping[Device, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,8 @@ class Adaptation:
         inputs = _inputs(base, [s for s in live if sheets.get(s.device) in devices], sheets)
         version = f"{base.version}+{hashlib.sha256(repr(inputs[1:]).encode()).hexdigest()[:8]}"
         loaded = replace(base, predictor=adapted, version=version)
-        return InUse(loaded, {device: len(rows[device]) for device in devices})
+        counts = {device: len(rows[device]) for device in devices}
+        return InUse(loaded, counts, {device: _measured(rows[device]) for device in devices})
 
     def _rows_of(self, device: Device, sets: Sequence[MeasurementSet]) -> Measurements | None:
         total: Measurements | None = None
@@ -278,6 +281,11 @@ def distinct(rows: Measurements) -> Measurements:
         values = tuple(float(np.nan_to_num(v[index], nan=-1.0)) for v in rows.values.values())
         first.setdefault((key_of(query), query.device.name, values), index)
     return rows if len(first) == len(rows) else rows.take(sorted(first.values()))
+
+
+def _measured(rows: Measurements) -> frozenset[str]:
+    """Names of the metrics that any of the rows has a value of."""
+    return frozenset(name for name, column in rows.values.items() if np.isfinite(column).any())
 
 
 def _kept(row: MeasuredRow, query: Query) -> MeasuredRow:

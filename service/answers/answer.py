@@ -21,6 +21,7 @@ from forerun.service.answers.question import UNITS, Question
 from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts
 from forerun.service.limits.set_up import not_known, set_up_limits
+from forerun.service.limits.trust import Evidence, Trust, trust_in
 from forerun.service.limits.wording import in_words, readable
 from forerun.service.schemas.answers import (
     DeviceOut,
@@ -141,8 +142,15 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         if any(limit.concerns(name) for name in answered)
     ]
     peak = estimates.get(PEAK)
+    evidence = _evidence(query, estimates, in_use)
+    estimated = {
+        name: _estimate(
+            estimates[name], name, limits, trust_in(name, estimates, query, limits, evidence)
+        )
+        for name in answered
+    }
     return PredictionOut(
-        metrics={n: _estimate(estimates.get(n), n, limits) for n in question.metrics},
+        metrics={n: estimated.get(n) for n in question.metrics},
         missing={
             name: hidden.get(name) or prediction.withheld.get(name) or _why_missing(case, name)
             for name in question.metrics
@@ -221,11 +229,21 @@ def _is_finite(prediction: Prediction, bound: float | None) -> bool:
     return all(x is None or isfinite(x) for x in (bound, *ends, *parts))
 
 
+def _evidence(query: Query, estimates: Iterable[str], in_use: InUse) -> Evidence:
+    """What the answers to a query rest on."""
+    predictor = in_use.loaded.predictor
+    if isinstance(predictor, Router):
+        parts = {name: predictor.answering(query, name) for name in estimates}
+        names = {name: part.name for name, part in parts.items() if part is not None}
+    else:
+        names = dict.fromkeys(estimates, predictor.name)
+    adapted = in_use.metrics.get(query.device, frozenset())
+    return Evidence(in_use.loaded.record, names, adapted)
+
+
 def _estimate(
-    estimate: Estimate | None, metric: str, limits: Sequence[Limit]
-) -> EstimateOut | None:
-    if estimate is None:
-        return None
+    estimate: Estimate, metric: str, limits: Sequence[Limit], trust: Trust
+) -> EstimateOut:
     known = metric.endswith("_mib") and estimate.coverage is not None
     return EstimateOut(
         value=estimate.value,
@@ -235,6 +253,8 @@ def _estimate(
         p95=estimate.high if known else None,
         unit=UNITS[metric],
         in_domain=all(limit.in_domain for limit in limits if limit.concerns(metric)),
+        grade=trust.grade,
+        grade_reason=trust.reason,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from rich.markup import escape
 from rich.table import Table
 
 from forerun.data.metrics import metric
@@ -15,54 +16,73 @@ TABLE_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 LEAST_SHARE = 0.01
 HEADINGS: Mapping[Severity, str] = {
     "note": "note",
+    "transfer": "from other devices",
     "outside": "outside what was measured",
     "refusal": "it cannot run as asked",
 }
 """Severity of a limit -> the words in front of its sentence."""
 NOT_CALIBRATED = "* an engineering range, not calibrated on measurements"
+GRADES = "trust: A measured on this device, B calibrated on others, C extrapolated"
+MORE = "--explain shows bounds, where time and memory go, and every limit of the answer"
 
 
-def show(name: str, answers: Sequence[PredictionOut]) -> None:
-    """Print one answer in full, or several side by side."""
+def show(name: str, answers: Sequence[PredictionOut], *, explain: bool = False) -> None:
+    """Print one answer in full, or several side by side.
+
+    Args:
+        name: name of the model.
+        answers: one answer per device.
+        explain: whether bounds, breakdowns and limits are printed as well.
+    """
     if len(answers) == 1:
-        show_one(name, answers[0])
+        show_one(name, answers[0], explain=explain)
     else:
-        show_side_by_side(name, answers)
+        show_side_by_side(name, answers, explain=explain)
 
 
-def show_one(source: str, answer: PredictionOut) -> None:
-    """Print every metric with interval and bound, the breakdown of the time, and the limits."""
+def show_one(source: str, answer: PredictionOut, *, explain: bool = False) -> None:
+    """Print every metric with interval and trust; breakdowns and limits where asked for."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold] on [bold]{answer.device.name}[/bold]")
-    rows = table("", "estimate", "90 % interval", "bound")
+    rows = table("", "estimate", "90 % interval", *(["bound"] if explain else []), "trust")
+    rows.add_column("why")
     for name in TABLE_METRICS:
-        estimate = answer.metrics.get(name)
+        estimate, bound = answer.metrics.get(name), answer.roofline.get(name)
+        bounds = ["" if bound is None else metric(name).text(bound)] if explain else []
         if estimate is None:
-            rows.add_row(name, "not known", "", answer.missing.get(name, ""))
+            rows.add_row(name, "not known", "", *bounds, "", escape(answer.missing.get(name, "")))
             continue
-        bound = answer.roofline.get(name)
-        bound_text = "" if bound is None else metric(name).text(bound)
-        rows.add_row(name, metric(name).text(estimate.value), _interval(name, estimate), bound_text)
+        interval, reason = _interval(name, estimate), escape(estimate.grade_reason)
+        value = metric(name).text(estimate.value)
+        rows.add_row(name, value, interval, *bounds, estimate.grade, reason)
     out.print(rows)
-    total = sum(answer.breakdown_ms.values())
+    _fit(answer)
+    if explain:
+        _parts(answer)
+        _power(answer.power)
+    _notes([answer], explain=explain)
+
+
+def _fit(answer: PredictionOut) -> None:
+    """Print whether the run fits the memory of the device."""
+    fits = answer.fits
+    if fits is not None:
+        needed, usable = f"{fits.needed_mib:,.0f}", f"{fits.usable_mib:,.0f}"
+        screen().print(
+            f"fits: {fit_word(fits)}, up to {needed} of {usable} usable MiB ({fits.risk})"
+        )
+
+
+def _parts(answer: PredictionOut) -> None:
+    """Print what takes the time, and what takes the memory."""
+    out, total = screen(), sum(answer.breakdown_ms.values())
     if total:
         parts = sorted(answer.breakdown_ms.items(), key=lambda item: -item[1])
         shares = [f"{op} {100 * ms / total:.0f} %" for op, ms in parts if ms > LEAST_SHARE * total]
         out.print(f"where the time goes: {', '.join(shares)}")
-    _memory(answer)
-    _power(answer.power)
-    _notes([answer])
-
-
-def _memory(answer: PredictionOut) -> None:
-    """Print the breakdown of the memory, and whether it fits the device."""
-    out, fits = screen(), answer.fits
     if answer.breakdown_mib:
-        parts = ", ".join(f"{part} {mib:,.0f}" for part, mib in answer.breakdown_mib.items())
-        out.print(f"what takes memory, MiB: {parts}")
-    if fits is not None:
-        needed, usable = f"{fits.needed_mib:,.0f}", f"{fits.usable_mib:,.0f}"
-        out.print(f"fits: {fit_word(fits)}, up to {needed} of {usable} usable MiB ({fits.risk})")
+        mebibytes = ", ".join(f"{part} {mib:,.0f}" for part, mib in answer.breakdown_mib.items())
+        out.print(f"what takes memory, MiB: {mebibytes}")
 
 
 def _power(facts: PowerFactsOut) -> None:
@@ -82,30 +102,47 @@ def fit_word(fits: FitsOut | None) -> str:
     return "yes" if fits.fits else "perhaps" if fits.fits_at_value else "no"
 
 
-def show_side_by_side(source: str, answers: Sequence[PredictionOut]) -> None:
-    """Print one row per device, with time, bound, memory, power and energy."""
+def show_side_by_side(
+    source: str, answers: Sequence[PredictionOut], *, explain: bool = False
+) -> None:
+    """Print one row per device, with time, memory, power and energy, and the trust in each."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold]")
-    rows = table("device", "latency", "90 % interval", "bound", "memory", "fits", "power", "energy")
+    bound = ["bound"] if explain else []
+    rows = table("device", "latency", "90 % interval", *bound, "memory", "fits", "power", "energy")
     for answer in answers:
-        latency = answer.metrics["latency_ms"]
-        memory, *drawn = (metric(n).text(_value(answer, n)) for n in TABLE_METRICS[1:])
+        least = metric("latency_ms").text(answer.roofline.get("latency_ms"))
+        latency, memory, *drawn = (graded(name, answer.metrics.get(name)) for name in TABLE_METRICS)
         rows.add_row(
             answer.device.name,
-            metric("latency_ms").text(None if latency is None else latency.value),
-            _interval("latency_ms", latency),
-            metric("latency_ms").text(answer.roofline.get("latency_ms")),
+            latency,
+            _interval("latency_ms", answer.metrics["latency_ms"]),
+            *([least] if explain else []),
             memory,
             fit_word(answer.fits),
             *drawn,
         )
     out.print(rows)
-    _notes(answers)
+    _missing(answers)
+    _notes(answers, explain=explain)
 
 
-def _value(answer: PredictionOut, name: str) -> float | None:
-    estimate = answer.metrics.get(name)
-    return None if estimate is None else float(estimate.value)
+def graded(name: str, estimate: EstimateOut | None) -> str:
+    """The estimate of a metric with its unit and grade."""
+    if estimate is None:
+        return metric(name).text(None)
+    return f"{metric(name).text(estimate.value)} {estimate.grade}"
+
+
+def _missing(answers: Sequence[PredictionOut]) -> None:
+    """Print each reason for a missing metric once, with the devices to which it applies."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for answer in answers:
+        for name, reason in answer.missing.items():
+            if name in TABLE_METRICS:
+                reasons.setdefault((name, reason), []).append(answer.device.name)
+    for (name, reason), names in reasons.items():
+        screen().print(f"{name} not known on {', '.join(names)}: {reason}", markup=False)
 
 
 def table(*headings: str) -> Table:
@@ -123,16 +160,19 @@ def _interval(name: str, estimate: EstimateOut | None) -> str:
     return f"{low} to {high}" + ("" if estimate.coverage is not None else " *")
 
 
-def _notes(answers: Sequence[PredictionOut]) -> None:
-    """Print each limit once, with the devices to which it applies."""
+def _notes(answers: Sequence[PredictionOut], *, explain: bool) -> None:
+    """Print each limit once, with the devices to which it applies; only refusals in brief."""
     out = screen()
     ranges = [e for a in answers for e in a.metrics.values() if e and e.low is not None]
-    if len(answers) == 1 and any(e.coverage is None for e in ranges):
+    if any(e.coverage is None for e in ranges):
         out.print(NOT_CALIBRATED)
+    if ranges:
+        out.print(f"{GRADES}{'' if explain else f'; {MORE}'}", style="dim", markup=False)
     held: dict[tuple[Severity, str], list[str]] = {}
     for answer in answers:
         for limit in answer.limit_details:
-            held.setdefault((limit.severity, limit.message), []).append(answer.device.name)
+            if explain or limit.severity == "refusal":
+                held.setdefault((limit.severity, limit.message), []).append(answer.device.name)
     for (severity, message), names in held.items():
         on = "" if len(names) == len(answers) else f" (on {', '.join(names)})"
         out.print(f"[yellow]{HEADINGS[severity]}:[/yellow]", end=" ")

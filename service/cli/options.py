@@ -102,6 +102,9 @@ JoinedCache = Annotated[
 ]
 PowerLimit = Annotated[float | None, typer.Option(help="power limit set on the device, W", min=1.0)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="also print bounds, breakdowns and all limits")
+]
 
 
 def answering() -> "tuple[DeviceStore, InUse]":

@@ -19,16 +19,17 @@ def predict(
     device: Annotated[list[str], typer.Option(help="name of a device; may be repeated")],
     *,
     run: SetUpOptions,
+    explain: o.Explain = False,
     json: o.Json = False,
 ) -> None:
-    """Predict latency, memory, power and energy, with 90 % intervals and a check of memory."""
+    """Predict latency, memory, power and energy, with 90 % intervals, trust and a memory check."""
     answers = _answers(source, device, run)
     from forerun.service.cli.answer_table import show
 
     if json:
         print_json(answers[0] if len(answers) == 1 else {"answers": answers})
     else:
-        show(source.name, answers)
+        show(source.name, answers, explain=explain)
 
 
 def _answers(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":

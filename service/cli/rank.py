@@ -110,9 +110,8 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
 
 
 def _show(source: str, answer: "RankOut") -> None:
-    from forerun.data.metrics import metric
     from forerun.service.answers.ranking import RANKING_METRICS
-    from forerun.service.cli.answer_table import NOT_CALIBRATED, fit_word, table
+    from forerun.service.cli.answer_table import GRADES, NOT_CALIBRATED, fit_word, graded, table
     from forerun.service.cli.output import screen
 
     out, objective = screen(), answer.objective
@@ -123,15 +122,13 @@ def _show(source: str, answer: "RankOut") -> None:
         aim = row.objective
         ends = "" if aim.low is None else f"{aim.low:,.4g} to {aim.high:,.4g}"
         ends += " *" if aim.low is not None and aim.coverage is None else ""
-        metrics = (row.metrics[name] for name in RANKING_METRICS)
-        values = (
-            metric(n).text(None if e is None else e.value)
-            for n, e in zip(RANKING_METRICS, metrics, strict=True)
-        )
+        values = (graded(name, row.metrics[name]) for name in RANKING_METRICS)
         name = f"{row.rank:>3} {row.device.name}"
         rows.add_row(name, f"{aim.value:,.4g}", ends, *values, fit_word(row.fits))
     out.print(rows if answer.ranked else "no device meets the limits")
     if any(row.objective.coverage is None for row in answer.ranked):
         out.print(NOT_CALIBRATED)
+    if answer.ranked:
+        out.print(GRADES, style="dim")
     for left in answer.excluded:
         out.print(f"left out: {left.device.name}: {'; '.join(left.reasons)}", markup=False)

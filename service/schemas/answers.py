@@ -8,6 +8,7 @@ from forerun.models.limit import Limit, Severity
 from forerun.service.limits.interval import IntervalOut
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.limits.power_summary import PowerFactsOut
+from forerun.service.limits.trust import Grade
 
 Objective = Literal[
     "latency_ms", "energy_j", "power_w", "peak_memory_mib", "throughput_per_w", "cost"
@@ -45,7 +46,8 @@ class LimitOut(BaseModel):
         "peak_memory_mib for memory; null for every metric"
     )
     severity: Severity = Field(
-        description="note: for information; outside: the query lies outside the training set; "
+        description="note: for information; transfer: not measured, calibrated on held-out "
+        "devices or programs; outside: the query lies outside the training set; "
         "refusal: it cannot run as asked"
     )
     message: str = Field(description="one sentence, as in `limits`")
@@ -77,6 +79,11 @@ class EstimateOut(IntervalOut):
     in_domain: bool = Field(
         description="false when an input that the metric depends on is outside the training range"
     )
+    grade: Grade = Field(
+        description="A: measured on this device; B: calibrated on held-out devices or programs; "
+        "C: extrapolated, or an engineering range"
+    )
+    grade_reason: str = Field(description="the reason for the grade, one sentence")
 
 
 class LimitedAnswerOut(BaseModel):

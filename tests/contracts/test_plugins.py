@@ -21,6 +21,7 @@ from forerun.data.upstream.downloads import RawFiles
 from forerun.features.readers import read_graph
 from forerun.models.artifact.loading import load_sealed
 from forerun.models.artifact.stored_predictor import load_part
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import PREDICTORS, catalog, predictor_class
 from forerun.service.cli import app
 from forerun.service.cli.collect.group import app as collect_app
@@ -28,7 +29,6 @@ from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 from forerun.training.evaluation.evaluate import evaluate
 from forerun.training.protocols import protocols_of_dataset
-from forerun.training.tracking.record import TrainingRecord
 from tests.contracts.collector_contract import CollectorContract
 
 DECLARED = {

@@ -92,7 +92,7 @@ def test_predict_prints_one_json_object_and_nothing_else(run, graph):
 
 
 def test_predict_compares_devices_for_people(run, graph):
-    done = run("predict", graph, "--device", "l4,t4", "--device", "v100")
+    done = run("predict", graph, "--device", "l4,t4", "--device", "v100", "--explain")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     rows = {
@@ -104,7 +104,7 @@ def test_predict_compares_devices_for_people(run, graph):
 
 
 def test_predict_shows_one_device_in_full(run, graph):
-    done = run("predict", graph, "--device", "l4")
+    done = run("predict", graph, "--device", "l4", "--explain")
     assert done.returncode == 0, done.stderr
     expected = ("on l4", "latency_ms", "bound", "where the time goes: linear", "not known")
     assert all(part in done.stdout for part in expected)

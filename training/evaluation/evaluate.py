@@ -18,6 +18,7 @@ from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.models.predictor import Predictor
 from forerun.training.evaluation.breakdown import broken_down, check_file, write_answers
@@ -28,7 +29,6 @@ from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_o
 from forerun.training.scores.choices import choice_scores
 from forerun.training.scores.errors import capacity_scores, mean_and_standard_error, score
 from forerun.training.scores.relative_speed import contention_scores
-from forerun.training.tracking.record import TrainingRecord
 
 Column = NDArray[np.float64]
 Progress = Callable[[str], None]

@@ -16,8 +16,8 @@ from typing import Any
 from forerun.data.bundle import home
 from forerun.data.errors import BadTable
 from forerun.data.file_store import DamagedFile, FileStore
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.leaderboard.entries import FORMAT, Entry, Leaderboard, cited
-from forerun.training.tracking.record import TrainingRecord
 
 FOLDER = "leaderboard"
 

@@ -11,8 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from forerun.data.metrics import metric
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.published.figures import Published, published_for
-from forerun.training.tracking.record import TrainingRecord
 
 _PACKAGES = ("forerun", "lightgbm", "numpy", "onnx", "torch")
 _NONE = "–"

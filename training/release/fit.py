@@ -13,12 +13,12 @@ from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.models.artifact.sealed_folder import Manifest, check, seal
 from forerun.models.artifact.stored_predictor import contained, load_part, stored_name
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import catalog, unfitted
 from forerun.models.predictor import Composed, Predictor
 from forerun.models.router import Router
 from forerun.training.protocols import training_source
 from forerun.training.protocols.protocol import DatasetProtocols
-from forerun.training.tracking.record import TrainingRecord
 
 Progress = Callable[[str], None]
 Documents = Callable[[TrainingRecord], Mapping[str, str]]

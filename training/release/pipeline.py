@@ -11,6 +11,7 @@ import numpy as np
 
 from forerun.data.bundle import find
 from forerun.data.datasets import all_datasets
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import catalog, unfitted
 from forerun.training import plots as figures
 from forerun.training.evaluation.breakdown import conditional_coverage
@@ -21,7 +22,6 @@ from forerun.training.release import registry
 from forerun.training.release.card import Card, package_versions, training_datasets_of
 from forerun.training.release.fit import Recipe, Trained, composable, recipes, recipes_of, train
 from forerun.training.tracking import runs as tracking
-from forerun.training.tracking.record import TrainingRecord
 
 Progress = Callable[[str], None]
 TITLE = "forerun predictors"

@@ -18,13 +18,13 @@ from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
 from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.evaluation.evaluate import evaluate
 from forerun.training.evaluation.memory_fits import FitCounts, fit_counts
 from forerun.training.protocols.memory.memory_rows import memory_measurements, out_of_memory
 from forerun.training.protocols.memory.published_memory import bundled_memory, graphs_of
 from forerun.training.reports.results_tables import rendered
 from forerun.training.reports.table_contents import published_memory
-from forerun.training.tracking.record import TrainingRecord
 
 PROTOCOLS: Final[Mapping[str, str]] = {
     "published": "estimates as bundled; ranges of `Memory`, before any published set-up is used",

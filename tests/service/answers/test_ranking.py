@@ -39,6 +39,8 @@ def estimate(value, spread=1.2, in_domain=True):
         p95=None,
         unit="",
         in_domain=in_domain,
+        grade="B" if in_domain else "C",
+        grade_reason="",
     )
 
 

@@ -16,13 +16,27 @@ def graph(tmp_path):
 
 def test_training_memory_is_printed_with_its_parts_and_whether_it_fits(forerun, graph):
     words = ("--phase", "training", "--optimizer", "sgd", "--device", "l4")
-    code, out, err = forerun("predict", graph, *words)
+    code, out, err = forerun("predict", graph, *words, "--explain")
     assert code == 0, err
     assert "what takes memory, MiB: weights 16" in out
     assert "fits: yes, up to " in out
     code, out, err = forerun("predict", graph, *words, "--device", "t4")
     assert "fits" in out
     assert out.count(" yes ") == 2
+
+
+def test_every_metric_has_a_grade_and_a_reason_and_explain_adds_the_rest(forerun, graph):
+    code, brief, err = forerun("predict", graph, "--device", "l4")
+    assert code == 0, err
+    answer = json.loads(forerun("predict", graph, "--device", "l4", "--json")[1])
+    for name in ("latency_ms", "power_w", "peak_memory_mib"):
+        estimate = answer["metrics"][name]
+        (line,) = (line for line in brief.splitlines() if line.startswith(name))
+        assert f" {estimate['grade']}  {estimate['grade_reason']}" in line
+    assert "where the time goes" not in brief
+    full = forerun("predict", graph, "--device", "l4", "--explain")[1]
+    assert "where the time goes" in full
+    assert all(limit in full for limit in answer["limits"])
 
 
 def test_options_of_training_change_the_json_answer(forerun, graph):

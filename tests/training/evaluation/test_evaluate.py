@@ -15,11 +15,11 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.training.evaluation import evaluate as module
 from forerun.training.evaluation.evaluate import evaluate, run_protocols
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
-from forerun.training.tracking.record import TrainingRecord
 
 RELU = Operator("elementwise", "relu", ((4096, 4096),), ((4096, 4096),))
 CATALOG = DeviceCatalog.load()

@@ -8,6 +8,7 @@ from forerun.data.bundle import Bundle, bundle_folder
 from forerun.data.errors import BadTable, MissingData
 from forerun.features.tables.timm_bench import COLUMNS
 from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
@@ -16,7 +17,6 @@ from forerun.training.evaluation.own_rows import check_tables, nothing_evaluated
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.benchmark_suites.mlperf_rows import tokens_per_unit
 from forerun.training.protocols.joined_tables import REFERENCE, joined_table
-from forerun.training.tracking.record import TrainingRecord
 
 ONE_RELU = dict(
     zip(

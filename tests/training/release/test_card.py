@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.published.figures import published_for
 from forerun.training.release.card import (
     Card,
@@ -12,7 +13,6 @@ from forerun.training.release.card import (
     training_datasets_of,
 )
 from forerun.training.scores.errors import score
-from forerun.training.tracking.record import TrainingRecord
 
 TASKS = [
     {

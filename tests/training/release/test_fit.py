@@ -18,6 +18,7 @@ from forerun.data.errors import BadArtifact, InputError
 from forerun.models.artifact.loading import bundled
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.artifact.stored_predictor import load_part
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import PREDICTORS
 from forerun.models.networks.latency import NetworkLatency
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
@@ -32,7 +33,6 @@ from forerun.training.release.fit import (
     train,
 )
 from forerun.training.release.pipeline import release
-from forerun.training.tracking.record import TrainingRecord
 from tests.contracts.tiny_upstream import tiny_upstream
 
 DEVICE_TIMES = PREDICTORS["network_latency"].contains

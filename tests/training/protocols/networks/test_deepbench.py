@@ -7,6 +7,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.deepbench import TABLES, DeepBench
 from forerun.data.device import DeviceCatalog
 from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.catalog import PREDICTORS
 from forerun.models.router import Router
@@ -18,7 +19,6 @@ from forerun.training.protocols.networks.deepbench import (
     kernel_measurements,
     unanswerable,
 )
-from forerun.training.tracking.record import TrainingRecord
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()

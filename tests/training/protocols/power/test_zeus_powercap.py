@@ -7,11 +7,11 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.power.zeus_powercap import TRACE, ZeusPowerCap
 from forerun.data.device import DeviceCatalog
 from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.router import Router
 from forerun.training.evaluation.evaluate import evaluate, rows, run_fold
 from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols, best_share, board
-from forerun.training.tracking.record import TrainingRecord
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()

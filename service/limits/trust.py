@@ -1,0 +1,129 @@
+"""One grade of trust per metric: measured on this device, calibrated, or extrapolated."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from forerun.data.query import Query
+from forerun.models.artifact.training_record import TrainingRecord
+from forerun.models.catalog import training_datasets
+from forerun.models.limit import Limit
+from forerun.models.prediction import Estimate
+
+Grade = Literal["A", "B", "C"]
+"""`A`: the device was measured, and the question lies in the range of the training set. `B`: the
+device or program was not measured, and the interval was calibrated on held-out ones. `C`:
+extrapolated beyond the training set, or without a calibrated interval."""
+
+OPERATOR_KEYS = frozenset({"op_class", "kernel_class", "op_shape"})
+"""Grouping keys that only datasets of single operators have."""
+ENERGY = "energy_j"
+IN_SHORT: Mapping[str, str] = {
+    "device_novelty": "this GPU is unlike those that were measured",
+    "kernel_mix_novelty": "the network's kernels are unlike those of the measured networks",
+}
+"""Feature of a limit -> what being outside its range means, in place of the limit's figures."""
+ELSEWHERE = "not measured on this device; the interval was checked on devices held out"
+OPERATORS_ALONE = "single operators, but no whole networks, were measured on this device"
+UNCALIBRATED = "extrapolated: the range is an engineering estimate, not calibrated on measurements"
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How far an estimate can be trusted.
+
+    Attributes:
+        grade: the grade.
+        reason: one sentence that gives the reason.
+    """
+
+    grade: Grade
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the answers to a query rest on.
+
+    Attributes:
+        record: the training set of the predictors.
+        predictors: metric -> name of the predictor that answers it; without metrics that are
+            computed from others.
+        adapted: metrics of this device to which the predictors were adapted.
+    """
+
+    record: TrainingRecord
+    predictors: Mapping[str, str]
+    adapted: frozenset[str] = field(default_factory=frozenset)
+
+
+def trust_in(
+    metric: str,
+    estimates: Mapping[str, Estimate],
+    query: Query,
+    limits: Sequence[Limit],
+    evidence: Evidence,
+) -> Trust:
+    """The grade of one estimate, with its reason.
+
+    Energy that is computed as power times time has the lower of their grades.
+
+    Args:
+        metric: a metric in `estimates`.
+        estimates: metric -> estimate.
+        query: the query that was answered.
+        limits: limits of the answer.
+        evidence: what the answer rests on.
+    """
+    if metric == ENERGY and metric not in evidence.predictors and "power_w" in estimates:
+        parts = ("latency_ms", "power_w")
+        grades = [trust_in(part, estimates, query, limits, evidence) for part in parts]
+        worst = max(grades, key=lambda trust: trust.grade)
+        which = "time" if worst is grades[0] else "power"
+        return Trust(worst.grade, f"power times time; of the {which}: {worst.reason}")
+    concerning = [limit for limit in limits if limit.concerns(metric)]
+    beyond = _sentence(concerning, "outside")
+    if beyond is not None:
+        return Trust("C", f"extrapolated: {beyond}")
+    if estimates[metric].coverage is None:
+        return Trust("C", UNCALIBRATED)
+    if metric in evidence.adapted:
+        return Trust("A", "adapted to your measurements on this device")
+    transfer = _sentence(concerning, "transfer")
+    if transfer is not None:
+        return Trust("B", f"calibrated: {transfer}")
+    return _by_device(query, _datasets(metric, query, evidence), evidence.record)
+
+
+def _sentence(limits: Iterable[Limit], severity: str) -> str | None:
+    """The first limit of a severity in plain words; None where there is none."""
+    for limit in limits:
+        if limit.severity == severity:
+            return IN_SHORT.get(limit.feature or "", limit.message)
+    return None
+
+
+def _datasets(metric: str, query: Query, evidence: Evidence) -> list[str]:
+    """The datasets that trained what answers a metric; of operators only, for an operator."""
+    name = evidence.predictors.get(metric)
+    known = [] if name is None else [d for d in training_datasets(name) if evidence.record.seen(d)]
+    if query.workload.kind == "kernel":
+        return [dataset for dataset in known if _is_of_operators(dataset, evidence.record)]
+    return known
+
+
+def _by_device(query: Query, datasets: Sequence[str], record: TrainingRecord) -> Trust:
+    name = query.device.name
+    having = [dataset for dataset in datasets if "device" in record.seen(dataset)]
+    if datasets and not having:
+        return Trust("A", "measured, and inside the range of these measurements")
+    measured = [dataset for dataset in having if name in record.seen(dataset)["device"]]
+    if not measured:
+        return Trust("B", f"calibrated: {ELSEWHERE}")
+    if query.workload.kind == "network" and all(_is_of_operators(d, record) for d in measured):
+        return Trust("B", f"calibrated: {OPERATORS_ALONE}")
+    return Trust("A", "measured on this device, and inside the range of these measurements")
+
+
+def _is_of_operators(dataset: str, record: TrainingRecord) -> bool:
+    return not OPERATOR_KEYS.isdisjoint(record.seen(dataset))

@@ -1,0 +1,101 @@
+"""Grades of trust: what was measured, what is calibrated, and what is extrapolated."""
+
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, Network
+from forerun.models.artifact.training_record import TrainingRecord
+from forerun.models.limit import LATENCY, POWER, Limit
+from forerun.models.prediction import Estimate
+from forerun.service.limits.trust import Evidence, trust_in
+
+CATALOG = DeviceCatalog.load()
+RELU = Operator("elementwise", "relu", ((64, 64),), ((64, 64),))
+RECORD = TrainingRecord(
+    keys={
+        "timm_bench": {"device": ["rtx-4090"], "model": ["resnet50"]},
+        "neusight": {"device": ["t4"], "op_class": ["linear"]},
+        "hlsyn": {"kernel": ["gemm"]},
+    }
+)
+CALIBRATED = Estimate(1.0, 0.5, 2.0, 0.9)
+RANGE = Estimate(1.0, 0.5, 2.0)
+
+
+def network(device):
+    return Query(Network(OperatorGraph((RELU,))), CATALOG.get(device))
+
+
+def graded(
+    device="rtx-4090", limits=(), estimate=CALIBRATED, adapted=(), query=None, by="network_latency"
+):
+    evidence = Evidence(RECORD, {"latency_ms": by}, frozenset(adapted))
+    asked = query or network(device)
+    return trust_in("latency_ms", {"latency_ms": estimate}, asked, limits, evidence)
+
+
+def test_a_network_on_a_measured_device_is_graded_a():
+    assert graded("rtx-4090").grade == "A"
+
+
+def test_a_device_that_was_not_measured_is_graded_b():
+    trust = graded("l4")
+    assert trust.grade == "B"
+    assert "not measured on this device" in trust.reason
+
+
+def test_measured_operators_are_no_measured_networks():
+    trust = graded("t4")
+    assert trust.grade == "B"
+    assert "single operators" in trust.reason
+
+
+def test_an_operator_is_measured_only_where_operators_were():
+    on = {name: Query(Kernel(RELU), CATALOG.get(name)) for name in ("t4", "rtx-4090")}
+    assert graded(query=on["t4"]).grade == "A"
+    assert graded(query=on["rtx-4090"]).grade == "B"
+
+
+def test_a_range_without_calibration_is_graded_c():
+    assert graded(estimate=RANGE).grade == "C"
+
+
+def test_something_outside_the_training_range_is_graded_c_and_named_in_plain_words():
+    trust = graded(limits=[Limit("", LATENCY, "outside", "device_novelty", 3.0, 0.0, 1.0)])
+    assert (trust.grade, trust.reason) == (
+        "C",
+        "extrapolated: this GPU is unlike those that were measured",
+    )
+
+
+def test_a_limit_of_another_metric_or_a_note_changes_no_grade():
+    limits = [Limit("of power", POWER), Limit("a note", LATENCY, "note")]
+    assert graded(limits=limits).grade == "A"
+
+
+def test_a_transfer_is_graded_b_with_its_sentence():
+    trust = graded(limits=[Limit("a law of seven others", LATENCY, "transfer")])
+    assert (trust.grade, trust.reason) == ("B", "calibrated: a law of seven others")
+
+
+def test_own_measurements_of_that_metric_grade_a_new_device_a():
+    assert graded("l4", adapted=["latency_ms"]).grade == "A"
+    assert graded("l4", adapted=["power_w"]).grade == "B"
+
+
+def test_without_devices_in_the_training_set_the_device_does_not_matter():
+    assert graded("l4", by="design_boost").grade == "A"
+
+
+@pytest.mark.parametrize(("time", "power", "grade"), [("A", "B", "B"), ("C", "B", "C")])
+def test_energy_has_the_lower_grade_of_time_and_power(time, power, grade):
+    limits = [Limit("from others", POWER, "transfer")]
+    limits += [Limit("too large", LATENCY)] if time == "C" else []
+    estimates = {"latency_ms": CALIBRATED, "power_w": CALIBRATED, "energy_j": RANGE}
+    evidence = Evidence(RECORD, dict.fromkeys(("latency_ms", "power_w"), "network_latency"))
+    trust = trust_in("energy_j", estimates, network("rtx-4090"), limits, evidence)
+    assert power == "B"
+    assert trust.grade == grade
+    assert ("of the time" in trust.reason) == (grade == "C")
