@@ -1,8 +1,7 @@
 """A chart of a page: a Vega-Lite specification as data, and a table of the same figures."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log10
 from typing import Any
 
 Spec = Mapping[str, Any]
@@ -32,22 +31,10 @@ class Chart:
 
     def specification(self) -> dict[str, Any]:
         """The specification with its data, to be written into the page as JSON."""
-        height = self.spec.get("height", HEIGHT_PX)
-        stepped = isinstance(height, Mapping)  # so many pixels a bar: only the width is to fit
         return {
             "width": "container",
-            "height": height,
-            "autosize": {"type": "fit-x" if stepped else "fit", "contains": "padding"},
+            "height": HEIGHT_PX,
+            "autosize": {"type": "fit-x", "contains": "padding"},
             **self.spec,
             "data": {"values": [dict(row) for row in self.rows]},
         }
-
-
-def log_ticks(values: Iterable[float | None]) -> list[float]:
-    """Ticks of a logarithmic axis: powers of ten, with 2 and 5 times these where they are few."""
-    known = [value for value in values if value]
-    if not known:
-        return []
-    low, high = floor(log10(min(known))), ceil(log10(max(known)))
-    steps = (1, 2, 5) if high - low <= 2 else (1,)
-    return [step * 10.0**power for power in range(low, high + 1) for step in steps]

@@ -1,19 +1,22 @@
 """The page *Predict*: what a network costs on several devices."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from starlette.responses import HTMLResponse
 
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.predict_answer import METRICS, batch_points, device_answers
-from forerun.service.http.pages.predict_charts import (
-    batch_chart,
-    estimate_chart,
-    parts_chart,
-    roofline_chart,
+from forerun.service.http.pages.chart import Chart
+from forerun.service.http.pages.interval_charts import bars_chart, curve_chart
+from forerun.service.http.pages.numbers import label
+from forerun.service.http.pages.parts_charts import largest_parts, parts_chart, roofline_chart
+from forerun.service.http.pages.predict_answer import (
+    METRICS,
+    DeviceAnswer,
+    batch_points,
+    device_answers,
 )
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import RunForm
@@ -46,24 +49,42 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
         return {"form": form, "found": []}
     found = device_answers(form, answers)
     points = batch_points(form, answers)
-    rooflines = map(roofline_chart, found)
-    parts = (
-        parts_chart(found, "breakdown_ms", "Where the time goes", "ms"),
-        parts_chart(found, "breakdown_mib", "What takes memory", "MiB"),
-    )
     return {
         "form": form,
         "found": found,
         "metrics": METRICS,
         "network": described(answers.graphs.get(form.graph)),
         "bound": "",
-        "bars": [c for c in (estimate_chart(name, found) for name in METRICS) if c],
-        "curves": [batch_chart(points, form.batch_size, rate) for rate in (False, True)],
-        "parts": [c for c in parts if c],
-        "rooflines": [c for c in rooflines if c],
+        "bars": [c for c in (_bars(name, found) for name in METRICS) if c],
+        "curves": [
+            c for c in (curve_chart(points, form.batch_size, r) for r in (False, True)) if c
+        ],
+        **_parts(found),
         "as_curl": as_curl(form, origin),
         "as_python": as_python(form),
     }
+
+
+def _bars(metric: str, found: Sequence[DeviceAnswer]) -> Chart | None:
+    estimates = {
+        label(each.device): estimate
+        for each in found
+        if each.answer and (estimate := each.answer.metrics.get(metric))
+    }
+    return bars_chart(METRICS[metric], estimates)
+
+
+def _parts(found: Sequence[DeviceAnswer]) -> dict[str, list[Chart]]:
+    """Charts of the parts of time and memory, and a roofline for every device."""
+    times = {label(each.device): each.answer.breakdown_ms for each in found if each.answer}
+    memory = {label(each.device): each.answer.breakdown_mib for each in found if each.answer}
+    stacked = (
+        parts_chart("Where the time goes", "ms", times),
+        parts_chart("What takes memory", "MiB", memory),
+    )
+    order = largest_parts(list(times.values()))
+    rooflines = (roofline_chart(each, order) for each in found)
+    return {"parts": [c for c in stacked if c], "rooflines": [c for c in rooflines if c]}
 
 
 def as_curl(form: RunForm, origin: str) -> str:

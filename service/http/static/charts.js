@@ -54,6 +54,7 @@ async function drawOne(figure) {
     expr, renderer: "svg", container: figure.querySelector(".plot"), hover: true,
   });
   await view.runAsync();
+  await view.resize().runAsync(); // the width decides the rows of a legend, and these the height
   figure.dataset.drawn = "yes";
 }
 
