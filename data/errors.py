@@ -7,6 +7,7 @@
     ├── UnknownMetric
     ├── UnknownDataset
     ├── UnknownGraph
+    ├── UnknownPreset
     ├── UnknownModelVersion
     ├── PromotionRefused
     ├── UnreadableModel
@@ -106,6 +107,17 @@ class UnknownGraph(InputError):
 
     def __init__(self, digest: str) -> None:
         super().__init__(f"No graph with digest {digest!r}; upload it with POST /v1/graphs first.")
+
+
+class UnknownPreset(InputError):
+    """No preset has that name."""
+
+    slug, status = "unknown-preset", 404
+
+    def __init__(self, name: str, known: Collection[str]) -> None:
+        self.did_you_mean = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.4)
+        hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
+        super().__init__(f"No preset named {name!r:.80}. {hint}`forerun presets` lists all.")
 
 
 class UnknownModelVersion(InputError):
