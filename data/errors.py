@@ -14,6 +14,8 @@
     │   └── ModelTooLarge
     ├── UnanswerableQuery
     ├── BadArchitecture
+    ├── BadDesign
+    ├── BadBenchmark
     ├── BadTable
     ├── MissingData
     ├── DamagedData
@@ -105,8 +107,11 @@ class UnknownGraph(InputError):
 
     slug, status = "unknown-graph", 404
 
-    def __init__(self, digest: str) -> None:
-        super().__init__(f"No graph with digest {digest!r}; upload it with POST /v1/graphs first.")
+    def __init__(self, digest: str, names: Collection[str] = ()) -> None:
+        listed = f", or name one of {', '.join(names)}" if names else ""
+        super().__init__(
+            f"No graph with digest {digest!r}; upload it with POST /v1/graphs first{listed}."
+        )
 
 
 class UnknownPreset(InputError):
@@ -216,6 +221,18 @@ class BadArchitecture(InputError):
     """An architecture's choices do not belong to its search space."""
 
     slug = "bad-architecture"
+
+
+class BadDesign(InputError):
+    """A hardware design has directives that its program does not take, or no readable program."""
+
+    slug = "bad-design"
+
+
+class BadBenchmark(InputError):
+    """A benchmark has settings that its suite does not know."""
+
+    slug = "bad-benchmark"
 
 
 class BrokenPlugin(InputError):

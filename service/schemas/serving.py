@@ -1,0 +1,101 @@
+"""Generative models that serve requests, as parts of requests."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from forerun.data.workload import (
+    Diffusion,
+    LlmArchitecture,
+    LlmServing,
+    RequestKind,
+    WeightFormat,
+)
+from forerun.service.schemas.fields import Strict
+
+MOST_DEVICES = 1024
+Parameters = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
+Parallel = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
+Pixels = Annotated[int, Field(ge=16, le=65_536)]
+
+
+class LlmIn(Strict):
+    """A language model and how it is served; absent fields count as unknown."""
+
+    total_parameters: Parameters = Field(description="number of parameters of the model")
+    active_parameters: Parameters | None = Field(
+        default=None, description="number of parameters used per token; all when absent"
+    )
+    request: RequestKind = Field(default="chat", description="kind of requests that are served")
+    max_sequences: int = Field(
+        default=1, ge=1, le=1_000_000, description="concurrent requests over all devices"
+    )
+    weights: WeightFormat = Field(default="bf16", description="number format of the weights")
+    architecture: LlmArchitecture = Field(default="dense", description="kind of layers")
+    tensor_parallel: Parallel = Field(
+        default=1, description="degree of tensor parallelism, devices"
+    )
+    expert_parallel: Parallel = Field(
+        default=1, description="degree of expert parallelism, devices"
+    )
+    data_parallel: Parallel = Field(
+        default=1, description="degree of data parallelism of attention, devices"
+    )
+    experts: int = Field(
+        default=0, ge=0, le=65_536, description="routed experts per layer; 0 for none"
+    )
+    experts_per_token: int = Field(
+        default=0, ge=0, le=65_536, description="routed experts per token"
+    )
+    cache_bytes_per_token: Parameters | None = Field(
+        default=None, description="size of the key-value cache per token over all layers, bytes"
+    )
+
+    @model_validator(mode="after")
+    def _no_token_passes_more_than_all(self) -> "LlmIn":
+        if (self.active_parameters or 0.0) > self.total_parameters:
+            raise ValueError("active_parameters cannot be more than total_parameters")
+        if self.experts_per_token > self.experts:
+            raise ValueError("experts_per_token cannot be more than experts")
+        return self
+
+    def workload(self) -> LlmServing:
+        """The workload of the query."""
+        given = self.model_dump()
+        given["active_parameters"] = self.active_parameters or self.total_parameters
+        return LlmServing(**given)
+
+
+class DiffusionIn(Strict):
+    """A diffusion model and the images or videos it makes; absent fields count as unknown."""
+
+    parameters: Parameters = Field(description="number of parameters of the denoising network")
+    height: Pixels = Field(description="height of the image or video, pixels")
+    width: Pixels = Field(description="width of the image or video, pixels")
+    frames: int = Field(default=1, ge=1, le=10_000, description="frames of the video; 1 for images")
+    steps: int = Field(default=50, ge=1, le=10_000, description="number of denoising steps")
+    batch_size: int = Field(default=1, ge=1, le=65_536, description="images or videos per batch")
+    weights: WeightFormat = Field(default="bf16", description="number format of the weights")
+    ring_parallel: Parallel = Field(
+        default=1, description="degree of ring parallelism over the sequence, devices"
+    )
+    ulysses_parallel: Parallel = Field(
+        default=1, description="degree of Ulysses parallelism over the heads, devices"
+    )
+    pixels_per_token: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="pixels per token along each side: the autoencoder's factor times the patch "
+        "size",
+    )
+    frames_per_token: int | None = Field(
+        default=None, ge=1, le=1024, description="frames of the video per token"
+    )
+    passes: int | None = Field(
+        default=None, ge=1, le=16, description="forward passes of the network per sample and step"
+    )
+
+    def workload(self) -> Diffusion:
+        """The workload of the query."""
+        return Diffusion(**self.model_dump())
