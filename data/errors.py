@@ -7,12 +7,15 @@
     ├── UnknownMetric
     ├── UnknownDataset
     ├── UnknownGraph
+    ├── UnknownPreset
     ├── UnknownModelVersion
     ├── PromotionRefused
     ├── UnreadableModel
     │   └── ModelTooLarge
     ├── UnanswerableQuery
     ├── BadArchitecture
+    ├── BadDesign
+    ├── BadBenchmark
     ├── BadTable
     ├── MissingData
     ├── DamagedData
@@ -104,8 +107,22 @@ class UnknownGraph(InputError):
 
     slug, status = "unknown-graph", 404
 
-    def __init__(self, digest: str) -> None:
-        super().__init__(f"No graph with digest {digest!r}; upload it with POST /v1/graphs first.")
+    def __init__(self, digest: str, names: Collection[str] = ()) -> None:
+        listed = f", or name one of {', '.join(names)}" if names else ""
+        super().__init__(
+            f"No graph with digest {digest!r}; upload it with POST /v1/graphs first{listed}."
+        )
+
+
+class UnknownPreset(InputError):
+    """No preset has that name."""
+
+    slug, status = "unknown-preset", 404
+
+    def __init__(self, name: str, known: Collection[str]) -> None:
+        self.did_you_mean = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.4)
+        hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
+        super().__init__(f"No preset named {name!r:.80}. {hint}`forerun presets` lists all.")
 
 
 class UnknownModelVersion(InputError):
@@ -204,6 +221,18 @@ class BadArchitecture(InputError):
     """An architecture's choices do not belong to its search space."""
 
     slug = "bad-architecture"
+
+
+class BadDesign(InputError):
+    """A hardware design has directives that its program does not take, or no readable program."""
+
+    slug = "bad-design"
+
+
+class BadBenchmark(InputError):
+    """A benchmark has settings that its suite does not know."""
+
+    slug = "bad-benchmark"
 
 
 class BrokenPlugin(InputError):

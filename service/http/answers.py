@@ -5,14 +5,12 @@ from collections.abc import Hashable
 from threading import Lock
 
 from forerun.data.device import Device
-from forerun.data.errors import UnknownMetric
-from forerun.data.query import Query
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answer_of
-from forerun.service.answers.question import UNITS, Question, question_about
-from forerun.service.schemas.prediction import NetworkIn, PredictIn
-from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
+from forerun.service.answers.question import Question
+from forerun.service.answers.requested import question_of
+from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 
@@ -44,6 +42,8 @@ class Answers:
         if self.adaptation.held() is None:
             return False
         given = asked.workload
+        if not isinstance(given, KernelIn | NetworkIn):
+            return False
         if isinstance(given, NetworkIn) and (
             not isinstance(given.graph, str) or self.graphs.held(given.graph) is None
         ):
@@ -51,22 +51,13 @@ class Answers:
         return isinstance(asked.device, Device) or self.devices.held(asked.device) is not None
 
     def question(self, asked: PredictIn) -> Question:
-        """Resolve the device and the graph of a request.
+        """Resolve the names in a request about a workload of any kind.
 
         Raises:
-            UnknownDevice, UnknownGraph, UnknownMetric: a name in the request is not known.
-            UnreadableModel: the graph in the request is not valid.
-            BadTrainingSetup: the options do not fit the phase, or contradict each other.
+            InputError: as `question_of`.
         """
-        device = self.device(asked.device)
-        metrics = tuple(asked.metrics) if asked.metrics is not None else tuple(UNITS)
-        unknown = [name for name in metrics if name not in UNITS]
-        if unknown:
-            raise UnknownMetric(unknown[0], UNITS)
-        workload = workload_of(asked.workload, self.graphs.get)
-        operation = operation_of(workload, asked.operation.power_limit_w)
-        software = usual_software(asked.software, workload, device)
-        return question_about(Query(workload, device, software, operation), metrics)
+        predictor = self.adaptation.current().loaded.predictor
+        return question_of(asked, self.device, self.graphs.get, predictor)
 
     def before(self, question: Question) -> bytes | None:
         """The cached answer to an equal question, as JSON; None when there is none."""

@@ -19,7 +19,8 @@ from forerun.data.workload import (
     Phase,
     TrainingSetup,
 )
-from forerun.service.schemas.prediction import LARGEST_BATCH, LONGEST_NAME
+from forerun.service.schemas.fields import LONGEST_NAME
+from forerun.service.schemas.prediction import LARGEST_BATCH
 from forerun.service.schemas.training_options import (
     ATTENTION,
     INFERENCE_OPTIONS,

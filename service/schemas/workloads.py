@@ -4,18 +4,89 @@ from collections.abc import Callable
 from typing import assert_never
 
 from forerun.data.device import Device
+from forerun.data.errors import BadDesign
 from forerun.data.graph import FORMAT, OperatorGraph
+from forerun.data.named import search_spaces
+from forerun.data.named.programs import program_named, program_names
+from forerun.data.named.synthesis import TOOLS
+from forerun.data.program import ProgramGraph
 from forerun.data.query import Operation
 from forerun.data.software import Runtime, Software
-from forerun.data.workload import Kernel, Network, operator_graph
+from forerun.data.workload import (
+    Benchmark,
+    Design,
+    Diffusion,
+    Kernel,
+    LlmServing,
+    Network,
+    Workload,
+    operator_graph,
+)
+from forerun.features.hls.slots import check_directives
 from forerun.features.readers.operator_json import graph_of
-from forerun.service.schemas.prediction import KernelIn, NetworkIn, OperatorIn
+from forerun.service.schemas.prediction import KernelIn, NetworkIn, OperatorIn, WorkloadIn
 from forerun.service.schemas.training_options import (
+    BadTrainingSetup,
     inference_of,
     inference_out,
     training_of,
     training_out,
 )
+from forerun.service.schemas.workload_kinds import (
+    BenchmarkIn,
+    DesignIn,
+    DiffusionWorkloadIn,
+    FbnetIn,
+    LlmServingIn,
+    Nb201In,
+    OfaIn,
+    ProgramGraphIn,
+)
+
+
+def any_workload_of(given: WorkloadIn, graph_named: Callable[[str], OperatorGraph]) -> Workload:
+    """The workload of a request of any kind, with its graph resolved and validated.
+
+    Raises:
+        InputError: as in `workload_of`, or an architecture or design is not valid.
+    """
+    match given:
+        case KernelIn() | NetworkIn():
+            return workload_of(given, graph_named)
+        case Nb201In():
+            written = given.cell
+            names = search_spaces.nb201_operations(written) if isinstance(written, str) else written
+            return search_spaces.nb201(names)
+        case FbnetIn():
+            return search_spaces.fbnet(given.blocks)
+        case OfaIn():
+            return search_spaces.ofa(
+                given.kernel_sizes, given.expansions, given.depths, given.image_size
+            )
+        case DesignIn():
+            return _design(given)
+        case BenchmarkIn():
+            return Benchmark(given.suite, tuple(sorted(given.settings.items())))
+        case LlmServingIn() | DiffusionWorkloadIn():
+            return given.workload()
+        case _:
+            assert_never(given)
+
+
+def _design(given: DesignIn) -> Design:
+    if isinstance(given.program, ProgramGraphIn):
+        program = ProgramGraph(
+            **{name: tuple(column) for name, column in given.program.model_dump().items()}
+        )
+    else:
+        known = program_named(given.program)
+        if known is None:
+            names = ", ".join(program_names())
+            raise BadDesign(f"No program named {given.program!r:.80}; there are {names}.")
+        program = known
+    directives = {slot: str(value) for slot, value in given.directives.items()}
+    check_directives(program, directives)
+    return Design(program, tuple(sorted(directives.items())))
 
 
 def workload_of(
@@ -76,19 +147,39 @@ def workload_in(workload: Kernel | Network) -> KernelIn | NetworkIn:
             assert_never(workload)
 
 
-def operation_of(workload: Kernel | Network, power_limit_w: float | None = None) -> Operation:
-    """The operation of the devices; their number follows from the training set-up."""
-    count = 1
+def operation_of(
+    workload: Workload, power_limit_w: float | None = None, device_count: int | None = None
+) -> Operation:
+    """The operation of the devices; for a network their number follows from the training set-up.
+
+    Args:
+        workload: the workload.
+        power_limit_w: power limit of each device, W; None for the device's own.
+        device_count: number of devices of a benchmark or a served model; None for 1.
+
+    Raises:
+        BadTrainingSetup: a number is given for another kind of workload, or is less than a degree
+            of parallelism.
+    """
     match workload:
-        case Kernel():
-            pass
-        case Network():
-            setup = workload.training
-            if setup is not None:
-                count = setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel
+        case Network(training=setup) if setup is not None:
+            count = setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel
         case _:
-            assert_never(workload)
-    return Operation(count, power_limit_w)
+            count = 1
+    if device_count is None:
+        device_count = count
+    elif not isinstance(workload, Benchmark | LlmServing | Diffusion) and device_count != count:
+        raise BadTrainingSetup(
+            f"operation.device_count is {device_count}, but a workload of kind {workload.kind} "
+            f"runs on {count}: leave it out; networks take their devices from workload.training."
+        )
+    if isinstance(workload, LlmServing):
+        for name in ("tensor_parallel", "expert_parallel", "data_parallel"):
+            if getattr(workload, name) > device_count:
+                raise BadTrainingSetup(
+                    f"workload.{name} cannot be more than operation.device_count, {device_count}."
+                )
+    return Operation(device_count, power_limit_w)
 
 
 def usual_runtime(graph: OperatorGraph, device: Device) -> Runtime:
@@ -96,8 +187,27 @@ def usual_runtime(graph: OperatorGraph, device: Device) -> Runtime:
     return "onnxruntime" if graph.source == "onnx" and device.kind == "cpu" else "eager"
 
 
-def usual_software(software: Software, workload: Kernel | Network, device: Device) -> Software:
-    """The software, with the default runtime for networks where none is given."""
-    if "runtime" in software.model_fields_set or not isinstance(workload, Network):
-        return software
-    return software.model_copy(update={"runtime": usual_runtime(workload.graph, device)})
+def usual_software(software: Software, workload: Workload, device: Device) -> Software:
+    """The software, with the default where none is given: a runtime, or a tool for synthesis."""
+    match workload:
+        case Network() if "runtime" not in software.model_fields_set:
+            return software.model_copy(update={"runtime": usual_runtime(workload.graph, device)})
+        case Design():
+            return _tool(software)
+        case _:
+            return software
+
+
+def _tool(software: Software) -> Software:
+    """The first tool with the given name and version, which may be absent.
+
+    Raises:
+        BadDesign: no design was synthesised by such a tool.
+    """
+    given = software.model_fields_set & {"framework", "version"}
+    for tool in TOOLS.values():
+        if all(getattr(tool, name) == getattr(software, name) for name in given):
+            return tool
+    known = ", ".join(f"{tool.framework} {tool.version}" for tool in TOOLS.values())
+    asked = f"{software.framework} {software.version or ''}".strip()
+    raise BadDesign(f"software: no design by {asked!r:.80} was measured; tools are {known}.")

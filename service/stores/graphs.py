@@ -6,6 +6,7 @@ from pathlib import Path
 from forerun.data.errors import UnknownGraph
 from forerun.data.file_store import SUFFIX, DamagedFile, FileStore
 from forerun.data.graph import OperatorGraph
+from forerun.data.named.networks import network_named, network_names, network_with_digest
 from forerun.service.stores.problems import StoreFull, log_damage
 
 HEXADECIMAL = frozenset("0123456789abcdef")
@@ -50,7 +51,7 @@ class GraphStore:
         return graph.digest
 
     def get(self, digest: str) -> OperatorGraph:
-        """The graph of that digest.
+        """The graph of that digest, or of a network that comes with the package, by its name.
 
         Raises:
             UnknownGraph: no such graph was uploaded, or its file is damaged.
@@ -59,11 +60,17 @@ class GraphStore:
         if graph is not None:
             return graph
         if len(digest) != 32 or not HEXADECIMAL.issuperset(digest):
-            raise UnknownGraph(digest[:64])
+            graph = network_named(digest)
+            if graph is None:
+                raise UnknownGraph(digest[:64], network_names())
+            return graph
         try:
             return self._files.get(f"{digest}{SUFFIX}")
         except (FileNotFoundError, DamagedFile):
-            raise UnknownGraph(digest) from None
+            graph = network_with_digest(digest)
+            if graph is None:
+                raise UnknownGraph(digest) from None
+            return graph
 
     def held(self, digest: str) -> OperatorGraph | None:
         """The graph if it is in memory, else None."""

@@ -8,10 +8,11 @@ the times of two devices that HELP has too. Files are read as plain data
 
 import io
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import numpy as np
 
+from forerun.data.named.search_spaces import Nb201Operation
 from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.plain_pickle import plain_data
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 NB201_EDGES: Final = ("op_0to1", "op_0to2", "op_1to2", "op_0to3", "op_1to3", "op_2to3")
 _HELP_SPACES: Final = {"nb201": "nasbench201", "fbnet": "fbnet", "ofa": "ofa"}
-_NB201_CHOICES: Final = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+_NB201_CHOICES: Final = get_args(Nb201Operation)
 _ONE_PROXY: Final = {
     "true_a76": "nnmeter_cortexA76cpu_tflite21",
     "true_640": "nnmeter_adreno640gpu_tflite21",

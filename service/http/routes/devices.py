@@ -7,7 +7,8 @@ from fastapi import APIRouter, Body, Path, Query
 from forerun.data.device import Device, DeviceKind
 from forerun.data.errors import InputError
 from forerun.service.http.state import TheAnswers, TheState
-from forerun.service.schemas.prediction import EXAMPLE_SHEET, LONGEST_NAME, DevicesOut
+from forerun.service.schemas.fields import LONGEST_NAME
+from forerun.service.schemas.prediction import EXAMPLE_SHEET, DevicesOut
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 DeviceName = Annotated[

@@ -10,7 +10,8 @@ from forerun.service.answers.answer import unknown_operators
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.http.uploads import BINARY, graph_in, received
 from forerun.service.limits.wording import readable
-from forerun.service.schemas.prediction import LARGEST_BATCH, LONGEST_NAME, GraphOut
+from forerun.service.schemas.fields import LONGEST_NAME
+from forerun.service.schemas.prediction import LARGEST_BATCH, GraphOut
 
 router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
 Digest = Annotated[str, Path(description="digest from POST /v1/graphs", max_length=LONGEST_NAME)]

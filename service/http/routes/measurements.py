@@ -7,9 +7,9 @@ from fastapi import APIRouter, Body, Path
 from forerun.service.adaptation.predictor_in_use import AdaptationResult
 from forerun.service.http.routes.devices import DeviceName
 from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.fields import LONGEST_NAME
 from forerun.service.schemas.measured_rows import MeasurementsIn
 from forerun.service.schemas.measurements import AdaptationOut, ErrorOut, SetOut, SetsOut
-from forerun.service.schemas.prediction import LONGEST_NAME
 from forerun.service.stores.measurement_sets import MeasurementSet
 
 JUDGING_S = 0.6

@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.software import Software
 from forerun.service.answers.power_sweep import SLOW_DOWN
-from forerun.service.http.schemas.ranking import OneDevice
-from forerun.service.schemas.prediction import EXAMPLE_NETWORK, WorkloadIn
+from forerun.service.schemas.fields import OneDevice
+from forerun.service.schemas.prediction import EXAMPLE_NETWORK, OperatorWorkloadIn
 
 MOST_LIMITS = 200
 EXAMPLE_SWEEP: dict[str, Any] = {
@@ -24,7 +24,7 @@ class SweepIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_SWEEP]})
 
-    workload: WorkloadIn = Field(description="the workload")
+    workload: OperatorWorkloadIn = Field(description="the workload")
     device: OneDevice = Field(description="name of a device, or a spec sheet")
     software: Software = Field(
         default_factory=Software, description="the software that runs the workload"

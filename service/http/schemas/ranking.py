@@ -2,18 +2,16 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Field
 
-from forerun.data.device import Device
 from forerun.data.software import Software
 from forerun.service.schemas.answers import Objective, Risk
+from forerun.service.schemas.fields import Name, OneDevice
 from forerun.service.schemas.prediction import (
     EXAMPLE_KERNEL,
     EXAMPLE_NETWORK,
-    Name,
     OperationIn,
-    WorkloadIn,
-    by_form,
+    OperatorWorkloadIn,
 )
 
 MOST_RANKED = 200
@@ -30,9 +28,6 @@ EXAMPLE_COST: dict[str, Any] = {
     "objective": "cost",
     "risk": "value",
 }
-OneDevice = Annotated[
-    Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(by_form)
-]
 Most = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -62,7 +57,7 @@ class RankIn(BaseModel):
         extra="forbid", json_schema_extra={"examples": [EXAMPLE_RANK, EXAMPLE_COST]}
     )
 
-    workload: WorkloadIn = Field(description="the workload")
+    workload: OperatorWorkloadIn = Field(description="the workload")
     devices: list[OneDevice] | None = Field(
         default=None,
         min_length=1,

@@ -5,7 +5,7 @@ from fastapi.testclient import TestClient
 
 from forerun.models.artifact.loading import bundled
 from forerun.service.http.app import create_app
-from forerun.service.http.schemas.serving import EXAMPLE_DIFFUSION, EXAMPLE_LLM
+from forerun.service.schemas.serving import EXAMPLE_DIFFUSION, EXAMPLE_LLM
 
 LLM, DIFFUSION = "/v1/llm/estimate", "/v1/diffusion/estimate"
 

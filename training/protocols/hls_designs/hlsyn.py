@@ -9,21 +9,16 @@ import pandas as pd
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE, HLSyn
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
+from forerun.data.named.synthesis import TOOLS, VCU1525
 from forerun.data.program import ProgramGraph
 from forerun.data.query import Query
-from forerun.data.software import Software
 from forerun.data.workload import Design
 from forerun.models.hls_designs.features import METRICS
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
 
-DEVICE = Device(name="xilinx-vcu1525", vendor="amd", kind="fpga")
-TOOLS: Mapping[str, Software] = {
-    "v18": Software(framework="sdx", version="2018.3"),
-    "v20": Software(framework="vitis", version="2020.2"),
-}
 SHOTS = 20
 
 
@@ -102,7 +97,7 @@ def design_measurements(rows: pd.DataFrame, bundle: Bundle) -> Measurements:
     queries = []
     for kernel, tool, text in zip(rows["kernel"], rows["tool"], rows["pragmas_json"], strict=True):
         directives = sorted((place, str(value)) for place, value in json.loads(text).items())
-        queries.append(Query(Design(programs[kernel], tuple(directives)), DEVICE, TOOLS[tool]))
+        queries.append(Query(Design(programs[kernel], tuple(directives)), VCU1525, TOOLS[tool]))
     return Measurements(
         queries=queries,
         values={metric: rows[metric].to_numpy(dtype=np.float64) for metric in METRICS},

@@ -12,8 +12,9 @@ import pandas as pd
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.hls_designs.wa_hls4ml import ASKED, TABLE, WaHls4ml
-from forerun.data.device import Device, DeviceCatalog
+from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
+from forerun.data.named.synthesis import VU13P
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Benchmark
@@ -21,8 +22,6 @@ from forerun.models.benchmark_suites.scores import GROUP
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 SUITE = "hls4ml dense layer"
-DEVICE = Device(name="xilinx-vu13p", vendor="amd", kind="fpga")
-"""The FPGA whose resources match the `Available*` columns."""
 
 LABELS: Mapping[str, str] = {
     "latency_cycles": "WorstLatency",
@@ -80,7 +79,7 @@ def layer_measurements(grid: pd.DataFrame, group: str = "d_out") -> Measurements
         # The reuse factor is the number of times that each multiplier is used.
         settings |= {"multipliers": d_in * d_out / reuse, "strategy": str(strategy)}
         workload = Benchmark(SUITE, tuple(sorted(settings.items())))
-        queries.append(Query(workload, DEVICE, Software(framework="hls4ml")))
+        queries.append(Query(workload, VU13P, Software(framework="hls4ml")))
     groups = {
         "d_out": grid["d_out"].astype(str).to_numpy(dtype=np.str_),
         "setting": grid[list(ASKED)].astype(str).agg(" ".join, axis=1).to_numpy(dtype=np.str_),

@@ -1,8 +1,8 @@
-"""Requests and answers of POST /v1/llm/estimate and POST /v1/diffusion/estimate."""
+"""Requests about generative models that are served."""
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from forerun.data.workload import (
     Diffusion,
@@ -11,7 +11,7 @@ from forerun.data.workload import (
     RequestKind,
     WeightFormat,
 )
-from forerun.service.http.schemas.ranking import OneDevice
+from forerun.service.schemas.fields import OneDevice, Strict
 
 MOST_DEVICES = 1024
 EXAMPLE_LLM: dict[str, Any] = {
@@ -28,11 +28,7 @@ Parallel = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
 Pixels = Annotated[int, Field(ge=16, le=65_536)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class LlmIn(_Strict):
+class LlmIn(Strict):
     """A language model and how it is served; absent fields count as unknown."""
 
     total_parameters: Parameters = Field(description="number of parameters of the model")
@@ -79,7 +75,7 @@ class LlmIn(_Strict):
         return LlmServing(**given)
 
 
-class DiffusionIn(_Strict):
+class DiffusionIn(Strict):
     """A diffusion model and the images or videos it makes; absent fields count as unknown."""
 
     parameters: Parameters = Field(description="number of parameters of the denoising network")
@@ -114,7 +110,7 @@ class DiffusionIn(_Strict):
         return Diffusion(**self.model_dump())
 
 
-class _ServedOn(_Strict):
+class _ServedOn(Strict):
     device: OneDevice = Field(description="name of a device, or a spec sheet")
     device_count: int = Field(default=1, ge=1, le=MOST_DEVICES, description="number of devices")
 

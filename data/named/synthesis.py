@@ -1,0 +1,37 @@
+"""FPGA chips and tools of hardware designs. No figure of a chip enters a prediction."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from forerun.data.device import Device
+from forerun.data.software import Software
+
+VCU1525: Final = Device(
+    name="xilinx-vcu1525",
+    title="Xilinx Alveo VCU1525",
+    vendor="amd",
+    kind="fpga",
+    origin="training_set",
+)
+VU13P: Final = Device(
+    name="xilinx-vu13p",
+    title="Xilinx Virtex VU13P",
+    vendor="amd",
+    kind="fpga",
+    origin="training_set",
+)
+"""The FPGA whose resources match the `Available*` columns of wa_hls4ml."""
+
+CHIPS: Final[Mapping[str, Device]] = MappingProxyType(
+    {chip.name: chip for chip in (VCU1525, VU13P)}
+)
+"""Name -> chip."""
+
+TOOLS: Final[Mapping[str, Software]] = MappingProxyType(
+    {
+        "v18": Software(framework="sdx", version="2018.3"),
+        "v20": Software(framework="vitis", version="2020.2"),
+    }
+)
+"""Name in the dataset hlsyn -> tool that synthesises a program's designs."""

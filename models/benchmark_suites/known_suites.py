@@ -1,0 +1,60 @@
+"""What a predictor knows of a benchmark suite: settings, allowed values, metrics, devices."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from forerun.data.query import Query
+from forerun.data.spec_sheet import DeviceKind
+
+
+@dataclass(frozen=True)
+class KnownSetting:
+    """A setting of a suite.
+
+    Attributes:
+        name: name of the setting.
+        values: the texts that it may be, sorted; empty for a number or free text.
+        low, high: range of a number in the training set; None for a text.
+        required: whether a test without it means nothing.
+        meaning: a few words where the name does not say enough.
+    """
+
+    name: str
+    values: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    required: bool = False
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class KnownSuite:
+    """A suite in the training set.
+
+    Attributes:
+        name: name of the suite.
+        settings: its settings.
+        metrics: metrics that its tests may have.
+        kinds: kinds of device that it runs on.
+        devices: names of measured devices without a spec sheet -> their kind.
+    """
+
+    name: str
+    settings: tuple[KnownSetting, ...]
+    metrics: tuple[str, ...]
+    kinds: tuple[DeviceKind, ...]
+    devices: Mapping[str, DeviceKind] = field(default_factory=dict)
+
+
+@runtime_checkable
+class KnowsSuites(Protocol):
+    """A predictor of benchmark suites."""
+
+    def known_suites(self) -> tuple[KnownSuite, ...]:
+        """The suites in the training set."""
+        ...
+
+    def usual_settings(self, query: Query) -> Mapping[str, float | str]:
+        """Settings of training rows like the query, for those that it leaves out."""
+        ...

@@ -1,0 +1,96 @@
+"""Tests of benchmark suites: their settings are checked, and completed by usual values."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from forerun.data.errors import BadBenchmark
+from forerun.data.query import Query
+from forerun.data.workload import Benchmark
+from forerun.models.benchmark_suites.known_suites import KnownSetting, KnownSuite
+from forerun.models.limit import Limit
+from forerun.models.predictor import Predictor
+from forerun.service.answers.known import AnsweredSuite, suites_of
+
+MOST_LISTED = 40
+"""Values or names that a message lists."""
+
+
+def suite_of(workload: Benchmark, predictor: Predictor) -> AnsweredSuite:
+    """The suite of a test.
+
+    Raises:
+        BadBenchmark: no predictor in use knows the suite; the message lists those that are known.
+    """
+    known = suites_of(predictor)
+    if workload.suite not in known:
+        raise BadBenchmark(
+            f"workload.suite: no suite {workload.suite!r:.80}; there are {_listed(known)}."
+        )
+    return known[workload.suite]
+
+
+def checked_settings(workload: Benchmark, suite: KnownSuite) -> Benchmark:
+    """The test with its settings as the suite has them: numbers as floats, texts as texts.
+
+    Raises:
+        BadBenchmark: a setting is unknown or missing, or its value is not one of its choices.
+    """
+    known = {setting.name: setting for setting in suite.settings}
+    given = workload.by_name
+    for name in given:
+        if name not in known:
+            raise BadBenchmark(
+                f"workload.settings: {suite.name} has no setting {name!r:.80}; its settings are "
+                f"{_listed(known)}."
+            )
+    missing = [s for s in suite.settings if s.required and s.name not in given]
+    if missing:
+        needed = "; ".join(f"{s.name} ({_allowed(s)})" for s in missing)
+        raise BadBenchmark(f"workload.settings: {suite.name} needs {needed}.")
+    settings = {name: _value(known[name], value) for name, value in given.items()}
+    return replace(workload, settings=tuple(sorted(settings.items())))
+
+
+def completed(query: Query, answered: AnsweredSuite) -> tuple[Query, tuple[Limit, ...]]:
+    """The query with usual values for the settings that it leaves out, and a note that says so."""
+    given = query.benchmark.by_name
+    usual = answered.predictor.usual_settings(query)
+    added = {name: value for name, value in usual.items() if name not in given}
+    if not added:
+        return query, ()
+    workload = replace(query.benchmark, settings=tuple(sorted({**given, **added}.items())))
+    words = ", ".join(f"{name} {_text(value)}" for name, value in added.items())
+    note = Limit(f"not given, and taken as usual: {words}", severity="note")
+    return replace(query, workload=workload), (note,)
+
+
+def _value(setting: KnownSetting, value: float | str) -> float | str:
+    """The value in the type of the setting."""
+    if setting.low is not None and not isinstance(value, float | int):
+        raise BadBenchmark(
+            f"workload.settings.{setting.name} is {value!r:.80}, not a number "
+            f"({_allowed(setting)})."
+        )
+    if setting.values and str(value) not in setting.values:
+        raise BadBenchmark(
+            f"workload.settings.{setting.name} is {value!r:.80}; it may be {_allowed(setting)}."
+        )
+    return str(value) if setting.values else float(value) if isinstance(value, int) else value
+
+
+def _allowed(setting: KnownSetting) -> str:
+    if setting.values:
+        return _listed(setting.values)
+    if setting.low is None:
+        return setting.meaning or "a number or a text"
+    return f"a number, {_text(setting.low)} to {_text(setting.high or 0.0)} were measured"
+
+
+def _listed(names: Collection[str]) -> str:
+    found = list(names)
+    more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
+    return ", ".join(found[:MOST_LISTED]) + more
+
+
+def _text(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,.6g}"

@@ -1,0 +1,159 @@
+"""Requests as questions: names are resolved, and what is left out takes its usual value."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from forerun.data.device import Device
+from forerun.data.errors import BadBenchmark, BadDesign, UnknownDevice, UnknownMetric
+from forerun.data.graph import OperatorGraph
+from forerun.data.named.synthesis import VCU1525, VU13P
+from forerun.data.query import Operation, Query
+from forerun.data.workload import Architecture, Benchmark, Design, Diffusion, LlmServing, Workload
+from forerun.models.benchmark_suites.known_suites import KnownSuite
+from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
+from forerun.models.limit import Limit
+from forerun.models.predictor import Predictor
+from forerun.service.answers.benchmarks import checked_settings, completed, suite_of
+from forerun.service.answers.known import devices_of_space
+from forerun.service.answers.question import RUN_METRICS, Question, question_about
+from forerun.service.limits.serving import OF_SERVING
+from forerun.service.schemas.prediction import PredictIn
+from forerun.service.schemas.workloads import any_workload_of, operation_of, usual_software
+
+DeviceNamed = Callable[[str], Device]
+FROM_SETTINGS: Final = Limit(
+    "the processor is that of the settings; nothing else of the device enters", severity="note"
+)
+
+
+def question_of(
+    asked: PredictIn,
+    device_named: DeviceNamed,
+    graph_named: Callable[[str], OperatorGraph],
+    predictor: Predictor,
+) -> Question:
+    """The question of a request about a workload of any kind.
+
+    Args:
+        asked: the request.
+        device_named: name -> device; raises `UnknownDevice`.
+        graph_named: digest or name -> graph; raises `UnknownGraph`.
+        predictor: the predictor in use, which knows suites and measured devices.
+
+    Raises:
+        InputError: a name is not known, or the workload, its device, software or metrics do not
+            belong together; the message says what would.
+    """
+    workload = any_workload_of(asked.workload, graph_named)
+    operation = operation_of(workload, asked.operation.power_limit_w, asked.operation.device_count)
+    if isinstance(workload, Benchmark):
+        return _about_benchmark(asked, workload, operation, device_named, predictor)
+    device = _device(asked.device, workload, device_named, predictor)
+    software = usual_software(asked.software, workload, device)
+    query = Query(workload, device, software, operation)
+    return question_about(query, _metrics(asked, metrics_of(workload)))
+
+
+def metrics_of(workload: Workload) -> tuple[str, ...]:
+    """Names of the metrics that a workload can have; those of a benchmark depend on its suite."""
+    match workload:
+        case Architecture():
+            return ("latency_ms",)
+        case Design():
+            return OF_DESIGNS
+        case LlmServing() | Diffusion():
+            return OF_SERVING[workload.kind]
+        case _:
+            return RUN_METRICS
+
+
+def _about_benchmark(
+    asked: PredictIn,
+    workload: Benchmark,
+    operation: Operation,
+    device_named: DeviceNamed,
+    predictor: Predictor,
+) -> Question:
+    answered = suite_of(workload, predictor)
+    suite = answered.suite
+    workload = checked_settings(workload, suite)
+    device = _device_of_suite(asked.device, suite, device_named)
+    query, notes = completed(Query(workload, device, asked.software, operation), answered)
+    if suite.kinds == ("cpu",):
+        notes = (*notes, FROM_SETTINGS)
+    return question_about(query, _metrics(asked, suite.metrics), notes)
+
+
+def _metrics(asked: PredictIn, known: Sequence[str]) -> tuple[str, ...]:
+    """The requested metrics, or all that the workload can have."""
+    for name in asked.metrics or ():
+        if name not in known:
+            raise UnknownMetric(name, known, f"metrics of a {asked.workload.kind}: ")
+    return tuple(known if asked.metrics is None else asked.metrics)
+
+
+def _device(
+    given: str | Device, workload: Workload, device_named: DeviceNamed, predictor: Predictor
+) -> Device:
+    if isinstance(workload, Design):
+        return _chip(given, VCU1525)
+    if isinstance(given, Device):
+        return given
+    if isinstance(workload, Architecture):
+        return _measured(given, devices_of_space(predictor, workload.space), device_named)
+    return device_named(given)
+
+
+def _chip(given: str | Device, chip: Device) -> Device:
+    """The one chip that designs of a kind were synthesised for.
+
+    Raises:
+        BadDesign: the request names another.
+    """
+    name = given if isinstance(given, str) else given.name
+    if name != chip.name:
+        raise BadDesign(
+            f"device: {name!r:.80} was not measured; such designs were synthesised for "
+            f"{chip.name} alone."
+        )
+    return chip
+
+
+def _measured(name: str, measured: Sequence[str], device_named: DeviceNamed) -> Device:
+    """A device with measured architectures, else one with a spec sheet.
+
+    Raises:
+        UnknownDevice: the name is neither; the message lists the measured devices.
+    """
+    slug = name.lower().replace("_", "-")
+    if slug in measured:
+        return Device(name=slug, vendor="unknown", kind="gpu", origin="training_set")
+    try:
+        return device_named(name)
+    except UnknownDevice:
+        error = UnknownDevice(name, measured)
+        error.args = (f"{error} Architectures were measured on {', '.join(measured)}.",)
+        raise error from None
+
+
+def _device_of_suite(given: str | Device, suite: KnownSuite, device_named: DeviceNamed) -> Device:
+    """The device of a test.
+
+    Raises:
+        BadBenchmark: the suite does not run on such a device.
+    """
+    if suite.kinds == ("fpga",):
+        return _chip(given, VU13P)
+    if isinstance(given, Device):
+        device = given
+    elif given in suite.devices:
+        kind = suite.devices[given]
+        device = Device(name=given, vendor="unknown", kind=kind, origin="training_set")
+    else:
+        device = device_named(given)
+    if device.kind not in suite.kinds:
+        raise BadBenchmark(
+            f"device: tests of {suite.name} ran on a {' or '.join(suite.kinds)}; {device.name} is "
+            f"a {device.kind}."
+        )
+    return device

@@ -1,0 +1,39 @@
+"""Limits of served models that follow from the spec sheet: design power and memory."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from forerun.data.query import Query
+from forerun.data.workload import Diffusion, LlmServing
+from forerun.features.serving_features import WEIGHT_BYTES
+from forerun.models.limit import Limit
+from forerun.models.prediction import Estimate
+
+OF_SERVING: Final[Mapping[str, tuple[str, ...]]] = {
+    "llm_serving": ("power_w", "tokens_per_s", "energy_per_token_j"),
+    "diffusion": ("power_w", "latency_ms", "samples_per_s", "energy_per_sample_j"),
+}
+"""Kind of workload -> metrics that are answered."""
+
+
+def within_design_power(name: str, estimate: Estimate, query: Query) -> Estimate:
+    """The estimate; the upper end of a served model's power is at most the design power."""
+    tdp_w = query.device.tdp_w
+    served = isinstance(query.workload, LlmServing | Diffusion)
+    if not served or name != "power_w" or tdp_w is None or estimate.high is None:
+        return estimate
+    return replace(estimate, high=max(estimate.value, min(estimate.high, tdp_w)))
+
+
+def too_heavy(query: Query) -> list[Limit]:
+    """A limit where the weights alone exceed the memory of all devices."""
+    model, count = query.workload, query.operation.device_count
+    if not isinstance(model, LlmServing | Diffusion) or query.device.memory_gib is None:
+        return []
+    weights = model.total_parameters if isinstance(model, LlmServing) else model.parameters
+    taken, held = weights * WEIGHT_BYTES[model.weights] / 2**30, count * query.device.memory_gib
+    if taken <= held:
+        return []
+    message = f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}: it cannot run"
+    return [Limit(message, severity="refusal")]

@@ -1,0 +1,27 @@
+"""Types of fields that several requests share."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Discriminator, StringConstraints, Tag
+
+from forerun.data.device import Device
+
+LONGEST_NAME = 200
+Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
+
+
+def by_form(given: Any) -> str:
+    """The tag of a union: text is a name, everything else is validated as the full content."""
+    return "name" if isinstance(given, str) else "content"
+
+
+OneDevice = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(by_form)
+]
+"""A device by its name, or by its spec sheet."""
+
+
+class Strict(BaseModel):
+    """A request, or a part of one, without unknown fields."""
+
+    model_config = ConfigDict(extra="forbid")

@@ -1,0 +1,178 @@
+"""Workloads of requests beyond operators and networks, in forms that are easy to write."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
+
+from forerun.data.named.search_spaces import (
+    FBNET_LAYERS,
+    NB201_EDGES,
+    OFA_BLOCKS,
+    OFA_STAGES,
+    FbnetBlock,
+    Nb201Operation,
+)
+from forerun.service.schemas.fields import Name, Strict, by_form
+from forerun.service.schemas.serving import DiffusionIn, LlmIn
+
+MOST_NODES = 5_000
+MOST_EDGES = 20_000
+MOST_SETTINGS = 64
+EXAMPLE_CELL = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
+Cell = Annotated[str, StringConstraints(max_length=300)]
+Text = Annotated[str, StringConstraints(max_length=2_000)]
+Node = Annotated[int, Field(ge=0, lt=MOST_NODES)]
+Small = Annotated[int, Field(ge=-(2**15), lt=2**15)]
+Choice = Annotated[str, StringConstraints(max_length=64)]
+
+
+class Nb201In(Strict):
+    """A network of NAS-Bench-201."""
+
+    kind: Literal["architecture"] = Field(description="kind of workload: an architecture")
+    space: Literal["nb201"] = Field(description="search space: NAS-Bench-201")
+    cell: Annotated[
+        Annotated[Cell, Tag("name")]
+        | Annotated[
+            list[Nb201Operation],
+            Field(min_length=NB201_EDGES, max_length=NB201_EDGES),
+            Tag("content"),
+        ],
+        Discriminator(by_form),
+    ] = Field(
+        description="the cell as NAS-Bench-201 writes it, or the operations on its edges 0-1, 0-2, "
+        f"1-2, 0-3, 1-3, 2-3, such as {EXAMPLE_CELL}"
+    )
+
+
+class FbnetIn(Strict):
+    """A network of FBNet's search space, for images of 32 x 32 pixels."""
+
+    kind: Literal["architecture"] = Field(description="kind of workload: an architecture")
+    space: Literal["fbnet"] = Field(description="search space: FBNet")
+    blocks: list[FbnetBlock] = Field(
+        min_length=FBNET_LAYERS,
+        max_length=FBNET_LAYERS,
+        description="block of each layer: kernel size k, expansion e, groups g",
+    )
+
+
+class OfaIn(Strict):
+    """A network of OFA-MobileNetV3: up to four blocks in each of five stages."""
+
+    kind: Literal["architecture"] = Field(description="kind of workload: an architecture")
+    space: Literal["ofa"] = Field(description="search space: OFA-MobileNetV3")
+    kernel_sizes: list[Literal[3, 5, 7]] = Field(
+        min_length=OFA_BLOCKS,
+        max_length=OFA_BLOCKS,
+        description="kernel size of each block, four per stage; those beyond a stage's depth have "
+        "no effect",
+    )
+    expansions: list[Literal[3, 4, 6]] = Field(
+        min_length=OFA_BLOCKS, max_length=OFA_BLOCKS, description="expansion of each block"
+    )
+    depths: list[Literal[2, 3, 4]] = Field(
+        min_length=OFA_STAGES, max_length=OFA_STAGES, description="number of blocks in each stage"
+    )
+    image_size: int = Field(
+        default=224, ge=32, le=1024, description="height and width of the input, pixels"
+    )
+
+
+ArchitectureIn = Annotated[Nb201In | FbnetIn | OfaIn, Field(discriminator="space")]
+
+
+class ProgramGraphIn(Strict):
+    """A program as a graph of ProGraML, with slots for directives."""
+
+    types: list[Annotated[int, Field(ge=0, le=3)]] = Field(
+        min_length=1,
+        max_length=MOST_NODES,
+        description="per node: 0 instruction, 1 variable, 2 constant, 3 slot of a directive",
+    )
+    texts: list[Text] = Field(max_length=MOST_NODES, description="short text of each node")
+    full_texts: list[Text] = Field(
+        max_length=MOST_NODES,
+        description="full text of each node, such as #pragma ACCEL PIPELINE auto{__PIPE__L0}",
+    )
+    edges: list[tuple[Node, Node, Annotated[int, Field(ge=0, le=3)], Small]] = Field(
+        max_length=MOST_EDGES,
+        description="from, to, flow (0 control, 1 data, 2 call, 3 directive), position",
+    )
+    blocks: list[Small] = Field(max_length=MOST_NODES, description="basic block of each node")
+    functions: list[Small] = Field(max_length=MOST_NODES, description="function of each node")
+
+    @model_validator(mode="after")
+    def _is_a_graph(self) -> "ProgramGraphIn":
+        """Every node has all its fields, and every edge joins two nodes."""
+        count = len(self.types)
+        for name in ("texts", "full_texts", "blocks", "functions"):
+            if len(getattr(self, name)) != count:
+                raise ValueError(f"{name} needs one entry for each of the {count} nodes")
+        if any(max(start, end) >= count for start, end, _, _ in self.edges):
+            raise ValueError(f"an edge joins a node that is not among the {count} nodes")
+        return self
+
+
+class DesignIn(Strict):
+    """A program with directives for high-level synthesis."""
+
+    kind: Literal["design"] = Field(description="kind of workload: a hardware design")
+    program: Annotated[
+        Annotated[Name, Tag("name")] | Annotated[ProgramGraphIn, Tag("content")],
+        Discriminator(by_form),
+    ] = Field(description="name of a program (GET /v1/workloads lists them), or its graph")
+    directives: dict[Name, Choice | int] = Field(
+        default_factory=dict,
+        max_length=MOST_NODES,
+        description="slot -> its value: a factor for __PARA__ and __TILE__, 1 when absent; off, "
+        "flatten or an empty text (the default pipeline) for __PIPE__, off when absent",
+    )
+
+
+class BenchmarkIn(Strict):
+    """One test of a benchmark suite."""
+
+    kind: Literal["benchmark"] = Field(description="kind of workload: a test of a benchmark suite")
+    suite: Name = Field(description="name of the suite; GET /v1/workloads lists them")
+    settings: dict[Name, Name | Annotated[float, Field(allow_inf_nan=False)]] = Field(
+        max_length=MOST_SETTINGS, description="setting -> its value, a number or one of its choices"
+    )
+
+
+class LlmServingIn(LlmIn):
+    """A language model that serves requests, as in POST /v1/llm/estimate."""
+
+    kind: Literal["llm_serving"] = Field(description="kind of workload: serving a language model")
+
+
+class DiffusionWorkloadIn(DiffusionIn):
+    """A diffusion model, as in POST /v1/diffusion/estimate."""
+
+    kind: Literal["diffusion"] = Field(description="kind of workload: a diffusion model")
+
+
+FurtherWorkloadIn = ArchitectureIn | DesignIn | BenchmarkIn | LlmServingIn | DiffusionWorkloadIn
+"""Workloads of other kinds than operators and networks."""
+
+EXAMPLE_ARCHITECTURE: dict[str, Any] = {
+    "workload": {"kind": "architecture", "space": "nb201", "cell": EXAMPLE_CELL},
+    "device": "pixel3",
+}
+EXAMPLE_DESIGN: dict[str, Any] = {
+    "workload": {
+        "kind": "design",
+        "program": "gesummv",
+        "directives": {"__PARA__L0": 2, "__PARA__L1": 9, "__PIPE__L0": "off"},
+    },
+    "device": "xilinx-vcu1525",
+}
+EXAMPLE_BENCHMARK: dict[str, Any] = {
+    "workload": {
+        "kind": "benchmark",
+        "suite": "mlperf_inference",
+        "settings": {"model": "resnet50", "scenario": "Offline"},
+    },
+    "device": "h100-sxm-80gb",
+    "operation": {"device_count": 8},
+}
