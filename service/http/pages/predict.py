@@ -20,7 +20,7 @@ from forerun.service.http.pages.predict_answer import (
 )
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import RunForm
-from forerun.service.http.pages.run_page import form_context
+from forerun.service.http.pages.run_page import form_context, further_presets, network_presets
 from forerun.service.http.routes.graphs import described
 from forerun.service.http.state import TheAnswers, TheState
 
@@ -38,7 +38,7 @@ async def predict_page(
         context = _answer(form, answers, origin)
         if asks_for_part(request):
             return rendered("predict_answer.html", "/", **context)
-        return rendered("predict.html", "/", **context, **form_context(form, answers, "/"))
+        return rendered("predict.html", "/", **context, **form_context(form, answers))
 
     return await state.run(page)
 
@@ -46,7 +46,12 @@ async def predict_page(
 def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
     """The context of `predict_answer.html`."""
     if form.graph is None:
-        return {"form": form, "found": []}
+        return {
+            "form": form,
+            "found": [],
+            "presets": network_presets("/"),
+            "further": further_presets(),
+        }
     found = device_answers(form, answers)
     points = batch_points(form, answers)
     return {

@@ -1,15 +1,15 @@
 """The fields of a form that asks about a network on devices; they stand in the page's address."""
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field, model_validator
 
 from forerun.data.software import Runtime, Software
-from forerun.data.workload import NumberFormat, Optimizer, Phase
+from forerun.data.workload import FrozenFormat, NumberFormat, Optimizer, Phase
 from forerun.service.schemas.prediction import LARGEST_BATCH, NetworkIn, OperationIn, PredictIn
-from forerun.service.schemas.training_options import TrainingIn
+from forerun.service.schemas.training_options import LARGEST_RANK, TrainingIn
 
 MOST_DEVICES = 12
 LONGEST_NAME = 200
@@ -38,6 +38,9 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
     "adamw", "adam", "sgd", "momentum", "adafactor", "adam8bit", "adam4bit", "none",
 )  # fmt: skip
 
+TRAINING = {"optimizer", "lora_rank", "frozen_weights", "checkpoint_blocks"}
+"""Fields that count in training alone."""
+
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 
 
@@ -55,6 +58,9 @@ class RunForm(BaseModel):
     phase: Phase = "inference"
     runtime: Runtime | None = None
     optimizer: Optimizer = "adamw"
+    lora_rank: int = Field(default=0, ge=0, le=LARGEST_RANK)
+    frozen_weights: FrozenFormat | None = None
+    checkpoint_blocks: bool = False
     power_limit_w: float | None = Field(default=None, gt=0, le=1e5)
 
     @model_validator(mode="before")
@@ -73,7 +79,9 @@ class RunForm(BaseModel):
 
     def workload(self, batch_size: int | None = None) -> NetworkIn:
         """The network at a batch size, that of the form when None."""
-        training = TrainingIn(optimizer=self.optimizer) if self.phase == "training" else None
+        training = None
+        if self.phase == "training":
+            training = TrainingIn(**self.model_dump(include=TRAINING, exclude_none=True))
         return NetworkIn(
             kind="network",
             graph=self.graph or "",
@@ -93,14 +101,23 @@ class RunForm(BaseModel):
             operation=OperationIn(power_limit_w=self.power_limit_w),
         )
 
+    @classmethod
+    def of_request(cls, title: str, request: Mapping[str, Any]) -> Self | None:
+        """The form that asks what a request to `/v1/predict` asks.
+
+        None where the form has no field for a part of it, or where it is not about a network.
+        """
+        workload = dict(request["workload"])
+        training = workload.pop("training", {})
+        given = {"title": title, "devices": [request["device"]], **workload, **training}
+        given |= request.get("software", {}) | request.get("operation", {})
+        if given.pop("kind") != "network" or not given.keys() <= cls.model_fields.keys():
+            return None
+        return cls(**given)
+
     def address(self, path: str, **changes: Any) -> str:
         """The address of a page that asks the same, with changes."""
         fields = self.model_copy(update=changes).model_dump(
             exclude_none=True, exclude_defaults=True
         )
         return f"{path}?{urlencode(fields, doseq=True)}" if fields else path
-
-
-def choices(chosen: Iterable[str], offered: Iterable[str]) -> list[str]:
-    """Names for a list of choices: the chosen ones first, each once."""
-    return list(dict.fromkeys((*chosen, *offered)))

@@ -1,27 +1,55 @@
 """What the pages with a `RunForm` share: the devices and presets that the form offers."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, get_args
 
 from forerun.data.device import Device
+from forerun.data.workload import FrozenFormat
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.run_form import OPTIMIZERS, PRECISIONS, RUNTIMES, RunForm
+from forerun.service.presets import PREDICT, presets
 
 
-def form_context(form: RunForm, answers: Answers, path: str) -> dict[str, Any]:
-    """The context of `run_fields.html`.
+@dataclass(frozen=True)
+class Link:
+    """A preset as a page offers it: its title, a note, and the address that asks it."""
 
-    Args:
-        form: what the address asks.
-        answers: holds the catalogue of devices.
-        path: path of the page, to which presets lead.
-    """
+    title: str
+    note: str
+    address: str
+
+
+def form_context(form: RunForm, answers: Answers) -> dict[str, Any]:
+    """The context of `run_fields.html`."""
     return {
         "catalog": devices_of(form, answers),
-        "presets": [],
         "precisions": PRECISIONS,
         "runtimes": RUNTIMES,
         "optimizers": {name: name for name in OPTIMIZERS},
+        "frozen_formats": {name: name for name in get_args(FrozenFormat)},
     }
+
+
+def network_presets(path: str) -> list[Link]:
+    """The presets about one network on one device, as addresses of a page with a `RunForm`."""
+    links = []
+    for preset in presets():
+        form = (
+            RunForm.of_request(preset.title, preset.request) if preset.endpoint == PREDICT else None
+        )
+        if form is not None:
+            links.append(Link(preset.title, preset.note, form.address(path)))
+    return links
+
+
+def further_presets() -> list[Link]:
+    """The presets that no form asks, as addresses of the page of requests."""
+    listed = {link.title for link in network_presets("/")}
+    return [
+        Link(preset.title, preset.note, f"/requests?preset={preset.name}")
+        for preset in presets()
+        if preset.title not in listed
+    ]
 
 
 def devices_of(form: RunForm, answers: Answers) -> list[Device]:
