@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from forerun.service.http.pages import predict, problems
+from forerun.service.http.pages import compare, power, predict, problems
 
-PAGES: tuple[APIRouter, ...] = (predict.router, problems.router)
+PAGES: tuple[APIRouter, ...] = (predict.router, compare.router, power.router, problems.router)
 """The router of every page."""

@@ -16,6 +16,7 @@ from forerun.service.http.pages.predict_answer import (
     METRICS,
     DeviceAnswer,
     batch_points,
+    batch_sizes,
     device_answers,
 )
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
@@ -53,7 +54,7 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
             "further": further_presets(),
         }
     found = device_answers(form, answers)
-    points = batch_points(form, answers)
+    points = batch_points(form, answers, batch_sizes(form.batch_size))
     return {
         "form": form,
         "found": found,

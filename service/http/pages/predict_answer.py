@@ -1,6 +1,6 @@
 """What the page *Predict* shows: answers of several devices, and their charts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forerun.data.device import Device
@@ -63,25 +63,23 @@ def device_answers(form: RunForm, answers: Answers) -> list[DeviceAnswer]:
     return [_of(*pair) for pair in zip(questions, outcomes, strict=True)]
 
 
-def batch_points(form: RunForm, answers: Answers) -> list[BatchPoint]:
-    """The answers over batch sizes; those that cannot be given are left out."""
-    sizes = batch_sizes(form.batch_size)
+def batch_points(form: RunForm, answers: Answers, sizes: list[int]) -> list[BatchPoint]:
+    """The answers over devices and batch sizes; those that cannot be given are left out."""
     questions = [
         answers.question(form.asked(name, size))
         for name in dict.fromkeys(form.devices)
         for size in sizes
     ]
     outcomes = answers_to(questions, answers.adaptation.current())
+    at = sizes * len(dict.fromkeys(form.devices))
     return [
         BatchPoint(question.query.device, size, outcome)
-        for question, size, outcome in zip(
-            questions, list(sizes) * len(set(form.devices)), outcomes, strict=True
-        )
+        for question, size, outcome in zip(questions, at, outcomes, strict=True)
         if not isinstance(outcome, InputError)
     ]
 
 
-def batch_sizes(chosen: int) -> Sequence[int]:
+def batch_sizes(chosen: int) -> list[int]:
     """Powers of two from 1 to `LARGEST_CURVE` or twice the chosen batch size, and that size."""
     most = min(LARGEST_BATCH, max(LARGEST_CURVE, 2 * chosen))
     powers = {2**exponent for exponent in range(most.bit_length()) if 2**exponent <= most}

@@ -1,5 +1,6 @@
 """What the pages with a `RunForm` share: the devices and presets that the form offers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -30,15 +31,21 @@ def form_context(form: RunForm, answers: Answers) -> dict[str, Any]:
     }
 
 
-def network_presets(path: str) -> list[Link]:
-    """The presets about one network on one device, as addresses of a page with a `RunForm`."""
+def network_presets(path: str, devices: Sequence[str] | None = None) -> list[Link]:
+    """The presets about one network on one device, as addresses of a page with a `RunForm`.
+
+    Args:
+        path: path of the page.
+        devices: devices to ask about, in place of that of the preset.
+    """
     links = []
     for preset in presets():
         form = (
             RunForm.of_request(preset.title, preset.request) if preset.endpoint == PREDICT else None
         )
         if form is not None:
-            links.append(Link(preset.title, preset.note, form.address(path)))
+            address = form.address(path, **({} if devices is None else {"devices": list(devices)}))
+            links.append(Link(preset.title, preset.note, address))
     return links
 
 

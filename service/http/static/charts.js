@@ -15,7 +15,8 @@ const config = {
   },
   legend: {
     labelColor: ink, titleColor: quiet, labelFontSize: 12, titleFontSize: 12,
-    titleFontWeight: "normal", orient: "top", symbolOpacity: 1, symbolStrokeWidth: 2.5, labelLimit: 200,
+    titleFontWeight: "normal", orient: "top", symbolOpacity: 1, symbolBaseFillColor: quiet,
+    symbolBaseStrokeColor: quiet, symbolStrokeWidth: 2.5, labelLimit: 200,
     columns: { signal: "max(1, floor(width / 125))" },
   },
   axisX: { labelAngle: 0 },
