@@ -2,7 +2,21 @@
 
 from fastapi import APIRouter
 
-from forerun.service.http.pages import compare, power, predict, problems
+from forerun.service.http.pages import (
+    compare,
+    language_models,
+    neighbours,
+    power,
+    predict,
+    problems,
+)
 
-PAGES: tuple[APIRouter, ...] = (predict.router, compare.router, power.router, problems.router)
+PAGES: tuple[APIRouter, ...] = (
+    predict.router,
+    compare.router,
+    power.router,
+    language_models.router,
+    neighbours.router,
+    problems.router,
+)
 """The router of every page."""

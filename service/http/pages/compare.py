@@ -23,6 +23,7 @@ from forerun.service.http.pages.rendering import asks_for_part, page_router, ren
 from forerun.service.http.pages.run_page import form_context, network_presets
 from forerun.service.http.routes.rank import rank_of
 from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.limits.interval import IntervalOut
 
 PATH = "/compare"
 SIZES = (1, 4, 16, 64, 256, 1024)
@@ -41,7 +42,7 @@ async def compare_page(
         context = _answer(form, answers)
         if asks_for_part(request):
             return rendered("compare_answer.html", PATH, **context)
-        more = {"measures": MEASURES, "objectives": OBJECTIVES}
+        more: dict[str, Any] = {"measures": MEASURES, "objectives": OBJECTIVES}
         return rendered("compare.html", PATH, **context, **more, **form_context(form, answers))
 
     return await state.run(page)
@@ -55,16 +56,27 @@ def _answer(form: CompareForm, answers: Answers) -> dict[str, Any]:
     points = batch_points(form, answers, sizes)
     chosen = [point for point in points if point.batch_size == form.batch_size]
     prices = {answers.device(name): price for name, price in form.prices_per_hour().items()}
+    ranking = rank_of(form.ranking(), answers)
     fronts = (front_chart(chosen, None), front_chart(chosen, prices) if prices else None)
     return {
         "form": form,
         "measure": MEASURES[form.measure],
         "objective": OBJECTIVES[form.objective],
         "heat": heat_map(points, sizes, form.measure),
-        "ranking": rank_of(form.ranking(), answers),
+        "ranking": ranking,
+        "objectives_of": {each.device.name: _readable(each.objective) for each in ranking.ranked},
         "titles": {point.device.name: label(point.device) for point in points},
         "fronts": [chart for chart in fronts if chart],
     }
+
+
+def _readable(objective: IntervalOut) -> IntervalOut:
+    """The objective; a price is that of a million runs, since one run costs next to nothing."""
+    if objective.unit != "price of a run":
+        return objective
+    ends = {name: getattr(objective, name) for name in ("value", "low", "high")}
+    scaled = {name: None if end is None else 1e6 * end for name, end in ends.items()}
+    return objective.model_copy(update={**scaled, "unit": "a million runs"})
 
 
 def front_chart(points: Sequence[BatchPoint], prices: dict[Device, float] | None) -> Chart | None:
@@ -91,7 +103,8 @@ def front_chart(points: Sequence[BatchPoint], prices: dict[Device, float] | None
         return None
     axis = "energy of a sample, J" if prices is None else "price of a million samples"
     rows = [
-        {"device": label(device), "ms": ms, "other": other, "text": f"{short(ms)} ms, {short(other)}",
+        {"device": label(device), "ms": ms, "other": other,
+         "text": f"{short(ms)} ms, {short(other)}",
          "front": "best trade-off" if _is_on_front(ms, other, found) else "beaten in both"}
         for device, ms, other in found
     ]  # fmt: skip

@@ -47,9 +47,10 @@ def heat_map(points: Sequence[BatchPoint], sizes: Sequence[int], measure: Measur
     by_place = {(point.device, point.batch_size): point for point in points}
     devices = list(dict.fromkeys(point.device for point in points))
     values = {place: _value(point, measure) for place, point in by_place.items()}
-    known = sorted(v for place, v in values.items() if v is not None and _runs(by_place[place]))
-    best_last = known if measure == "samples_per_s" else known[::-1]
-    steps = {v: 1 + STEPS * rank // len(best_last) for rank, v in enumerate(best_last)}
+    known = {v for place, v in values.items() if v is not None and _runs(by_place[place])}
+    # What reads the same has the same shade.
+    best_last = list(dict.fromkeys(map(short, sorted(known, reverse=measure != "samples_per_s"))))
+    steps = {text: 1 + STEPS * rank // len(best_last) for rank, text in enumerate(best_last)}
     return HeatMap(
         sizes,
         {
@@ -67,14 +68,14 @@ def _runs(point: BatchPoint) -> bool:
     return fit_in_words(point.answer) != "does not fit"
 
 
-def _cell(point: BatchPoint | None, value: float | None, steps: Mapping[float, int]) -> Cell:
+def _cell(point: BatchPoint | None, value: float | None, steps: Mapping[str, int]) -> Cell:
     if point is None or value is None:
         return Cell(MISSING, 0, "not known")
     if not _runs(point):
         return Cell(MISSING, 0, "the memory is not enough")
     note = fit_in_words(point.answer)
     memory = {"may not fit": "; the memory may not be enough", "fits": ""}
-    return Cell(short(value), steps[value], f"{short(value)}{memory.get(note, '')}")
+    return Cell(short(value), steps[short(value)], f"{short(value)}{memory.get(note, '')}")
 
 
 def _value(point: BatchPoint, measure: Measure) -> float | None:

@@ -44,8 +44,21 @@ TRAINING = {"optimizer", "lora_rank", "frozen_weights", "checkpoint_blocks"}
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 
 
-class RunForm(BaseModel):
-    """A network, devices, and how the network runs on them; fields that are left empty are absent.
+class EmptyIsAbsent(BaseModel):
+    """A form whose fields take their defaults where they were left empty."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty_fields(cls, given: Any) -> Any:
+        """Forms send fields that were left empty as empty texts."""
+        if not isinstance(given, dict):
+            return given
+        lists = {k: [each for each in v if each] for k, v in given.items() if isinstance(v, list)}
+        return {key: value for key, value in (given | lists).items() if value not in ("", [])}
+
+
+class RunForm(EmptyIsAbsent):
+    """A network, devices, and how the network runs on them.
 
     The network is named by its digest, so that an address shows the same answer again.
     """
@@ -62,15 +75,6 @@ class RunForm(BaseModel):
     frozen_weights: FrozenFormat | None = None
     checkpoint_blocks: bool = False
     power_limit_w: float | None = Field(default=None, gt=0, le=1e5)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_empty_fields(cls, given: Any) -> Any:
-        """Forms send fields that were left empty as empty texts."""
-        if not isinstance(given, dict):
-            return given
-        lists = {k: [each for each in v if each] for k, v in given.items() if isinstance(v, list)}
-        return {key: value for key, value in (given | lists).items() if value not in ("", [])}
 
     @property
     def named(self) -> str:

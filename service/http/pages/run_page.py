@@ -23,7 +23,7 @@ class Link:
 def form_context(form: RunForm, answers: Answers) -> dict[str, Any]:
     """The context of `run_fields.html`."""
     return {
-        "catalog": devices_of(form, answers),
+        "catalog": sorted_devices(answers, form.devices),
         "precisions": PRECISIONS,
         "runtimes": RUNTIMES,
         "optimizers": {name: name for name in OPTIMIZERS},
@@ -59,9 +59,9 @@ def further_presets() -> list[Link]:
     ]
 
 
-def devices_of(form: RunForm, answers: Answers) -> list[Device]:
-    """Every device with a spec sheet, the chosen ones first, then by vendor and title."""
-    chosen = [answers.device(name) for name in dict.fromkeys(form.devices)]
-    names = {device.name for device in chosen}
+def sorted_devices(answers: Answers, chosen: Sequence[str] = ()) -> list[Device]:
+    """Every device of the catalogue, the chosen ones first, then by vendor and title."""
+    first = [answers.device(name) for name in dict.fromkeys(chosen)]
+    names = {device.name for device in first}
     others = [device for device in answers.devices.catalog if device.name not in names]
-    return chosen + sorted(others, key=lambda device: (device.vendor.lower(), device.title.lower()))
+    return first + sorted(others, key=lambda device: (device.vendor.lower(), device.title.lower()))
