@@ -9,6 +9,7 @@ from forerun.service.http.pages import (
     power,
     predict,
     problems,
+    requests,
 )
 
 PAGES: tuple[APIRouter, ...] = (
@@ -17,6 +18,7 @@ PAGES: tuple[APIRouter, ...] = (
     power.router,
     language_models.router,
     neighbours.router,
+    requests.router,
     problems.router,
 )
 """The router of every page."""

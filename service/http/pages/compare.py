@@ -50,7 +50,7 @@ async def compare_page(
 
 def _answer(form: CompareForm, answers: Answers) -> dict[str, Any]:
     """The context of `compare_answer.html`."""
-    if form.graph is None:
+    if form.graph is None or not form.devices:
         return {"form": form, "heat": None, "presets": network_presets(PATH, COMPARED)}
     sizes = sorted({*SIZES, form.batch_size})
     points = batch_points(form, answers, sizes)

@@ -9,6 +9,8 @@ Encoding = dict[str, Any]
 LARGEST_PLAIN = 1e4
 """Ticks beyond have a prefix, as 20k."""
 
+FEWEST_TICKS = 3
+
 BAR_STEP_PX = 38
 """Height of the band of one bar, pixels."""
 
@@ -59,10 +61,16 @@ def layer(mark: str | Mapping[str, Any], **encoding: Encoding | list[Encoding]) 
 
 
 def log_ticks(values: Iterable[float | None]) -> list[float]:
-    """Ticks of a logarithmic axis: powers of ten, with 2 and 5 times these where they are few."""
+    """Ticks of a logarithmic axis: powers of ten, with steps between them where these are few."""
     known = [value for value in values if value]
     if not known:
         return []
-    low, high = floor(log10(min(known))), ceil(log10(max(known)))
-    steps = (1, 2, 5) if high - low <= 2 else (1,)
-    return [float(f"{step}e{power}") for power in range(low, high + 1) for step in steps]
+    low, high = min(known), max(known)
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    ticks: list[float] = []
+    for steps in ("1", "1 2 5", "1 1.5 2 3 4 5 7"):
+        every = [float(f"{step}e{power}") for power in powers for step in steps.split()]
+        ticks = [tick for tick in every if low <= tick <= high]
+        if len(ticks) >= FEWEST_TICKS:
+            break
+    return ticks

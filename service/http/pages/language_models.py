@@ -1,7 +1,7 @@
 """The page *Language models*: power, rate and energy of serving one."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Self, get_args
 
 from fastapi import Query, Request
 from pydantic import Field
@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse
 from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Cell, Chart
-from forerun.service.http.pages.encodings import doubling, layer, logarithmic, shown
+from forerun.service.http.pages.encodings import doubling, layer, logarithmic, number, shown
 from forerun.service.http.pages.numbers import short
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
@@ -56,6 +56,16 @@ class LlmForm(EmptyIsAbsent):
     expert_parallel: Degree = 1
     experts: int = Field(default=0, ge=0, le=65_536)
     experts_per_token: int = Field(default=0, ge=0, le=65_536)
+
+    @classmethod
+    def of_request(cls, request: Mapping[str, Any]) -> Self:
+        """The form that asks what a request to `/v1/llm/estimate` asks."""
+        model = dict(request["model"])
+        billions = {"parameters_billion": model.pop("total_parameters") / 1e9}
+        if "active_parameters" in model:
+            billions["active_billion"] = model.pop("active_parameters") / 1e9
+        same = {"device": request["device"], "device_count": request.get("device_count", 1)}
+        return cls(**billions, **model, **same)
 
     def asked(self, max_sequences: int | None = None) -> LlmEstimateIn:
         """The request, at a number of concurrent requests; that of the form when None.
@@ -131,16 +141,17 @@ def load_chart(metric: str, by_count: Mapping[int, ServingOut]) -> Chart:
             })  # fmt: skip
     ends = [row[end] for row in rows for end in ("low", "value", "high")]
     values = [end for end in ends if isinstance(end, float)]
+    linear = metric == "power_w"
+    y = number("value", unit) if linear else logarithmic("value", unit, values)
     colour = "var(--c1)"
     spec = {
         "height": 230,
         "encoding": {"x": doubling("count", "concurrent requests")},
         "layer": [
             layer({"type": "area", "opacity": 0.15, "color": colour},
-                  y=logarithmic("low", unit, values), y2={"field": "high"}),
-            layer({"type": "line", "color": colour}, y=logarithmic("value", unit, values)),
-            layer({"type": "point", "color": colour, "opacity": 1},
-                  y=logarithmic("value", unit, values),
+                  y={**y, "field": "low"}, y2={"field": "high"}),
+            layer({"type": "line", "color": colour}, y=y),
+            layer({"type": "point", "color": colour, "opacity": 1}, y=y,
                   tooltip=shown(count="requests", text="estimate")),
         ],
     }  # fmt: skip

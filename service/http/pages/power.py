@@ -34,7 +34,7 @@ router = page_router()
 class PowerForm(RunForm):
     """One network on one device, and the slowdown that a limit may cost."""
 
-    devices: list[Name] = Field(default=[USUAL_DEVICE], min_length=1, max_length=1)
+    devices: list[Name] = Field(default=[USUAL_DEVICE], max_length=1)
     slow_down_percent: float = Field(default=10.0, ge=0, le=1000)
 
 
@@ -55,7 +55,7 @@ async def power_page(
 
 def _answer(form: PowerForm, answers: Answers) -> dict[str, Any]:
     """The context of `power_answer.html`."""
-    if form.graph is None:
+    if form.graph is None or not form.devices:
         presets = network_presets(PATH, [USUAL_DEVICE])
         return {"form": form, "sweep": None, "presets": presets}
     asked = form.asked(form.devices[0])

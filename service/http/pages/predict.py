@@ -19,9 +19,10 @@ from forerun.service.http.pages.predict_answer import (
     batch_sizes,
     device_answers,
 )
+from forerun.service.http.pages.preset_links import further_presets
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import RunForm
-from forerun.service.http.pages.run_page import form_context, further_presets, network_presets
+from forerun.service.http.pages.run_page import form_context, network_presets
 from forerun.service.http.routes.graphs import described
 from forerun.service.http.state import TheAnswers, TheState
 
@@ -46,7 +47,7 @@ async def predict_page(
 
 def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
     """The context of `predict_answer.html`."""
-    if form.graph is None:
+    if form.graph is None or not form.devices:
         return {
             "form": form,
             "found": [],

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic import ValidationError
 from starlette.responses import HTMLResponse, Response
 
 from forerun.data.errors import InputError
@@ -93,7 +94,7 @@ class PageRoute(APIRoute):
                 return await inner(request)
             except InputError as error:
                 return _problem_page(request, problem_of(error))
-            except RequestValidationError as error:
+            except (RequestValidationError, ValidationError) as error:
                 return _problem_page(request, unfit(error.errors()))
 
         return handler

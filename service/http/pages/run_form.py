@@ -45,7 +45,10 @@ Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 
 
 class EmptyIsAbsent(BaseModel):
-    """A form whose fields take their defaults where they were left empty."""
+    """A form whose fields take their defaults where they were left empty.
+
+    A list without an entry that is not empty is an empty list: nothing was chosen.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -54,7 +57,14 @@ class EmptyIsAbsent(BaseModel):
         if not isinstance(given, dict):
             return given
         lists = {k: [each for each in v if each] for k, v in given.items() if isinstance(v, list)}
-        return {key: value for key, value in (given | lists).items() if value not in ("", [])}
+        return {key: value for key, value in (given | lists).items() if value != ""}
+
+    def address(self, path: str, **changes: Any) -> str:
+        """The address of a page that asks the same, with changes."""
+        fields = self.model_copy(update=changes).model_dump(
+            exclude_none=True, exclude_defaults=True
+        )
+        return f"{path}?{urlencode(fields, doseq=True)}" if fields else path
 
 
 class RunForm(EmptyIsAbsent):
@@ -107,21 +117,17 @@ class RunForm(EmptyIsAbsent):
 
     @classmethod
     def of_request(cls, title: str, request: Mapping[str, Any]) -> Self | None:
-        """The form that asks what a request to `/v1/predict` asks.
+        """The form that asks what a request about a network asks.
 
         None where the form has no field for a part of it, or where it is not about a network.
         """
         workload = dict(request["workload"])
         training = workload.pop("training", {})
-        given = {"title": title, "devices": [request["device"]], **workload, **training}
+        devices = request.get("devices") or [request["device"]]
+        given = {"title": title, "devices": devices, **workload, **training}
         given |= request.get("software", {}) | request.get("operation", {})
+        if "objective" in request:
+            given["objective"] = request["objective"]
         if given.pop("kind") != "network" or not given.keys() <= cls.model_fields.keys():
             return None
         return cls(**given)
-
-    def address(self, path: str, **changes: Any) -> str:
-        """The address of a page that asks the same, with changes."""
-        fields = self.model_copy(update=changes).model_dump(
-            exclude_none=True, exclude_defaults=True
-        )
-        return f"{path}?{urlencode(fields, doseq=True)}" if fields else path

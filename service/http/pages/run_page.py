@@ -49,16 +49,6 @@ def network_presets(path: str, devices: Sequence[str] | None = None) -> list[Lin
     return links
 
 
-def further_presets() -> list[Link]:
-    """The presets that no form asks, as addresses of the page of requests."""
-    listed = {link.title for link in network_presets("/")}
-    return [
-        Link(preset.title, preset.note, f"/requests?preset={preset.name}")
-        for preset in presets()
-        if preset.title not in listed
-    ]
-
-
 def sorted_devices(answers: Answers, chosen: Sequence[str] = ()) -> list[Device]:
     """Every device of the catalogue, the chosen ones first, then by vendor and title."""
     first = [answers.device(name) for name in dict.fromkeys(chosen)]
