@@ -26,6 +26,8 @@ from forerun.service.http.pages.run_page import form_context, network_presets
 from forerun.service.http.routes.graphs import described
 from forerun.service.http.state import TheAnswers, TheState
 
+CURVES = "/curves"
+
 router = page_router()
 
 
@@ -45,6 +47,21 @@ async def predict_page(
     return await state.run(page)
 
 
+@router.get(CURVES)
+async def curves_page(
+    request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers, state: TheState
+) -> HTMLResponse:
+    """The curves over batch sizes, which the start page asks for after its answer."""
+
+    def page() -> HTMLResponse:
+        points = batch_points(form, answers, batch_sizes(form.batch_size))
+        charts = (curve_chart(points, form.batch_size, rate) for rate in (False, True))
+        template = "curves.html" if asks_for_part(request) else "curves_page.html"
+        return rendered(template, CURVES, form=form, curves=[c for c in charts if c])
+
+    return await state.run(page)
+
+
 def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
     """The context of `predict_answer.html`."""
     if form.graph is None or not form.devices:
@@ -55,7 +72,6 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
             "further": further_presets(),
         }
     found = device_answers(form, answers)
-    points = batch_points(form, answers, batch_sizes(form.batch_size))
     return {
         "form": form,
         "found": found,
@@ -63,9 +79,6 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
         "network": described(answers.graphs.get(form.graph)),
         "bound": "",
         "bars": [c for c in (_bars(name, found) for name in METRICS) if c],
-        "curves": [
-            c for c in (curve_chart(points, form.batch_size, r) for r in (False, True)) if c
-        ],
         **_parts(found),
         "as_curl": as_curl(form, origin),
         "as_python": as_python(form),

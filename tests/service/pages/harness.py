@@ -12,10 +12,17 @@ except ImportError:
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
 WIDTHS = (390, 768, 1280, 1920)
+AXE_WIDTHS = (390, 1280)
 SCHEMES = ("light", "dark")
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+HEIGHT = 900
+WIDE = """[...document.querySelectorAll("body *")]
+  .filter((each) => each.getBoundingClientRect().right > innerWidth + 1)
+  .map((each) => each.outerHTML.slice(0, 80)).slice(0, 3)"""
+"""What lies beyond the right edge of the window."""
+
 PICTURES = os.environ.get("FORERUN_PICTURES")
-"""Folder in which `check_page` keeps a picture of every page; none where it is not set."""
+"""Folder in which `check_everywhere` keeps a picture of every page; none where it is not set."""
 
 
 class Visit:
@@ -24,7 +31,7 @@ class Visit:
     def __init__(self, browser, server, width, scheme, scripts=True):
         self.wrong, self._server = [], server
         self._context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme,
+            viewport={"width": width, "height": HEIGHT}, color_scheme=scheme,
             java_script_enabled=scripts, reduced_motion="reduce",
         )  # fmt: skip
         self.page = self._context.new_page()
@@ -55,26 +62,52 @@ def wait_for_charts(page):
     )
 
 
-def check_page(page, name=None):
-    """No horizontal scrolling and no violation that axe finds; a picture where one is wanted.
+def check_everywhere(page, name):
+    """No sideways scrolling at any width, and no violation at the narrowest and a wide one.
+
+    The page is not loaded again. In the dark scheme axe judges contrasts alone, because nothing
+    else changes with the scheme.
 
     Args:
         page: the page, whose charts are drawn.
-        name: name of the picture.
+        name: name of the pictures.
     """
-    if name and PICTURES:
-        scheme = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
-        width = page.viewport_size["width"]
-        Path(PICTURES).mkdir(parents=True, exist_ok=True)
-        file = f"{name}-{width}-{'dark' if scheme else 'light'}.png"
-        page.screenshot(path=Path(PICTURES) / file, full_page=True)
-    wide = page.evaluate(
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            _keep_picture(page, f"{name}-{width}-{scheme}")
+            if scheme == "light":
+                check_width(page)
+            if width in AXE_WIDTHS:
+                check_rules(page, None if scheme == "light" else ["color-contrast"])
+
+
+def check_width(page):
+    """The page does not scroll sideways."""
+    wide, window = page.evaluate(
         "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     )
-    assert wide[0] <= wide[1], f"the page scrolls sideways: {wide}"
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run()")["violations"]
-    assert not found, [
-        (each["id"], each["help"], [node["html"][:200] for node in each["nodes"][:3]])
-        for each in found
-    ]
+    assert wide <= window, f"{wide} px in a window of {window} px: {page.evaluate(WIDE)}"
+
+
+def check_rules(page, rules=None):
+    """Nothing violates the rules of axe, all of them or the given ones.
+
+    Charts are left out: they are images with a text, as a figure's table has their content.
+    """
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text())
+    options = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = rules
+    found = page.evaluate("(o) => axe.run({exclude: ['.plot svg']}, o)", options)["violations"]
+    said = [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in found]
+    assert not said, f"{page.viewport_size['width']} px: {said}"
+
+
+def _keep_picture(page, name):
+    if PICTURES:
+        page.wait_for_timeout(200)  # charts follow the width
+        Path(PICTURES).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
