@@ -1,6 +1,7 @@
 """The hierarchy of errors that a caller can correct.
 
     InputError
+    ├── BadRequest
     ├── UnknownDevice
     ├── UnknownPrecision
     ├── UnknownBandwidth
@@ -46,6 +47,12 @@ class InputError(Exception):
     slug = "bad-input"
     status = 422
     exit_code = 2
+
+
+class BadRequest(InputError):
+    """A request does not fit its schema; the message names the fields."""
+
+    slug = "bad-request"
 
 
 class UnknownDevice(InputError):

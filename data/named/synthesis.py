@@ -23,11 +23,6 @@ VU13P: Final = Device(
 )
 """The FPGA whose resources match the `Available*` columns of wa_hls4ml."""
 
-CHIPS: Final[Mapping[str, Device]] = MappingProxyType(
-    {chip.name: chip for chip in (VCU1525, VU13P)}
-)
-"""Name -> chip."""
-
 TOOLS: Final[Mapping[str, Software]] = MappingProxyType(
     {
         "v18": Software(framework="sdx", version="2018.3"),

@@ -77,7 +77,7 @@ def usual_history_settings(query: Query, rows: KeyedRows) -> dict[str, float | s
     part = _commonest(rows, "part", of_device)
     if part:
         found["part"] = part
-    if of_model.any():
+    if of_model.any() and np.ptp(rows.numbers["work"]) > 0.0:
         work = float(np.median(rows.numbers["work"][of_model]))
         found["gflop"] = float(f"{USUAL_GFLOP * np.exp(work):.4g}")
     return found

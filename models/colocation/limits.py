@@ -44,15 +44,17 @@ def limits_of(
         unlike: programs that were not measured and wait far more than any in the training set,
             shape (n,).
     """
-    limits = []
+    limits: list[tuple[Limit, ...]] = []
     for row in range(len(rows)):
         scatters = np.isfinite(rows.sensitivity_proxies[row, SENSITIVITY_PROXIES.index("scatter")])
         new = SCATTERED if scatters else NEW
-        lines = {"new": [new], "profiled": [PROFILED]}.get(str(modes[row]), [])
+        others = {"new": [new], "profiled": [PROFILED]}.get(str(modes[row]), [])
+        transfers = [Limit(line, severity="transfer") for line in others]
+        lines = []
         if unlike[row]:
             lines.append(UNLIKE_ALL)
         if not rows.has_window[row]:
-            limits.append((*map(Limit, lines), Limit(NO_WINDOW)))
+            limits.append((*transfers, *map(Limit, lines), Limit(NO_WINDOW)))
             continue
         median = rows.window_statistics[row, 0]
         missing = [name for name in training_metrics if np.isnan(median[NAMES.index(name)])]
@@ -66,5 +68,5 @@ def limits_of(
         if ranges is not None:
             given = natural(median)[[NAMES.index(name) for name in ranges.names]]
             outside = ranges.outside(given)
-        limits.append((*map(Limit, lines), *outside))
+        limits.append((*transfers, *map(Limit, lines), *outside))
     return limits

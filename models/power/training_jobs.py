@@ -110,7 +110,7 @@ class PowerCap(StoredPredictor):
         settings = (
             KnownSetting("dataset", tuple(sorted(set(datasets))), required=True),
             KnownSetting("network", tuple(sorted(set(networks))), required=True),
-            KnownSetting("batch_size", (), float(min(low)), float(max(high)), required=True),
+            KnownSetting("batch_size", (), round(min(low)), round(max(high)), required=True),
             KnownSetting("optimizer", meaning="recorded only; no prediction depends on it"),
         )
         return (KnownSuite(SUITE, settings, (*METRICS, ENERGY), ("gpu",)),)

@@ -10,7 +10,7 @@ from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth,
 from forerun.data.graph import OperatorGraph
 from forerun.data.metrics import metric as known_metric
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Network, OperatorWorkload, Workload
+from forerun.data.workload import Benchmark, Kernel, Network, OperatorWorkload, Workload
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import LATENCY, Limit
@@ -158,7 +158,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         if any(limit.concerns(name) for name in answered)
     ]
     peak = estimates.get(PEAK)
-    evidence = _evidence(query, estimates, in_use)
+    evidence = evidence_of(query, estimates, in_use)
     estimated = {
         name: _estimate(
             estimates[name], name, limits, trust_in(name, estimates, query, limits, evidence)
@@ -205,12 +205,18 @@ def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, fl
 
 def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[Limit]:
     limits = _other_arithmetic(case.query) if case.untimed is None else []
-    limits += distinct(map(in_words, prediction.limits))
+    limits += distinct(_said(case.query, prediction))
     if unknown and not any(limit.concerns(LATENCY) for limit in limits):
         count = sum(unknown.values())
         message = f"{count} operators are unknown and costed by their traffic alone"
         limits.insert(0, Limit(message, LATENCY))
     return [*limits, *set_up_limits(case.query), *too_heavy(case.query), *case.question.notes]
+
+
+def _said(query: Query, prediction: Prediction) -> Iterable[Limit]:
+    """The limits in words; settings of a benchmark keep the names that requests use."""
+    named = isinstance(query.workload, Benchmark)
+    return prediction.limits if named else map(in_words, prediction.limits)
 
 
 def distinct(limits: Iterable[Limit]) -> list[Limit]:
@@ -249,7 +255,7 @@ def _is_finite(prediction: Prediction, bound: float | None) -> bool:
     return all(x is None or isfinite(x) for x in (bound, *ends, *parts))
 
 
-def _evidence(query: Query, estimates: Iterable[str], in_use: InUse) -> Evidence:
+def evidence_of(query: Query, estimates: Iterable[str], in_use: InUse) -> Evidence:
     """What the answers to a query rest on."""
     predictor = in_use.loaded.predictor
     if isinstance(predictor, Router):
@@ -283,8 +289,11 @@ def _why_missing(case: _Case, metric: str, prediction: Prediction) -> str:
     if metric in prediction.withheld:
         return prediction.withheld[metric]
     if not isinstance(query.workload, OperatorWorkload):
-        own = [limit.message for limit in prediction.limits if limit.metric == metric]
-        return "; ".join(own) or f"this {query.workload.kind} has no {metric}, or none was measured"
+        own = (limit for limit in prediction.limits if limit.metric and limit.concerns(metric))
+        return (
+            "; ".join(dict.fromkeys(limit.message for limit in own))
+            or f"no {metric} was measured of such a {query.workload.kind}"
+        )
     if query.workload.kind == "kernel" and metric.endswith("_mib"):
         return "memory is a property of a whole network"
     if case.untimed is not None and not metric.endswith("_mib"):

@@ -83,7 +83,8 @@ def _allowed(setting: KnownSetting) -> str:
         return _listed(setting.values)
     if setting.low is None:
         return setting.meaning or "a number or a text"
-    return f"a number, {_text(setting.low)} to {_text(setting.high or 0.0)} were measured"
+    meaning = f"; {setting.meaning}" if setting.meaning else ""
+    return f"a number, {_text(setting.low)} to {_text(setting.high or 0.0)} were measured{meaning}"
 
 
 def _listed(names: Collection[str]) -> str:

@@ -28,6 +28,7 @@ from forerun.service.answers.colocation_queries import (
     profile_of,
     window_of,
 )
+from forerun.service.limits.trust import trust_by
 from forerun.service.schemas.answers import LimitOut
 from forerun.service.schemas.colocation import (
     ColocationIn,
@@ -253,6 +254,7 @@ def _program_answers(
     resource_gains, classes = gains(part, queries), part.slowed(queries, answers)
     program_answers = []
     for row, (program, query) in enumerate(zip(programs, queries, strict=True)):
+        trust = trust_by(answers.limits[row])
         wanted = [n for n in part.training_metrics if not n.startswith(OWN)]
         run = query.colocation
         missing = missing_metrics(run.window, wanted if run.estimated else part.training_metrics)
@@ -266,6 +268,8 @@ def _program_answers(
                 gains=resource_gains[row],
                 missing_metrics=list(missing),
                 in_domain=_in_domain(answers, row),
+                grade=trust.grade,
+                grade_reason=trust.reason,
                 limits=[str(limit) for limit in answers.limits[row]],
                 limit_details=[LimitOut.of(limit) for limit in answers.limits[row]],
             )

@@ -1,10 +1,18 @@
 """Requests as questions: names are resolved, and what is left out takes its usual value."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import ValidationError
 
 from forerun.data.device import Device
-from forerun.data.errors import BadBenchmark, BadDesign, UnknownDevice, UnknownMetric
+from forerun.data.errors import (
+    BadBenchmark,
+    BadDesign,
+    BadRequest,
+    UnknownDevice,
+    UnknownMetric,
+)
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.synthesis import VCU1525, VU13P
 from forerun.data.query import Operation, Query
@@ -17,6 +25,7 @@ from forerun.service.answers.benchmarks import checked_settings, completed, suit
 from forerun.service.answers.known import devices_of_space
 from forerun.service.answers.question import RUN_METRICS, Question, question_about
 from forerun.service.limits.serving import OF_SERVING
+from forerun.service.problems import unfit
 from forerun.service.schemas.prediction import PredictIn
 from forerun.service.schemas.workloads import any_workload_of, operation_of, usual_software
 
@@ -54,6 +63,18 @@ def question_of(
     return question_about(query, _metrics(asked, metrics_of(workload)))
 
 
+def request_of(content: Mapping[str, Any]) -> PredictIn:
+    """A request as plain data, such as the content of a file, checked as POST /v1/predict does.
+
+    Raises:
+        BadRequest: it does not fit the schema; the message names the fields.
+    """
+    try:
+        return PredictIn.model_validate(content)
+    except ValidationError as error:
+        raise BadRequest(unfit(error.errors()).detail) from None
+
+
 def metrics_of(workload: Workload) -> tuple[str, ...]:
     """Names of the metrics that a workload can have; those of a benchmark depend on its suite."""
     match workload:
@@ -88,7 +109,7 @@ def _metrics(asked: PredictIn, known: Sequence[str]) -> tuple[str, ...]:
     """The requested metrics, or all that the workload can have."""
     for name in asked.metrics or ():
         if name not in known:
-            raise UnknownMetric(name, known, f"metrics of a {asked.workload.kind}: ")
+            raise UnknownMetric(name, known, f"metrics of kind {asked.workload.kind}: ")
     return tuple(known if asked.metrics is None else asked.metrics)
 
 

@@ -9,12 +9,13 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.service.adaptation.predictor_in_use import InUse
-from forerun.service.answers.answer import predictor_out
-from forerun.service.limits.interval import IntervalOut
+from forerun.service.answers.answer import evidence_of, predictor_out
 from forerun.service.limits.serving import OF_SERVING, too_heavy, within_design_power
+from forerun.service.limits.trust import trust_in
 from forerun.service.limits.wording import in_words
 from forerun.service.schemas.answers import (
     DeviceOut,
+    GradedOut,
     LimitOut,
     ServingOut,
 )
@@ -44,14 +45,18 @@ def estimated(query: Query, in_use: InUse) -> ServingOut:
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
     limits = [*map(in_words, prediction.limits), *too_heavy(query)]
+    evidence = evidence_of(query, known, in_use)
+    trust = {name: trust_in(name, known, query, limits, evidence) for name in known}
     return ServingOut(
         metrics={
-            name: IntervalOut(
+            name: GradedOut(
                 value=estimate.value,
                 low=estimate.low,
                 high=estimate.high,
                 coverage=estimate.coverage,
                 unit=metric(name).unit,
+                grade=trust[name].grade,
+                grade_reason=trust[name].reason,
             )
             for name, estimate in known.items()
         },

@@ -14,6 +14,7 @@ from forerun.service.cli import (
     evaluate,
     leaderboard,
     predict,
+    presets,
     rank,
     registry,
     serve,
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command("serve")(serve.serve)
 app.command("predict")(predict.predict)
+app.command("presets")(presets.presets)
 app.command("rank")(rank.rank)
 app.command("sweep")(sweep.sweep)
 app.command("colocate")(colocate.colocate)

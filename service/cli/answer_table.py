@@ -46,7 +46,7 @@ def show_one(source: str, answer: PredictionOut, *, explain: bool = False) -> No
     out.print(f"\n[bold]{source}[/bold] on [bold]{answer.device.name}[/bold]")
     rows = table("", "estimate", "90 % interval", *(["bound"] if explain else []), "trust")
     rows.add_column("why")
-    for name in TABLE_METRICS:
+    for name in shown_metrics(answer):
         estimate, bound = answer.metrics.get(name), answer.roofline.get(name)
         bounds = ["" if bound is None else metric(name).text(bound)] if explain else []
         if estimate is None:
@@ -61,6 +61,12 @@ def show_one(source: str, answer: PredictionOut, *, explain: bool = False) -> No
         _parts(answer)
         _power(answer.power)
     _notes([answer], explain=explain)
+
+
+def shown_metrics(answer: PredictionOut) -> Sequence[str]:
+    """Metrics that tables show: four of a network, all of a workload of another kind."""
+    of_run = set(TABLE_METRICS) <= set(answer.metrics)
+    return TABLE_METRICS if of_run else tuple(answer.metrics)
 
 
 def _fit(answer: PredictionOut) -> None:
@@ -108,6 +114,11 @@ def show_side_by_side(
     """Print one row per device, with time, memory, power and energy, and the trust in each."""
     out = screen()
     out.print(f"\n[bold]{source}[/bold]")
+    if shown_metrics(answers[0]) is not TABLE_METRICS:
+        _show_metrics_by_device(answers)
+        _missing(answers)
+        _notes(answers, explain=explain)
+        return
     bound = ["bound"] if explain else []
     rows = table("device", "latency", "90 % interval", *bound, "memory", "fits", "power", "energy")
     for answer in answers:
@@ -127,6 +138,15 @@ def show_side_by_side(
     _notes(answers, explain=explain)
 
 
+def _show_metrics_by_device(answers: Sequence[PredictionOut]) -> None:
+    """Print one row per device with the estimate of every metric and its trust."""
+    names = shown_metrics(answers[0])
+    rows = table("device", *names)
+    for answer in answers:
+        rows.add_row(answer.device.name, *(graded(n, answer.metrics.get(n)) for n in names))
+    screen().print(rows)
+
+
 def graded(name: str, estimate: EstimateOut | None) -> str:
     """The estimate of a metric with its unit and grade."""
     if estimate is None:
@@ -139,7 +159,7 @@ def _missing(answers: Sequence[PredictionOut]) -> None:
     reasons: dict[tuple[str, str], list[str]] = {}
     for answer in answers:
         for name, reason in answer.missing.items():
-            if name in TABLE_METRICS:
+            if name in shown_metrics(answer):
                 reasons.setdefault((name, reason), []).append(answer.device.name)
     for (name, reason), names in reasons.items():
         screen().print(f"{name} not known on {', '.join(names)}: {reason}", markup=False)

@@ -45,7 +45,7 @@ def colocate(
     if json:
         print_json(answer)
     else:
-        _show([answer.candidate, *answer.residents])
+        show_programs([answer.candidate, *answer.residents])
 
 
 def _profile(path: Path) -> "ProgramIn":
@@ -70,15 +70,16 @@ def _profile(path: Path) -> "ProgramIn":
         ) from error
 
 
-def _show(programs: "list[ProgramOut]") -> None:
+def show_programs(programs: "list[ProgramOut]") -> None:
+    """Print the relative speed of every program on a host, and the limits of the answer."""
     from forerun.service.cli.answer_table import HEADINGS, table
     from forerun.service.cli.output import screen
 
     out = screen()
-    rows = table("program", *(f"P, {words}" for words in CLOCKS.values()), "decides")
+    rows = table("program", *(f"P, {words}" for words in CLOCKS.values()), "decides", "trust")
     for program in programs:
         speeds = [_text(getattr(program, metric)) for metric in CLOCKS]
-        rows.add_row(program.program, *speeds, program.dominant_resource or "")
+        rows.add_row(program.program, *speeds, program.dominant_resource or "", program.grade)
     out.print(rows)
     limits = (limit for program in programs for limit in program.limit_details)
     for severity, message in dict.fromkeys((limit.severity, limit.message) for limit in limits):

@@ -1,13 +1,17 @@
-"""`forerun predict`: predict latency, memory, power and energy of a network on devices."""
+"""`forerun predict`: predict a network, or a workload of any kind, on devices."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forerun.data.errors import InputError
 from forerun.service.cli import options as o
+from forerun.service.cli.colocate import show_programs
 from forerun.service.cli.output import print_json
+from forerun.service.cli.request_file import colocation, predictions, request_in
 from forerun.service.cli.set_up import SetUpOptions, takes_run
+from forerun.service.presets import COLOCATION
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import PredictionOut
@@ -15,21 +19,42 @@ if TYPE_CHECKING:
 
 @takes_run
 def predict(
-    source: o.Source,
-    device: Annotated[list[str], typer.Option(help="name of a device; may be repeated")],
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="model file (.onnx, .pt2, config.json, graph .json), name of a network or preset "
+            "(`forerun presets`), or a question about any workload in a .json file"
+        ),
+    ],
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="name of a device; may be repeated [that of the question]"),
+    ] = None,
     *,
     run: SetUpOptions,
     explain: o.Explain = False,
     json: o.Json = False,
 ) -> None:
     """Predict latency, memory, power and energy, with 90 % intervals, trust and a memory check."""
-    answers = _answers(source, device, run)
+    names = [name for listed in device or () for name in listed.split(",")]
+    request = request_in(source)
+    if request is not None and request.endpoint == COLOCATION:
+        answer = colocation(request)
+        if json:
+            print_json(answer)
+        else:
+            show_programs([answer.candidate, *answer.residents])
+        return
+    if request is not None:
+        title, answers = request.title, predictions(request, names, run)
+    else:
+        title, answers = source.name, _answers(source, names, run)
     from forerun.service.cli.answer_table import show
 
     if json:
         print_json(answers[0] if len(answers) == 1 else {"answers": answers})
     else:
-        show(source.name, answers, explain=explain)
+        show(title, answers, explain=explain)
 
 
 def _answers(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":
@@ -38,7 +63,9 @@ def _answers(source: Path, names: list[str], run: SetUpOptions) -> "list[Predict
     from forerun.service.answers.question import question_about
     from forerun.service.cli.run_query import query_of
 
+    if not names:
+        raise InputError("Name a device, such as --device l4; `forerun devices` lists all.")
     about = query_of(source, run)
     devices, in_use = o.answering()
-    chosen = [devices.get(name) for listed in names for name in listed.split(",")]
+    chosen = [devices.get(name) for name in names]
     return [answer_of(question_about(about(each)), in_use) for each in chosen]

@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 
 from forerun.data.device import Device
+from forerun.data.errors import InputError, UnreadableModel
+from forerun.data.graph import OperatorGraph
+from forerun.data.named.networks import network_named, network_names
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
@@ -31,7 +35,7 @@ def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
     check = checked({name: word for name, word in words.items() if word is not None})
     options = {name: given.get(name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
     set_ups = set_ups_of(check["phase"], run.batch_size, options)
-    graph = read_graph(source, batch_size=run.batch_size, sequence_length=run.sequence_length)
+    graph = _graph(source, run)
     network = Network(graph, run.batch_size, check["precision"], check["phase"], *set_ups)
     power_limit = run.power_limit if isinstance(run, SetUpOptions) else None
     operation = operation_of(network, power_limit)
@@ -42,3 +46,24 @@ def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
         return Query(network, device, software, operation)
 
     return about
+
+
+def _graph(source: Path, run: RunOptions) -> OperatorGraph:
+    """The graph of a model file, or of a network that comes with the package, by its name."""
+    if source.exists():
+        return read_graph(source, batch_size=run.batch_size, sequence_length=run.sequence_length)
+    graph = network_named(str(source))
+    if graph is None:
+        close = get_close_matches(str(source).lower(), network_names(), n=3, cutoff=0.6)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise UnreadableModel(
+            str(source),
+            f"there is no such file, and no network of that name.{hint} "
+            "`forerun presets` lists networks and questions to try.",
+        )
+    if run.sequence_length is not None:
+        raise InputError(
+            "--sequence-length: the networks that come with forerun have a fixed input; "
+            "give a model file."
+        )
+    return graph

@@ -25,6 +25,7 @@ IN_SHORT: Mapping[str, str] = {
 """Feature of a limit -> what being outside its range means, in place of the limit's figures."""
 ELSEWHERE = "not measured on this device; the interval was checked on devices held out"
 OPERATORS_ALONE = "single operators, but no whole networks, were measured on this device"
+MEASURED = "measured, and inside the range of these measurements"
 UNCALIBRATED = "extrapolated: the range is an engineering estimate, not calibrated on measurements"
 
 
@@ -81,18 +82,26 @@ def trust_in(
         worst = max(grades, key=lambda trust: trust.grade)
         which = "time" if worst is grades[0] else "power"
         return Trust(worst.grade, f"power times time; of the {which}: {worst.reason}")
-    concerning = [limit for limit in limits if limit.concerns(metric)]
-    beyond = _sentence(concerning, "outside")
-    if beyond is not None:
-        return Trust("C", f"extrapolated: {beyond}")
+    by_limits = trust_by([limit for limit in limits if limit.concerns(metric)])
+    if by_limits.grade == "C":
+        return by_limits
     if estimates[metric].coverage is None:
         return Trust("C", UNCALIBRATED)
     if metric in evidence.adapted:
         return Trust("A", "adapted to your measurements on this device")
-    transfer = _sentence(concerning, "transfer")
+    if by_limits.grade == "B":
+        return by_limits
+    return _by_device(query, _datasets(metric, query, evidence), evidence.record)
+
+
+def trust_by(limits: Sequence[Limit]) -> Trust:
+    """The grade of a calibrated estimate that does not depend on the device."""
+    beyond, transfer = _sentence(limits, "outside"), _sentence(limits, "transfer")
+    if beyond is not None:
+        return Trust("C", f"extrapolated: {beyond}")
     if transfer is not None:
         return Trust("B", f"calibrated: {transfer}")
-    return _by_device(query, _datasets(metric, query, evidence), evidence.record)
+    return Trust("A", MEASURED)
 
 
 def _sentence(limits: Iterable[Limit], severity: str) -> str | None:
@@ -116,7 +125,7 @@ def _by_device(query: Query, datasets: Sequence[str], record: TrainingRecord) ->
     name = query.device.name
     having = [dataset for dataset in datasets if "device" in record.seen(dataset)]
     if datasets and not having:
-        return Trust("A", "measured, and inside the range of these measurements")
+        return Trust("A", MEASURED)
     measured = [dataset for dataset in having if name in record.seen(dataset)["device"]]
     if not measured:
         return Trust("B", f"calibrated: {ELSEWHERE}")

@@ -45,6 +45,9 @@ FEATURE_WORDS: dict[str, _Words] = {
 _FAMILIES: tuple[tuple[str, str, Scale], ...] = (
     ("log_intensity_q", "arithmetic over memory time, at quantile 0.", "log"),
     ("share_", "time in kernels of class ", "share"),
+    ("total_", "base-2 logarithm of the program's operations, ", "plain"),
+    ("busiest_", "of the loop with most steps, ", "plain"),
+    ("widest_", "of the loop with most DSP blocks, ", "plain"),
 )
 
 

@@ -71,7 +71,17 @@ class LimitOut(BaseModel):
         )
 
 
-class EstimateOut(IntervalOut):
+class GradedOut(IntervalOut):
+    """A value with its prediction interval, and how far it can be trusted."""
+
+    grade: Grade = Field(
+        description="A: measured on this device; B: calibrated on held-out devices or programs; "
+        "C: extrapolated, or an engineering range"
+    )
+    grade_reason: str = Field(description="the reason for the grade, one sentence")
+
+
+class EstimateOut(GradedOut):
     """The prediction of one metric, with its prediction interval."""
 
     p95: float | None = Field(
@@ -80,11 +90,6 @@ class EstimateOut(IntervalOut):
     in_domain: bool = Field(
         description="false when an input that the metric depends on is outside the training range"
     )
-    grade: Grade = Field(
-        description="A: measured on this device; B: calibrated on held-out devices or programs; "
-        "C: extrapolated, or an engineering range"
-    )
-    grade_reason: str = Field(description="the reason for the grade, one sentence")
 
 
 class LimitedAnswerOut(BaseModel):
@@ -219,7 +224,7 @@ class SweepOut(LimitedAnswerOut):
 class ServingOut(LimitedAnswerOut):
     """The answer: estimates, missing metrics, and limits."""
 
-    metrics: dict[str, IntervalOut] = Field(
+    metrics: dict[str, GradedOut] = Field(
         description="metric -> estimate; power_w is the average of one device, rates and energies "
         "are of all devices together"
     )

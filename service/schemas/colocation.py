@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from forerun.features.host_windows import Resource
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO
+from forerun.service.limits.trust import Grade
 from forerun.service.schemas.answers import LimitedAnswerOut
 
 MOST_METRICS = 400
@@ -237,6 +238,11 @@ class ProgramOut(LimitedAnswerOut):
         description="metrics that the training rows have and this request does not"
     )
     in_domain: bool = Field(description="false where an input is outside the training range")
+    grade: Grade = Field(
+        description="A: the program was measured with neighbours; B: calibrated on programs held "
+        "out; C: extrapolated"
+    )
+    grade_reason: str = Field(description="the reason for the grade, one sentence")
 
 
 class ColocatorOut(BaseModel):

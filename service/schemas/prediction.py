@@ -17,7 +17,14 @@ from forerun.service.schemas.workload_kinds import (
     EXAMPLE_ARCHITECTURE,
     EXAMPLE_BENCHMARK,
     EXAMPLE_DESIGN,
-    FurtherWorkloadIn,
+    BenchmarkIn,
+    DesignIn,
+    DiffusionWorkloadIn,
+    FbnetIn,
+    LlmServingIn,
+    Nb201In,
+    OfaIn,
+    form_of,
 )
 
 LARGEST_BATCH = 65_536
@@ -158,7 +165,23 @@ class NetworkIn(Strict):
 OperatorWorkloadIn = Annotated[KernelIn | NetworkIn, Field(discriminator="kind")]
 """A workload that consists of operators."""
 
-WorkloadIn = Annotated[KernelIn | NetworkIn | FurtherWorkloadIn, Field(discriminator="kind")]
+WorkloadIn = Annotated[
+    Annotated[KernelIn, Tag("kernel")]
+    | Annotated[NetworkIn, Tag("network")]
+    | Annotated[Nb201In, Tag("nb201")]
+    | Annotated[FbnetIn, Tag("fbnet")]
+    | Annotated[OfaIn, Tag("ofa")]
+    | Annotated[DesignIn, Tag("design")]
+    | Annotated[BenchmarkIn, Tag("benchmark")]
+    | Annotated[LlmServingIn, Tag("llm_serving")]
+    | Annotated[DiffusionWorkloadIn, Tag("diffusion")],
+    Discriminator(
+        form_of,
+        custom_error_type="kind_of_workload",
+        custom_error_message="`kind` is one of kernel, network, architecture (with the `space` "
+        "nb201, fbnet or ofa), design, benchmark, llm_serving, diffusion",
+    ),
+]
 """A workload of any kind that runs on one kind of device."""
 
 

@@ -1,5 +1,6 @@
 """Workloads of requests beyond operators and networks, in forms that are easy to write."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
@@ -79,9 +80,6 @@ class OfaIn(Strict):
     )
 
 
-ArchitectureIn = Annotated[Nb201In | FbnetIn | OfaIn, Field(discriminator="space")]
-
-
 class ProgramGraphIn(Strict):
     """A program as a graph of ProGraML, with slots for directives."""
 
@@ -152,8 +150,15 @@ class DiffusionWorkloadIn(DiffusionIn):
     kind: Literal["diffusion"] = Field(description="kind of workload: a diffusion model")
 
 
-FurtherWorkloadIn = ArchitectureIn | DesignIn | BenchmarkIn | LlmServingIn | DiffusionWorkloadIn
-"""Workloads of other kinds than operators and networks."""
+def form_of(given: Any) -> str | None:
+    """The tag of a workload: its kind, or the search space of an architecture."""
+
+    def named(name: str) -> Any:
+        return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+
+    form = named("space") if named("kind") == "architecture" else named("kind")
+    return form if isinstance(form, str) else None
+
 
 EXAMPLE_ARCHITECTURE: dict[str, Any] = {
     "workload": {"kind": "architecture", "space": "nb201", "cell": EXAMPLE_CELL},

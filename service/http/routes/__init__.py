@@ -14,6 +14,7 @@ from forerun.service.http.routes import (
     predict,
     rank,
     serving,
+    workloads,
 )
 
 UPLOADS = ("/v1/graphs", "/v1/predict/model")
@@ -24,6 +25,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     rank.router,
     power.router,
     serving.router,
+    workloads.router,
     graphs.router,
     devices.router,
     measurements.router,

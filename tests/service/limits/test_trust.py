@@ -9,7 +9,7 @@ from forerun.data.workload import Kernel, Network
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.models.prediction import Estimate
-from forerun.service.limits.trust import Evidence, trust_in
+from forerun.service.limits.trust import Evidence, trust_by, trust_in
 
 CATALOG = DeviceCatalog.load()
 RELU = Operator("elementwise", "relu", ((64, 64),), ((64, 64),))
@@ -99,3 +99,12 @@ def test_energy_has_the_lower_grade_of_time_and_power(time, power, grade):
     assert power == "B"
     assert trust.grade == grade
     assert ("of the time" in trust.reason) == (grade == "C")
+
+
+def test_a_program_that_was_not_measured_is_graded_by_its_limits_alone():
+    new = Limit("not measured with co-runners", severity="transfer")
+    assert [trust_by(limits).grade for limits in ([], [new], [new, Limit("too far")])] == [
+        "A",
+        "B",
+        "C",
+    ]

@@ -1,0 +1,157 @@
+"""What can be asked: kinds of workload with their fields, and what the predictor knows by name."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel
+
+from forerun.data.metrics import CONTENTION_METRICS
+from forerun.data.named.networks import network_names
+from forerun.data.named.programs import program_named, program_names
+from forerun.data.named.synthesis import VCU1525
+from forerun.data.workload import Space
+from forerun.features.hls.slots import slots_of
+from forerun.models.benchmark_suites.known_suites import KnownSuite
+from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
+from forerun.models.predictor import Predictor
+from forerun.service.answers.known import devices_of_space, suites_of
+from forerun.service.answers.question import RUN_METRICS
+from forerun.service.limits.serving import OF_SERVING
+from forerun.service.presets import COLOCATION, PREDICT, as_prediction, preset_named
+from forerun.service.schemas.colocation import ColocationIn
+from forerun.service.schemas.prediction import KernelIn, NetworkIn
+from forerun.service.schemas.workload_kinds import (
+    BenchmarkIn,
+    DesignIn,
+    DiffusionWorkloadIn,
+    FbnetIn,
+    LlmServingIn,
+    Nb201In,
+    OfaIn,
+)
+from forerun.service.schemas.workload_list import (
+    FieldOut,
+    ProgramOut,
+    SettingOut,
+    SuiteOut,
+    WorkloadOut,
+    WorkloadsOut,
+)
+
+
+class _Form(NamedTuple):
+    """A kind of workload, or one form of it, with the preset that is its example."""
+
+    kind: str
+    model: type[BaseModel]
+    metrics: tuple[str, ...]
+    preset: str
+    endpoint: str = PREDICT
+    space: Space | None = None
+
+
+FORMS: Final = (
+    _Form("network", NetworkIn, RUN_METRICS, "resnet50-l4"),
+    _Form("kernel", KernelIn, RUN_METRICS, "matrix-product"),
+    _Form("llm_serving", LlmServingIn, OF_SERVING["llm_serving"], "serve-8b-chat"),
+    _Form("diffusion", DiffusionWorkloadIn, OF_SERVING["diffusion"], "draw-images"),
+    _Form("architecture", Nb201In, ("latency_ms",), "nb201-phone", space="nb201"),
+    _Form("architecture", FbnetIn, ("latency_ms",), "fbnet-raspberry-pi", space="fbnet"),
+    _Form("architecture", OfaIn, ("latency_ms",), "ofa-v100", space="ofa"),
+    _Form("design", DesignIn, OF_DESIGNS, "hls-gesummv"),
+    _Form("benchmark", BenchmarkIn, (), "mlperf-resnet50"),
+    _Form(
+        "colocation",
+        ColocationIn,
+        tuple(metric.name for metric in CONTENTION_METRICS),
+        "neighbours",
+        COLOCATION,
+    ),
+)
+"""All forms in which a workload can be asked about."""
+
+
+def workload_list(predictor: Predictor) -> WorkloadsOut:
+    """Kinds of workload, and the names that requests about them may use."""
+    programs = ((name, program_named(name)) for name in program_names())
+    return WorkloadsOut(
+        workloads=[_workload(form, predictor) for form in FORMS],
+        networks=list(network_names()),
+        programs=[
+            ProgramOut(name=name, slots=list(slots_of(graph)))
+            for name, graph in programs
+            if graph is not None
+        ],
+        suites=[_suite(answered.suite) for answered in suites_of(predictor).values()],
+    )
+
+
+def _workload(form: _Form, predictor: Predictor) -> WorkloadOut:
+    properties = form.model.model_json_schema()["properties"]
+    definitions = form.model.model_json_schema().get("$defs", {})
+    devices: tuple[str, ...] = ()
+    if form.space is not None:
+        devices = devices_of_space(predictor, form.space)
+    elif form.model is DesignIn:
+        devices = (VCU1525.name,)
+    return WorkloadOut(
+        kind=form.kind,
+        form=form.space or form.kind,
+        title=(form.model.__doc__ or "").splitlines()[0].rstrip("."),
+        endpoint=form.endpoint,
+        fields=[
+            FieldOut(
+                name=name,
+                description=field.description or "",
+                required=field.is_required(),
+                default=None if field.is_required() or field.default_factory else field.default,
+                values=list(dict.fromkeys(_choices(properties[name], definitions))),
+            )
+            for name, field in form.model.model_fields.items()
+        ],
+        metrics=list(form.metrics),
+        devices=list(devices),
+        example=_example(form),
+    )
+
+
+def _example(form: _Form) -> dict[str, Any]:
+    """The request of the form's preset, as its endpoint takes it."""
+    preset = preset_named(form.preset)
+    if form.endpoint == PREDICT:
+        return as_prediction(preset.endpoint, preset.request) or {}
+    return dict(preset.request)
+
+
+def _choices(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[str | int]:
+    """Allowed values of a field, or of the entries of a list, by its JSON schema."""
+    if "const" in schema:
+        return [schema["const"]]
+    if "enum" in schema:
+        return list(schema["enum"])
+    if "$ref" in schema:
+        return _choices(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    parts = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    if "items" in schema:
+        parts.append(schema["items"])
+    return [value for part in parts for value in _choices(part, definitions)]
+
+
+def _suite(suite: KnownSuite) -> SuiteOut:
+    return SuiteOut(
+        name=suite.name,
+        settings=[
+            SettingOut(
+                name=setting.name,
+                meaning=setting.meaning,
+                required=setting.required,
+                values=list(setting.values),
+                low=setting.low,
+                high=setting.high,
+            )
+            for setting in suite.settings
+        ],
+        metrics=list(suite.metrics),
+        kinds=list(suite.kinds),
+        devices=sorted(suite.devices),
+    )

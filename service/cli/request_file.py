@@ -1,0 +1,138 @@
+"""Questions that are written in a file, or are presets: any kind of workload, without options."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.data.errors import BadRequest, InputError
+from forerun.service.cli import options as o
+from forerun.service.cli.set_up import SetUpOptions
+
+if TYPE_CHECKING:
+    from forerun.service.schemas.answers import PredictionOut
+    from forerun.service.schemas.colocation import ColocationOut
+
+OF_MODELS = (b'"operators"', b'"model_type"')
+"""Names that operator graphs and Hugging Face configurations hold, and requests do not."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request from a file or a preset.
+
+    Attributes:
+        title: what it is called on the screen.
+        endpoint: path that answers it.
+        body: its content.
+    """
+
+    title: str
+    endpoint: str
+    body: Mapping[str, Any]
+
+
+def request_in(source: Path) -> Request | None:
+    """The request in a JSON file, or of the preset of that name; None for models.
+
+    Raises:
+        BadRequest: the file is a JSON object of no known form.
+    """
+    from forerun.service.presets import PREDICT, presets
+
+    if not source.exists():
+        found = next((preset for preset in presets() if preset.name == str(source)), None)
+        return None if found is None else Request(found.title, found.endpoint, found.request)
+    if source.suffix != ".json" or not source.is_file():
+        return None
+    content = source.read_bytes()
+    if any(name in content for name in OF_MODELS) and b'"workload"' not in content:
+        return None
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict):
+        return None
+    if isinstance(body.get("kind"), str):
+        return Request(source.name, PREDICT, {"workload": body})
+    endpoint = _endpoint(body)
+    return None if endpoint is None else Request(source.name, endpoint, body)
+
+
+def _endpoint(body: Mapping[str, Any]) -> str | None:
+    """The path that a request is for, by its fields."""
+    from forerun.service import presets
+
+    if "workload" in body:
+        return presets.PREDICT
+    if {"candidate", "host"} <= set(body):
+        return presets.COLOCATION
+    model = body.get("model")
+    if isinstance(model, dict):
+        return presets.LLM if "total_parameters" in model else presets.DIFFUSION
+    return None
+
+
+def predictions(request: Request, names: Sequence[str], run: SetUpOptions) -> "list[PredictionOut]":
+    """Answers to a request about one workload, one for each device.
+
+    Args:
+        request: the request.
+        names: names of devices; those of the request when empty.
+        run: options of the command, which such a request does not take.
+
+    Raises:
+        InputError: options were given, no device is named, or the request is not valid.
+    """
+    from forerun.service.answers.answer import answer_of
+    from forerun.service.answers.requested import question_of, request_of
+    from forerun.service.presets import as_prediction
+    from forerun.service.settings import Settings
+    from forerun.service.stores.graphs import GraphStore
+
+    _refuse_options(run)
+    body = as_prediction(request.endpoint, request.body)
+    if body is None:
+        raise InputError(
+            f"{request.title!r} is a question for POST {request.endpoint}, not one about a single "
+            "workload on a device; on the command line `forerun rank` and `forerun sweep` ask it."
+        )
+    if not names and "device" not in body:
+        raise BadRequest("device: name one, such as --device l4; `forerun devices` lists all.")
+    bodies = [body | {"device": name} for name in names] if names else [body]
+    asked = [request_of(one) for one in bodies]
+    settings = Settings.load()
+    graphs = GraphStore(settings.home / "graphs", settings.graphs_kept)
+    devices, in_use = o.answering()
+    predictor = in_use.loaded.predictor
+    questions = [question_of(one, devices.get, graphs.get, predictor) for one in asked]
+    return [answer_of(question, in_use) for question in questions]
+
+
+def colocation(request: Request) -> "ColocationOut":
+    """The answer to a request about programs on one host.
+
+    Raises:
+        BadRequest: the request is not valid.
+    """
+    from pydantic import ValidationError
+
+    from forerun.service.answers.colocation import colocate
+    from forerun.service.problems import unfit
+    from forerun.service.schemas.colocation import ColocationIn
+
+    try:
+        asked = ColocationIn.model_validate(request.body)
+    except ValidationError as error:
+        raise BadRequest(unfit(error.errors()).detail) from None
+    return colocate(asked, o.answering()[1].loaded)
+
+
+def _refuse_options(run: SetUpOptions) -> None:
+    usual = asdict(SetUpOptions())
+    given = [name for name, value in asdict(run).items() if value != usual[name]]
+    if given:
+        words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"{words}: such a question says how it is run; write that into its file.")

@@ -1,0 +1,48 @@
+"""Networks and programs that come with the package can be read, and are what they are called."""
+
+import pytest
+
+from forerun.data.named.networks import network_named, network_names, network_with_digest
+from forerun.data.named.programs import program_named, program_names
+
+WEIGHTS = {
+    "resnet50": 25.6e6,
+    "vit-base": 86.6e6,
+    "bert-base": 109.5e6,
+    "gpt2": 124.4e6,
+    "llama-3-8b": 8.03e9,
+    "llama-3.2-1b": 1.24e9,
+}
+
+
+@pytest.mark.parametrize("name", network_names())
+def test_every_network_reads_as_a_graph_of_known_operators(name):
+    graph = network_named(name)
+    assert len(graph) > 30
+    assert graph.batch_size == 1
+    assert not graph.unknown
+
+
+@pytest.mark.parametrize(("name", "weights"), WEIGHTS.items())
+def test_networks_have_the_published_number_of_weights(name, weights):
+    """Shared embeddings count twice in a graph, and so do a language model's logits."""
+    found = sum(operator.parameter_elements for operator in network_named(name).operators)
+    assert weights * 0.99 < found < weights * 1.35
+
+
+def test_a_network_is_found_by_its_digest_and_unknown_names_are_none():
+    graph = network_named("resnet18")
+    assert network_with_digest(graph.digest) == graph
+    assert network_with_digest("0" * 32) is None
+    assert network_named("resnet51") is None
+    assert program_named("nothing") is None
+
+
+def test_programs_have_one_entry_per_node_and_edges_between_nodes():
+    assert len(program_names()) >= 10
+    for name in program_names():
+        program = program_named(name)
+        count = len(program.types)
+        columns = (program.texts, program.full_texts, program.blocks, program.functions)
+        assert {len(column) for column in columns} == {count}
+        assert all(max(start, end) < count for start, end, _, _ in program.edges)
