@@ -10,10 +10,12 @@ from forerun.service.http.pages.power import PATH as POWER
 from forerun.service.http.pages.power import PowerForm
 from forerun.service.http.pages.run_form import EmptyIsAbsent
 from forerun.service.http.pages.run_page import Link, network_presets
-from forerun.service.presets import COLOCATION, LLM, RANK, SWEEP, Preset, presets
+from forerun.service.presets import COLOCATION, LLM, Preset, presets
 
 REQUESTS = "/requests"
 """Path of the page that asks any preset as a request."""
+
+RANK, SWEEP = "/v1/rank", "/v1/power/sweep"
 
 
 def further_presets() -> list[Link]:
@@ -33,13 +35,12 @@ def _address(preset: Preset) -> str:
 
 def _form(preset: Preset) -> tuple[str, EmptyIsAbsent | None]:
     """The path of the page for a preset, and the form that asks it; None where no form does."""
-    match preset.endpoint:
-        case _ if preset.endpoint == RANK:
-            return COMPARE, CompareForm.of_request(preset.title, preset.request)
-        case _ if preset.endpoint == SWEEP:
-            return POWER, PowerForm.of_request(preset.title, preset.request)
-        case _ if preset.endpoint == LLM:
-            return LANGUAGE_MODELS, LlmForm.of_request(preset.request)
-        case _ if preset.endpoint == COLOCATION:
-            return NEIGHBOURS, NeighboursForm.of_request(preset.request)
+    if preset.endpoint == RANK:
+        return COMPARE, CompareForm.of_request(preset.title, preset.request)
+    if preset.endpoint == SWEEP:
+        return POWER, PowerForm.of_request(preset.title, preset.request)
+    if preset.endpoint == LLM:
+        return LANGUAGE_MODELS, LlmForm.of_request(preset.request)
+    if preset.endpoint == COLOCATION:
+        return NEIGHBOURS, NeighboursForm.of_request(preset.request)
     return REQUESTS, None
