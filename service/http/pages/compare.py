@@ -105,7 +105,7 @@ def front_chart(points: Sequence[BatchPoint], prices: dict[Device, float] | None
     rows = [
         {"device": label(device), "ms": ms, "other": other,
          "text": f"{short(ms)} ms, {short(other)}",
-         "front": "best trade-off" if _is_on_front(ms, other, found) else "beaten in both"}
+         "front": "best trade-off" if _is_on_front(ms, other, found) else "beaten"}
         for device, ms, other in found
     ]  # fmt: skip
     x, y = number("ms", "time of one run, ms"), number("other", axis)

@@ -25,11 +25,16 @@ def percent(share: float | None, digits: int = 0) -> str:
     return MISSING if share is None else f"{100 * share:.{digits}f} %"
 
 
-def large(value: float | None) -> str:
-    """A large count with a prefix: 25.6 million is 25.6 M."""
+def large(value: float | None, billion: str = "G") -> str:
+    """A large number with a prefix: 25.6 million is 25.6 M.
+
+    Args:
+        value: the number; None where it is not known.
+        billion: prefix of billions; `B` for counts of parameters.
+    """
     if value is None:
         return MISSING
-    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, prefix in ((1e12, "T"), (1e9, billion), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{short(value / size)} {prefix}"
     return short(value)

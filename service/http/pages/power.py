@@ -142,5 +142,5 @@ def _kind(run: LimitedOut, sweep: SweepOut) -> str:
     if run.limit_w == sweep.least_energy.limit_w:
         return "least energy"
     if run.limit_w == sweep.within_slow_down.limit_w:
-        return "most saving within the slowdown"
-    return "best trade-off" if run.on_front else "beaten by another limit"
+        return "advised"
+    return "best trade-off" if run.on_front else "beaten"

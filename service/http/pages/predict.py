@@ -1,6 +1,5 @@
 """The page *Predict*: what a network costs on several devices."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ from forerun.service.http.pages.predict_answer import (
 from forerun.service.http.pages.preset_links import further_presets
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import RunForm
-from forerun.service.http.pages.run_page import form_context, network_presets
+from forerun.service.http.pages.run_page import curl, form_context, network_presets
 from forerun.service.http.routes.graphs import described
 from forerun.service.http.state import TheAnswers, TheState
 
@@ -70,6 +69,7 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
             "found": [],
             "presets": network_presets("/"),
             "further": further_presets(),
+            "origin": origin,
         }
     found = device_answers(form, answers)
     return {
@@ -77,7 +77,6 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
         "found": found,
         "metrics": METRICS,
         "network": described(answers.graphs.get(form.graph)),
-        "bound": "",
         "bars": [c for c in (_bars(name, found) for name in METRICS) if c],
         **_parts(found),
         "as_curl": as_curl(form, origin),
@@ -108,9 +107,9 @@ def _parts(found: Sequence[DeviceAnswer]) -> dict[str, list[Chart]]:
 
 
 def as_curl(form: RunForm, origin: str) -> str:
-    """Lines of a shell that ask the same over HTTP: the first device of the form, by digest."""
+    """A line of a shell that asks the same over HTTP about the first device of the form."""
     asked = form.asked(form.devices[0]).model_dump(exclude_unset=True, exclude_none=True)
-    return f"curl -H 'Content-Type: application/json' {origin}/v1/predict -d '{json.dumps(asked)}'"
+    return curl(f"{origin}/v1/predict", asked)
 
 
 def as_python(form: RunForm) -> str:

@@ -10,18 +10,16 @@ from starlette.responses import HTMLResponse
 from forerun.data.errors import InputError
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.preset_links import REQUESTS
+from forerun.service.http.pages.preset_links import REQUESTS, further_presets
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
+from forerun.service.http.pages.run_page import curl
 from forerun.service.http.routes.serving import serving_of
 from forerun.service.http.state import TheAnswers, TheState
-from forerun.service.presets import DIFFUSION, PREDICT, Preset, preset_named, presets
+from forerun.service.presets import DIFFUSION, PREDICT, Preset, preset_named
 from forerun.service.schemas.answers import PredictionOut, ServingOut
 from forerun.service.schemas.prediction import PredictIn
 from forerun.service.schemas.serving import DiffusionEstimateIn
-
-ENDPOINTS = (PREDICT, DIFFUSION)
-"""Endpoints whose requests the page asks; other presets have pages of their own."""
 
 LONGEST_REQUEST = 20_000
 
@@ -67,16 +65,14 @@ async def requests_page(
     def page() -> HTMLResponse:
         preset = preset_named(form.preset)
         asked = form.content(preset)
-        content = json.dumps(asked)
         context: dict[str, Any] = {
             "preset": preset,
             "answer": _answer(preset, asked, answers),
-            "as_curl": f"curl -H 'Content-Type: application/json' {origin}{preset.endpoint} "
-            f"-d '{content}'",
+            "as_curl": curl(f"{origin}{preset.endpoint}", asked),
         }
         if asks_for_part(request):
             return rendered("requests_answer.html", REQUESTS, **context)
-        offered = [each for each in presets() if each.endpoint in ENDPOINTS]
+        offered = [link for link in further_presets() if link.address.startswith(REQUESTS)]
         more: dict[str, Any] = {"offered": offered, "text": json.dumps(asked, indent=2)}
         return rendered("requests.html", REQUESTS, **context, **more)
 

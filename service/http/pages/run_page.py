@@ -1,7 +1,9 @@
 """What the pages with a `RunForm` share: the devices and presets that the form offers."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, get_args
 
 from forerun.data.device import Device
@@ -47,6 +49,11 @@ def network_presets(path: str, devices: Sequence[str] | None = None) -> list[Lin
             address = form.address(path, **({} if devices is None else {"devices": list(devices)}))
             links.append(Link(preset.title, preset.note, address))
     return links
+
+
+def curl(url: str, content: Mapping[str, Any]) -> str:
+    """A line of a shell that posts JSON."""
+    return f"curl -H 'Content-Type: application/json' {url} -d {quote(json.dumps(content))}"
 
 
 def sorted_devices(answers: Answers, chosen: Sequence[str] = ()) -> list[Device]:

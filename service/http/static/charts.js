@@ -29,6 +29,7 @@ const config = {
   range: { category: [1, 2, 3, 4, 5, 6, 7, 8].map((n) => `var(--c${n})`) },
 };
 let library = null;
+const views = [];
 
 function script(name) {
   return new Promise((done, failed) => {
@@ -56,12 +57,13 @@ async function drawOne(figure) {
   });
   await view.runAsync();
   await view.resize().runAsync(); // the width decides the rows of a legend, and these the height
+  views.push(view);
   figure.dataset.drawn = "yes";
 }
 
 async function draw(root) {
-  const waiting = [...root.querySelectorAll("figure.chart:not([data-drawn])")];
-  for (const figure of waiting.filter((each) => each.checkVisibility())) {
+  const figures = [...root.querySelectorAll("figure.chart:not([data-drawn])")];
+  for (const figure of figures.filter((each) => each.checkVisibility())) {
     figure.dataset.drawn = "soon";
     await drawOne(figure);
   }
@@ -69,5 +71,11 @@ async function draw(root) {
 
 // A figure in folded details is drawn when they are opened, since it has no width before.
 document.addEventListener("toggle", (event) => draw(event.target), true);
+let waiting = null;
+addEventListener("resize", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => views.forEach((view) => view.resize().runAsync()), 100);
+});
+
 document.addEventListener("htmx:afterSettle", (event) => draw(event.target));
 draw(document);

@@ -12,6 +12,10 @@ const drop = document.getElementById("drop");
 const said = document.getElementById("chosen");
 const problem = document.getElementById("upload-problem");
 
+// Sizes of free dimensions are part of the upload, not of the question.
+const uploadFields = form.querySelectorAll("[data-upload]");
+for (const each of uploadFields) each.addEventListener("change", (event) => event.stopPropagation());
+
 function wrong(text) {
   const line = document.createElement("p");
   line.className = "problem small";
@@ -24,7 +28,9 @@ async function upload(file) {
   said.textContent = `Reading ${file.name} …`;
   drop.setAttribute("aria-busy", "true");
   try {
-    const answer = await fetch("/v1/graphs", { method: "POST", body: file });
+    const sizes = new URLSearchParams();
+    for (const { id, value } of uploadFields) if (value) sizes.set(id, value);
+    const answer = await fetch(`/v1/graphs?${sizes}`, { method: "POST", body: file });
     const content = await answer.json();
     if (!answer.ok) throw new Error(content.detail);
     field.graph.value = content.digest;

@@ -35,6 +35,7 @@ class Visit:
             java_script_enabled=scripts, reduced_motion="reduce",
         )  # fmt: skip
         self.page = self._context.new_page()
+        self.page.wrong = self.wrong
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("console", self._said)
         self.page.on("request", self._asked)
