@@ -94,13 +94,7 @@ def roofline_chart(each: DeviceAnswer, order: Sequence[str]) -> Chart | None:
     except InputError:
         return None
     gbs = device.bandwidth_gbs
-    rows: list[Mapping[str, Cell]] = []
-    for name, intensity, rate, ms in _classes(each.query, each.answer.breakdown_ms):
-        roof = min(peak, intensity * gbs / 1e3)
-        rows.append({
-            "part": name, "intensity": intensity, "tflops": rate, "roof": roof, "ms": ms,
-            "text": f"{short(rate)} of {short(roof)} TFLOP/s, {short(ms)} ms",
-        })  # fmt: skip
+    rows = _roofline_rows(each.query, each.answer.breakdown_ms, peak, gbs)
     if not rows:
         return None
     ridge = 1e3 * peak / gbs
@@ -131,6 +125,20 @@ def roofline_chart(each: DeviceAnswer, order: Sequence[str]) -> Chart | None:
         "roof": "roof, TFLOP/s", "ms": "ms",
     }  # fmt: skip
     return Chart(f"Roofline of {label(device)}", summary, spec, rows, columns)
+
+
+def _roofline_rows(
+    query: Query, breakdown_ms: Mapping[str, float], peak: float, gbs: float
+) -> list[Mapping[str, Cell]]:
+    """Rows of the chart under a roof of `peak` TFLOP/s and `gbs` GB/s."""
+    rows: list[Mapping[str, Cell]] = []
+    for name, intensity, rate, ms in _classes(query, breakdown_ms):
+        roof = min(peak, intensity * gbs / 1e3)
+        rows.append({
+            "part": name, "intensity": intensity, "tflops": rate, "roof": roof, "ms": ms,
+            "text": f"{short(rate)} of {short(roof)} TFLOP/s, {short(ms)} ms",
+        })  # fmt: skip
+    return rows
 
 
 def _classes(
