@@ -4,6 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
+from tests.waiting import eventually
+
 try:
     from playwright import sync_api
 except ImportError:
@@ -20,6 +22,11 @@ WIDE = """[...document.querySelectorAll("body *")]
   .filter((each) => each.getBoundingClientRect().right > innerWidth + 1)
   .map((each) => each.outerHTML.slice(0, 80)).slice(0, 3)"""
 """What lies beyond the right edge of the window."""
+
+UNFINISHED = (
+    ".htmx-request, .loading, figure.chart:not([data-drawn=yes]):not(details:not([open]) *)"
+)
+"""What a page still waits for; charts in folded details are drawn when they are opened."""
 
 PICTURES = os.environ.get("FORERUN_PICTURES")
 """Folder in which `check_everywhere` keeps a picture of every page; none where it is not set."""
@@ -57,10 +64,8 @@ class Visit:
 def wait_for_charts(page):
     """Wait until the parts that are asked for later are there and every chart is drawn."""
     page.wait_for_load_state("networkidle")
-    page.wait_for_function(
-        "!document.querySelector('.htmx-request, .loading, "
-        "figure.chart:not([data-drawn=yes]):not(details:not([open]) *)')"
-    )
+    # Polled from here: a function that waits in the page would need eval, which pages forbid.
+    eventually(lambda: page.evaluate(f"!document.querySelector(`{UNFINISHED}`)"), within_s=60)
 
 
 def check_everywhere(page, name):
