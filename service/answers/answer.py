@@ -145,11 +145,8 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
     hidden = not_known(query)
-    estimates = {
-        name: within_design_power(name, estimate, query)
-        for name, estimate in prediction.estimates.items()
-        if name not in hidden
-    }
+    estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
+    estimates = within_design_power(estimates, query)
     unknown = unknown_operators(query.workload)
     answered = [name for name in question.metrics if name in estimates]
     limits = [

@@ -33,11 +33,8 @@ def estimated(query: Query, in_use: InUse) -> ServingOut:
     with np.errstate(all="ignore"):
         prediction = in_use.loaded.predictor.predict([query])[0]
     asked = OF_SERVING[query.workload.kind]
-    known = {
-        name: within_design_power(name, prediction.estimates[name], query)
-        for name in asked
-        if name in prediction.estimates
-    }
+    estimates = within_design_power(prediction.estimates, query)
+    known = {name: estimates[name] for name in asked if name in estimates}
     if not known and prediction.withheld:
         raise UnanswerableQuery(f"Nothing is answered: {next(iter(prediction.withheld.values()))}.")
     if not known or not all(isfinite(estimate.value) for estimate in known.values()):

@@ -14,7 +14,6 @@ from forerun.service.cli import (
     evaluate,
     leaderboard,
     predict,
-    presets,
     rank,
     registry,
     serve,
@@ -23,6 +22,7 @@ from forerun.service.cli import (
     train,
 )
 from forerun.service.cli.collect import group as collect
+from forerun.service.cli.questions import presets
 
 app = typer.Typer(
     name="forerun",

@@ -9,7 +9,7 @@ from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.colocate import show_programs
 from forerun.service.cli.output import print_json
-from forerun.service.cli.request_file import colocation, predictions, request_in
+from forerun.service.cli.questions.request_file import colocation, predictions, request_in
 from forerun.service.cli.set_up import SetUpOptions, takes_run
 from forerun.service.presets import COLOCATION
 

@@ -17,13 +17,14 @@ OF_SERVING: Final[Mapping[str, tuple[str, ...]]] = {
 """Kind of workload -> metrics that are answered."""
 
 
-def within_design_power(name: str, estimate: Estimate, query: Query) -> Estimate:
-    """The estimate; the upper end of a served model's power is at most the design power."""
-    tdp_w = query.device.tdp_w
+def within_design_power(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estimate]:
+    """The estimates; the upper end of a served model's power is at most the design power."""
+    power, tdp_w = estimates.get("power_w"), query.device.tdp_w
     served = isinstance(query.workload, LlmServing | Diffusion)
-    if not served or name != "power_w" or tdp_w is None or estimate.high is None:
-        return estimate
-    return replace(estimate, high=max(estimate.value, min(estimate.high, tdp_w)))
+    if not served or power is None or power.high is None or tdp_w is None:
+        return dict(estimates)
+    high = max(power.value, min(power.high, tdp_w))
+    return {**estimates, "power_w": replace(power, high=high)}
 
 
 def too_heavy(query: Query) -> list[Limit]:

@@ -16,8 +16,8 @@ from forerun.data.named.search_spaces import (
 from forerun.service.schemas.fields import Name, Strict, by_form
 from forerun.service.schemas.serving import DiffusionIn, LlmIn
 
-MOST_NODES = 5_000
-MOST_EDGES = 20_000
+MOST_NODES = 2_500
+MOST_EDGES = 10_000
 MOST_SETTINGS = 64
 EXAMPLE_CELL = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|skip_connect~0|none~1|avg_pool_3x3~2|"
 Cell = Annotated[str, StringConstraints(max_length=300)]

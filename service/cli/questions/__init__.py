@@ -1,0 +1,1 @@
+"""Questions about workloads of every kind: in files, and as presets."""
