@@ -3,7 +3,6 @@
 from fastapi import APIRouter
 
 from forerun.service.http.pages import (
-    compare,
     language_models,
     neighbours,
     power,
@@ -11,6 +10,7 @@ from forerun.service.http.pages import (
     problems,
     requests,
 )
+from forerun.service.http.pages.compare import page as compare
 
 PAGES: tuple[APIRouter, ...] = (
     predict.router,

@@ -1,7 +1,7 @@
 """The presets that the start page offers besides those about one network on one device."""
 
-from forerun.service.http.pages.compare import PATH as COMPARE
-from forerun.service.http.pages.compare_form import CompareForm
+from forerun.service.http.pages.compare.form import CompareForm
+from forerun.service.http.pages.compare.page import PATH as COMPARE
 from forerun.service.http.pages.language_models import PATH as LANGUAGE_MODELS
 from forerun.service.http.pages.language_models import LlmForm
 from forerun.service.http.pages.neighbours import PATH as NEIGHBOURS

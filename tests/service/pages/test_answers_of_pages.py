@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from forerun.service.http.pages.heat_map import STEPS
+from forerun.service.http.pages.compare.heat_map import STEPS
 
 pytestmark = pytest.mark.slow
 PART = {"hx-request": "true"}

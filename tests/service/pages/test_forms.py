@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from pydantic import ValidationError
 
-from forerun.service.http.pages.compare_form import BadPrices, CompareForm
+from forerun.service.http.pages.compare.form import BadPrices, CompareForm
 from forerun.service.http.pages.language_models import LlmForm
 from forerun.service.http.pages.neighbours import NeighboursForm
 from forerun.service.http.pages.preset_links import further_presets

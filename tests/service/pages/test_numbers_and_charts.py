@@ -75,6 +75,9 @@ def test_names_in_a_chart_cannot_end_its_script_or_become_elements():
 
 def test_every_script_of_others_has_its_licence_beside_it():
     vendored = STATIC / "vendor"
-    licences = {path.name.removesuffix(".LICENSE.txt") for path in vendored.glob("*.LICENSE.txt")}
-    for script in [*vendored.glob("*.js"), *vendored.glob("*.css")]:
-        assert any(script.name.startswith(name.removesuffix(".org")) for name in licences), script
+    packages = [path.name.partition(".")[0] for path in vendored.glob("*.LICENSE.txt")]
+    scripts = [*vendored.glob("*.js"), *vendored.glob("*.css")]
+    assert scripts
+    for script in scripts:
+        own = [name for name in packages if script.name.startswith(name.removesuffix("-dist"))]
+        assert own, f"no licence of {script.name}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from forerun.data.device import Device
-from forerun.service.http.pages.compare_form import Measure
+from forerun.service.http.pages.compare.form import Measure
 from forerun.service.http.pages.interval_charts import fit_in_words
 from forerun.service.http.pages.numbers import MISSING, short
 from forerun.service.http.pages.predict_answer import BatchPoint

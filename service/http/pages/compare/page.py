@@ -9,14 +9,14 @@ from starlette.responses import HTMLResponse
 from forerun.data.device import Device
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Chart
-from forerun.service.http.pages.compare_form import (
+from forerun.service.http.pages.compare.form import (
     COMPARED,
     MEASURES,
     OBJECTIVES,
     CompareForm,
 )
+from forerun.service.http.pages.compare.heat_map import heat_map
 from forerun.service.http.pages.encodings import category, layer, number, shown
-from forerun.service.http.pages.heat_map import heat_map
 from forerun.service.http.pages.numbers import label, short
 from forerun.service.http.pages.predict_answer import BatchPoint, batch_points
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
