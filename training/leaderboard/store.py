@@ -18,6 +18,7 @@ from forerun.data.errors import BadTable
 from forerun.data.file_store import DamagedFile, FileStore
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.leaderboard.entries import FORMAT, Entry, Leaderboard, cited
+from forerun.training.leaderboard.rows import shipped_entries
 
 FOLDER = "leaderboard"
 
@@ -116,8 +117,6 @@ def shipped(folder: Path | None = None) -> tuple[Entry, ...]:
     Args:
         folder: folder of a saved predictor with `scores.json`; the bundled one when None.
     """
-    from forerun.training.leaderboard.rows import shipped_entries
-
     with as_file(files("forerun.models") / "pretrained") as bundled:
         place = bundled if folder is None else folder
         texts: dict[str, Any] = {}
