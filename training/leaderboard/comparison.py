@@ -13,7 +13,6 @@ from forerun.training.leaderboard.entries import (
     HIGHER_IS_BETTER,
     Entry,
     Kind,
-    Leaderboard,
     Section,
 )
 
@@ -64,14 +63,12 @@ class Summary:
     """One dataset in the table of all datasets.
 
     Attributes:
-        dataset: name of the bundle.
         headline: the comparison that stands for the dataset, by the rule of `headline`.
         ahead, behind, level: comparisons in which ours is better than, worse than and as good as
             the best of the others on the same rows.
         alone: comparisons without another entry on the same rows.
     """
 
-    dataset: str
     headline: Comparison
     ahead: int
     behind: int
@@ -79,26 +76,18 @@ class Summary:
     alone: int
 
 
-def summaries(board: Leaderboard) -> tuple[Summary, ...]:
-    """A summary of each dataset with an entry of ours, in the order of the leaderboard."""
-    by_dataset: dict[str, list[Comparison]] = {}
-    for section in board.sections():
-        by_dataset.setdefault(section.dataset, []).extend(comparisons(section))
-    found = []
-    for dataset, compared in by_dataset.items():
-        if compared:
-            outcomes = [comparison.outcome for comparison in compared]
-            found.append(
-                Summary(
-                    dataset,
-                    headline(compared),
-                    outcomes.count("ahead"),
-                    outcomes.count("behind"),
-                    outcomes.count("level"),
-                    outcomes.count(None),
-                )
-            )
-    return tuple(found)
+def summary_of(compared: Sequence[Comparison]) -> Summary | None:
+    """The summary of one dataset's comparisons; None where there are none."""
+    if not compared:
+        return None
+    outcomes = [comparison.outcome for comparison in compared]
+    return Summary(
+        headline(compared),
+        ahead=outcomes.count("ahead"),
+        behind=outcomes.count("behind"),
+        level=outcomes.count("level"),
+        alone=outcomes.count(None),
+    )
 
 
 def headline(compared: Sequence[Comparison]) -> Comparison:

@@ -12,7 +12,7 @@ from forerun.training.published.figures import PUBLISHED, published_for
 
 Row = Mapping[str, Any]
 FIELDS = ("mape", "median_ape", "spearman", "coverage_90", "mean_interval_ratio")
-_THEIRS = "published_"
+_THEIRS, _BASELINES = "published_", "baselines_"
 NO_SCORE = {"task", "device", "metric", "predictor", "score", "n", "unanswered", "baselines"}
 """Fields of a row that are no scores."""
 
@@ -42,11 +42,11 @@ def shipped_entries(
             entry = entry_of(dataset, protocol, row, None, given)
             command_line = command(entry, ours)
             yield replace(entry, command=command_line)
-            for system, mape in row["baselines"].items():
-                if mape is None:
+            for system in row["baselines"]:
+                scores = _scores_of_baseline(row, system)
+                if scores["mape"] is None:
                     continue
-                score = {name: row[name] for name in ("task", "device", "metric")}
-                theirs = entry_of(dataset, protocol, {**score, "mape": mape}, system, given)
+                theirs = entry_of(dataset, protocol, scores, system, given)
                 yield replace(theirs, n=row["n"], seeds=1, command=command_line)
 
 
@@ -114,6 +114,18 @@ def entry_of(
         **scores,
         **given,
     )
+
+
+def _scores_of_baseline(row: Row, system: str) -> dict[str, Any]:
+    """The row of a baseline or published system from that of the predictor, which names them."""
+    found: dict[str, Any] = {name: row[name] for name in ("task", "device", "metric")}
+    found["mape"] = row["baselines"][system]
+    for field, by_system in row.items():
+        if field.startswith(_BASELINES):
+            found[field.removeprefix(_BASELINES)] = by_system.get(system)
+    if _known(found.get(row.get("score", ""))):
+        found["score"] = row["score"]
+    return found
 
 
 def _who(dataset: str, row: Row, system: str | None) -> tuple[Kind, str, str | None]:

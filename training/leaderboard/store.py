@@ -86,6 +86,10 @@ class ResultStore:
     def _files(self) -> FileStore[FinishedRun]:
         return FileStore(self.folder, _encoded, _decoded)
 
+    def stamp(self) -> int:
+        """A stamp that changes when a result is added; -1 right after a change (`FileStore`)."""
+        return self._files.stamp()
+
     def finished(self, run: EvaluationRun) -> tuple[Entry, ...] | None:
         """Entries of exactly this evaluation run; None where it was not finished."""
         try:
