@@ -9,7 +9,6 @@ from starlette.responses import HTMLResponse
 from forerun.data.errors import UnknownDataset
 from forerun.service.http.pages import leaderboard_charts as charts
 from forerun.service.http.pages.leaderboard_tables import (
-    DatasetTables,
     dataset_tables,
     not_evaluated,
     score_name,
@@ -30,6 +29,7 @@ FILTERS = {
 """Field of `TaskTable` that tasks are filtered by -> its label."""
 
 WORDS: Mapping[str, Any] = {
+    "charts_of": charts.of_dataset,
     "gap_text": gap_text,
     "outcome_of": outcome,
     "score_name": score_name,
@@ -57,7 +57,7 @@ async def leaderboard_dataset(dataset: str, request: Request, state: TheState) -
         tables = {table.name: table for table in state.leaderboard.made(dataset_tables)}
         if dataset not in tables:
             raise UnknownDataset(dataset, tables)
-        return rendered(f"leaderboard/{template}", PATH, **dataset_context(tables[dataset]))
+        return rendered(f"leaderboard/{template}", PATH, **WORDS, table=tables[dataset])
 
     return await state.run(render)
 
@@ -73,7 +73,7 @@ def context(board: Leaderboard) -> dict[str, Any]:
     return {
         **WORDS,
         "tables": tables,
-        "charts": charts.overview(tables),
+        "overview": charts.overview(tables),
         "absent": not_evaluated(board),
         "filters": {
             field: (label, sorted({value for t in tables for value in t.values(field)}))
@@ -84,8 +84,3 @@ def context(board: Leaderboard) -> dict[str, Any]:
             for name in ("ahead", "behind", "level", "alone")
         },
     }
-
-
-def dataset_context(tables: DatasetTables) -> dict[str, Any]:
-    """What the tasks of one dataset show."""
-    return {**WORDS, "table": tables, "charts": charts.of_dataset(tables)}

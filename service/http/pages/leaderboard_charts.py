@@ -1,6 +1,6 @@
 """Charts of the page *Leaderboard*: errors against the best of the others, and coverage."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from forerun.service.http.pages.chart import Cell, Chart
@@ -13,8 +13,6 @@ _COLOURS = ["var(--c3)", "var(--c7)", "var(--c2)"]
 _SHAPES = ["circle", "square", "triangle-up"]
 NOMINAL = 90
 """Nominal coverage of the intervals, percent."""
-LINE = 24
-"""Height of one line of marks, pixels."""
 
 _OUTCOME: dict[str, Any] = {
     "color": {
@@ -53,10 +51,10 @@ def _ratios(tables: Sequence[DatasetTables], by: str) -> Chart:
         summary=f"One mark for each task, by {by}: the error of forerun divided by that of the "
         f"best baseline or published system. In {ahead} of {len(rows)} tasks it is below 1.",
         spec={
-            "height": _height(rows, by),
+            "height": {"step": 24},
             "layer": [
                 {
-                    "mark": {"type": "rule", "strokeDash": [4, 3]},
+                    "mark": {"type": "rule", "strokeDash": [4, 3], "aria": False},
                     "encoding": {"x": {"datum": 1}, "color": {"value": "var(--ink)"}},
                 },
                 {
@@ -113,22 +111,21 @@ def _coverage(tables: Sequence[DatasetTables], by: str) -> Chart:
         {**_place(t.name, task), "coverage": entry.coverage_90, "rows": entry.n}
         for t in tables
         for task in t.tasks
-        if task.comparison is not None
-        and (entry := task.comparison.ours).coverage_90 is not None
+        if task.comparison is not None and (entry := task.comparison.ours).coverage_90 is not None
     ]
     low = sum(float(row["coverage"] or 0) < NOMINAL for row in rows)
     return Chart(
         title=f"Share of measured values inside forerun's {NOMINAL} % intervals",
         summary=f"One mark for each task, by {by}; {low} of {len(rows)} are below {NOMINAL} %.",
         spec={
-            "height": _height(rows, by),
+            "height": {"step": 24},
             "layer": [
                 {
-                    "mark": {"type": "rule", "strokeDash": [4, 3]},
+                    "mark": {"type": "rule", "strokeDash": [4, 3], "aria": False},
                     "encoding": {"x": {"datum": NOMINAL}, "color": {"value": "var(--ink)"}},
                 },
                 {
-                    "mark": {"type": "point", "opacity": 0.75},
+                    "mark": {"type": "point", "opacity": 0.75, "color": "var(--c1)"},
                     "encoding": {
                         "x": {
                             "field": "coverage",
@@ -145,10 +142,6 @@ def _coverage(tables: Sequence[DatasetTables], by: str) -> Chart:
         rows=rows,
         columns={"dataset": "dataset", "task": "task", "coverage": "coverage, %", "rows": "rows"},
     )
-
-
-def _height(rows: Sequence[Mapping[str, Cell]], by: str) -> int:
-    return LINE * len({row[by] for row in rows})
 
 
 def _place(dataset: str, task: TaskTable) -> dict[str, Cell]:

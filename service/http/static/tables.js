@@ -63,16 +63,17 @@ const fits = (element, choice) =>
   });
 
 function filter(form) {
-  const choice = chosen(form), names = [...new Set([...form.elements].map((e) => e.name))];
+  const choice = chosen(form), query = new URLSearchParams(choice).toString();
+  const names = [...new Set([...form.elements].map((e) => e.name))];
   const any = names.filter(Boolean).map((name) => `main [data-${name}]`).join(", ");
-  let count = 0;
-  for (const element of document.querySelectorAll(any)) {
-    element.hidden = !fits(element, choice);
-    if (!element.hidden && !element.matches("tbody")) count += 1;
-  }
+  const elements = [...document.querySelectorAll(any)];
+  for (const element of elements) element.hidden = !fits(element, choice);
+  const counted = elements.filter((element) => !element.matches("tbody"));
+  const count = counted.filter((element) => !element.hidden).length;
+  const folds = [...document.querySelectorAll("details.fold:not([hidden])")];
+  if (query && folds.length <= 6) for (const fold of folds) fold.open = true;
   const status = form.querySelector("[data-count]");
-  if (status) status.textContent = `${count} ${form.dataset.filters || "datasets"}`;
-  const query = new URLSearchParams(choice).toString();
+  if (status) status.textContent = `${count} of ${counted.length} ${form.dataset.filters}`;
   if (location.protocol !== "file:")
     history.replaceState(null, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
 }

@@ -1,0 +1,20 @@
+"""The leaderboard as one self-contained HTML file, without a server."""
+
+from markupsafe import Markup
+
+from forerun.service.http.pages.leaderboard import PATH, context
+from forerun.service.http.pages.rendering import STATIC, environment
+from forerun.training.leaderboard.entries import Leaderboard
+
+
+def leaderboard_file(board: Leaderboard) -> str:
+    """The page *Leaderboard* with the tasks of all datasets, its style and its scripts inline."""
+    template = environment().get_template("leaderboard/file.html")
+    return template.render(path=PATH, content=_content, **context(board))
+
+
+def _content(name: str) -> Markup:
+    # The files are our own and those of scripts/vendor, so nothing in them is to be escaped; a
+    # script that held the end of a script would end there.
+    text = (STATIC / name).read_text(encoding="utf-8").replace("</script", r"<\/script")
+    return Markup(text)  # noqa: S704
