@@ -1,6 +1,6 @@
 """Charts of the page *Leaderboard*: errors against the best of the others, and coverage."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.service.http.pages.chart import Cell, Chart
@@ -13,18 +13,12 @@ _COLOURS = ["var(--c3)", "var(--c7)", "var(--c2)"]
 _SHAPES = ["circle", "square", "triangle-up"]
 NOMINAL = 90
 """Nominal coverage of the intervals, percent."""
+LINE_PX, AXIS_PX = 24, 50
+"""Heights of one line of marks, and of an axis with its title."""
 
 _OUTCOME: dict[str, Any] = {
-    "color": {
-        "field": "outcome",
-        "scale": {"domain": OUTCOMES, "range": _COLOURS},
-        "title": "forerun is",
-    },
-    "shape": {
-        "field": "outcome",
-        "scale": {"domain": OUTCOMES, "range": _SHAPES},
-        "title": "forerun is",
-    },
+    channel: {"field": "outcome", "scale": {"domain": OUTCOMES, "range": kinds}, "legend": None}
+    for channel, kinds in (("color", _COLOURS), ("shape", _SHAPES))
 }
 _TIP = [{"field": field} for field in ("task", "forerun", "other", "best other", "ratio")]
 
@@ -51,7 +45,7 @@ def _ratios(tables: Sequence[DatasetTables], by: str) -> Chart:
         summary=f"One mark for each task, by {by}: the error of forerun divided by that of the "
         f"best baseline or published system. In {ahead} of {len(rows)} tasks it is below 1.",
         spec={
-            "height": {"step": 24},
+            "height": _height_px(rows, by),
             "layer": [
                 {
                     "mark": {"type": "rule", "strokeDash": [4, 3], "aria": False},
@@ -64,7 +58,7 @@ def _ratios(tables: Sequence[DatasetTables], by: str) -> Chart:
                             "field": "ratio",
                             "type": "quantitative",
                             "scale": {"type": "log"},
-                            "title": "forerun / best other (below 1: less error)",
+                            "title": "relative error (right of 1: behind)",
                         },
                         "y": {"field": by, "sort": None, "title": None},
                         "tooltip": _TIP,
@@ -118,7 +112,7 @@ def _coverage(tables: Sequence[DatasetTables], by: str) -> Chart:
         title=f"Share of measured values inside forerun's {NOMINAL} % intervals",
         summary=f"One mark for each task, by {by}; {low} of {len(rows)} are below {NOMINAL} %.",
         spec={
-            "height": {"step": 24},
+            "height": _height_px(rows, by),
             "layer": [
                 {
                     "mark": {"type": "rule", "strokeDash": [4, 3], "aria": False},
@@ -142,6 +136,10 @@ def _coverage(tables: Sequence[DatasetTables], by: str) -> Chart:
         rows=rows,
         columns={"dataset": "dataset", "task": "task", "coverage": "coverage, %", "rows": "rows"},
     )
+
+
+def _height_px(rows: Sequence[Mapping[str, Cell]], by: str) -> int:
+    return AXIS_PX + LINE_PX * len({row[by] for row in rows})
 
 
 def _place(dataset: str, task: TaskTable) -> dict[str, Cell]:

@@ -73,7 +73,7 @@ function filter(form) {
   const folds = [...document.querySelectorAll("details.fold:not([hidden])")];
   if (query && folds.length <= 6) for (const fold of folds) fold.open = true;
   const status = form.querySelector("[data-count]");
-  if (status) status.textContent = `${count} of ${counted.length} ${form.dataset.filters}`;
+  if (status) status.textContent = `${count} of ${counted.length} ${form.getAttribute("data-filters")}`;
   if (location.protocol !== "file:")
     history.replaceState(null, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
 }
