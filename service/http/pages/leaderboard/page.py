@@ -7,8 +7,8 @@ from fastapi import Request
 from starlette.responses import HTMLResponse
 
 from forerun.data.errors import UnknownDataset
-from forerun.service.http.pages import leaderboard_charts as charts
-from forerun.service.http.pages.leaderboard_tables import (
+from forerun.service.http.pages.leaderboard import charts
+from forerun.service.http.pages.leaderboard.tables import (
     dataset_tables,
     not_evaluated,
     score_name,

@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from forerun.service.http.pages.leaderboard import PATH, context
+from forerun.service.http.pages.leaderboard.page import PATH, context
 from forerun.service.http.pages.rendering import STATIC, environment
 from forerun.training.leaderboard.entries import Leaderboard
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.service.http.pages.chart import Cell, Chart
-from forerun.service.http.pages.leaderboard_tables import DatasetTables, TaskTable
+from forerun.service.http.pages.leaderboard.tables import DatasetTables, TaskTable
 from forerun.training.leaderboard.comparison import score_value
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 
