@@ -8,6 +8,7 @@ import numpy as np
 from forerun.data.device import Device
 from forerun.features.hardware import sheet_vector
 from forerun.service.http.pages.chart import Cell, Chart
+from forerun.service.http.pages.encodings import category, layer, logarithmic, shown
 
 UNITS: Mapping[str, tuple[str, str]] = {
     "memory_gib": ("Memory", "GiB"),
@@ -25,8 +26,8 @@ UNITS: Mapping[str, tuple[str, str]] = {
 }
 """Field of a sheet -> its name in words and its unit."""
 
-INTENSITIES = np.geomspace(0.1, 10_000, 60)
-"""Arithmetic intensities of the roofline, FLOP per byte."""
+INTENSITIES = (0.1, 10_000.0)
+"""Lowest and highest arithmetic intensity of the roofline, FLOP per byte."""
 
 
 @dataclass(frozen=True)
@@ -90,27 +91,36 @@ def roofline(device: Device) -> Chart | None:
     by_peak: dict[float, list[str]] = {}
     for precision, peak in device.peak_tflops.items():
         by_peak.setdefault(peak, []).append(precision)
+    slope = device.bandwidth_gbs / 1e3
     rows: list[dict[str, Cell]] = [
-        {"precision": ", ".join(names), "intensity": ridge, "rate": min(peak, ridge * slope)}
+        {
+            "precision": ", ".join(names),
+            "intensity": intensity,
+            "rate": min(peak, intensity * slope),
+        }
         for peak, names in by_peak.items()
-        for slope in (device.bandwidth_gbs / 1e3,)
-        for ridge in sorted({*map(float, INTENSITIES[[0, -1]]), peak / slope})
+        for intensity in sorted({*INTENSITIES, peak / slope})
     ]
-    log = {"type": "quantitative", "scale": {"type": "log"}}
+    rates = [float(row["rate"] or 0) for row in rows]
     return Chart(
         title="Roofline by precision",
         summary=f"Attainable rate of {device.title} over arithmetic intensity: it rises with the "
         f"memory bandwidth of {device.bandwidth_gbs:,.0f} GB/s up to the peak of each precision.",
         spec={
             "height": 300,
-            "mark": {"type": "line", "point": True},
             "encoding": {
-                "x": {**log, "field": "intensity", "title": "arithmetic intensity, FLOP/byte"},
-                "y": {**log, "field": "rate", "title": "attainable, TFLOP/s"},
-                "color": {"field": "precision", "sort": None, "title": None},
-                "strokeDash": {"field": "precision", "sort": None, "title": None},
-                "tooltip": [{"field": name} for name in ("precision", "intensity", "rate")],
+                "x": logarithmic("intensity", "arithmetic intensity, FLOP/byte", INTENSITIES),
+                "y": logarithmic("rate", "attainable, TFLOP/s", rates),
+                "tooltip": shown(precision="precision", intensity="FLOP/byte", rate="TFLOP/s"),
             },
+            "layer": [
+                layer({"type": "line", "point": True}, color=category("precision", legend=None)),
+                {
+                    "transform": [{"filter": f"datum.intensity == {INTENSITIES[-1]}"}],
+                    "mark": {"type": "text", "align": "right", "dy": -8, "aria": False},
+                    "encoding": {"text": {"field": "precision"}},
+                },
+            ],
         },
         rows=rows,
         columns={
