@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from forerun.service.http.pages import (
+    endpoints,
     language_models,
     neighbours,
     power,
@@ -11,6 +12,8 @@ from forerun.service.http.pages import (
     requests,
 )
 from forerun.service.http.pages.compare import page as compare
+from forerun.service.http.pages.devices import coverage_page, device_pages
+from forerun.service.http.pages.leaderboard import page as leaderboard
 
 PAGES: tuple[APIRouter, ...] = (
     predict.router,
@@ -19,6 +22,10 @@ PAGES: tuple[APIRouter, ...] = (
     language_models.router,
     neighbours.router,
     requests.router,
+    leaderboard.router,
+    device_pages.router,
+    coverage_page.router,
+    endpoints.router,
     problems.router,
 )
 """The router of every page."""

@@ -42,6 +42,7 @@ function script(name) {
 }
 
 async function loaded() {
+  if (globalThis.vega) return null; // a page of one file holds the library, and may use eval
   await script("vega.min.js");
   await script("vega-lite.min.js");
   return (await import(new URL("vega-interpreter.js", folder))).expressionInterpreter;
@@ -52,8 +53,8 @@ async function drawOne(figure) {
   library ??= loaded();
   const expr = await library;
   const { spec: compiled } = vegaLite.compile(spec, { config });
-  const view = new vega.View(vega.parse(compiled, null, { ast: true }), {
-    expr, renderer: "svg", container: figure.querySelector(".plot"), hover: true,
+  const view = new vega.View(vega.parse(compiled, null, { ast: expr !== null }), {
+    expr: expr ?? undefined, renderer: "svg", container: figure.querySelector(".plot"), hover: true,
   });
   await view.runAsync();
   await view.resize().runAsync(); // the width decides the rows of a legend, and these the height
