@@ -3,12 +3,11 @@
 from fastapi import APIRouter
 
 from forerun.service.http.pages import (
-    endpoints,
     language_models,
     neighbours,
     power,
     predict,
-    problems,
+    reference,
     requests,
 )
 from forerun.service.http.pages.compare import page as compare
@@ -25,7 +24,6 @@ PAGES: tuple[APIRouter, ...] = (
     leaderboard.router,
     device_pages.router,
     coverage_page.router,
-    endpoints.router,
-    problems.router,
+    reference.router,
 )
 """The router of every page."""
