@@ -89,19 +89,6 @@ def check_everywhere(page, name):
                 check_rules(page, None if scheme == "light" else ["color-contrast"])
 
 
-def check_page(page, name):
-    """No sideways scrolling and no violation in the window as it is.
-
-    Args:
-        page: the page, whose charts are drawn.
-        name: name of the picture.
-    """
-    dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
-    _keep_picture(page, f"{name}-{page.viewport_size['width']}-{'dark' if dark else 'light'}")
-    check_width(page)
-    check_rules(page)
-
-
 def check_width(page):
     """The page does not scroll sideways."""
     wide, window = page.evaluate(
