@@ -30,6 +30,7 @@ FILTERS = {
 
 WORDS: Mapping[str, Any] = {
     "charts_of": charts.of_dataset,
+    "overview": charts.overview,
     "gap_text": gap_text,
     "outcome_of": outcome,
     "score_name": score_name,
@@ -46,6 +47,18 @@ router = page_router()
 async def leaderboard_page(state: TheState) -> HTMLResponse:
     """Who is ahead on each dataset, charts, and the tasks of each dataset, folded."""
     return await state.run(lambda: state.leaderboard.made(_page))
+
+
+@router.get(f"{PATH}/-/charts")
+async def leaderboard_charts(request: Request, state: TheState) -> HTMLResponse:
+    """Errors and coverage of all tasks: a part of the page for htmx, else a page of its own."""
+    template = "overview.html" if asks_for_part(request) else "charts.html"
+
+    def render() -> HTMLResponse:
+        tables = state.leaderboard.made(dataset_tables)
+        return rendered(f"leaderboard/{template}", PATH, **WORDS, tables=tables)
+
+    return await state.run(render)
 
 
 @router.get(f"{PATH}/{{dataset}}")
@@ -73,7 +86,6 @@ def context(board: Leaderboard) -> dict[str, Any]:
     return {
         **WORDS,
         "tables": tables,
-        "overview": charts.overview(tables),
         "absent": not_evaluated(board),
         "filters": {
             field: (label, sorted({value for t in tables for value in t.values(field)}))
