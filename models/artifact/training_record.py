@@ -2,8 +2,9 @@
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,32 @@ import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, Network, phase_of
 
 FILE = "training.json.gz"
 FORMER_FILE = "training.json"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Setting:
+    """What training rows are counted by.
+
+    Attributes:
+        device: name of the device.
+        kind: kind of workload, such as `network` or `kernel`.
+        metric: name of the metric that was measured.
+        phase: `inference` or `training`; empty where the workload has none.
+        precision: number format of the run; empty likewise.
+        runtime: how the operators are executed; empty likewise.
+    """
+
+    device: str
+    kind: str
+    metric: str
+    phase: str = ""
+    precision: str = ""
+    runtime: str = ""
 
 
 @dataclass(frozen=True)
@@ -26,12 +50,15 @@ class TrainingRecord:
         rows: dataset -> number of training rows, where it was recorded.
         medians: dataset -> metric -> median of the training rows, in the metric's unit, where it
             was recorded; the baseline for folders that nothing is fitted on.
+        counts: dataset -> setting -> number of training rows in which its metric was measured,
+            where it was recorded.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
     keys: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     medians: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    counts: Mapping[str, Mapping[Setting, int]] = field(default_factory=dict)
 
     def knows(self, bundle: Bundle) -> bool:
         """True when the training set comes from exactly this bundle, by its digest."""
@@ -49,6 +76,7 @@ class TrainingRecord:
             {**self.keys, bundle.name: keys},
             {**self.rows, bundle.name: len(rows)},
             {**self.medians, bundle.name: _medians(rows)},
+            {**self.counts, bundle.name: _counts(rows)},
         )
 
     def write(self, folder: Path) -> None:
@@ -58,6 +86,10 @@ class TrainingRecord:
             "keys": dict(self.keys),
             "rows": dict(self.rows),
             "medians": {name: dict(values) for name, values in self.medians.items()},
+            "counts": {
+                name: [[*astuple(setting), rows] for setting, rows in sorted(counted.items())]
+                for name, counted in self.counts.items()
+            },
         }
         text = json.dumps(content, sort_keys=True) + "\n"
         (folder / FILE).write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -76,9 +108,29 @@ class TrainingRecord:
             content["keys"],
             content.get("rows", {}),
             content.get("medians", {}),
+            {
+                name: {Setting(*words): rows for *words, rows in counted}
+                for name, counted in content.get("counts", {}).items()
+            },
         )
 
 
 def _medians(rows: Measurements) -> dict[str, float]:
     finite = {name: column[np.isfinite(column)] for name, column in rows.values.items()}
     return {name: float(np.median(column)) for name, column in finite.items() if len(column)}
+
+
+def _counts(rows: Measurements) -> dict[Setting, int]:
+    counted: Counter[Setting] = Counter()
+    for name, column in rows.values.items():
+        for row in np.flatnonzero(np.isfinite(column)):
+            counted[_setting(rows.queries[int(row)], name)] += 1
+    return dict(counted)
+
+
+def _setting(query: Query, metric: str) -> Setting:
+    device, workload = query.device.name, query.workload
+    if isinstance(workload, Kernel | Network):
+        run = (phase_of(workload), workload.precision, query.software.runtime)
+        return Setting(device, workload.kind, metric, *run)
+    return Setting(device, workload.kind, metric)

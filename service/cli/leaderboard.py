@@ -148,14 +148,14 @@ def _write(
     board: "Leaderboard", html: Path | None, curves: Path | None, tracked: Path | None
 ) -> list[Path]:
     """Write the page and the plots, where requested or where they are to be logged."""
-    from forerun.service.http.leaderboard_page import page
+    from forerun.service.http.pages.leaderboard.file import leaderboard_file
     from forerun.training.leaderboard.curves import draw
 
     files = []
     if html is not None or tracked is not None:
         file = html or (tracked or Path()) / "leaderboard.html"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(page(board), encoding="utf-8")
+        file.write_text(leaderboard_file(board), encoding="utf-8")
         files.append(file)
     folder = curves or (tracked if find_spec("matplotlib") else None)
     if folder is not None:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager, suppress
 
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
+from starlette.staticfiles import StaticFiles
 
 from forerun import __version__
 from forerun.data.errors import InputError
@@ -13,6 +14,8 @@ from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
+from forerun.service.http.pages import PAGES
+from forerun.service.http.pages.rendering import STATIC
 from forerun.service.http.query_parameters import known_parameters
 from forerun.service.http.routes import ROUTERS, UPLOADS
 from forerun.service.http.state import State
@@ -46,6 +49,8 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         version=__version__,
         summary="What will this workload cost on that hardware: time, memory, power.",
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         responses=problems.RESPONSES,
         generate_unique_id_function=_operation,
         dependencies=[Depends(known_parameters)],
@@ -54,8 +59,9 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
     app.add_middleware(Bounded, limit_mib=state.settings.max_request_mib, but=UPLOADS)
     app.add_middleware(Measured, telemetry=state.telemetry)
     problems.install(app)
-    for router in ROUTERS:
+    for router in (*ROUTERS, *PAGES):
         app.include_router(router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
 
 

@@ -12,6 +12,7 @@ from forerun.data.errors import InputError
 from forerun.service.http.answers import Answers
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.settings import Settings
+from forerun.service.stores.leaderboard import StoredLeaderboard
 
 T = TypeVar("T")
 WORKERS = 2
@@ -25,7 +26,7 @@ class NotReady(InputError):
 
 @dataclass
 class State:
-    """Settings, telemetry, thread pools, and, once the predictors are loaded, the answers."""
+    """Settings, telemetry, thread pools, the leaderboard, and the answers once they are loaded."""
 
     settings: Settings
     telemetry: Telemetry = field(default_factory=Telemetry)
@@ -36,6 +37,10 @@ class State:
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="forerun-adapt")
     )
     answers: Answers | None = None
+    leaderboard: StoredLeaderboard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leaderboard = StoredLeaderboard(self.settings.home)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run work of more than a millisecond on a worker thread, off the event loop."""

@@ -55,6 +55,7 @@ def test_a_fault_of_ours_says_nothing_of_our_insides(client, monkeypatch):
 def test_the_front_page_shows_how_to_ask(client):
     page = client.get("/").text
     assert "curl" in page
-    assert all(f'name="{name}"' in page for name in ("file", "device", "phase", "optimizer"))
-    assert all(path in page for path in ("/v1/predict/model", "/v1/power/sweep"))
+    fields = ("graph", "devices", "batch_size", "precision", "phase", "runtime", "optimizer")
+    assert all(f'name="{name}"' in page for name in fields)
+    assert "/v1/predict/model" in page
     assert client.get("/docs").status_code == 200

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from forerun.service import cli
-from forerun.service.http.leaderboard_page import page
+from forerun.service.http.pages.leaderboard.file import leaderboard_file
 from forerun.training.leaderboard import runs as leaderboard_runs
 from forerun.training.leaderboard.entries import Entry, Leaderboard
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore, shipped
@@ -72,37 +72,63 @@ class Seen(HTMLParser):
     def handle_data(self, data):
         self.text += data
 
-
-def test_the_page_escapes_every_name_and_needs_nothing_from_outside():
-    seen = Seen(page(Leaderboard((OURS, ODD))))
-    assert [tag for tag, _ in seen.opened].count("script") == 1
-    assert not [tag for tag, _ in seen.opened if tag in ("b", "i", "link", "img", "iframe")]
-    assert ODD.predictor in seen.text and ODD.citation in seen.text and ODD.over in seen.text
-    assert seen.addresses == ["#toy"]
+    def count(self, tag):
+        """Number of tags of that name."""
+        return [name for name, _ in self.opened].count(tag)
 
 
-def test_every_row_of_the_page_has_its_command_or_its_citation():
-    seen = Seen(page(Leaderboard((OURS, ODD))))
+def test_the_file_escapes_every_name_and_needs_nothing_from_outside():
+    plain, odd = (Seen(leaderboard_file(Leaderboard(e))) for e in ((OURS,), (OURS, ODD)))
+    assert not any(map(odd.count, ("b", "i", "link", "img", "iframe")))
+    assert odd.count("script") == plain.count("script")
+    assert ODD.predictor in odd.text and ODD.citation in odd.text and ODD.over in odd.text
+    assert all(address.startswith(("#", "?")) for address in odd.addresses)
+
+
+def test_every_entry_of_the_file_has_its_command_or_its_citation():
+    seen = Seen(leaderboard_file(Leaderboard((OURS, ODD))))
     assert OURS.command in seen.text
-    kinds = [attrs.get("class") for tag, attrs in seen.opened if tag == "tr"]
-    assert kinds.count("how") == kinds.count("entry ours") + kinds.count("entry published") == 2
+    entries = [attrs["class"] for tag, attrs in seen.opened if tag == "li" and "class" in attrs]
+    assert entries == ["entry ours", "entry published"]
     assert "12.5 % ± 0.25" in seen.text and "1,234" in seen.text
 
 
-def test_the_page_can_be_read_on_a_phone_and_in_the_dark_and_sorted():
-    text = page(Leaderboard((OURS,)))
-    seen = Seen(text)
-    assert ("meta", "viewport") in [(tag, attrs.get("name")) for tag, attrs in seen.opened]
-    assert "prefers-color-scheme:dark" in text and "max-width:40rem" in text
-    heads = [tag for tag, _ in seen.opened if tag == "button"]
-    values = [attrs["data-value"] for tag, attrs in seen.opened if "data-value" in attrs]
-    assert len(heads) == len(values) == 10, "a value to sort by in every column"
-    assert values[:3] == ["1", "mine", "12.5"]
-    assert "" in values, "what was not measured has no value, not zero"
+def test_what_was_not_measured_has_no_value_to_sort_by():
+    seen = Seen(leaderboard_file(Leaderboard((OURS,))))
+    values = [attrs["data-value"] for _, attrs in seen.opened if "data-value" in attrs]
+    assert len(values) == 10, "a value in every column"
+    assert values[0] == OURS.task and "12.5" in values
+    assert values[-1] == "", "an empty value, not zero"
 
 
-def test_a_page_of_nothing_says_how_to_begin():
-    assert "forerun leaderboard --fresh" in page(Leaderboard())
+def test_a_file_of_nothing_says_how_to_begin():
+    assert "forerun leaderboard --fresh" in leaderboard_file(Leaderboard())
+
+
+def test_the_page_loads_the_tasks_of_a_dataset_on_demand(results, client):
+    page = client.get("/leaderboard").text
+    assert OURS.command not in page
+    assert 'hx-get="/leaderboard/toy"' in page
+    part = client.get("/leaderboard/toy", headers={"HX-Request": "true"}).text
+    assert OURS.command in part and "<html" not in part
+    whole = client.get("/leaderboard/toy").text
+    assert OURS.command in whole and "<html" in whole
+    assert ODD.predictor not in whole, "it is escaped"
+
+
+def test_the_page_says_who_is_behind_as_it_says_who_is_ahead(results, client):
+    better = replace(OURS, predictor="simple", kind="baseline", value=6.25, standard_error=None)
+    results.keep(EvaluationRun("toy", "unseen_device", "b", 0, 3, "d" * 64, "", None), [better])
+    seen = Seen(client.get("/leaderboard").text)
+    (line,) = seen.text.split("toy")[1:2]
+    assert "unseen_device/x, t4, latency_ms" in line
+    assert "behind" in line and "100 % more error" in line and "1 behind" in line
+
+
+def test_a_dataset_without_results_has_no_page(results, client):
+    answer = client.get("/leaderboard/abacus")
+    assert answer.status_code == 404
+    assert "abacus" in answer.text and "<html" in answer.text
 
 
 def test_the_endpoint_gives_stored_entries_and_runs_nothing(results, settings, client, monkeypatch):

@@ -32,7 +32,7 @@ from forerun.training.leaderboard.entry_files import (
     read_predictions,
 )
 from forerun.training.leaderboard.evaluated import Evaluation, entries_by_run
-from forerun.training.leaderboard.rows import entries_of
+from forerun.training.leaderboard.from_predictions import entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
 from forerun.training.protocols import DatasetProtocols, Task, protocols_of_dataset
 

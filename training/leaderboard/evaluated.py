@@ -9,7 +9,7 @@ from forerun import __version__
 from forerun.data.bundle import Bundle
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry
-from forerun.training.leaderboard.rows import entries_of
+from forerun.training.leaderboard.from_predictions import entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
 from forerun.training.protocols import DatasetProtocols
 from forerun.training.tracking import runs as tracking

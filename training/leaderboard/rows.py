@@ -1,4 +1,4 @@
-"""Entries of the leaderboard from predictions, and from stored rows of `forerun evaluate`."""
+"""Entries of the leaderboard from rows of `forerun evaluate`, such as those of a release."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,60 +6,15 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-import numpy as np
-
 from forerun.data.datasets import DATASETS
-from forerun.training.evaluation.evaluate import rows
-from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry, Kind
-from forerun.training.protocols import DATASET_PROTOCOLS
 from forerun.training.published.figures import PUBLISHED, published_for
-from forerun.training.scores.errors import mean_and_standard_error
 
 Row = Mapping[str, Any]
 FIELDS = ("mape", "median_ape", "spearman", "coverage_90", "mean_interval_ratio")
-_THEIRS = "published_"
-_NO_SCORE = {"task", "device", "metric", "predictor", "score", "n", "unanswered", "baselines"}
-
-
-def entries_of(
-    dataset: str,
-    protocol: str,
-    predictions: Sequence[TaskPredictions],
-    provenance: Mapping[str, Any],
-) -> list[Entry]:
-    """Entries of one evaluation run, and of the baselines on the same rows.
-
-    Args:
-        dataset: name of the bundle.
-        protocol: name of the protocol.
-        predictions: those of one predictor at one number of shots, of all folds and seeds.
-        provenance: `seeds`, `date`, `commit` and `digest` of every entry.
-    """
-    entries = []
-    systems = dict.fromkeys(system for a in predictions for system in a.baselines)
-    for system in (None, *systems):
-        of_system = [
-            _as_if_by(a, system) for a in predictions if system is None or system in a.baselines
-        ]
-        shots = {
-            (a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in of_system
-        }
-        per_seed: dict[tuple[str, str | None, str], list[Row]] = {}
-        for seed in sorted({a.seed for a in of_system}):
-            for score_row in rows([a for a in of_system if a.seed == seed]):
-                key = (score_row["task"], score_row["device"], score_row["metric"])
-                per_seed.setdefault(key, []).append(score_row)
-        for task, seeds in per_seed.items():
-            # A deterministic baseline on the same rows has one score, without a standard error.
-            same = system is not None and not shots[task]
-            row: Row = seeds[0] if same else _averaged(seeds)
-            given = {**provenance, "shots": shots[task]} | ({"seeds": 1} if same else {})
-            entry = _entry(dataset, protocol, row, system, given)
-            if entry.kind == "published" and not entry.n:
-                continue  # Nothing was published for these rows.
-            entries.append(replace(entry, command=command(entry, predictions[0].predictor)))
-    return entries
+_THEIRS, _BASELINES = "published_", "baselines_"
+NO_SCORE = {"task", "device", "metric", "predictor", "score", "n", "unanswered", "baselines"}
+"""Fields of a row that are no scores."""
 
 
 def shipped_entries(
@@ -72,11 +27,10 @@ def shipped_entries(
         digests: dataset -> digest of the bundle that was trained on.
         manifest: content of `manifest.json`, whose date of creation is used.
     """
-    names = {cls.dataset: cls().predictor_names[0] for cls in DATASET_PROTOCOLS}
     for evaluation in evaluations:
         dataset = evaluation["dataset"]
         for row in evaluation["tasks"]:
-            ours = row.get("predictor") or names.get(dataset, "")
+            ours = row["predictor"]
             given = {
                 "seeds": evaluation.get("seeds", 1),
                 "shots": evaluation.get("shots", 0),
@@ -85,14 +39,14 @@ def shipped_entries(
                 "digest": evaluation.get("digest") or digests.get(dataset, "unknown"),
             }
             protocol = row.get("protocol")
-            entry = _entry(dataset, protocol, {**row, "predictor": ours}, None, given)
+            entry = entry_of(dataset, protocol, row, None, given)
             command_line = command(entry, ours)
             yield replace(entry, command=command_line)
-            for system, mape in row["baselines"].items():
-                if mape is None:
+            for system in row["baselines"]:
+                scores = _scores_of_baseline(row, system)
+                if scores["mape"] is None:
                     continue
-                score = {name: row[name] for name in ("task", "device", "metric")}
-                theirs = _entry(dataset, protocol, {**score, "mape": mape}, system, given)
+                theirs = entry_of(dataset, protocol, scores, system, given)
                 yield replace(theirs, n=row["n"], seeds=1, command=command_line)
 
 
@@ -103,7 +57,7 @@ def score_of(dataset: str, row: Row) -> str:
         return str(named)
     reported = [figure.score for figure in published_for(dataset, row["task"])]
     candidates = (*(["mape"] if "mape" in reported else []), *reported, "mape", *row)
-    return next((c for c in candidates if c not in _NO_SCORE and _known(row.get(c))), "mape")
+    return next((c for c in candidates if c not in NO_SCORE and _known(row.get(c))), "mape")
 
 
 def command(entry: Entry, predictor: str) -> str:
@@ -124,35 +78,18 @@ def command(entry: Entry, predictor: str) -> str:
     return shlex.join(words)
 
 
-def _as_if_by(prediction: TaskPredictions, system: str | None) -> TaskPredictions:
-    """The same rows with the predictions of a baseline in place of the predictor's."""
-    if system is None:
-        return prediction
-    nothing = np.full(len(prediction.columns["measured"]), np.nan)
-    columns = {
-        **prediction.columns,
-        "predicted": prediction.baselines[system],
-        "low": nothing,
-        "high": nothing,
-    }
-    return replace(prediction, columns=columns, predictor=system)
-
-
-def _averaged(seeds: Sequence[Row]) -> Row:
-    """Mean of every score over seeds, and its standard error as `NAME_standard_error`."""
-    row = dict(seeds[0])
-    for name in [name for name in row if name not in _NO_SCORE]:
-        if name.endswith("_standard_error"):
-            continue
-        values = [seed.get(name) for seed in seeds]
-        if all(value is None or isinstance(value, int | float) for value in values):
-            row[name], row[f"{name}_standard_error"] = mean_and_standard_error(values)
-    return row
-
-
-def _entry(
+def entry_of(
     dataset: str, protocol: str | None, row: Row, system: str | None, given: Mapping[str, Any]
 ) -> Entry:
+    """The entry of one row of scores.
+
+    Args:
+        dataset: name of the bundle.
+        protocol: name of the protocol.
+        row: scores by name, with `task`, `device` and `metric`.
+        system: name of the baseline or published system; None for our predictor.
+        given: further fields of the entry, such as `digest` and `shots`.
+    """
     score = score_of(dataset, row)
     kind, name, citation = _who(dataset, row, system)
     scores: dict[str, Any] = {field: _finite(row.get(field)) for field in FIELDS}
@@ -171,12 +108,24 @@ def _entry(
         further={
             field: value
             for field, value in row.items()
-            if field not in {*_NO_SCORE, *FIELDS, f"{score}_standard_error"} and _known(value)
+            if field not in {*NO_SCORE, *FIELDS, f"{score}_standard_error"} and _known(value)
         },
         citation=citation,
         **scores,
         **given,
     )
+
+
+def _scores_of_baseline(row: Row, system: str) -> dict[str, Any]:
+    """The row of a baseline or published system from that of the predictor, which names them."""
+    found: dict[str, Any] = {name: row[name] for name in ("task", "device", "metric")}
+    found["mape"] = row["baselines"][system]
+    for field, by_system in row.items():
+        if field.startswith(_BASELINES):
+            found[field.removeprefix(_BASELINES)] = by_system.get(system)
+    if _known(found.get(row.get("score", ""))):
+        found["score"] = row["score"]
+    return found
 
 
 def _who(dataset: str, row: Row, system: str | None) -> tuple[Kind, str, str | None]:

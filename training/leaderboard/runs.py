@@ -14,7 +14,7 @@ from forerun.training.evaluation.evaluate import run_fold
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry, Leaderboard
 from forerun.training.leaderboard.evaluated import code_version, settings_by_name
-from forerun.training.leaderboard.rows import entries_of
+from forerun.training.leaderboard.from_predictions import entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
 from forerun.training.protocols import (
     DATASET_PROTOCOLS,

@@ -18,6 +18,7 @@ from forerun.data.errors import BadTable
 from forerun.data.file_store import DamagedFile, FileStore
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.leaderboard.entries import FORMAT, Entry, Leaderboard, cited
+from forerun.training.leaderboard.rows import shipped_entries
 
 FOLDER = "leaderboard"
 
@@ -85,6 +86,10 @@ class ResultStore:
     def _files(self) -> FileStore[FinishedRun]:
         return FileStore(self.folder, _encoded, _decoded)
 
+    def stamp(self) -> int:
+        """A stamp that changes when a result is added; -1 right after a change (`FileStore`)."""
+        return self._files.stamp()
+
     def finished(self, run: EvaluationRun) -> tuple[Entry, ...] | None:
         """Entries of exactly this evaluation run; None where it was not finished."""
         try:
@@ -116,8 +121,6 @@ def shipped(folder: Path | None = None) -> tuple[Entry, ...]:
     Args:
         folder: folder of a saved predictor with `scores.json`; the bundled one when None.
     """
-    from forerun.training.leaderboard.rows import shipped_entries
-
     with as_file(files("forerun.models") / "pretrained") as bundled:
         place = bundled if folder is None else folder
         texts: dict[str, Any] = {}

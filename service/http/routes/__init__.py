@@ -10,7 +10,6 @@ from forerun.service.http.routes import (
     leaderboard,
     measurements,
     models,
-    pages,
     power,
     predict,
     rank,
@@ -34,5 +33,4 @@ ROUTERS: tuple[APIRouter, ...] = (
     models.router,
     leaderboard.router,
     health.router,
-    pages.router,
 )

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Query
 
 from forerun.service.http.state import TheState
 from forerun.service.schemas.prediction import EntryOut, LeaderboardOut
-from forerun.training.leaderboard.store import FOLDER, ResultStore, stored
 
 router = APIRouter(prefix="/v1/leaderboard", tags=["models"])
 
@@ -21,10 +20,10 @@ async def leaderboard(
     The scores came with the predictors or were evaluated on this machine. A dataset without stored
     scores has no entries.
     """
-    store = ResultStore(state.settings.home / FOLDER)
 
     def read() -> LeaderboardOut:
-        rows = [row for s in stored(store).only(dataset).sections() for row in s.rows]
+        sections = state.leaderboard.board.only(dataset).sections()
+        rows = [row for section in sections for row in section.rows]
         return LeaderboardOut(entries=[EntryOut.model_validate(row.to_json()) for row in rows])
 
     return await state.run(read)

@@ -17,14 +17,20 @@ router = APIRouter(prefix="/v1", tags=["power"])
 @router.post("/power/sweep", response_model=SweepOut)
 async def power_sweep(asked: SweepIn, answers: TheAnswers, state: TheState) -> Response:
     """Time, power and energy of one workload at several power limits, with advised limits."""
-    return Response(await state.run(lambda: _swept(asked, answers)), media_type="application/json")
+    return Response(
+        await state.run(lambda: _content(asked, answers)), media_type="application/json"
+    )
 
 
-def _swept(asked: SweepIn, answers: Answers) -> bytes:
+def sweep_of(asked: SweepIn, answers: Answers) -> SweepOut:
+    """The sweep that a request asks for, with a picture where it asks for one."""
     workload = workload_of(asked.workload, answers.graphs.get)
     device = answers.device(asked.device)
     software = usual_software(asked.software, workload, device)
     query = Query(workload, device, software, operation_of(workload))
     sweep = swept(query, asked.limits_w, asked.slow_down, answers.adaptation.current())
-    picture = sweep_picture(sweep) if asked.picture else None
-    return sweep.model_copy(update={"picture": picture}).model_dump_json().encode()
+    return sweep.model_copy(update={"picture": sweep_picture(sweep)}) if asked.picture else sweep
+
+
+def _content(asked: SweepIn, answers: Answers) -> bytes:
+    return sweep_of(asked, answers).model_dump_json().encode()

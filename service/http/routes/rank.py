@@ -25,11 +25,12 @@ router = APIRouter(prefix="/v1", tags=["rank"])
 @router.post("/rank", response_model=RankOut)
 async def rank(asked: RankIn, answers: TheAnswers, state: TheState) -> Response:
     """Devices that meet the limits, ranked by an objective, and why the others do not."""
-    content = await state.run(lambda: _ranked(asked, answers).model_dump_json())
+    content = await state.run(lambda: rank_of(asked, answers).model_dump_json())
     return Response(content, media_type="application/json")
 
 
-def _ranked(asked: RankIn, answers: Answers) -> RankOut:
+def rank_of(asked: RankIn, answers: Answers) -> RankOut:
+    """The ranking that a request asks for; as `rank`, for the pages."""
     workload = workload_of(asked.workload, answers.graphs.get)
     devices = _devices(asked, answers)
     operation = operation_of(workload, asked.operation.power_limit_w)

@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1", tags=["serving"])
 @router.post("/llm/estimate")
 async def llm_estimate(asked: LlmEstimateIn, answers: TheAnswers, state: TheState) -> ServingOut:
     """Power, tokens per second and energy per token of a language model, in steady state."""
-    return await state.run(lambda: _estimated(asked, answers))
+    return await state.run(lambda: serving_of(asked, answers))
 
 
 @router.post("/diffusion/estimate")
@@ -23,10 +23,11 @@ async def diffusion_estimate(
     asked: DiffusionEstimateIn, answers: TheAnswers, state: TheState
 ) -> ServingOut:
     """Power, time per batch, samples per second and energy per sample, in steady state."""
-    return await state.run(lambda: _estimated(asked, answers))
+    return await state.run(lambda: serving_of(asked, answers))
 
 
-def _estimated(asked: LlmEstimateIn | DiffusionEstimateIn, answers: Answers) -> ServingOut:
+def serving_of(asked: LlmEstimateIn | DiffusionEstimateIn, answers: Answers) -> ServingOut:
+    """The estimate that a request asks for."""
     device = answers.device(asked.device)
     operation = Operation(device_count=asked.device_count)
     query = Query(asked.model.workload(), device, operation=operation)

@@ -123,4 +123,5 @@ def test_a_record_survives_its_file(tmp_path, toy):
     again = TrainingRecord.read(tmp_path)
     assert again.knows(toy)
     assert again.seen("toy") == {"device": ["a10"]}
+    assert again == record
     assert TrainingRecord.read(tmp_path / "nowhere").seen("toy") == {}

@@ -1,0 +1,1 @@
+"""The page *Compare*: its form, its map, and its page."""

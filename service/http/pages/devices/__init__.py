@@ -1,0 +1,1 @@
+"""Pages about devices: their spec sheets, and which training rows were measured on them."""

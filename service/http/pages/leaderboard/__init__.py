@@ -1,0 +1,1 @@
+"""The leaderboard as pages of the service and as one file."""

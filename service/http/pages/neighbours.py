@@ -1,0 +1,127 @@
+"""The page *Neighbours*: how programs on one host slow each other down."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from fastapi import Query, Request
+from pydantic import Field
+from starlette.responses import HTMLResponse
+
+from forerun.data.collectors.interference.victims import VICTIMS, victim
+from forerun.service.answers.colocation import colocate
+from forerun.service.http.answers import Answers
+from forerun.service.http.pages.chart import Cell, Chart
+from forerun.service.http.pages.encodings import BAR_STEP_PX, bars_of, layer, number, shown
+from forerun.service.http.pages.numbers import short
+from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
+from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.colocation import ColocationIn, HostIn, ProgramIn, ProgramOut
+
+PATH = "/neighbours"
+OWN = "another program"
+PROGRAMS: Mapping[str, str] = {
+    each.name: f"{each.name}: {each.family}, {short(each.working_set_mib)} MiB" for each in VICTIMS
+}
+"""Program that was measured -> what it is, with its working set."""
+
+METRICS: Mapping[str, str] = {"p_wall": "wall time", "p_cpu": "CPU time"}
+
+router = page_router()
+
+
+class NeighboursForm(EmptyIsAbsent):
+    """A program to be placed, the programs that are there, and the processors of the host."""
+
+    candidate: Name = "convnet"
+    residents: list[Name] = Field(default=["triad", "chase4"], max_length=len(VICTIMS))
+    cpus: int = Field(default=2, ge=1, le=4096)
+    working_set_mib: float = Field(default=16.0, ge=0, le=1e9)
+    cpu_share: float = Field(default=1.0, ge=0, le=1)
+
+    @classmethod
+    def of_request(cls, request: Mapping[str, Any]) -> Self | None:
+        """The form that asks what a request to `/v1/colocation` asks; None without such a form."""
+        names = [request["candidate"]["name"]]
+        names += [each["name"] for each in request["host"]["residents"]]
+        if not PROGRAMS.keys() >= set(names):
+            return None
+        return cls(candidate=names[0], residents=names[1:])
+
+    def asked(self) -> ColocationIn:
+        """The request.
+
+        Raises:
+            MissingData: no program of a given name was measured.
+        """
+        own = ProgramIn(name=OWN, working_set_mib=self.working_set_mib, cpu_share=self.cpu_share)
+        host = HostIn(residents=[_program(name) for name in self.residents], cpus=self.cpus)
+        candidate = own if self.candidate == OWN else _program(self.candidate)
+        return ColocationIn(candidate=candidate, host=host)
+
+
+@router.get(PATH)
+async def neighbours_page(
+    request: Request,
+    form: Annotated[NeighboursForm, Query()],
+    answers: TheAnswers,
+    state: TheState,
+) -> HTMLResponse:
+    """The relative speed of every program once the candidate runs there."""
+
+    def page() -> HTMLResponse:
+        context = _answer(form, answers)
+        if asks_for_part(request):
+            return rendered("neighbours_answer.html", PATH, **context)
+        candidates = {**PROGRAMS, OWN: OWN}
+        return rendered(
+            "neighbours.html", PATH, **context, programs=PROGRAMS, candidates=candidates
+        )
+
+    return await state.run(page)
+
+
+def _program(name: str) -> ProgramIn:
+    return ProgramIn(name=name, working_set_mib=victim(name).working_set_mib)
+
+
+def _answer(form: NeighboursForm, answers: Answers) -> dict[str, Any]:
+    """The context of `neighbours_answer.html`."""
+    answer = colocate(form.asked(), answers.adaptation.current().loaded)
+    programs = [answer.candidate, *answer.residents]
+    return {
+        "form": form,
+        "answer": answer,
+        "programs_out": programs,
+        "metrics": METRICS,
+        "chart_of": speed_chart(programs),
+    }
+
+
+def speed_chart(programs: Sequence[ProgramOut]) -> Chart | None:
+    """The relative speed of every program, with its interval; None where none is known."""
+    rows: list[Mapping[str, Cell]] = [
+        {"program": each.program, "value": each.p_wall.value, "low": each.p_wall.low,
+         "high": each.p_wall.high, "text": short(each.p_wall.value)}
+        for each in programs
+        if each.p_wall is not None
+    ]  # fmt: skip
+    if not rows:
+        return None
+    x = number("value", "relative speed in wall time, 1 when alone")
+    spec = {
+        "height": BAR_STEP_PX * len(rows),
+        "encoding": {"y": bars_of("program"), "tooltip": shown(program="program", text="speed")},
+        "layer": [
+            layer({"type": "bar", "height": 16, "opacity": 0.75}, x=x),
+            layer({"type": "rule", "strokeWidth": 2, "color": "var(--ink)"},
+                  x={**x, "field": "low"}, x2={"field": "high"}),
+            {"data": {"values": [{"alone": 1.0}]},
+             "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--quiet)"},
+             "encoding": {"x": {**x, "field": "alone"}, "y": None, "tooltip": None}},
+        ],
+    }  # fmt: skip
+    slowest = min(programs, key=lambda each: each.p_wall.value if each.p_wall else 1.0)
+    summary = f"Relative speed of {len(rows)} programs; the slowest is {slowest.program}."
+    columns = {"program": "program", "value": "relative speed", "low": "low", "high": "high"}
+    return Chart("Relative speed once all run together", summary, spec, rows, columns)

@@ -1,0 +1,146 @@
+"""The page *Power*: time, power and energy of one network at several power limits."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from pydantic import Field
+from starlette.responses import HTMLResponse
+
+from forerun.service.http.answers import Answers
+from forerun.service.http.pages.chart import Cell, Chart
+from forerun.service.http.pages.encodings import category, layer, number, shown
+from forerun.service.http.pages.numbers import short
+from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.run_form import Name, RunForm
+from forerun.service.http.pages.run_page import form_context, network_presets
+from forerun.service.http.routes.power import sweep_of
+from forerun.service.http.schemas.power_sweep import SweepIn
+from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.answers import LimitedOut, SweepOut
+
+PATH = "/power"
+USUAL_DEVICE = "a100-pcie-80gb"
+CURVES: Mapping[str, tuple[str, str]] = {
+    "latency_ms": ("Time of one run", "ms"),
+    "power_w": ("Average power", "W"),
+    "energy_per_sample_j": ("Energy of one sample", "J"),
+}
+"""Field of a run -> heading and unit of its curve."""
+
+router = page_router()
+
+
+class PowerForm(RunForm):
+    """One network on one device, and the slowdown that a limit may cost."""
+
+    devices: list[Name] = Field(default=[USUAL_DEVICE], max_length=1)
+    slow_down_percent: float = Field(default=10.0, ge=0, le=1000)
+
+
+@router.get(PATH)
+async def power_page(
+    request: Request, form: Annotated[PowerForm, Query()], answers: TheAnswers, state: TheState
+) -> HTMLResponse:
+    """Curves over power limits, and the limits that save most."""
+
+    def page() -> HTMLResponse:
+        context = _answer(form, answers)
+        if asks_for_part(request):
+            return rendered("power_answer.html", PATH, **context)
+        return rendered("power.html", PATH, **context, **form_context(form, answers))
+
+    return await state.run(page)
+
+
+def _answer(form: PowerForm, answers: Answers) -> dict[str, Any]:
+    """The context of `power_answer.html`."""
+    if form.graph is None or not form.devices:
+        presets = network_presets(PATH, [USUAL_DEVICE])
+        return {"form": form, "sweep": None, "presets": presets}
+    asked = form.asked(form.devices[0])
+    sweep = sweep_of(
+        SweepIn(
+            workload=form.workload(),
+            device=form.devices[0],
+            software=asked.software,
+            slow_down=form.slow_down_percent / 100,
+        ),
+        answers,
+    )
+    return {
+        "form": form,
+        "sweep": sweep,
+        "device": answers.device(form.devices[0]),
+        "front": front_chart(sweep),
+        "curves": [limit_chart(sweep, field) for field in CURVES],
+    }
+
+
+def limit_chart(sweep: SweepOut, field: str) -> Chart:
+    """One figure of a run over the power limit, with its interval."""
+    title, unit = CURVES[field]
+    rows: list[Mapping[str, Cell]] = []
+    for run in sweep.runs:
+        each = getattr(run, field)
+        rows.append({
+            "limit": run.limit_w, "value": each.value, "low": each.low, "high": each.high,
+            "text": f"{short(each.value)} {unit}",
+        })  # fmt: skip
+    flexible = {"scale": {"zero": False}}
+    spec = {
+        "height": 220,
+        "encoding": {"x": number("limit", "power limit, W", **flexible)},
+        "layer": [
+            layer({"type": "area", "opacity": 0.15, "color": "var(--c1)"},
+                  y=number("low", unit), y2={"field": "high"}),
+            layer({"type": "line", "color": "var(--c1)"}, y=number("value", unit)),
+            layer({"type": "point", "color": "var(--c1)", "opacity": 1}, y=number("value", unit),
+                  tooltip=shown(limit="limit, W", text="estimate")),
+        ],
+    }  # fmt: skip
+    first, last = rows[0], rows[-1]
+    summary = (
+        f"{title} over power limits: {first['text']} at {short(sweep.runs[0].limit_w)} W, "
+        f"{last['text']} at {short(sweep.runs[-1].limit_w)} W."
+    )
+    columns = {"limit": "limit, W", "value": unit, "low": "low", "high": "high"}
+    return Chart(title, summary, spec, rows, columns)
+
+
+def front_chart(sweep: SweepOut) -> Chart:
+    """Energy over time of one run at every limit; the advised limits are marked."""
+    rows: list[Mapping[str, Cell]] = [
+        {"limit": run.limit_w, "ms": run.latency_ms.value, "j": run.energy_j.value,
+         "kind": _kind(run, sweep), "text": f"{short(run.limit_w)} W"}
+        for run in sweep.runs
+    ]  # fmt: skip
+    close = {"scale": {"zero": False}}
+    x, y = (
+        number("ms", "time of one run, ms", **close),
+        number("j", "energy of one run, J", **close),
+    )
+    text = {"type": "text", "dy": -12, "fontSize": 11}
+    spec = {
+        "height": 280,
+        "encoding": {"x": x, "y": y},
+        "layer": [
+            layer({"type": "line", "color": "var(--line)"}, order={"field": "limit"}),
+            layer({"type": "point", "size": 80, "opacity": 1}, color=category("kind"),
+                  tooltip=shown(text="limit", kind="", ms="ms", j="J")),
+            layer(text, text={"field": "text"}),
+        ],
+    }  # fmt: skip
+    least = sweep.least_energy.limit_w
+    summary = f"Energy over time at {len(rows)} power limits; least energy at {short(least)} W."
+    columns = {"limit": "limit, W", "ms": "time, ms", "j": "energy, J", "kind": ""}
+    return Chart("Energy and time at every power limit", summary, spec, rows, columns)
+
+
+def _kind(run: LimitedOut, sweep: SweepOut) -> str:
+    """What distinguishes a limit from the others."""
+    if run.limit_w == sweep.least_energy.limit_w:
+        return "least energy"
+    if run.limit_w == sweep.within_slow_down.limit_w:
+        return "advised"
+    return "best trade-off" if run.on_front else "beaten"

@@ -1,0 +1,124 @@
+"""The page *Predict*: what a network costs on several devices."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from starlette.responses import HTMLResponse
+
+from forerun.service.http.answers import Answers
+from forerun.service.http.pages.chart import Chart
+from forerun.service.http.pages.interval_charts import bars_chart, curve_chart
+from forerun.service.http.pages.numbers import label
+from forerun.service.http.pages.parts_charts import largest_parts, parts_chart, roofline_chart
+from forerun.service.http.pages.predict_answer import (
+    METRICS,
+    DeviceAnswer,
+    batch_points,
+    batch_sizes,
+    device_answers,
+)
+from forerun.service.http.pages.preset_links import further_presets
+from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.run_form import RunForm
+from forerun.service.http.pages.run_page import curl, form_context, network_presets
+from forerun.service.http.routes.graphs import described
+from forerun.service.http.state import TheAnswers, TheState
+
+CURVES = "/curves"
+
+router = page_router()
+
+
+@router.get("/")
+async def predict_page(
+    request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers, state: TheState
+) -> HTMLResponse:
+    """The start page: a form, and the answer to what the address asks."""
+    origin = str(request.base_url).rstrip("/")
+
+    def page() -> HTMLResponse:
+        context = _answer(form, answers, origin)
+        if asks_for_part(request):
+            return rendered("predict_answer.html", "/", **context)
+        return rendered("predict.html", "/", **context, **form_context(form, answers))
+
+    return await state.run(page)
+
+
+@router.get(CURVES)
+async def curves_page(
+    request: Request, form: Annotated[RunForm, Query()], answers: TheAnswers, state: TheState
+) -> HTMLResponse:
+    """The curves over batch sizes, which the start page asks for after its answer."""
+
+    def page() -> HTMLResponse:
+        points = batch_points(form, answers, batch_sizes(form.batch_size))
+        charts = (curve_chart(points, form.batch_size, rate) for rate in (False, True))
+        template = "curves.html" if asks_for_part(request) else "curves_page.html"
+        return rendered(template, CURVES, form=form, curves=[c for c in charts if c])
+
+    return await state.run(page)
+
+
+def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
+    """The context of `predict_answer.html`."""
+    if form.graph is None or not form.devices:
+        return {
+            "form": form,
+            "found": [],
+            "presets": network_presets("/"),
+            "further": further_presets(),
+            "origin": origin,
+        }
+    found = device_answers(form, answers)
+    return {
+        "form": form,
+        "found": found,
+        "metrics": METRICS,
+        "network": described(answers.graphs.get(form.graph)),
+        "bars": [c for c in (_bars(name, found) for name in METRICS) if c],
+        **_parts(found),
+        "as_curl": as_curl(form, origin),
+        "as_python": as_python(form),
+    }
+
+
+def _bars(metric: str, found: Sequence[DeviceAnswer]) -> Chart | None:
+    estimates = {
+        label(each.device): estimate
+        for each in found
+        if each.answer and (estimate := each.answer.metrics.get(metric))
+    }
+    return bars_chart(METRICS[metric], estimates)
+
+
+def _parts(found: Sequence[DeviceAnswer]) -> dict[str, list[Chart]]:
+    """Charts of the parts of time and memory, and a roofline for every device."""
+    times = {label(each.device): each.answer.breakdown_ms for each in found if each.answer}
+    memory = {label(each.device): each.answer.breakdown_mib for each in found if each.answer}
+    stacked = (
+        parts_chart("Where the time goes", "ms", times),
+        parts_chart("What takes memory", "MiB", memory),
+    )
+    order = largest_parts(list(times.values()))
+    rooflines = (roofline_chart(each, order) for each in found)
+    return {"parts": [c for c in stacked if c], "rooflines": [c for c in rooflines if c]}
+
+
+def as_curl(form: RunForm, origin: str) -> str:
+    """A line of a shell that asks the same over HTTP about the first device of the form."""
+    asked = form.asked(form.devices[0]).model_dump(exclude_unset=True, exclude_none=True)
+    return curl(f"{origin}/v1/predict", asked)
+
+
+def as_python(form: RunForm) -> str:
+    """Lines of Python that ask the same about a file."""
+    given: Mapping[str, Any] = {
+        "device": form.devices[0] if len(form.devices) == 1 else form.devices,
+        **form.model_dump(exclude_unset=True, exclude={"graph", "title", "devices"}),
+        "batch_size": form.batch_size,
+        "precision": form.precision,
+    }
+    arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
+    return f'import forerun\n\nforerun.predict(\n    "model.onnx",\n{arguments})'
