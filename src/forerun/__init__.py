@@ -4,4 +4,4 @@ The house has five floors, each importing only the ones below it:
 `forerun.data` -> `forerun.features` -> `forerun.models` -> `forerun.training` -> `forerun.service`.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
