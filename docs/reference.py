@@ -5,16 +5,16 @@
 
 import importlib
 import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).with_suffix("")
 
-WRITTEN = (
-    "*This page is written by `python docs/reference.py`; a test fails when it and the code disagree.*"
-)
+WRITTEN = "*Written by `python docs/reference.py`; a test fails when the code disagrees.*"
 
 ENVIRONMENT = {
     "FORERUN_TRACKING_URI": "MLflow store that `forerun train` writes runs and versions to; "
@@ -183,6 +183,7 @@ def operations() -> str:
             table = ["| parameter | in | type | meaning |", "| --- | --- | --- | --- |", *lines]
             parts.append(f"### `{place}`\n\n" + "\n".join(bodies))
             parts += ["\n".join(table)] if lines else []
+            parts += [f"```json\n{json.dumps(one, indent=2)}\n```" for one in _examples(operation)]
     return "\n\n".join(parts)
 
 
@@ -209,12 +210,6 @@ def schemas() -> str:
     return "\n\n".join(parts)
 
 
-def _document() -> dict[str, Any]:
-    from forerun.service.http.app import create_app
-
-    return create_app().openapi()
-
-
 def _operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Method and path of each endpoint, and what the OpenAPI document says of it."""
     for path, methods in sorted(_document()["paths"].items()):
@@ -232,6 +227,21 @@ def _bodies(operation: Mapping[str, Any]) -> list[str]:
         if kinds:
             lines.append(f"- {title}: {', '.join(kinds)}")
     return lines
+
+
+def _examples(operation: Mapping[str, Any]) -> list[Any]:
+    """Example bodies of an endpoint, from the schema of its JSON body."""
+    sent = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    name = sent.get("schema", {}).get("$ref", "").rpartition("/")[2]
+    schema = _document()["components"]["schemas"].get(name, {})
+    return [*schema.get("examples", ())][:1]
+
+
+@cache
+def _document() -> dict[str, Any]:
+    from forerun.service.http.app import create_app
+
+    return create_app().openapi()
 
 
 def _type(schema: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ A document marks the place of a table by `<!-- figures: NAME -->` and `<!-- end 
 between is replaced by the table of that name (`training/reports/table_contents.py`), made from the
 `scores.json` of the bundled predictors. `NAME` may also be `tasks DATASET [PROTOCOL]`: all tasks of
 a dataset, or of its protocols whose names begin with PROTOCOL; where no evaluation is stored, a
-sentence says so. `standings` and `losses` compare all tasks
+sentence says so. `standings`, `losses` and `headlines` compare tasks
 (`training/reports/standings.py`). A test checks that every marked table is up to date.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, Final
 from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.rows import score_of
-from forerun.training.reports.standings import losses, standings
+from forerun.training.reports.standings import headlines, losses, standings
 from forerun.training.reports.table_contents import (
     HELD,
     INTERVALS,
@@ -37,7 +37,7 @@ MARKED: Final = re.compile(
     r"<!-- figures: (?P<name>[^>]+?) -->\n(?P<table>.*?)(?P<end><!-- end -->)", re.DOTALL
 )
 DOCUMENTS: Final = ("README.md", "docs/**/*.md")
-COMPARED: Final = {"standings": standings, "losses": losses}
+COMPARED: Final = {"standings": standings, "losses": losses, "headlines": headlines}
 
 
 def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:

@@ -1,16 +1,31 @@
 """Tables of where forerun is better than every baseline and published system, and where it is not.
 
-Both are made from stored evaluations: `standings` counts tasks by dataset, `losses` lists each task
-in which something else has the smallest error.
+All are made from stored evaluations: `standings` counts tasks by dataset, `losses` lists each task
+in which something else has the smallest error, and `headlines` shows a few tasks of both kinds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forerun.data.errors import MissingData
+
 Evaluations = Sequence[Mapping[str, Any]]
 
+HEADLINES = (
+    ("vision networks on a GPU that was left out", "timm_bench", "unseen_device/eager"),
+    ("vision networks of families left out", "timm_bench", "unseen_family/eager"),
+    ("memory of training, families left out", "gpumemnet", "unseen_family/training_peak"),
+    ("transformers on three AMD GPUs", "neusight", "published/e2e_amd"),
+    (
+        "training in fp16, networks left out",
+        "published_networks",
+        "unseen_model/eager_training_fp16",
+    ),
+)
+"""Heading, dataset and task of the table `headlines`: three wins and two losses."""
 _UNITS = {"mape": "%"}
+_NAMES = {"published_neusight": "NeuSight", "published_faketensor": "FakeTensor"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +40,7 @@ class Comparison:
         ours: error of forerun.
         rival: name of the best baseline or published system.
         theirs: its error on the same rows.
+        coverage: coverage of the 90 % prediction intervals, percent; None without intervals.
     """
 
     dataset: str
@@ -34,6 +50,7 @@ class Comparison:
     ours: float
     rival: str
     theirs: float
+    coverage: float | None
 
     @property
     def lost(self) -> bool:
@@ -50,9 +67,15 @@ def comparisons(evaluations: Evaluations) -> Iterator[Comparison]:
             known = {name: value for name, value in others.items() if value is not None}
             if known and row.get(score) is not None:
                 rival = min(known, key=lambda name: known[name])
-                task = " ".join(filter(None, (row["task"], row["device"], row["metric"])))
                 yield Comparison(
-                    evaluation["dataset"], task, row["n"], score, row[score], rival, known[rival]
+                    evaluation["dataset"],
+                    " ".join(filter(None, (row["task"], row["device"], row["metric"]))),
+                    row["n"],
+                    score,
+                    row[score],
+                    rival,
+                    known[rival],
+                    row.get("coverage_90"),
                 )
 
 
@@ -75,11 +98,37 @@ def losses(evaluations: Evaluations) -> str:
     lines.append("| --- | --- | ---: | ---: | --- | ---: |")
     lines += [
         f"| {one.dataset} | {one.task} | {one.n:,} | {_error(one.ours, one.score)} "
-        f"| {one.rival.replace('_', ' ')} | **{_error(one.theirs, one.score)}** |"
+        f"| {_named(one.rival)} | **{_error(one.theirs, one.score)}** |"
         for one in comparisons(evaluations)
         if one.lost
     ]
     return "\n".join(lines)
+
+
+def headlines(evaluations: Evaluations) -> str:
+    """Markdown table of the tasks of `HEADLINES`; the smaller error of a line is in bold.
+
+    Raises:
+        MissingData: no stored evaluation holds one of the tasks.
+    """
+    lines = ["| what was predicted | rows | forerun | best of all others | 90 % intervals hold |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: |")
+    found = {(one.dataset, one.task.split(" ")[0]): one for one in comparisons(evaluations)}
+    for heading, *place in HEADLINES:
+        one = found.get((place[0], place[1]))
+        if one is None:
+            raise MissingData(f"No stored evaluation holds {' '.join(place)}.")
+        errors = [_error(one.ours, one.score), _error(one.theirs, one.score)]
+        errors[one.lost] = f"**{errors[one.lost]}**"
+        held = "" if one.coverage is None else f"{one.coverage:.1f} %"
+        lines.append(
+            f"| {heading} | {one.n:,} | {errors[0]} | {errors[1]} ({_named(one.rival)}) | {held} |"
+        )
+    return "\n".join(lines)
+
+
+def _named(rival: str) -> str:
+    return _NAMES.get(rival, rival.replace("_", " "))
 
 
 def _others(row: Mapping[str, Any], score: str) -> Mapping[str, float | None]:
