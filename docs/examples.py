@@ -57,6 +57,7 @@ def example(name: str) -> str:
     return {"answer": one_answer, "devices": table_of_devices}[name]()
 
 
+@cache
 def output_of(command: str) -> str:
     """A block with the output of a command about `model.onnx`."""
     program, *words = shlex.split(command)

@@ -1,6 +1,7 @@
 """Write the pages of docs/reference from the code's own tables: `python docs/reference.py`.
 
-`docs/reference/python.md` is not among them: mkdocstrings fills it when the site is built.
+The page about Python names the public objects; mkdocstrings fills in their docstrings when the site
+is built.
 """
 
 import importlib
@@ -27,6 +28,19 @@ ENVIRONMENT = {
     "FORERUN_CHECK_SHAPES": "set by the tests: shapes of arrays are checked in every call",
 }
 
+
+EXTENSIONS = (
+    "forerun.data.query.Query",
+    "forerun.data.device.Device",
+    "forerun.data.device.DeviceCatalog",
+    "forerun.data.software.Software",
+    "forerun.models.predictor.Predictor",
+    "forerun.models.prediction.Prediction",
+    "forerun.models.contract.PredictorContract",
+    "forerun.models.artifact.loading",
+    "forerun.data.errors",
+)
+"""What packages that extend forerun import."""
 
 OWN_TABLES = """\
 `forerun evaluate DATASET --data DIR` reads these tables (`.parquet` or `.csv`); one of a
@@ -66,6 +80,13 @@ def pages() -> dict[str, str]:
         ),
         "command-line.md": _page(
             "Command line", "Exit codes: 0 done, 2 the input is wrong, 1 a fault of ours.", verbs()
+        ),
+        "python.md": _page(
+            "Python",
+            "What other programs may import and rely on. Everything else is internal and may move.",
+            public_names(),
+            "## For packages that extend forerun",
+            "\n\n".join(f"::: {name}" for name in EXTENSIONS),
         ),
         "settings.md": _page("Settings", "Environment variables.", settings()),
     }
@@ -158,6 +179,17 @@ def own_tables() -> str:
             )
     head = ["dataset", "table", "columns", "may be missing (then taken as)", "joined"]
     return _table(head, rows)
+
+
+def public_names() -> str:
+    """A directive of mkdocstrings for every name of the package."""
+    import forerun
+
+    found = (getattr(forerun, name) for name in getattr(forerun, "__all__", ()))
+    named = [
+        f"::: {one.__module__}.{one.__qualname__}" for one in found if hasattr(one, "__qualname__")
+    ]
+    return "\n\n".join(["## `import forerun`", *named])
 
 
 def endpoints() -> str:

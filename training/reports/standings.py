@@ -4,6 +4,7 @@ All are made from stored evaluations: `standings` counts tasks by dataset, `loss
 in which something else has the smallest error, and `headlines` shows a few tasks of both kinds.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ from forerun.data.errors import MissingData
 
 Evaluations = Sequence[Mapping[str, Any]]
 
+OUTCOMES = ("ahead", "level", "behind")
+LEVEL = 5e-3
+"""Relative difference of two errors below which neither is ahead."""
 HEADLINES = (
     ("vision networks on a GPU that was left out", "timm_bench", "unseen_device/eager"),
     ("vision networks of families left out", "timm_bench", "unseen_family/eager"),
@@ -53,9 +57,11 @@ class Comparison:
     coverage: float | None
 
     @property
-    def lost(self) -> bool:
-        """Whether the rival has the smaller error."""
-        return self.theirs < self.ours
+    def outcome(self) -> str:
+        """`ahead` or `behind` the rival, or `level` where the errors hardly differ."""
+        if abs(self.theirs - self.ours) < LEVEL * max(self.theirs, self.ours):
+            return "level"
+        return "ahead" if self.ours < self.theirs else "behind"
 
 
 def comparisons(evaluations: Evaluations) -> Iterator[Comparison]:
@@ -80,15 +86,14 @@ def comparisons(evaluations: Evaluations) -> Iterator[Comparison]:
 
 
 def standings(evaluations: Evaluations) -> str:
-    """Markdown table: for each dataset, the tasks won and lost against the best of all others."""
-    counts: dict[str, list[int]] = {}
+    """Markdown table: for each dataset, how forerun stands against the best of all others."""
+    counts: dict[str, Counter[str]] = {}
     for one in comparisons(evaluations):
-        count = counts.setdefault(one.dataset, [0, 0])
-        count[one.lost] += 1
-    lines = ["| dataset | tasks | forerun has the smallest error | something else has |"]
-    lines.append("| --- | ---: | ---: | ---: |")
-    lines += [_counted(f"`{name}`", *count) for name, count in sorted(counts.items())]
-    lines.append(_counted("all", *(sum(column) for column in zip(*counts.values(), strict=True))))
+        counts.setdefault(one.dataset, Counter())[one.outcome] += 1
+    lines = ["| dataset | tasks | forerun is ahead | level | behind |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: |")
+    lines += [_counted(f"`{name}`", count) for name, count in sorted(counts.items())]
+    lines.append(_counted("all", sum(counts.values(), Counter())))
     return "\n".join(lines)
 
 
@@ -100,7 +105,7 @@ def losses(evaluations: Evaluations) -> str:
         f"| {one.dataset} | {one.task} | {one.n:,} | {_error(one.ours, one.score)} "
         f"| {_named(one.rival)} | **{_error(one.theirs, one.score)}** |"
         for one in comparisons(evaluations)
-        if one.lost
+        if one.outcome == "behind"
     ]
     return "\n".join(lines)
 
@@ -119,7 +124,8 @@ def headlines(evaluations: Evaluations) -> str:
         if one is None:
             raise MissingData(f"No stored evaluation holds {' '.join(place)}.")
         errors = [_error(one.ours, one.score), _error(one.theirs, one.score)]
-        errors[one.lost] = f"**{errors[one.lost]}**"
+        best = int(one.theirs < one.ours)
+        errors[best] = f"**{errors[best]}**"
         held = "" if one.coverage is None else f"{one.coverage:.1f} %"
         lines.append(
             f"| {heading} | {one.n:,} | {errors[0]} | {errors[1]} ({_named(one.rival)}) | {held} |"
@@ -141,8 +147,8 @@ def _others(row: Mapping[str, Any], score: str) -> Mapping[str, float | None]:
     return stored
 
 
-def _counted(name: str, won: int = 0, lost: int = 0) -> str:
-    return f"| {name} | {won + lost} | {won} | {lost} |"
+def _counted(name: str, count: Counter[str]) -> str:
+    return f"| {name} | {count.total()} | " + " | ".join(str(count[o]) for o in OUTCOMES) + " |"
 
 
 def _error(value: float, score: str) -> str:

@@ -132,9 +132,7 @@ def test_a_plan_that_is_none_says_why(text, error, why, tmp_path):
 
 
 def test_a_plan_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(
-        MissingData, match=r"none\.yaml: give a \.yaml file, or one of"
-    ):
+    with pytest.raises(MissingData, match=r"none\.yaml: give a \.yaml file, or one of"):
         ContentionPlan.read(tmp_path / "none.yaml")
 
 
