@@ -44,7 +44,7 @@ def executed(path: Path, folder: Path) -> Any:
             for output in cell.outputs:
                 if "execution_count" in output:
                     output.execution_count = None
-    notebook.metadata.language_info = {"name": "python"}
+    notebook.metadata["language_info"] = {"name": "python"}
     return notebook
 
 

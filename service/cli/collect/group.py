@@ -22,9 +22,7 @@ app.command("window")(window.window)
 def contention(
     plan: Annotated[
         Path,
-        typer.Option(
-            help="plan of victims and neighbours: .yaml file, quick, short or standard"
-        ),
+        typer.Option(help="plan of victims and neighbours: .yaml file, quick, short or standard"),
     ],
     output: Annotated[
         Path,
