@@ -347,13 +347,14 @@ def settings() -> str:
 
 def _verbs(command: Any, name: str) -> Iterator[str]:
     for verb, found in sorted(getattr(command, "commands", {}).items()):
-        if hasattr(found, "commands"):
+        is_group = hasattr(found, "commands")
+        if not is_group or (found.invoke_without_command and found.params):
+            parts = [f"## `{name} {verb}`", _first_line(found.help or "")]
+            if found.params:
+                parts.append("\n".join(f"- {_parameter(p)}: {p.help or ''}" for p in found.params))
+            yield "\n\n".join(parts)
+        if is_group:
             yield from _verbs(found, f"{name} {verb}")
-            continue
-        parts = [f"## `{name} {verb}`", _first_line(found.help or "")]
-        if found.params:
-            parts.append("\n".join(f"- {_parameter(p)}: {p.help or ''}" for p in found.params))
-        yield "\n\n".join(parts)
 
 
 def _parameter(parameter: Any) -> str:

@@ -21,8 +21,8 @@ import typer
 import forerun
 from forerun.service import cli
 from forerun.service.http.app import create_app
-from tests.docs.documents import ALL, PAGES, Block, blocks
-from tests.house.sources import REPOSITORY, name_of
+from tests.docs.documents import ALL, Block
+from tests.house.sources import REPOSITORY
 
 MODEL = Path(onnx.__file__).parent / "backend/test/data/light/light_resnet50.onnx"
 ADDRESS = "http://127.0.0.1:8080"
@@ -33,8 +33,9 @@ PROGRAMS = {"cp", "curl", "export", "git", "pip", "podman", "python", "source"}
 COMING = ("forerun.predict(", "forerun verify")
 """What documents use before it is there; a test says when a line of this list can go."""
 
-RUN = {name_of(page): [b for b in blocks(page) if b.runs] for page in PAGES}
-RUN = {name: found for name, found in RUN.items() if found}
+RUN = {
+    b.page: [other for other in ALL if other.page == b.page and other.runs] for b in ALL if b.runs
+}
 FORERUN = [
     words for b in ALL if b.language == "sh" for words in b.commands if words[0] == "forerun"
 ]
