@@ -7,7 +7,7 @@ SAMPLE ?= 150
 SEED ?= 0
 CHANGED ?=
 
-.PHONY: serve test test-fast versions mutants lint types train figures golden golden-diff bench clean
+.PHONY: serve test test-fast versions mutants lint types train figures docs golden golden-diff bench clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
@@ -24,6 +24,9 @@ versions:  ## the base installation with the lowest declared versions, and on ot
 
 mutants: $(VENV)/.dev  ## small changes to numerical code that the nearest tests should notice
 	$(BIN)/python -m tests.mutation --sample $(SAMPLE) --seed $(SEED) $(if $(CHANGED),--changed $(CHANGED))
+
+docs: $(VENV)/.dev  ## build the documentation into site/; a broken link fails
+	$(BIN)/zensical build --clean --strict
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -59,4 +62,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt scripts/install
 	PYTHON=$(PYTHON) scripts/install dev
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,26 +1,31 @@
-"""Renew the example answers of README.md from the bundled predictor: `python docs/examples.py`.
+"""Renew the example answers of README and docs: `python docs/examples.py`.
 
-A block between `<!-- example: NAME -->` and `<!-- end example -->` is replaced by what
+What stands between `<!-- example: NAME -->` and `<!-- end example -->` is replaced by what
 `forerun predict` answers now: `answer` is one answer as JSON with fields left out and figures
-rounded, `devices` a table of two networks on three devices. Both networks are files of the `onnx`
-package.
+rounded, `devices` a table of two networks on three devices, and `$ COMMAND` the output of a
+command about `model.onnx`, which is ResNet-50. The networks are files of the `onnx` package.
 """
 
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-README = Path(__file__).parent.parent / "README.md"
+REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLE = re.compile(
-    r"<!-- example: (?P<name>\w+) -->\n.*?(?P<end><!-- end example -->)", re.DOTALL
+    r"<!-- example: (?P<name>[^>]+?) -->\n.*?(?P<end><!-- end example -->)", re.DOTALL
 )
+WIDTH = 100
+"""Columns of the terminal in which commands run."""
+MODEL = "light_resnet50.onnx"
 NETWORKS = {"SqueezeNet 1.1": "light_squeezenet.onnx", "GoogLeNet": "light_inception_v1.onnx"}
 DEVICES = {"rtx-4090": "RTX 4090", "a100-pcie-80gb": "A100 80 GB PCIe", "l4": "L4"}
 METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
@@ -30,10 +35,36 @@ LONGEST_LIMIT = 58
 
 def with_examples(text: str) -> str:
     """The document with every marked example made anew."""
-    makers = {"answer": one_answer, "devices": table_of_devices}
     return EXAMPLE.sub(
-        lambda m: f"<!-- example: {m['name']} -->\n{makers[m['name']]()}\n{m['end']}", text
+        lambda m: f"<!-- example: {m['name']} -->\n{example(m['name'])}\n{m['end']}", text
     )
+
+
+def documents() -> list[Path]:
+    """README and the pages of docs that hold an example."""
+    pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+    return [page for page in pages if EXAMPLE.search(page.read_text(encoding="utf-8"))]
+
+
+def example(name: str) -> str:
+    """The example of that name as Markdown.
+
+    Raises:
+        KeyError: there is no such example.
+    """
+    if name.startswith("$ "):
+        return output_of(name.removeprefix("$ "))
+    return {"answer": one_answer, "devices": table_of_devices}[name]()
+
+
+@cache
+def output_of(command: str) -> str:
+    """A block with the output of a command about `model.onnx`."""
+    program, *words = shlex.split(command)
+    if program != "forerun":
+        raise SystemExit(f"examples are commands of forerun, not {command}")
+    lines = [line.rstrip() for line in _run(words, MODEL).strip("\n").splitlines()]
+    return "\n".join(("```text", *lines, "```"))
 
 
 def one_answer() -> str:
@@ -84,25 +115,30 @@ def table_of_devices() -> str:
 @cache
 def _answers(file: str) -> Mapping[str, dict[str, Any]]:
     """Answers at batch 64 in amp by device, of the bundled predictor without adaptation."""
+    words = ("predict", "model.onnx", "--device", ",".join(DEVICES))
+    said = _run((*words, "--batch-size", "64", "--precision", "amp", "--json"), file)
+    return dict(zip(DEVICES, json.loads(said)["answers"], strict=True))
+
+
+def _run(words: Sequence[str], file: str) -> str:
+    """What a command prints in a folder where `model.onnx` is a file of the onnx package."""
     import onnx
 
     network = Path(onnx.__file__).parent / "backend/test/data/light" / file
     clean = {k: v for k, v in os.environ.items() if not k.startswith("FORERUN_")}
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(network, Path(folder) / "model.onnx")
         run = subprocess.run(  # noqa: S603
-            [
-                *(sys.executable, "-c", "from forerun.service.cli import main; main()"),
-                *("predict", str(network), "--device", ",".join(DEVICES)),
-                *("--batch-size", "64", "--precision", "amp", "--json"),
-            ],
-            env=clean | {"FORERUN_HOME": home},
+            [sys.executable, "-c", "from forerun.service.cli import main; main()", *words],
+            env=clean | {"FORERUN_HOME": f"{folder}/home", "COLUMNS": str(WIDTH)},
+            cwd=folder,
             capture_output=True,
             check=False,
             text=True,
         )
     if run.returncode:
-        raise SystemExit(f"forerun predict {file}: {run.stderr.strip()}")
-    return dict(zip(DEVICES, json.loads(run.stdout)["answers"], strict=True))
+        raise SystemExit(f"forerun {shlex.join(words)}: {run.stderr.strip()}")
+    return run.stdout
 
 
 def _rounded(value: Any) -> Any:
@@ -121,12 +157,13 @@ def _short(text: str) -> str:
 
 
 def main() -> None:
-    """Write README.md anew where an example changed."""
-    text = README.read_text(encoding="utf-8")
-    renewed = with_examples(text)
-    if renewed != text:
-        README.write_text(renewed, encoding="utf-8")
-        print(f"{README.name}: examples renewed")
+    """Write documents anew where an example changed."""
+    for page in documents():
+        text = page.read_text(encoding="utf-8")
+        renewed = with_examples(text)
+        if renewed != text:
+            page.write_text(renewed, encoding="utf-8")
+            print(f"{page.name}: examples renewed")
 
 
 if __name__ == "__main__":

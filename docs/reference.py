@@ -1,19 +1,21 @@
-"""Write docs/reference.md from the code's own tables: `python docs/reference.py`."""
+"""Write the pages of docs/reference from the code's own tables: `python docs/reference.py`.
+
+The page about Python names the public objects; mkdocstrings fills in their docstrings when the site
+is built.
+"""
 
 import importlib
 import inspect
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).with_suffix(".md")
+FOLDER = Path(__file__).with_suffix("")
 
-INTRODUCTION = """\
-# Reference
-
-Names, units and limits, as the code has them. This page is written by `python docs/reference.py`;
-a test fails when it and the code disagree."""
+WRITTEN = "*Written by `python docs/reference.py`; a test fails when the code disagrees.*"
 
 ENVIRONMENT = {
     "FORERUN_TRACKING_URI": "MLflow store that `forerun train` writes runs and versions to; "
@@ -27,6 +29,19 @@ ENVIRONMENT = {
 }
 
 
+EXTENSIONS = (
+    "forerun.data.query.Query",
+    "forerun.data.device.Device",
+    "forerun.data.device.DeviceCatalog",
+    "forerun.data.software.Software",
+    "forerun.models.predictor.Predictor",
+    "forerun.models.prediction.Prediction",
+    "forerun.models.contract.PredictorContract",
+    "forerun.models.artifact.loading",
+    "forerun.data.errors",
+)
+"""What packages that extend forerun import."""
+
 OWN_TABLES = """\
 `forerun evaluate DATASET --data DIR` reads these tables (`.parquet` or `.csv`); one of a
 dataset's is enough. Tables that say what the workloads are may be left out: they are taken from the
@@ -38,25 +53,47 @@ and `model`) and by `interval`, tenths of the rows by the size of their interval
 be, the exit code is 2."""
 
 
-def page() -> str:
-    """The whole page, ending in a line break."""
-    parts = [
-        INTRODUCTION,
-        "## Metrics\n\n" + metrics(),
-        "## Operator kinds\n\n" + operator_kinds(),
-        "## Predictors\n\nIn the order in which they are asked (`forerun.models.catalog`).\n\n"
-        + predictors(),
-        "## Scores\n\nWhat `forerun evaluate` judges answers by.\n\n" + scores(),
-        "## Tables of your own\n\n" + OWN_TABLES + "\n\n" + own_tables(),
-        "## HTTP\n\n" + endpoints(),
-        "## Problems\n\n"
-        "Errors are `application/problem+json` (RFC 9457); `type` ends in the slug. On the command "
-        "line each is one line on standard error.\n\n" + problems(),
-        "## Command line\n\n"
-        "Exit codes: 0 done, 2 the input is wrong, 1 a fault of ours.\n\n" + verbs(),
-        "## Settings\n\nEnvironment variables.\n\n" + settings(),
-    ]
-    return "\n\n".join(parts) + "\n"
+def pages() -> dict[str, str]:
+    """Every page by file name, each ending in a line break."""
+    return {
+        "metrics.md": _page(
+            "Metrics, operators and scores",
+            "## Metrics\n\n" + metrics(),
+            "## Operator kinds\n\n" + operator_kinds(),
+            "## Scores\n\nWhat `forerun evaluate` judges answers by.\n\n" + scores(),
+        ),
+        "predictors.md": _page(
+            "Predictors",
+            "In the order in which they are asked (`forerun.models.catalog`).",
+            predictors(),
+        ),
+        "tables.md": _page("Tables of your own", OWN_TABLES, own_tables()),
+        "http.md": _page(
+            "HTTP",
+            "The running service shows the same at `/docs`.",
+            "## Endpoints\n\n" + endpoints(),
+            "## Parameters and bodies\n\n" + operations(),
+            "## Problems\n\n"
+            "Errors are `application/problem+json` (RFC 9457); `type` ends in the slug. On the "
+            "command line each is one line on standard error.\n\n" + problems(),
+            "## Schemas\n\nFields of bodies and answers.\n\n" + schemas(),
+        ),
+        "command-line.md": _page(
+            "Command line", "Exit codes: 0 done, 2 the input is wrong, 1 a fault of ours.", verbs()
+        ),
+        "python.md": _page(
+            "Python",
+            "What other programs may import and rely on. Everything else is internal and may move.",
+            public_names(),
+            "## For packages that extend forerun",
+            "\n\n".join(f"::: {name}" for name in EXTENSIONS),
+        ),
+        "settings.md": _page("Settings", "Environment variables.", settings()),
+    }
+
+
+def _page(title: str, *parts: str) -> str:
+    return "\n\n".join((f"# {title}", WRITTEN, *parts)) + "\n"
 
 
 def metrics() -> str:
@@ -144,17 +181,118 @@ def own_tables() -> str:
     return _table(head, rows)
 
 
+def public_names() -> str:
+    """A directive of mkdocstrings for every name of the package."""
+    import forerun
+
+    found = (getattr(forerun, name) for name in getattr(forerun, "__all__", ()))
+    named = [
+        f"::: {one.__module__}.{one.__qualname__}" for one in found if hasattr(one, "__qualname__")
+    ]
+    return "\n\n".join(["## `import forerun`", *named])
+
+
 def endpoints() -> str:
     """Table of endpoints, from the OpenAPI document."""
-    from forerun.service.http.app import create_app
-
-    document = create_app().openapi()
     rows = [
-        [f"`{method.upper()} {path}`", _first_line(operation.get("description", ""))]
-        for path, methods in sorted(document["paths"].items())
-        for method, operation in sorted(methods.items())
+        [f"`{place}`", _first_line(operation.get("description", ""))]
+        for place, operation in _operations()
     ]
     return _table(["endpoint", "answer"], rows)
+
+
+def operations() -> str:
+    """Parameters, body and answer of each endpoint that has any, from the OpenAPI document."""
+    parts = []
+    for place, operation in _operations():
+        lines = [
+            f"| `{p['name']}` | {p['in']} | {_type(p.get('schema', {}))} "
+            f"| {_cell(p.get('description') or p.get('schema', {}).get('description') or '')} |"
+            for p in operation.get("parameters", ())
+        ]
+        bodies = _bodies(operation)
+        if lines or bodies:
+            table = ["| parameter | in | type | meaning |", "| --- | --- | --- | --- |", *lines]
+            parts.append(f"### `{place}`\n\n" + "\n".join(bodies))
+            parts += ["\n".join(table)] if lines else []
+            parts += [f"```json\n{json.dumps(one, indent=2)}\n```" for one in _examples(operation)]
+    return "\n\n".join(parts)
+
+
+def schemas() -> str:
+    """Fields of every schema of the OpenAPI document."""
+    parts = []
+    for name, schema in sorted(_document()["components"]["schemas"].items()):
+        parts.append(f"### {name} {{#{name.lower()}}}")
+        if text := _first_line(schema.get("description", "")):
+            parts.append(text)
+        needed = set(schema.get("required", ()))
+        rows = [
+            [
+                f"`{field}`" + (" (required)" if field in needed else ""),
+                _type(about),
+                _first_line(about.get("description", "")),
+            ]
+            for field, about in schema.get("properties", {}).items()
+        ]
+        if rows:
+            parts.append(_table(["field", "type", "meaning"], rows))
+        elif schema.get("enum"):
+            parts.append("One of " + ", ".join(f"`{value}`" for value in schema["enum"]) + ".")
+    return "\n\n".join(parts)
+
+
+def _operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Method and path of each endpoint, and what the OpenAPI document says of it."""
+    for path, methods in sorted(_document()["paths"].items()):
+        for method, operation in sorted(methods.items()):
+            yield f"{method.upper()} {path}", operation
+
+
+def _bodies(operation: Mapping[str, Any]) -> list[str]:
+    """A line each for the body and for the answer of an endpoint, where they have a schema."""
+    sent = operation.get("requestBody", {}).get("content", {})
+    answered = operation.get("responses", {}).get("200", {}).get("content", {})
+    lines = []
+    for title, content in (("Body", sent), ("Answer", answered)):
+        kinds = [f"`{kind}` {_type(about.get('schema', {}))}" for kind, about in content.items()]
+        if kinds:
+            lines.append(f"- {title}: {', '.join(kinds)}")
+    return lines
+
+
+def _examples(operation: Mapping[str, Any]) -> list[Any]:
+    """Example bodies of an endpoint, from the schema of its JSON body."""
+    sent = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    name = sent.get("schema", {}).get("$ref", "").rpartition("/")[2]
+    schema = _document()["components"]["schemas"].get(name, {})
+    return [*schema.get("examples", ())][:1]
+
+
+@cache
+def _document() -> dict[str, Any]:
+    from forerun.service.http.app import create_app
+
+    return create_app().openapi()
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """The type of a field in a word or two, with a link where it is a schema of its own."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    for union in ("anyOf", "oneOf", "allOf"):
+        if union in schema:
+            return " or ".join(dict.fromkeys(_type(one) for one in schema[union]))
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        return f"mapping to {_type(schema['additionalProperties'])}"
+    return str(schema.get("type", "any"))
 
 
 def problems() -> str:
@@ -211,7 +349,7 @@ def _verbs(command: Any, name: str) -> Iterator[str]:
     for verb, found in sorted(getattr(command, "commands", {}).items()):
         is_group = hasattr(found, "commands")
         if not is_group or (found.invoke_without_command and found.params):
-            parts = [f"### `{name} {verb}`", _first_line(found.help or "")]
+            parts = [f"## `{name} {verb}`", _first_line(found.help or "")]
             if found.params:
                 parts.append("\n".join(f"- {_parameter(p)}: {p.help or ''}" for p in found.params))
             yield "\n\n".join(parts)
@@ -238,10 +376,14 @@ def _first_line(text: str) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
-    )
+    return "\n".join("| " + " | ".join(_cell(c) for c in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")

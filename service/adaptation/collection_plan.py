@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from forerun.data.collectors.plans import plan_file
 from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.workloads.operator_sweep import operator_sweep
 from forerun.data.collectors.workloads.processor_operators import processor_trials
@@ -116,7 +117,7 @@ class CollectionPlan(_Part):
 
     @classmethod
     def standard(cls) -> "CollectionPlan":
-        """The plan that is used where none is given; `plans/cpu-standard.yaml` is the same plan."""
+        """The plan that is used where none is given; the packaged `cpu-standard` is the same."""
         small = ("resnet18", "mobilenet-v2", "vit-small")
         wide = ("resnet50", "efficientnet-b0", "convnext-tiny", "bert-base-128")
         return cls(
@@ -157,17 +158,16 @@ class CollectionPlan(_Part):
 
 
 def read_plan(path: Path) -> CollectionPlan:
-    """Read a plan from a YAML file.
+    """Read a plan from a YAML file, or the packaged plan of that name.
 
     Raises:
-        BadPlan: there is no such file, or it holds no valid plan.
+        MissingData: there is no such file or name.
+        BadPlan: it holds no valid plan.
     """
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise BadPlan(f"No plan {path}.") from None
+        content = yaml.safe_load(plan_file(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadPlan(f"{path} is not valid YAML: {error}".replace("\n", " ")) from None
     try:

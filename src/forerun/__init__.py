@@ -9,7 +9,7 @@ each importing only the ones below it:
 `forerun.data` -> `forerun.features` -> `forerun.models` -> `forerun.training` -> `forerun.service`.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = (
     "Adaptation",

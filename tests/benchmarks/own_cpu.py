@@ -1,6 +1,6 @@
 """A user's own processor: collect two minutes, adapt, and predict networks never measured.
 
-    python -m tests.benchmarks.own_cpu --threads 1 [--plan plans/cpu-onnxruntime.yaml] [FILE ...]
+    python -m tests.benchmarks.own_cpu --threads 1 [--plan cpu-onnxruntime] [FILE ...]
 
 The judged networks are the nine of the onnx package and the files given; none is in a collection.
 """

@@ -1,38 +1,50 @@
-"""The example answers of the README are what the bundled predictor answers now."""
+"""The example answers of README and docs are what the bundled predictor answers now."""
 
 import importlib.util
 
 import pytest
 
-from tests.house.sources import REPOSITORY
-
-README = REPOSITORY / "README.md"
+from tests.house.sources import REPOSITORY, name_of
 
 
-@pytest.fixture(scope="module")
-def examples():
+def load():
+    """The module that renews the examples."""
     spec = importlib.util.spec_from_file_location("examples", REPOSITORY / "docs" / "examples.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+EXAMPLES = load()
+
+
 @pytest.mark.slow
-def test_the_examples_are_up_to_date(examples):
-    text = README.read_text()
-    if text != examples.with_examples(text):
-        pytest.fail("examples of README.md are not what is answered now: run `make figures`")
+def test_the_examples_are_up_to_date():
+    for page in EXAMPLES.documents():
+        text = page.read_text(encoding="utf-8")
+        if text != EXAMPLES.with_examples(text):
+            pytest.fail(f"examples of {page.name} are not what is answered: run `make figures`")
 
 
-def test_the_readme_has_an_answer_and_a_table_of_devices(examples):
-    assert [m["name"] for m in examples.EXAMPLE.finditer(README.read_text())] == [
-        "answer",
-        "devices",
-    ]
+def test_there_are_an_answer_a_table_of_devices_and_outputs_of_commands():
+    names = {
+        name_of(page): [m["name"] for m in EXAMPLES.EXAMPLE.finditer(page.read_text())]
+        for page in EXAMPLES.documents()
+    }
+    assert names["docs/how-to/http.md"] == ["answer"]
+    assert "devices" in names["docs/tutorials/ml-engineer.md"]
+    assert [name[:23] for name in names["README.md"]] == ["$ forerun predict model"]
 
 
-def test_figures_have_three_significant_digits(examples):
-    assert [examples._rounded(x) for x in (3.4128, 172.63, 1060.0, 0.58915, True, None, "ms")] == [
+def test_an_example_that_there_is_not_is_refused():
+    with pytest.raises(KeyError):
+        EXAMPLES.with_examples("<!-- example: nothing -->\n<!-- end example -->")
+    with pytest.raises(SystemExit, match="rm"):
+        EXAMPLES.example("$ rm -rf x")
+
+
+def test_figures_have_three_significant_digits():
+    assert [EXAMPLES._rounded(x) for x in (3.4128, 172.63, 1060.0, 0.58915, True, None, "ms")] == [
         3.41,
         173,
         1060,

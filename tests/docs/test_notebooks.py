@@ -1,57 +1,72 @@
-"""Notebooks run from top to bottom as committed, and are committed without outputs."""
+"""Notebooks are stored with what they show, and show it again when they run."""
 
-import asyncio
-import sys
+import importlib.util
 
 import pytest
 
 from tests.house.sources import REPOSITORY
 
-NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
 PRETRAINED = REPOSITORY / "models" / "pretrained" / "manifest.json"
+MEASURING = {"adapt-to-your-hardware"}
+"""Notebooks that measure the machine that they run on."""
 
 
-def read(path):
-    import nbformat
+def load():
+    """The module that stores the notebooks."""
+    path = REPOSITORY / "docs" / "notebooks.py"
+    spec = importlib.util.spec_from_file_location("notebooks", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    return nbformat.read(path, as_version=4)
 
-
-def run(path, folder):
-    """The notebook after a run in an empty folder."""
-    from nbclient import NotebookClient
-
-    notebook = read(path)
-    resources = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources)
-    # The kernel is this interpreter, whatever else is installed for Jupyter.
-    client.create_kernel_manager().kernel_spec.argv[0] = sys.executable
-    asyncio.run(client.async_execute())
-    return notebook
+STORING = load()
 
 
 def outputs(notebook):
     return [o for cell in notebook.cells if cell.cell_type == "code" for o in cell.outputs]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_committed_without_outputs(path):
-    notebook = read(path)
-    assert not outputs(notebook)
+def kinds(notebook):
+    return {kind for output in outputs(notebook) for kind in output.get("data", {})}
+
+
+def texts(notebook):
+    """What is printed or shown as text, without addresses of objects."""
+    shown = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs(notebook)]
+    return [text for text in shown if " at 0x" not in text]
+
+
+@pytest.fixture(params=STORING.names())
+def stored(request):
+    """Name and content of a notebook as it is committed."""
+    import nbformat
+
+    path = STORING.FOLDER / f"{request.param}.ipynb"
+    return request.param, nbformat.read(path, as_version=4)
+
+
+def test_a_notebook_is_stored_with_a_table_and_a_picture_and_without_counts(stored):
+    _, notebook = stored
+    assert {"text/html", "image/png"} <= kinds(notebook)
+    assert not [o for o in outputs(notebook) if o.get("name") == "stderr"], "it warns of nothing"
     assert all(c.execution_count is None for c in notebook.cells if c.cell_type == "code")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_a_table_and_a_picture(path, tmp_path):
+def test_a_notebook_runs_and_shows_what_is_stored(stored, tmp_path, monkeypatch):
     if not PRETRAINED.is_file():
         pytest.skip("no bundled predictors in models/pretrained: `forerun train` makes them")
-    shown = outputs(run(path, tmp_path))
-    kinds = {kind for output in shown for kind in output.get("data", {})}
-    assert {"text/html", "image/png"} <= kinds
-    assert not [o for o in shown if o.get("name") == "stderr"], "a notebook warns of nothing"
-    assert not list(tmp_path.iterdir()), "a notebook leaves nothing behind"
+    name, notebook = stored
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+    (tmp_path / "work").mkdir()
+    now = STORING.executed(STORING.FOLDER / f"{name}.ipynb", tmp_path / "work")
+    assert kinds(now) == kinds(notebook)
+    assert not [o for o in outputs(now) if o.get("name") == "stderr"]
+    assert not list((tmp_path / "work").iterdir()), "a notebook leaves nothing behind"
+    if name not in MEASURING and texts(now) != texts(notebook):
+        pytest.fail(f"{name} shows something else: run `python docs/notebooks.py {name}`")
 
 
 def test_the_quickstart_is_among_them():
-    assert "quickstart" in {path.stem for path in NOTEBOOKS}
+    assert "quickstart" in STORING.names()

@@ -1,4 +1,4 @@
-"""The reference page is what the code says."""
+"""The reference pages are what the code says."""
 
 import importlib.util
 import re
@@ -9,11 +9,11 @@ from forerun.data.metrics import METRICS
 from forerun.features.operators.kinds import KINDS
 from tests.house.sources import REPOSITORY, modules
 
-PAGE = REPOSITORY / "docs" / "reference.md"
+FOLDER = REPOSITORY / "docs" / "reference"
 
 
 def reference():
-    """The module that writes the page."""
+    """The module that writes the pages."""
     spec = importlib.util.spec_from_file_location("reference", REPOSITORY / "docs" / "reference.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -25,18 +25,32 @@ def generator():
     return reference()
 
 
-def test_the_page_is_up_to_date(generator):
-    if PAGE.read_text() != generator.page():
-        pytest.fail("docs/reference.md is not what the code says: run `python docs/reference.py`")
+@pytest.mark.slow
+def test_the_pages_are_up_to_date(generator):
+    for name, text in generator.pages().items():
+        if (FOLDER / name).read_text() != text:
+            pytest.fail(f"{name} is not what the code says: run `python docs/reference.py`")
+
+
+@pytest.mark.slow
+def test_every_page_of_the_folder_is_written_by_the_generator(generator):
+    assert {path.name for path in FOLDER.glob("*.md")} == set(generator.pages())
+
+
+def test_every_schema_that_is_linked_has_a_heading():
+    text = (FOLDER / "http.md").read_text()
+    linked = set(re.findall(r"\]\(#([a-z_]+)\)", text))
+    assert linked
+    assert linked <= set(re.findall(r"\{#([a-z_]+)\}", text))
 
 
 @pytest.mark.parametrize("name", [m.name for m in METRICS] + [k.name for k in KINDS])
 def test_every_metric_and_operator_kind_is_on_the_page(name):
-    assert f"| `{name}` |" in PAGE.read_text()
+    assert f"| `{name}` |" in (FOLDER / "metrics.md").read_text()
 
 
 def test_every_setting_that_the_code_reads_is_on_the_page():
-    text = PAGE.read_text()
+    text = (FOLDER / "settings.md").read_text()
     for path in modules():
         for name in re.findall(r'"(FORERUN_[A-Z]\w*)"', path.read_text()):
             assert f"`{name}`" in text, f"{path.name} reads {name}"

@@ -4,7 +4,8 @@ A document marks the place of a table by `<!-- figures: NAME -->` and `<!-- end 
 between is replaced by the table of that name (`training/reports/table_contents.py`), made from the
 `scores.json` of the bundled predictors. `NAME` may also be `tasks DATASET [PROTOCOL]`: all tasks of
 a dataset, or of its protocols whose names begin with PROTOCOL; where no evaluation is stored, a
-sentence says so. A test checks that every marked table is up to date.
+sentence says so. `standings`, `losses` and `headlines` compare tasks
+(`training/reports/standings.py`). A test checks that every marked table is up to date.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from typing import Any, Final
 from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.rows import score_of
+from forerun.training.reports.standings import headlines, losses, standings
 from forerun.training.reports.table_contents import (
     HELD,
     INTERVALS,
@@ -34,7 +36,8 @@ Evaluations = Sequence[Mapping[str, Any]]
 MARKED: Final = re.compile(
     r"<!-- figures: (?P<name>[^>]+?) -->\n(?P<table>.*?)(?P<end><!-- end -->)", re.DOTALL
 )
-DOCUMENTS: Final = ("README.md", "docs/*.md", "docs/decisions/*.md")
+DOCUMENTS: Final = ("README.md", "docs/**/*.md")
+COMPARED: Final = {"standings": standings, "losses": losses, "headlines": headlines}
 
 
 def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
@@ -77,8 +80,10 @@ def table(name: str, evaluations: Evaluations) -> str:
     kind, *words = name.split()
     if kind == "tasks" and 1 <= len(words) <= 2:
         return _every_task(words[0], words[1] if len(words) > 1 else None, evaluations)
+    if name in COMPARED:
+        return COMPARED[name](evaluations)
     if name not in TABLES:
-        known = ", ".join([*TABLES, "tasks DATASET [PROTOCOL]"])
+        known = ", ".join([*TABLES, *COMPARED, "tasks DATASET [PROTOCOL]"])
         raise InputError(f"No table of figures {name!r}; there are {known}.")
     return rendered(TABLES[name], evaluations)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from forerun.data.collectors.interference.neighbours import DUTY, ISOLATED, MODES, PLACEMENTS, State
 from forerun.data.collectors.interference.victims import VICTIMS, victim
-from forerun.data.errors import BadTable, MissingData
+from forerun.data.collectors.plans import plan_file
+from forerun.data.errors import BadTable
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,16 @@ class ContentionPlan:
 
     @classmethod
     def read(cls, path: Path) -> "ContentionPlan":
-        """The plan in a YAML file.
+        """The plan in a YAML file, or the packaged plan of that name.
 
         Raises:
-            MissingData: there is no such file.
+            MissingData: there is no such file or name.
             BadTable: it is no plan; the message says why.
         """
         import yaml
 
-        if not path.is_file():
-            raise MissingData(f"No plan at {path}.")
         try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            content = yaml.safe_load(plan_file(path).read_text(encoding="utf-8"))
         except yaml.YAMLError as error:
             raise BadTable(f"{path} is not YAML: {' '.join(str(error).split())}") from error
         try:

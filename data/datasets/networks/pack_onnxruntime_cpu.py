@@ -55,7 +55,7 @@ def _datasheet(rows: "pd.DataFrame", frames: "Sequence[pd.DataFrame]") -> str:
     about = ("cpu_model", "instruction_set", "cpus", "system", "framework_version", "python")
     lines = ["# onnxruntime_cpu: operators and networks through onnxruntime on processors", ""]
     lines += [f"{len(rows)} rows, made by `{OnnxruntimeCpu.collector}`; see the plan", ""]
-    lines += ["`plans/cpu-onnxruntime.yaml`.", "", "## Machine", ""]
+    lines += ["`cpu-onnxruntime`.", "", "## Machine", ""]
     lines += [f"- {name}: {first[name]}" for name in about if name in first]
     kinds = zip(rows["threads"].tolist(), rows["kind"].tolist(), strict=True)
     counts = sorted(Counter(kinds).items())

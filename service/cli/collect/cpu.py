@@ -23,7 +23,7 @@ def cpu(
     ] = False,
     plan: Annotated[
         Path | None,
-        typer.Option(help="measurement plan, .yaml [the standard plan of half an hour]"),
+        typer.Option(help="measurement plan: .yaml file, or name of a packaged one [cpu-standard]"),
     ] = None,
     device: Annotated[str, typer.Option(help="name of this machine in the rows")] = "my-cpu",
     threads: Annotated[

@@ -20,7 +20,10 @@ app.command("window")(window.window)
 
 @app.command("contention")
 def contention(
-    plan: Annotated[Path, typer.Option(help="plan of victims, neighbours and repeats, .yaml")],
+    plan: Annotated[
+        Path,
+        typer.Option(help="plan of victims and neighbours: .yaml file, quick, short or standard"),
+    ],
     output: Annotated[
         Path,
         typer.Option("--output", "-o", help="folder of the collection; an existing one is resumed"),

@@ -1,6 +1,7 @@
 """A plan says what is run and in which order, so that wherever it is cut the rest is balanced."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,9 +16,7 @@ from forerun.data.collectors.interference.plan import (
     referenced,
 )
 from forerun.data.errors import BadTable, MissingData
-from tests.conftest import REPOSITORY
 
-PLANS = sorted((REPOSITORY / "plans").glob("*.yaml"))
 STATES = (
     Shared(State("cache", "high", "other")),
     Shared(State("cpu", "high", "same"), 0.5),
@@ -29,18 +28,16 @@ def plan(**settings):
     return ContentionPlan(("alu", "chase4", "triad", "copy", "matmul"), STATES, **settings)
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in PLANS if "neighbours" in p.read_text()], ids=lambda p: p.stem
-)
-def test_plans_that_come_along_are_understood(path):
-    found = ContentionPlan.read(path)
+@pytest.mark.parametrize("name", ["quick", "short", "standard"])
+def test_plans_that_come_along_are_understood_by_name(name):
+    found = ContentionPlan.read(Path(name))
     assert found.runs()
     assert ISOLATED in {run.state for run in found.runs()}
 
 
 @pytest.mark.parametrize("name", ["short", "standard"])
 def test_plans_for_publishing_have_what_it_takes(name):
-    runs = ContentionPlan.read(REPOSITORY / "plans" / f"{name}.yaml").runs()
+    runs = ContentionPlan.read(Path(name)).runs()
     isolated = Counter(run.victim for run in runs if run.state == ISOLATED)
     assert min(isolated.values()) >= 10
     colocated = [run for run in runs if run.state != ISOLATED]
@@ -51,7 +48,7 @@ def test_plans_for_publishing_have_what_it_takes(name):
 
 
 def test_the_standard_plan_has_three_intensities_of_all_loads_and_pairs_on_both_cpus():
-    runs = ContentionPlan.read(REPOSITORY / "plans" / "standard.yaml").runs()
+    runs = ContentionPlan.read(Path("standard")).runs()
     states = {run.state for run in runs if run.state != ISOLATED}
     static = [s for s in states if s.placement == "other" and s.mode == "static"]
     loads = Counter(s.neighbour for s in static if not s.neighbour.startswith("victim:"))
@@ -135,7 +132,7 @@ def test_a_plan_that_is_none_says_why(text, error, why, tmp_path):
 
 
 def test_a_plan_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(MissingData, match="No plan at"):
+    with pytest.raises(MissingData, match=r"none\.yaml: give a \.yaml file, or one of"):
         ContentionPlan.read(tmp_path / "none.yaml")
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from forerun.data.datasets.colocation.contention import (
 )
 from forerun.data.datasets.measured import raw_files
 from forerun.data.errors import MissingData
-from tests.conftest import REPOSITORY
 from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_contention import FAULTS
 from tests.contracts.tiny_upstream import tiny_upstream
@@ -144,7 +144,7 @@ def test_the_whole_standard_plan_was_carried_out():
         pytest.skip(str(error))
     names = ["repeat", "victim", "neighbour", "intensity", "placement", "mode"]
     found = set(runs[names].itertuples(index=False, name=None))
-    planned = ContentionPlan.read(REPOSITORY / "plans" / "standard.yaml").runs()
+    planned = ContentionPlan.read(Path("standard")).runs()
     lacking = {(r.repeat, r.victim, *dataclasses.astuple(r.state)) for r in planned} - found
     assert not lacking
     assert (runs["status"] == "ok").all()

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,6 @@ from forerun.service.adaptation import collecting, measured_networks, measuremen
 from forerun.service.adaptation.collection_plan import CollectionPlan, read_plan
 from forerun.service.cli.collect.program import busy_with_others, called
 from forerun.service.schemas.colocation import ProgramIn, WindowIn
-from tests.house.sources import REPOSITORY
 
 KINDS = ("linear", "softmax", "layer_norm", "elementwise")
 SMALL = tuple(op for op in operator_sweep(4, largest=2**17) if op.kind in KINDS)[:6]
@@ -115,7 +115,7 @@ def test_a_plan_that_is_wrong_is_refused(tmp_path):
 
 
 def test_the_standard_plan_is_sound_and_covers_runtimes_and_phases(tmp_path, small):
-    plan = read_plan(REPOSITORY / "plans/cpu-standard.yaml")
+    plan = read_plan(Path("cpu-standard"))
     assert plan == CollectionPlan.standard()
     trials = plan.trials(tmp_path / "t.csv", tmp_path)
     assert {t.runtime for t in trials} == {"onnxruntime", "eager", "compiled"}
