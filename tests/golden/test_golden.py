@@ -6,7 +6,7 @@ from tests.golden.ask import all_kinds, comparison_of
 from tests.golden.compare import report
 from tests.golden.stored import HERE, kinds, questions_of, stored_answers
 
-MOST_BYTES = 2**20
+MOST_BYTES = 1_200_000
 RENEW = "Where this is meant, `make golden` stores today's answers."
 
 

@@ -56,17 +56,16 @@ def test_a_processor_is_added_adapted_to_and_asked_about(forerun, collected):
     assert two["metrics"]["latency_ms"]["value"] < 70
 
 
-def test_a_sheet_may_come_with_the_measurements_and_two_times_is_once(forerun, collected, tmp_path):
+def test_a_sheet_may_come_with_rows_and_a_second_time_is_refused(forerun, collected, tmp_path):
     sheet = tmp_path / "sheet.json"
     sheet.write_text(json.dumps(SHEET))
     code, out, err = forerun("adapt", collected, "--device", "my-cpu", "--sheet", sheet, "--json")
     assert code == 0, err
     assert "my-cpu is registered" in err
-    rows = json.loads(out)["rows_in_use"]
     before = latency(forerun, "light_squeezenet.onnx")
     code, out, err = forerun("adapt", collected, "--device", "my-cpu", "--json")
-    assert code == 0, err
-    assert json.loads(out)["rows_in_use"] == rows
+    assert (code, out) == (2, "")
+    assert "in use already" in err and "--rollback" in err
     after = latency(forerun, "light_squeezenet.onnx")
     value = after["metrics"]["latency_ms"]["value"]
     assert value == pytest.approx(before["metrics"]["latency_ms"]["value"], rel=1e-6)

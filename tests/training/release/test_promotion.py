@@ -230,8 +230,8 @@ def test_a_part_alone_is_no_champion_and_one_merged_with_the_others_answers_them
     code, out, err = forerun("promote", 2)
     assert code == 0, out + err
     settings = Settings(home=tmp_path / "service", predictor_folder=champion())
-    operator = {"kind": "linear", "name": "fc", "input_shapes": [[4, 16]]}
-    operator |= {"output_shapes": [[4, 16]], "parameter_elements": 256, "attributes": {}}
+    operator = {"kind": "linear", "name": "fc", "input_shapes": [[512, 1024]]}
+    operator |= {"output_shapes": [[512, 1024]], "parameter_elements": 2**20, "attributes": {}}
     question = {"workload": {"kind": "kernel", "operator": operator}, "device": "l4"}
     with TestClient(create_app(settings, load_predictors(settings))) as client:
         answer = client.post("/v1/predict", json=question)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.data.errors import BadArtifact
-from forerun.models import gradient_boosting
-from forerun.models.gradient_boosting import BoosterBag, load_together
+from forerun.models.gradient_boosting import BoosterBag, bags, load_together
 
 MATRIX = np.random.default_rng(0).normal(size=(200, 3))
 
@@ -28,7 +27,7 @@ def decompressed(monkeypatch):
         files.append(file)
         return decompress(file)
 
-    monkeypatch.setattr(gradient_boosting.lzma, "decompress", noted)
+    monkeypatch.setattr(bags.lzma, "decompress", noted)
     return files
 
 

@@ -11,7 +11,12 @@ import numpy as np
 
 from forerun.data.errors import BadArtifact
 from forerun.data.shapes import Float64
-from forerun.models.lightgbm_library import LEAVES, LoadedBooster, allow_threads, leaf_counts
+from forerun.models.gradient_boosting.lightgbm_library import (
+    LEAVES,
+    LoadedBooster,
+    allow_threads,
+    leaf_counts,
+)
 
 
 class CompressedTexts:
