@@ -103,7 +103,7 @@ def _sentence(limits: Iterable[Limit], severity: str) -> str | None:
     """The first limit of a severity in plain words; None where there is none."""
     for limit in limits:
         if limit.severity == severity:
-            return IN_SHORT.get(limit.feature or "", limit.message)
+            return IN_SHORT.get(limit.feature or "") or limit.message or str(limit)
     return None
 
 
