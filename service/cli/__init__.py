@@ -6,44 +6,20 @@ import sys
 import typer
 
 from forerun.data.errors import InputError
-from forerun.service.cli import (
-    adapt,
-    data,
-    devices,
-    evaluate,
-    leaderboard,
-    registry,
-    serve,
-    trace,
-    train,
-)
-from forerun.service.cli.collect import group as collect
-from forerun.service.cli.collect import verify
-from forerun.service.cli.questions import colocate, predict, presets, rank, sweep
+from forerun.service.cli.commands import ForerunGroup
 
 app = typer.Typer(
     name="forerun",
-    help="What will this workload cost on that hardware: time, memory, power?",
+    cls=ForerunGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("serve")(serve.serve)
-app.command("predict")(predict.predict)
-app.command("presets")(presets.presets)
-app.command("rank")(rank.rank)
-app.command("sweep")(sweep.sweep)
-app.command("colocate")(colocate.colocate)
-app.add_typer(devices.app, name="devices")
-app.add_typer(data.app, name="data")
-app.add_typer(collect.app, name="collect")
-app.command("trace")(trace.trace)
-app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("adapt")(adapt.adapt)
-app.command("verify")(verify.verify)
-app.add_typer(leaderboard.app, name="leaderboard")
-app.command("promote")(registry.promote)
+
+
+@app.callback()
+def forerun() -> None:
+    """What will this workload cost on that hardware: time, memory, power?"""
 
 
 def main() -> None:

@@ -32,19 +32,31 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """List devices, or show one spec sheet with the source of every figure."""
+    if name is None:
+        list_devices(kind, json)
+        return
+    from forerun.service.settings import Settings
+    from forerun.service.stores.devices import load_catalog
+
+    sheet = load_catalog(Settings.load().home / "devices").get(name).model_dump(mode="json")
+    if json:
+        print_json(sheet)
+    else:
+        _sheet(sheet)
+
+
+@app.command("list")
+def list_devices(
+    kind: Annotated[str | None, typer.Option(help="kind of device: gpu, cpu, npu, ...")] = None,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """List devices, as `forerun devices` does."""
     from forerun.data.device import DeviceKind
     from forerun.data.errors import InputError
     from forerun.service.settings import Settings
     from forerun.service.stores.devices import load_catalog
 
     catalog = load_catalog(Settings.load().home / "devices")
-    if name is not None:
-        device = catalog.get(name)
-        if json:
-            print_json(device.model_dump(mode="json"))
-            return
-        _sheet(device.model_dump(mode="json"))
-        return
     if kind is not None and kind not in get_args(DeviceKind):
         raise InputError(f"--kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
     chosen = [device for device in catalog if kind in (None, device.kind)]
