@@ -5,9 +5,3 @@ Sub-packages by workload (`operators`, `networks`, `graph_network`, `processors`
 (`gaussian_process`, `neural`, `conformal`, `domain`, `adaptation`, `artifact`, `baselines`).
 `forerun.models.catalog.PREDICTORS` lists every predictor.
 """
-
-from forerun.models.catalog import PREDICTORS, predictor_class
-from forerun.models.prediction import Prediction, Predictions
-from forerun.models.predictor import Predictor
-
-__all__ = ["PREDICTORS", "Prediction", "Predictions", "Predictor", "predictor_class"]

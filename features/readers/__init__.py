@@ -13,7 +13,6 @@ from forerun.data.errors import BadShape, InputError, ModelTooLarge, UnreadableM
 from forerun.data.graph import OperatorGraph
 from forerun.data.plugins import plugins
 from forerun.features.readers.input_sizes import MAX_SIZE, GivenShape, InputSizes
-from forerun.features.readers.operator_json import check_graph
 
 MAX_BYTES = 2**31
 """Size limit of a file: that of a protobuf message."""
@@ -72,6 +71,8 @@ def read_graph(
         ModelTooLarge: over `max_bytes` or over a reader's limit on operators.
         MissingExtra: the format needs an optional part of the installation.
     """
+    from forerun.features.readers.operator_json import check_graph
+
     where = source.name if isinstance(source, Path) else "the upload"
     sizes = InputSizes(batch_size, sequence_length, image_size, shapes or {})
     _check_numbers(where, sizes)

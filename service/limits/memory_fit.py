@@ -1,9 +1,12 @@
 """Decide whether a workload fits a device's memory, and state the risk."""
 
+from typing import TYPE_CHECKING
+
 from pydantic import BaseModel, Field
 
-from forerun.data.device import Device
-from forerun.models.prediction import Estimate
+if TYPE_CHECKING:
+    from forerun.data.device import Device
+    from forerun.models.prediction import Estimate
 
 USABLE = 0.92
 """Share of the memory on the spec sheet that runs can use: drivers and error correction take the
@@ -31,7 +34,7 @@ class FitsOut(BaseModel):
     risk: str = Field(description="how often a run takes more than the upper end, in words")
 
 
-def fits(device: Device, peak: Estimate | None, calibrated: bool) -> FitsOut | None:
+def fits(device: "Device", peak: "Estimate | None", calibrated: bool) -> FitsOut | None:
     """Whether the peak fits; None where the peak or the device's memory is not known.
 
     Args:

@@ -1,11 +1,15 @@
 """Facts that accompany predicted power: figures of the spec sheet and energy per sample."""
 
+from typing import TYPE_CHECKING
+
 from pydantic import BaseModel, Field
 
-from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.models.prediction import Estimate
 from forerun.service.limits.interval import IntervalOut
+
+if TYPE_CHECKING:
+    from forerun.data.query import Query
+    from forerun.models.prediction import Estimate
 
 NO_PEAK = "not measured: the data holds averages over whole runs, no window"
 NO_IDLE = "the sheet does not give it"
@@ -29,7 +33,7 @@ class PowerFactsOut(BaseModel):
     missing: dict[str, str] = Field(description="fact that is not known -> the reason")
 
 
-def power_facts(query: Query, energy: Estimate | None) -> PowerFactsOut:
+def power_facts(query: "Query", energy: "Estimate | None") -> PowerFactsOut:
     """Figures of the spec sheet, and the energy per sample.
 
     Args:
@@ -51,12 +55,12 @@ def power_facts(query: Query, energy: Estimate | None) -> PowerFactsOut:
     )
 
 
-def samples_of(query: Query) -> int:
+def samples_of(query: "Query") -> int:
     """The number of samples in one run."""
     return query.workload.batch_size if isinstance(query.workload, Network) else 1
 
 
-def per_sample(energy: Estimate, samples: int) -> IntervalOut:
+def per_sample(energy: "Estimate", samples: int) -> IntervalOut:
     """The energy of one run divided by its samples."""
     low, high = (None if end is None else end / samples for end in (energy.low, energy.high))
     value = energy.value / samples

@@ -79,7 +79,7 @@ def test_a_question_imports_only_what_it_needs_and_the_second_one_less(tmp_path)
     assert not first & {f"forerun.models.{room}" for room in (*other_parts, "processors.latency")}
     assert {"onnx", "forerun.models.router"} <= first
     second = modules_of(*words, home=tmp_path / "home")
-    assert not second & {*SLOW_TO_IMPORT, "onnx", "scipy", "forerun.models.router"}
+    assert not second & {*SLOW_TO_IMPORT, "onnx", "scipy", "numpy", "forerun.models.router"}
 
 
 @pytest.mark.slow
