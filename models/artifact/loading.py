@@ -32,7 +32,7 @@ class LoadedPredictor:
 
 
 def load_sealed(folder: Path, scope: Scope | None = None) -> LoadedPredictor:
-    """The predictor in a sealed folder, after a check of all hashes.
+    """The predictor in a sealed folder, after a check of the hashes of all files that it reads.
 
     Args:
         folder: the sealed folder.
@@ -41,7 +41,7 @@ def load_sealed(folder: Path, scope: Scope | None = None) -> LoadedPredictor:
     Raises:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
     """
-    manifest = check(folder)
+    manifest = check(folder, scope)
     card = folder / "card.md"
     return LoadedPredictor(
         predictor=load_part(folder, scope),

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from forerun.data.errors import BadArtifact
 from forerun.models.artifact.codec import from_content, to_content
-from forerun.models.artifact.stored_predictor import load_part
+from forerun.models.artifact.stored_predictor import is_loaded, load_part
+from forerun.models.catalog import Scope
 from forerun.models.predictor import Predictor
 
 ALLOWED = (".json", ".json.gz", ".txt", ".txt.gz", ".txt.xz", ".md", ".onnx", ".png")
@@ -56,14 +57,19 @@ def seal(folder: Path, created: str) -> Manifest:
     Raises:
         BadArtifact: a file is a link or has a forbidden suffix.
     """
-    files = _hashes(folder)
+    files = {name: _hash(path) for name, path in _paths(folder).items()}
     manifest = Manifest(_version(files), created, dict(sorted(files.items())))
     (folder / "manifest.json").write_text(json.dumps(to_content(manifest), indent=1) + "\n")
     return manifest
 
 
-def check(folder: Path) -> Manifest:
-    """The manifest of a sealed folder, after a check of the hashes of all files.
+def check(folder: Path, scope: Scope | None = None) -> Manifest:
+    """The manifest of a sealed folder, after a check of the names and the hashes of all files.
+
+    Args:
+        folder: the sealed folder.
+        scope: what questions will be about. Files of predictors that `load_part` leaves out are
+            not read, so that their hashes are not checked; None for all.
 
     Raises:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
@@ -72,7 +78,10 @@ def check(folder: Path) -> Manifest:
         manifest = from_content(Manifest, json.loads((folder / "manifest.json").read_text()))
     except (OSError, ValueError) as error:
         raise BadArtifact(f"{folder} has no readable manifest.json: {error}") from None
-    hashes = _hashes(folder)
+    hashes = {
+        name: _hash(path) if is_loaded(name, scope) else manifest.files.get(name, "")
+        for name, path in _paths(folder).items()
+    }
     differing = sorted(
         name for name in {*hashes, *manifest.files} if hashes.get(name) != manifest.files.get(name)
     )
@@ -83,16 +92,25 @@ def check(folder: Path) -> Manifest:
     return manifest
 
 
-def _hashes(folder: Path) -> dict[str, str]:
-    files: dict[str, str] = {}
+def _paths(folder: Path) -> dict[str, Path]:
+    """Name -> path of every file but the manifest.
+
+    Raises:
+        BadArtifact: a file is a link or has a forbidden suffix.
+    """
+    files: dict[str, Path] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_dir() or name == "manifest.json":
             continue
         if path.is_symlink() or not name.endswith(ALLOWED):
             raise BadArtifact(f"{folder}: {name} is not allowed in an artifact.")
-        files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        files[name] = path
     return files
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _version(files: Mapping[str, str]) -> str:

@@ -134,6 +134,18 @@ def load_part(folder: Path, scope: Scope | None = None) -> Predictor:
     return cls.load(folder)
 
 
+def is_loaded(name: str, scope: Scope | None) -> bool:
+    """Whether `load_part` reads a file or folder, by its path relative to the predictor's folder.
+
+    Args:
+        name: the path, with forward slashes.
+        scope: what questions will be about; None for everything.
+    """
+    part, inside, _ = name.partition("/")
+    # The writer ends names of folders with the names of predictors.
+    return scope is None or not inside or scope.concerns(part.rpartition("-")[2])
+
+
 def contained(folder: Path) -> list[tuple[str, Path]]:
     """Name and folder of each predictor that the one in this folder consists of.
 
@@ -180,8 +192,7 @@ def _leaf(folder: Path, content: dict[str, Any], scope: Scope | None = None) -> 
         return tuple(_read(_within(folder, name)) for name in names)
     if content.keys() == {PREDICTOR}:
         part = _within(folder, content[PREDICTOR])
-        # The writer ends names of folders with the names of predictors.
-        if scope is not None and not scope.concerns(part.name.rpartition("-")[2]):
+        if not is_loaded(f"{part.name}/", scope):
             return _LEFT_OUT
         return load_part(part)
     return content

@@ -12,6 +12,9 @@ from forerun.models.artifact.sealed_folder import (
     seal,
 )
 from forerun.models.baselines.constant import Constant
+from forerun.models.benchmark_suites.history import BenchmarkHistory
+from forerun.models.catalog import Scope
+from forerun.models.router import Router
 
 
 @pytest.fixture
@@ -39,6 +42,32 @@ def test_a_changed_file_is_refused(folder):
     path.write_text(path.read_text().replace("3.5", "9.5"))
     with pytest.raises(BadArtifact, match=r"predictor\.json is missing, changed"):
         load_predictor(folder)
+
+
+def test_only_files_that_a_scope_reads_are_hashed_and_all_are_listed(tmp_path):
+    folder = tmp_path / "router"
+    Router((Constant({"latency_ms": 3.5}), BenchmarkHistory())).save(folder)
+    sealed = seal(folder, "2026-01-01")
+    networks = Scope(frozenset({"network"}))
+    left_out, read = (next(folder.glob(f"*-{name}/*")) for name in ("benchmark_history", "constant"))
+    text = left_out.read_text()
+    left_out.write_text(f"{text} ")
+    assert check(folder, networks) == sealed
+    for scope in (None, Scope(frozenset({"benchmark"}))):
+        with pytest.raises(BadArtifact, match="is missing, changed"):
+            check(folder, scope)
+    left_out.unlink()
+    with pytest.raises(BadArtifact, match="is missing, changed"):
+        check(folder, networks)
+    left_out.write_text(text)
+    extra = left_out.parent / "extra.txt"
+    extra.write_text("tree")
+    with pytest.raises(BadArtifact, match=r"extra\.txt"):
+        check(folder, networks)
+    extra.unlink()
+    read.write_text(f"{read.read_text()} ")
+    with pytest.raises(BadArtifact, match="is missing, changed"):
+        check(folder, networks)
 
 
 def test_an_unlisted_file_is_refused(folder):
