@@ -77,13 +77,17 @@ def test_a_question_imports_only_what_it_needs_and_the_second_one_less(tmp_path)
     assert not first & {*SLOW_TO_IMPORT, "onnx.reference"}
     other_parts = ("architectures", "hls_designs", "benchmark_suites.scores", "colocation.booster")
     assert not first & {f"forerun.models.{room}" for room in (*other_parts, "processors.latency")}
+    other_commands = ("devices", "collect", "questions.rank", "train", "leaderboard")
+    assert not first & {f"forerun.service.cli.{command}" for command in other_commands}
     assert {"onnx", "forerun.models.router"} <= first
     second = modules_of(*words, home=tmp_path / "home")
     assert not second & {*SLOW_TO_IMPORT, "onnx", "scipy", "numpy", "forerun.models.router"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("--help",), ("devices",), ("devices", "l4")])
+@pytest.mark.parametrize(
+    "words", [("--help",), ("devices",), ("devices", "list"), ("devices", "l4")]
+)
 def test_help_and_devices_import_no_predictors(words, tmp_path):
     loaded = modules_of(*words, home=tmp_path)
     assert not loaded & {*SLOW_TO_IMPORT, "onnx", "scipy", "cattrs", "numpy", "forerun.models"}

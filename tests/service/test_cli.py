@@ -136,6 +136,7 @@ def test_wrong_input_is_one_line_and_exit_2(run, graph, words, said):
 
 def test_devices_lists_the_catalogue_and_one_sheet_with_sources(run):
     listed = json.loads(run("devices", "--json").stdout)["devices"]
+    assert run("devices", "list", "--json").stdout == run("devices", "--json").stdout
     assert len(listed) >= 45
     sheet = run("devices", "l4")
     assert "memory_bandwidth_gbs: 300" in sheet.stdout

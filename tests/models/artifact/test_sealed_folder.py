@@ -49,7 +49,9 @@ def test_only_files_that_a_scope_reads_are_hashed_and_all_are_listed(tmp_path):
     Router((Constant({"latency_ms": 3.5}), BenchmarkHistory())).save(folder)
     sealed = seal(folder, "2026-01-01")
     networks = Scope(frozenset({"network"}))
-    left_out, read = (next(folder.glob(f"*-{name}/*")) for name in ("benchmark_history", "constant"))
+    left_out, read = (
+        next(folder.glob(f"*-{name}/*")) for name in ("benchmark_history", "constant")
+    )
     text = left_out.read_text()
     left_out.write_text(f"{text} ")
     assert check(folder, networks) == sealed

@@ -26,29 +26,32 @@ class Terminal(io.StringIO):
         return done
 
 
-@pytest.fixture
-def terminal(monkeypatch):
+def on_terminal(monkeypatch) -> Terminal:
+    """A terminal in place of standard error; pytest would take it back at the end of a fixture."""
     monkeypatch.setenv("TERM", "xterm")
     made = Terminal()
     monkeypatch.setattr(sys, "stderr", made)
     return made
 
 
-def test_what_takes_long_is_named_until_it_is_done(terminal):
+def test_what_takes_long_is_named_until_it_is_done(monkeypatch):
+    terminal = on_terminal(monkeypatch)
     with output.working("reading model.onnx", after_s=0.0):
-        assert terminal.written.wait(30)
+        assert terminal.written.wait(30), terminal.getvalue()
     assert terminal.getvalue().endswith("\x1b[2K"), "the line vanishes"
 
 
-def test_what_is_quick_prints_nothing(terminal):
+def test_what_is_quick_prints_nothing(monkeypatch):
+    terminal = on_terminal(monkeypatch)
     with output.working("reading model.onnx", after_s=3600.0):
         pass
     assert terminal.getvalue() == ""
 
 
-def test_what_fails_passes_its_error_on_and_leaves_no_line(terminal):
+def test_what_fails_passes_its_error_on_and_leaves_no_line(monkeypatch):
+    terminal = on_terminal(monkeypatch)
     with pytest.raises(ValueError, match="damaged"), output.working("reading model.onnx", 0.0):
-        assert terminal.written.wait(30)
+        assert terminal.written.wait(30), terminal.getvalue()
         raise ValueError("damaged")
     assert terminal.getvalue().endswith("\x1b[2K")
 
