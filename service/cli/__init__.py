@@ -10,8 +10,8 @@ from forerun.data.errors import InputError
 from forerun.service.cli.commands import ForerunGroup
 
 ALLOCATIONS_TO_COLLECT = 100_000
-"""Objects made between two searches for reference cycles; Python's own 700 make a command slower by
-a tenth, because loading predictors makes millions of objects and no cycles."""
+"""Objects made between two searches for reference cycles, in place of Python's own 700: a command
+makes many objects that live until its end, and searches among them find nothing to free."""
 
 app = typer.Typer(
     name="forerun",
