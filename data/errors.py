@@ -217,7 +217,7 @@ class MissingExtra(InputError):
     slug, status = "missing-extra", 501
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the {extra!r} extra: pip install 'forerun[{extra}]'.")
+        super().__init__(f"{what} needs the {extra!r} extra: `scripts/install {extra}` in a clone installs it.")
 
 
 class MissingTool(InputError):

@@ -124,11 +124,12 @@ def _counts(rows: Measurements) -> dict[Setting, int]:
     counted: Counter[Setting] = Counter()
     for name, column in rows.values.items():
         for row in np.flatnonzero(np.isfinite(column)):
-            counted[_setting(rows.queries[int(row)], name)] += 1
+            counted[setting_of(rows.queries[int(row)], name)] += 1
     return dict(counted)
 
 
-def _setting(query: Query, metric: str) -> Setting:
+def setting_of(query: Query, metric: str) -> Setting:
+    """The setting that a row of a query and a metric is counted under."""
     device, workload = query.device.name, query.workload
     if isinstance(workload, Kernel | Network):
         run = (phase_of(workload), workload.precision, query.software.runtime)

@@ -75,7 +75,7 @@ def _with_graphs(bundle: "Bundle", workers: int) -> "Bundle":
     from forerun.features.readers.trace_journal import TraceJournal, trace_missing
 
     if not is_installed():
-        progress("no graphs table: it is traced from timm; pip install 'forerun[zoo]', pull again")
+        progress("no graphs table: it is traced from timm; `scripts/install zoo`, then pull again")
         return bundle
     made_by = versions()
     folder = "-".join(f"{package}-{number}" for package, number in made_by.items())

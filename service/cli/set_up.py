@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from forerun.service.cli import options as o
@@ -51,6 +52,12 @@ class SetUpOptions(RunOptions):
     cache_tokens: o.CacheTokens = None
     cache_precision: o.CachePrecision = None
     joined_cache: o.JoinedCache = None
+
+
+def run_title(source: Path, run: RunOptions) -> str:
+    """The name of a model with the main options of the run, for the heading of an answer."""
+    words = [f"batch {run.batch_size}", run.precision, run.phase, run.runtime or ""]
+    return f"{source.name} ({', '.join(filter(None, words))})"
 
 
 def takes_run(verb: Callable[..., None]) -> Callable[..., None]:

@@ -1,10 +1,11 @@
 """One grade of trust per metric: measured on this device, calibrated, or extrapolated."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from forerun.data.query import Query
-from forerun.models.artifact.training_record import TrainingRecord
+from forerun.data.workload import Network
+from forerun.models.artifact.training_record import TrainingRecord, setting_of
 from forerun.models.catalog import training_datasets
 from forerun.models.limit import Limit
 from forerun.models.prediction import Estimate
@@ -18,6 +19,8 @@ IN_SHORT: Mapping[str, str] = {
     "kernel_mix_novelty": "the network's kernels are unlike those of the measured networks",
 }
 """Feature of a limit -> what being outside its range means, in place of the limit's figures."""
+ENOUGH_ROWS = 20
+"""Rows of a device in one precision, phase and runtime that count as measured."""
 ELSEWHERE = "not measured on this device; the interval was checked on devices held out"
 OPERATORS_ALONE = "single operators, but no whole networks, were measured on this device"
 MEASURED = "measured, and inside the range of these measurements"
@@ -86,11 +89,14 @@ def trust_in(
         return Trust("A", "adapted to your measurements on this device")
     if by_limits.grade == "B":
         return by_limits
-    return _by_device(query, _datasets(metric, query, evidence), evidence.record)
+    return _by_device(metric, query, _datasets(metric, query, evidence), evidence.record)
 
 
 def trust_by(limits: Sequence[Limit]) -> Trust:
     """The grade of a calibrated estimate that does not depend on the device."""
+    refusal = _sentence(limits, "refusal")
+    if refusal is not None:
+        return Trust("C", f"it cannot run as asked: {refusal}")
     beyond, transfer = _sentence(limits, "outside"), _sentence(limits, "transfer")
     if beyond is not None:
         return Trust("C", f"extrapolated: {beyond}")
@@ -116,7 +122,9 @@ def _datasets(metric: str, query: Query, evidence: Evidence) -> list[str]:
     return known
 
 
-def _by_device(query: Query, datasets: Sequence[str], record: TrainingRecord) -> Trust:
+def _by_device(
+    metric: str, query: Query, datasets: Sequence[str], record: TrainingRecord
+) -> Trust:
     name = query.device.name
     having = [dataset for dataset in datasets if "device" in record.seen(dataset)]
     if datasets and not having:
@@ -126,7 +134,37 @@ def _by_device(query: Query, datasets: Sequence[str], record: TrainingRecord) ->
         return Trust("B", f"calibrated: {ELSEWHERE}")
     if query.workload.kind == "network" and all(_is_of_operators(d, record) for d in measured):
         return Trust("B", f"calibrated: {OPERATORS_ALONE}")
+    other_run = _other_run(metric, query, measured, record)
+    if other_run is not None:
+        return other_run
     return Trust("A", "measured on this device, and inside the range of these measurements")
+
+
+def _other_run(
+    metric: str, query: Query, datasets: Sequence[str], record: TrainingRecord
+) -> Trust | None:
+    """The grade where a device was hardly measured in the precision, phase and runtime asked for.
+
+    None where it was measured in them, or where that was not counted.
+    """
+    counted = [record.counts[dataset] for dataset in datasets if dataset in record.counts]
+    if not isinstance(query.workload, Network) or len(counted) < len(datasets):
+        return None
+    asked = setting_of(query, metric)
+    rows = sum(counts.get(asked, 0) for counts in counted)
+    if rows >= ENOUGH_ROWS:
+        return None
+    run = f"{asked.precision}, {asked.runtime}, {asked.phase}"
+    how_often = f"{rows} times" if rows else "never"
+    elsewhere = sum(
+        count
+        for counts in record.counts.values()
+        for setting, count in counts.items()
+        if replace(setting, device=asked.device) == asked
+    )
+    if elsewhere < ENOUGH_ROWS:
+        return Trust("C", f"extrapolated: hardly any network was measured so ({run})")
+    return Trust("B", f"calibrated: this device was measured, but {how_often} so ({run})")
 
 
 def _is_of_operators(dataset: str, record: TrainingRecord) -> bool:

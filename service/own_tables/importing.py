@@ -135,7 +135,7 @@ def _meanings(
     if open_columns and ask is None:
         raise BadTable(
             f"The names of {len(open_columns)} columns do not say what they hold: "
-            f"{', '.join(open_columns)}. Say it by --map '{open_columns[0]}=latency_ms' (or "
+            f"{', '.join(open_columns)}. Say it by --map '{open_columns[0]}=setting' (or "
             f"{SETTING}, {IGNORED}, device, workload, model, batch_size, ...), or for all of them "
             f"by --rest {SETTING} or --rest {IGNORED}. A column that was measured must be no "
             f"{SETTING}."

@@ -23,7 +23,8 @@ EXAMPLE_DIFFUSION: dict[str, Any] = {
     "model": {"parameters": 1.2e10, "height": 1024, "width": 1024, "steps": 28, "batch_size": 4},
     "device": "h100-sxm-80gb",
 }
-Parameters = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
+Parameters = Annotated[float, Field(ge=1e5, le=1e15, allow_inf_nan=False)]
+"""Number of parameters; the smallest refuses billions that are given as a plain number."""
 Parallel = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
 Pixels = Annotated[int, Field(ge=16, le=65_536)]
 

@@ -61,7 +61,7 @@ def zoo(monkeypatch):
 
 def test_without_timm_a_line_says_what_adds_the_graphs(pull, monkeypatch):
     monkeypatch.setattr(model_zoo, "is_installed", lambda: False)
-    assert "pip install 'forerun[zoo]'" in pull()
+    assert "scripts/install zoo" in pull()
     bundle = find("timm_bench")
     assert bundle.tables() == ("bench",)
     with pytest.raises(MissingData, match=r"forerun data pull timm_bench.*forerun\[zoo\]"):

@@ -11,7 +11,7 @@ from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, working
 from forerun.service.cli.questions.colocate import show_programs
 from forerun.service.cli.questions.request_file import colocation, predictions, request_in
-from forerun.service.cli.set_up import SetUpOptions, takes_run
+from forerun.service.cli.set_up import SetUpOptions, run_title, takes_run
 from forerun.service.presets import COLOCATION
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def predict(
     if request is not None:
         title, answers = request.title, predictions(request, names, run)
     else:
-        title, answers = source.name, _answers(source, names, run)
+        title, answers = run_title(source, run), _answers(source, names, run)
     from forerun.service.cli.questions.answer_table import show
 
     if json:

@@ -11,7 +11,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, working
-from forerun.service.cli.set_up import SetUpOptions, takes_run
+from forerun.service.cli.set_up import SetUpOptions, run_title, takes_run
 
 if TYPE_CHECKING:
     from forerun.service.answers.ranking import Limits
@@ -62,7 +62,7 @@ def rank(
     if json:
         print_json(answer)
     else:
-        _show(source.name, answer)
+        _show(run_title(source, run), answer)
 
 
 def _limits(

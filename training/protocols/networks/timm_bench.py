@@ -144,7 +144,7 @@ def network_measurements(
 
 
 def _graphs(bundle: Bundle) -> pd.DataFrame:
-    remedy = "It is traced from timm, by `pip install 'forerun[zoo]'` first."
+    remedy = "It is traced from timm, after `scripts/install zoo`."
     return joined_table(bundle, "graphs", "timm_bench", remedy)
 
 
