@@ -61,8 +61,9 @@ def training_rows(noise=0.05, seed=0):
     """Runs whose peak is 1.1 times what the plan reserves, plus the device's own, with noise."""
     draw = np.random.default_rng(seed)
     sizes = [(n, w, b) for n in (2, 4, 8) for w in (512, 1024, 2048) for b in (512, 2048, 8192)]
-    queries = [train(*size) for size in sizes] * 6
-    reserved = np.array([memory_plan(q.workload).reserved for q in queries])
+    runs = [train(*size) for size in sizes]
+    reserved = np.tile([memory_plan(q.workload).reserved for q in runs], 6)
+    queries = runs * 6
     peak = (1.1 * reserved + OWN_MIB) * np.exp(noise * draw.standard_normal(len(queries)))
     families = np.array([f"f{i % 20}" for i in range(len(queries))])
     return Measurements(queries, {PEAK: peak}, {"family": families})
