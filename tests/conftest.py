@@ -15,28 +15,10 @@ settings.load_profile("forerun")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What reads the reference bundles or the mirror is marked `reference`.
-
-    Tests that share what their module computes once are a group, which one worker runs.
-    """
+    """What reads the reference bundles or the mirror is marked `reference`."""
     for item in items:
         if {"reference", "mirror"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("reference")
-        if shares(item) and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
-def shares(item: pytest.Item) -> bool:
-    """Whether a fixture of a module or a class, or a cached function of its module, serves it."""
-    found = getattr(item, "_fixtureinfo", None)
-    fixtures = found.name2fixturedefs.values() if found else ()
-    if any(one[-1].scope in ("module", "class") for one in fixtures if one):
-        return True
-    module = getattr(item, "module", None)
-    return any(
-        hasattr(value, "cache_clear") and value.__module__ == module.__name__
-        for value in vars(module or item).values()
-    )
 
 
 REPOSITORY = Path(__file__).resolve().parent.parent
