@@ -14,10 +14,10 @@ serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
 	$(BIN)/forerun serve --host $(HOST) --port $(PORT)
 
 test: $(VENV)/.dev lint types  ## lint, types and tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(VENV)/.dev  ## what takes under 2 minutes on 2 idle cores and needs nothing but the dev extra
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not reference and not zoo and not browser"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not reference and not zoo and not browser"
 
 versions:  ## the base installation with the lowest declared versions, and on other Pythons at hand
 	scripts/check_versions

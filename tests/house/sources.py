@@ -6,6 +6,7 @@ import subprocess
 import tokenize
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,6 +42,7 @@ def dotted(path: Path) -> str:
     return ".".join(("forerun", *(p for p in parts if p != "__init__")))
 
 
+@cache
 def code_lines(source: str) -> set[int]:
     """Numbers of the lines that hold code: no blanks, no comments, no docstrings."""
     lines: set[int] = set()

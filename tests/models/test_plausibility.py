@@ -28,7 +28,7 @@ from forerun.models.artifact.loading import bundled
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.router import Router
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("plausibility")]
+pytestmark = pytest.mark.slow
 CATALOG = DeviceCatalog.load()
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 PACKAGED = (

@@ -44,7 +44,7 @@ def test_every_answer_is_below_500_and_as_documented(tmp_path, mode):
                 continue
 
             @settings(
-                max_examples=60 if mode.is_positive else 25,
+                max_examples=30 if mode.is_positive else 12,
                 derandomize=True,
                 database=None,
                 suppress_health_check=list(HealthCheck),

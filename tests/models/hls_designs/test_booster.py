@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.data.bundle import Bundle
@@ -184,6 +184,7 @@ def inputs(random, n):
 
 
 @pytest.mark.slow
+@settings(max_examples=25)
 @given(st.integers(0, 1000), st.floats(-50, 50), st.floats(0.1, 50))
 def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
     random = np.random.default_rng(seed)
@@ -195,6 +196,7 @@ def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
 
 
 @pytest.mark.slow
+@settings(max_examples=25)
 @given(st.integers(0, 1000))
 def test_a_process_is_surer_at_its_support_set(seed):
     random = np.random.default_rng(seed)

@@ -1,6 +1,7 @@
 """Memory of inference and training: the plan, the affine map, and boosters of its residuals."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -61,11 +62,17 @@ def training_rows(noise=0.05, seed=0):
     """Runs whose peak is 1.1 times what the plan reserves, plus the device's own, with noise."""
     draw = np.random.default_rng(seed)
     sizes = [(n, w, b) for n in (2, 4, 8) for w in (512, 1024, 2048) for b in (512, 2048, 8192)]
-    queries = [train(*size) for size in sizes] * 6
-    reserved = np.array([memory_plan(q.workload).reserved for q in queries])
+    runs = [train(*size) for size in sizes]
+    reserved = np.tile([memory_plan(q.workload).reserved for q in runs], 6)
+    queries = runs * 6
     peak = (1.1 * reserved + OWN_MIB) * np.exp(noise * draw.standard_normal(len(queries)))
     families = np.array([f"f{i % 20}" for i in range(len(queries))])
     return Measurements(queries, {PEAK: peak}, {"family": families})
+
+
+@cache
+def fitted():
+    return Memory().fit(training_rows())
 
 
 class TestMemoryContract(PredictorContract):
@@ -84,7 +91,10 @@ class TestMemoryContract(PredictorContract):
 @pytest.mark.slow
 class TestFittedMemoryContract(PredictorContract):
     def make(self):
-        return Memory().fit(training_rows())
+        return fitted()
+
+    def training_rows(self):
+        return training_rows()
 
     def queries(self):
         return [ask(), train(2, 512, 64), train(8, 1024, 4096), train(4, 2048, 512, "l4")]
@@ -131,11 +141,11 @@ def test_the_fit_recovers_the_affine_map():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sgd", "momentum", "adamw", "adam8bit"])
 def test_another_optimizer_adds_its_states_and_nothing_else(kind):
-    fitted, plain = Memory().fit(training_rows()), train(8, 2048, 512)
+    predictor, plain = fitted(), train(8, 2048, 512)
     other = replace(plain, workload=replace(plain.workload, training=TrainingSetup(kind)))
-    less, more = fitted.predict([plain, other]).values[PEAK]
+    less, more = predictor.predict([plain, other]).values[PEAK]
     states = memory_plan(other.workload).reserved - memory_plan(plain.workload).reserved
-    assert more - less == pytest.approx(fitted.training.reserved * states, rel=0.1, abs=4.0)
+    assert more - less == pytest.approx(predictor.training.reserved * states, rel=0.1, abs=4.0)
 
 
 @pytest.mark.slow
@@ -160,8 +170,8 @@ def test_a_run_out_of_memory_is_only_a_lower_bound():
 
 @pytest.mark.slow
 def test_nineteen_runs_in_twenty_stay_below_the_upper_end():
-    fitted, fresh = Memory().fit(training_rows()), training_rows(seed=1)
-    answers = fitted.predict(fresh.queries)
+    predictor, fresh = fitted(), training_rows(seed=1)
+    answers = predictor.predict(fresh.queries)
     below = (fresh.values[PEAK] <= answers.high[PEAK]).mean()
     assert 0.90 <= below <= 0.99
     assert answers.coverage_of(PEAK) == 0.9
@@ -170,18 +180,18 @@ def test_nineteen_runs_in_twenty_stay_below_the_upper_end():
 @pytest.mark.slow
 def test_parts_add_up_to_the_peak():
     for query in (ask(8), train(4, 1024, 512)):
-        answer = Memory().fit(training_rows()).predict([query])[0]
+        answer = fitted().predict([query])[0]
         assert sum(answer.breakdown_mib.values()) == pytest.approx(answer.estimates[PEAK].value)
         assert answer.breakdown_mib["weights"] > 0
 
 
 @pytest.mark.slow
 def test_a_device_never_measured_says_so_until_it_is():
-    fitted, query = Memory().fit(training_rows()), train(4, 1024, 512, "l4")
-    assert ELSEWHERE in fitted.predict([query])[0].limits
-    assert not fitted.predict([train(4, 1024, 512)])[0].limits
-    measured = fitted.predict([query]).values[PEAK] - 300.0
-    adapted = fitted.adapt(Measurements([query] * 3, {PEAK: np.repeat(measured, 3)}))
+    predictor, query = fitted(), train(4, 1024, 512, "l4")
+    assert ELSEWHERE in predictor.predict([query])[0].limits
+    assert not predictor.predict([train(4, 1024, 512)])[0].limits
+    measured = predictor.predict([query]).values[PEAK] - 300.0
+    adapted = predictor.adapt(Measurements([query] * 3, {PEAK: np.repeat(measured, 3)}))
     assert not adapted.predict([query])[0].limits
     assert adapted.predict([query]).values[PEAK][0] == pytest.approx(measured[0], abs=150)
 

@@ -119,7 +119,7 @@ def test_devices_that_carry_the_errors_of_others_are_covered_as_often_as_promise
     """Simulated devices and families with shifts of known standard deviations."""
     training, random, held = training_rows(), np.random.default_rng(0), []
     families, family = np.unique(training.family, return_inverse=True)
-    for _ in range(60):
+    for _ in range(20):
         own = random.normal(0.0, 0.08, len(families))[family]
         shifts = random.normal(0.0, SHIFT, 2)
         rows = own + random.normal(0.0, 0.03, len(training))

@@ -17,7 +17,7 @@ from forerun.models.router import Router
 from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols, flops_line
 from tests.models.recorded_cpu import OWN, built_graph, recorded
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cpu_latency")]
+pytestmark = pytest.mark.slow
 LARGEST_TYPICAL_ERROR = 0.15
 SHEETED = OWN.model_copy(
     update={

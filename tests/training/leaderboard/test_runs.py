@@ -177,7 +177,6 @@ def test_evaluation_runs_the_protocols_as_before(data, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("mlflow")
 def test_a_run_is_logged_with_its_scores_and_files(data, results, store):
     from forerun.training.tracking.runs import connect
 

@@ -29,7 +29,7 @@ from forerun.training.release.registry import (
 from forerun.training.tracking.runs import connect, tracked
 from tests.service.own_tables.tables import settings_table
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
+pytestmark = pytest.mark.slow
 BOTH = Router((Roofline(), Constant({"power_w": 3.0})))
 
 

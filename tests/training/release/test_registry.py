@@ -13,7 +13,7 @@ from forerun.service.cli import app
 from forerun.training.release.registry import MODEL, champion, main, promote, register, rollback
 from forerun.training.tracking.runs import connect, tracked
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -37,7 +37,6 @@ def runs(store, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("mlflow")
 def test_a_release_is_a_run_with_one_for_training_and_one_for_evaluation(runs):
     (release,), (training,), (evaluation,) = (
         runs[kind] for kind in ("release", "training", "evaluation")

@@ -17,7 +17,7 @@ from forerun.training.tracking.runs import (
     tracking_uri,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mlflow")]
+pytestmark = pytest.mark.slow
 
 
 def artifacts(run, folder=""):

@@ -207,17 +207,18 @@ def test_counts_of_our_own_runs_are_no_features(monkeypatch):
     rows = replace(rows, values={"p_cpu": rows.values["p_cpu"]})
     allowed = ("probe.latency_ns", "probe.near_ns", "probe.latency_cycles")
 
+    splits = Contention().splits(bundle)
+    left_out = [one for one in splits if one.protocol.startswith("leave_one_corunner_out")][:3]
+
     def answers(metrics):
         given = with_windows(
             rows, [dict(zip(metrics, one, strict=False)) for one in rates.tolist()]
         )
-        found = {}
-        for split in Contention().splits(bundle):
-            if split.protocol.startswith("leave_one_corunner_out"):
-                fitted = ColocationBoost(bags=1).fit(given.take(split.train))
-                judged = given.take(split.judged)
-                found[split.protocol] = fitted.predict(judged.queries).values["p_cpu"]
-        return np.concatenate(list(found.values()))
+        found = []
+        for split in left_out:
+            fitted = ColocationBoost(bags=1).fit(given.take(split.train))
+            found.append(fitted.predict(given.take(split.judged).queries).values["p_cpu"])
+        return np.concatenate(found)
 
     nothing = answers(())
     np.testing.assert_array_equal(answers(names), nothing)
