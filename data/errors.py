@@ -217,7 +217,8 @@ class MissingExtra(InputError):
     slug, status = "missing-extra", 501
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the {extra!r} extra: `scripts/install {extra}` in a clone installs it.")
+        remedy = f"`scripts/install {extra}` in a clone installs it"
+        super().__init__(f"{what} needs the {extra!r} extra: {remedy}.")
 
 
 class MissingTool(InputError):

@@ -36,5 +36,5 @@ def too_heavy(query: Query) -> list[Limit]:
     taken, held = weights * WEIGHT_BYTES[model.weights] / 2**30, count * query.device.memory_gib
     if taken <= held:
         return []
-    message = f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}: it cannot run"
+    message = f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}"
     return [Limit(message, severity="refusal")]

@@ -15,7 +15,7 @@ OPERATOR_KEYS = frozenset({"op_class", "kernel_class", "op_shape"})
 """Grouping keys that only datasets of single operators have."""
 ENERGY = "energy_j"
 IN_SHORT: Mapping[str, str] = {
-    "device_novelty": "this GPU is unlike those that were measured",
+    "device_novelty": "this GPU is unlike those that were measured in this precision",
     "kernel_mix_novelty": "the network's kernels are unlike those of the measured networks",
 }
 """Feature of a limit -> what being outside its range means, in place of the limit's figures."""
@@ -80,7 +80,7 @@ def trust_in(
         worst = max(grades, key=lambda trust: trust.grade)
         which = "time" if worst is grades[0] else "power"
         return Trust(worst.grade, f"power times time; of the {which}: {worst.reason}")
-    by_limits = trust_by([limit for limit in limits if limit.concerns(metric)])
+    by_limits = trust_by([limit for limit in limits if _concerns(limit, metric)])
     if by_limits.grade == "C":
         return by_limits
     if estimates[metric].coverage is None:
@@ -105,6 +105,11 @@ def trust_by(limits: Sequence[Limit]) -> Trust:
     return Trust("A", MEASURED)
 
 
+def _concerns(limit: Limit, metric: str) -> bool:
+    """Whether a limit is about a metric; what cannot run at all has none."""
+    return limit.concerns(metric) or (limit.metric is None and limit.severity == "refusal")
+
+
 def _sentence(limits: Iterable[Limit], severity: str) -> str | None:
     """The first limit of a severity in plain words; None where there is none."""
     for limit in limits:
@@ -122,9 +127,7 @@ def _datasets(metric: str, query: Query, evidence: Evidence) -> list[str]:
     return known
 
 
-def _by_device(
-    metric: str, query: Query, datasets: Sequence[str], record: TrainingRecord
-) -> Trust:
+def _by_device(metric: str, query: Query, datasets: Sequence[str], record: TrainingRecord) -> Trust:
     name = query.device.name
     having = [dataset for dataset in datasets if "device" in record.seen(dataset)]
     if datasets and not having:

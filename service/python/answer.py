@@ -8,7 +8,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.python.estimate import Estimate, estimates_of, text_of
-from forerun.service.python.view import View, Viewed
+from forerun.service.python.view import View, Viewed, refusals
 from forerun.service.schemas.answers import PredictionOut
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Answer(Viewed):
         names += [name for name in self.metrics if name not in MAIN]
         rows = [self._row(name) for name in names]
         headings = ("", "estimate", "90 % interval", "bound", "trust", "why")
-        lines = list(self._details())
+        lines = [*refusals(self.content.limit_details), *self._details()]
         title = f"{self.model} on {self.device} ({self.setting()})"
         return View(title, headings, rows, lines, self.limits)
 

@@ -13,7 +13,7 @@ from forerun.service.answers.serving import estimated
 from forerun.service.python.estimate import Estimate, estimates_of
 from forerun.service.python.run_options import first_fault
 from forerun.service.python.session import DeviceLike, session
-from forerun.service.python.view import View, Viewed
+from forerun.service.python.view import View, Viewed, refusals
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn
 
@@ -104,7 +104,8 @@ class ServingAnswer(Viewed):
             [name, e.text(), e.interval_text(), e.grade or "", e.grade_reason or ""]
             for name, e in self.metrics.items()
         ]
-        lines = [f"{name} is not known: {why}" for name, why in self.missing.items()]
+        lines = refusals(self.content.limit_details)
+        lines += [f"{name} is not known: {why}" for name, why in self.missing.items()]
         title = f"{self.title} on {self.device_count} x {self.device}"
         return View(
             title, ("", "estimate", "90 % interval", "trust", "why"), rows, lines, self.limits

@@ -1,10 +1,12 @@
 """Show a result: as a text table, as HTML in a notebook, as data frame, as plain dictionaries."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any
+
+from forerun.service.schemas.answers import LimitOut
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,3 +111,8 @@ class Viewed:
 
     def _repr_html_(self) -> str:
         return self.view().html()
+
+
+def refusals(limits: Iterable[LimitOut]) -> list[str]:
+    """A line for each reason why a workload cannot run as asked."""
+    return [f"it cannot run as asked: {own.message}" for own in limits if own.severity == "refusal"]

@@ -1,12 +1,14 @@
 """Grades of trust: what was measured, what is calibrated, and what is extrapolated."""
 
+from dataclasses import replace
+
 import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
-from forerun.models.artifact.training_record import TrainingRecord
+from forerun.models.artifact.training_record import Setting, TrainingRecord
 from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.models.prediction import Estimate
 from forerun.service.limits.trust import Evidence, trust_by, trust_in
@@ -66,7 +68,7 @@ def test_something_outside_the_training_range_is_graded_c_and_named_in_plain_wor
     trust = graded(limits=[Limit("", LATENCY, "outside", "device_novelty", 3.0, 0.0, 1.0)])
     assert (trust.grade, trust.reason) == (
         "C",
-        "extrapolated: this GPU is unlike those that were measured",
+        "extrapolated: this GPU is unlike those that were measured in this precision",
     )
 
 
@@ -78,6 +80,36 @@ def test_a_limit_of_another_metric_or_a_note_changes_no_grade():
 def test_a_transfer_is_graded_b_with_its_sentence():
     trust = graded(limits=[Limit("a law of seven others", LATENCY, "transfer")])
     assert (trust.grade, trust.reason) == ("B", "calibrated: a law of seven others")
+
+
+def counted(device, rows, runtime="eager"):
+    """A record that counts rows of networks in fp32."""
+    setting = Setting(device, "network", "latency_ms", "inference", "fp32", runtime)
+    return replace(RECORD, counts={"timm_bench": {setting: rows}})
+
+
+@pytest.mark.parametrize(
+    ("device", "rows", "runtime", "grade", "said"),
+    [
+        ("rtx-4090", 20, "eager", "A", "measured on this device"),
+        ("rtx-4090", 19, "eager", "C", "hardly any network was measured so"),
+        ("rtx-3090", 20, "eager", "B", "but never so (fp32, eager, inference)"),
+        ("rtx-4090", 20, "compiled", "C", "hardly any network was measured so"),
+    ],
+)
+def test_measured_means_in_that_precision_and_runtime(device, rows, runtime, grade, said):
+    keys = {"timm_bench": {"device": ["rtx-4090", "rtx-3090"]}}
+    record = replace(counted("rtx-4090", rows, runtime), keys=keys)
+    evidence = Evidence(record, {"latency_ms": "network_boost"})
+    trust = trust_in("latency_ms", {"latency_ms": CALIBRATED}, network(device), [], evidence)
+    assert trust.grade == grade
+    assert said in trust.reason
+
+
+@pytest.mark.parametrize("metric", ["latency_ms", None])
+def test_what_cannot_run_is_graded_c_with_the_refusal(metric):
+    trust = graded(limits=[Limit("too heavy", metric, "refusal")])
+    assert (trust.grade, trust.reason) == ("C", "it cannot run as asked: too heavy")
 
 
 def test_own_measurements_of_that_metric_grade_a_new_device_a():
