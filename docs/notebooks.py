@@ -9,6 +9,7 @@ import asyncio
 import os
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +37,9 @@ def executed(path: Path, folder: Path) -> Any:
     client = NotebookClient(notebook, timeout=LONGEST_S, kernel_name="python3", resources=resources)
     # The kernel is this interpreter, whatever else is installed for Jupyter.
     client.create_kernel_manager().kernel_spec.argv[0] = sys.executable
-    asyncio.run(client.async_execute())
+    # A thread of its own, since an event loop may run in this one.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(client.async_execute())).result()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":

@@ -64,7 +64,7 @@ def test_without_timm_a_line_says_what_adds_the_graphs(pull, monkeypatch):
     assert "scripts/install zoo" in pull()
     bundle = find("timm_bench")
     assert bundle.tables() == ("bench",)
-    with pytest.raises(MissingData, match=r"forerun data pull timm_bench.*forerun\[zoo\]"):
+    with pytest.raises(MissingData, match=r"forerun data pull timm_bench.*scripts/install zoo"):
         TimmBenchProtocols().training_rows(bundle, DeviceCatalog.load())
 
 

@@ -23,7 +23,7 @@ def test_each_network_timed_in_inference_is_traced_once():
 def test_without_timm_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(model_zoo, "find_spec", lambda name: None)
     for call in (versions, lambda: build("resnet18", 224), lambda: zoo_calls("resnet18", 224)):
-        with pytest.raises(MissingExtra, match=r"pip install 'forerun\[zoo\]'"):
+        with pytest.raises(MissingExtra, match="scripts/install zoo"):
             call()
 
 

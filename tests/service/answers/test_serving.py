@@ -66,7 +66,7 @@ def test_no_device_draws_more_than_it_holds_itself_to(service):
         ({"device": "h101"}, "h101"),
         ({"model": {"total_parameters": 1e9, "active_parameters": 2e9}}, "cannot be more"),
         ({"model": {"total_parameters": 1e9, "experts_per_token": 2}}, "cannot be more"),
-        ({"model": {"total_parameters": -1}}, "greater than 0"),
+        ({"model": {"total_parameters": -1}}, "greater than or equal to 100000"),
         ({"device_count": 0}, "greater than or equal to 1"),
         ({"model": {"total_parameters": 1e9, "tensor_parallel": 4}}, "more than device_count, 1"),
     ],
