@@ -3,7 +3,6 @@
 import pytest
 
 from tests.service.pages.harness import check_everywhere, check_width
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.browser
 PAGES = {
@@ -48,12 +47,12 @@ def test_filters_leave_what_fits_and_stand_in_the_address(page_at):
     assert page.locator("details.fold:visible").count() == 1
     every = page.locator("#neusight table.board[data-sortable] tbody:visible").count()
     page.select_option("[name=outcome]", "behind")
+    page.wait_for_function("location.search.includes('outcome=behind')")
     behind = page.locator("#neusight table.board[data-sortable] tbody:visible")
     assert 0 < behind.count() < every
     assert all("behind" in text for text in behind.all_inner_texts())
-    assert "outcome=behind" in page.url
     page.click("text=Show all")
-    eventually(lambda: "?" not in page.url)
+    page.wait_for_function("!location.search")
     assert page.locator("details.fold:visible").count() > 1
 
 
@@ -82,7 +81,7 @@ def test_the_map_changes_with_a_choice_and_its_address_shows_the_same(page_at):
     page = page_at("/coverage")
     page.select_option("[name=by]", "precision")
     page.wait_for_selector("#map th:has-text('amp')")
-    assert "by=precision" in page.url
+    page.wait_for_function("location.search.includes('by=precision')")
     again = page_at(page.url.partition("/coverage")[1] + page.url.partition("/coverage")[2])
     assert again.inner_text("#map") == page.inner_text("#map")
 
