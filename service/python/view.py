@@ -1,5 +1,6 @@
 """Show a result: as a text table, as HTML in a notebook, as data frame, as plain dictionaries."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -87,18 +88,18 @@ def _cell(attributes: str, text: str) -> str:
     return f"<td{attributes}>{escape(text)}</td>"
 
 
-class Viewed:
+class Viewed(ABC):
     """A result that prints as a table and that a notebook shows as HTML."""
 
     __slots__ = ()
 
+    @abstractmethod
     def view(self) -> View:
         """The result as a table with sentences below it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One mapping for each row of `to_pandas`, with units in the names."""
-        raise NotImplementedError
 
     def to_pandas(self) -> "pd.DataFrame":
         """The result as a data frame, with units in the names of its columns."""

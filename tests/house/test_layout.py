@@ -72,3 +72,12 @@ def test_no_two_test_files_are_one_module():
     loose = [p.name for p in tests if not (p.parent / "__init__.py").is_file()]
     repeated = sorted({name for name in loose if loose.count(name) > 1})
     assert not repeated, f"{repeated} stand in several folders without __init__.py"
+
+
+def test_no_link_of_the_repository_leads_out_of_it():
+    listed = subprocess.run(
+        ["git", "ls-files", "-s"], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    ).stdout.splitlines()
+    links = [REPOSITORY / line.partition("\t")[2] for line in listed if line.startswith("120000")]
+    outside = [link for link in links if not link.resolve().is_relative_to(REPOSITORY.resolve())]
+    assert not outside

@@ -50,7 +50,7 @@ def test_a_name_without_a_unit_or_meaning_is_left_open(name):
     assert meaning_of(name) is None
 
 
-def test_what_the_user_states_counts_before_the_name_and_the_rest_is_as_told():
+def test_what_the_user_states_counts_before_the_name_and_the_rest_as_requested():
     names = ["gpu", "latency_ms", "cores", "note"]
     given = {"latency_ms": "latency_us", "note": IGNORED}
     assert mapped(names, given) == {

@@ -251,15 +251,15 @@ def test_adapt_registers_a_sheet_first(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"kind": "gpu", "quick": True}, "are about processors"),
         ({"quick": True, "plan": "plan.yaml"}, "Give quick or plan, not both"),
         ({"plan": "gone.yaml"}, "No plan gone.yaml"),
     ],
 )
-def test_options_of_a_collection_that_contradict_each_other_are_refused(options, told, tmp_path):
-    with pytest.raises(forerun.InputError, match=told):
+def test_options_of_a_collection_that_contradict_each_other_are_refused(options, message, tmp_path):
+    with pytest.raises(forerun.InputError, match=message):
         forerun.collect(tmp_path / "rows.csv", **options)
 
 
@@ -270,12 +270,12 @@ def test_collect_measures_the_plan_into_a_table(tiny, tmp_path):
     plan.write_text(
         "budget_minutes: 0.5\nwindow_s: 0.02\nreference_networks: false\nonnx_files: [tiny.onnx]\n"
     )
-    told = []
-    found = forerun.collect(tmp_path / "rows.csv", plan=plan, threads=1, report=told.append)
+    message = []
+    found = forerun.collect(tmp_path / "rows.csv", plan=plan, threads=1, report=message.append)
     assert (found.rows, found.device) == (1, "my-cpu")
     assert found.median_spread >= 0
     assert read_measurements(found.table)["status"].tolist() == ["ok"]
-    assert any("my-cpu is registered" in line for line in told)
+    assert any("my-cpu is registered" in line for line in message)
     assert "1 measurements of my-cpu" in str(found)
     again = forerun.collect(tmp_path / "rows.csv", plan=plan, threads=1)
     assert again.rows == 1

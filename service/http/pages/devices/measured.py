@@ -33,7 +33,7 @@ class Measured:
 
 
 FIELDS = ("dataset", "kind", "metric", "phase", "precision", "runtime")
-"""Fields of `Measured` by which values are told apart, besides the device."""
+"""Fields of `Measured` that distinguish measured values of one device."""
 
 
 def measured(record: TrainingRecord) -> tuple[Measured, ...]:
