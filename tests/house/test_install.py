@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -24,8 +25,9 @@ def install(tmp_path):
     shutil.copy(REPOSITORY / "scripts" / "install", tmp_path / "scripts")
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("bash", "cat", "dirname", "touch", "env", "python3"):
+    for name in ("bash", "cat", "dirname", "touch", "env"):
         (tools / name).symlink_to(shutil.which(name))
+    (tools / "python3").symlink_to(sys.executable)  # a version manager's shim needs more than this
     log = tmp_path / "asked.txt"
 
     def run(extra, *, index=0, imported=0, wheels=None):
