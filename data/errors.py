@@ -26,7 +26,8 @@
     ├── MissingTool
     ├── FailedProgram
     ├── BadArtifact
-    └── BrokenPlugin
+    ├── BrokenPlugin
+    └── DeadlineExceeded
 
 The same object becomes one line of the command line and a problem+json of the service. Any other
 exception is a fault of forerun and is reported as such.
@@ -268,3 +269,9 @@ class BrokenPlugin(InputError):
             f"The entry point {name!r} of {group} ({value}) cannot be loaded: {why}. "
             "Mend or remove the package that declares it."
         )
+
+
+class DeadlineExceeded(InputError):
+    """An answer took longer than it may."""
+
+    slug, status = "deadline-exceeded", 503
