@@ -3,9 +3,7 @@
 import asyncio
 import json
 import platform
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +21,7 @@ from tests.benchmarks.models import LIGHT
 from tests.benchmarks.own_cpu import own_cpu
 from tests.benchmarks.ratios import LIMITS as RATIO_LIMITS
 from tests.benchmarks.ratios import ratios
+from tests.service.real_server import RealServer, real_server
 
 RESULTS = Path(__file__).parent / "results"
 LIMITS = {
@@ -141,24 +140,12 @@ def own_processor() -> dict[str, float]:
 
 def over_http() -> dict[str, float]:
     """A real server in its own process, asked over loopback from this one."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as place:
-        server = subprocess.Popen(
-            [str(Path(sys.executable).parent / "forerun"), "serve", "--port", str(port)],
-            env={"FORERUN_HOME": place, "PATH": ""},
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            return asyncio.run(_http_figures(port, server.pid))
-        finally:
-            server.terminate()
-            server.wait(20)
+    with tempfile.TemporaryDirectory() as place, real_server(Path(place)) as server:
+        return asyncio.run(_http_figures(server))
 
 
-async def _http_figures(port: int, pid: int) -> dict[str, float]:
-    content = (LIGHT / "light_resnet50.onnx").read_bytes()
+async def _http_figures(server: RealServer) -> dict[str, float]:
+    content, port = (LIGHT / "light_resnet50.onnx").read_bytes(), server.port
     digest = (await load(port, "/v1/graphs", [content], 1))[2][0]["digest"]
     same = [_question(digest, 1)] * 8000
     different = [_question(digest, batch) for batch in range(1, 2001)]
@@ -171,7 +158,7 @@ async def _http_figures(port: int, pid: int) -> dict[str, float]:
         "new_requests_per_s": len(different) / new_seconds,
         "http_alone_p50_ms": 1e3 * statistics.median(alone),
         "http_under_load_p99_ms": 1e3 * statistics.quantiles(times, n=100)[98],
-        "service_memory_mb": _memory_mb(pid),
+        "service_memory_mb": server.memory_mib() * 2**20 / 1e6,
     }
 
 
@@ -187,13 +174,6 @@ def _timed(work: Any, times: int) -> list[float]:
         work()
         taken.append(time.perf_counter() - start)
     return taken
-
-
-def _memory_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return float(line.split()[1]) / 1e3
-    return float("nan")
 
 
 def machine() -> dict[str, Any]:

@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-STARTUP_SECONDS = 60.0
-
 
 async def load(
     port: int, path: str, bodies: Sequence[bytes], connections: int
@@ -20,7 +18,6 @@ async def load(
     Raises:
         RuntimeError: an answer's status is not 2xx.
     """
-    await _started(port)
     waiting = list(enumerate(bodies))[::-1]
     times, answers = [0.0] * len(bodies), [None] * len(bodies)
 
@@ -51,18 +48,3 @@ async def _post(
     if not headers.startswith("http/1.1 2"):
         raise RuntimeError(content.decode()[:300])
     return content
-
-
-async def _started(port: int) -> None:
-    deadline = time.monotonic() + STARTUP_SECONDS
-    while True:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            if b" 200 " in await reader.readline():
-                writer.close()
-                return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-        await asyncio.sleep(0.1)

@@ -22,12 +22,10 @@ from forerun.service import cli
 from forerun.service.http.app import create_app
 from tests.docs.documents import ALL, Block
 from tests.house.sources import REPOSITORY
+from tests.service.real_server import real_server
 
 MODEL = Path(onnx.__file__).parent / "backend/test/data/light/light_resnet50.onnx"
 ADDRESS = "http://127.0.0.1:8080"
-SERVE = "import sys; sys.argv[1:] = ['serve', '--port', '0']; " + (
-    "from forerun.service.cli import main; main()"
-)
 PROGRAMS = {"cp", "curl", "export", "git", "pip", "podman", "python", "source"}
 RUN = {
     b.page: [other for other in ALL if other.page == b.page and other.runs] for b in ALL if b.runs
@@ -39,24 +37,13 @@ FORERUN = [
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory):
-    """A folder, environment and address of a service for all pages."""
-    folder = tmp_path_factory.mktemp("service")
+    """An environment and the address of a service for all pages."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("FORERUN_")}
-    clean |= {"FORERUN_HOME": str(folder / "home"), "FORERUN_CHECK_SHAPES": ""}
+    clean["FORERUN_CHECK_SHAPES"] = ""
     clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
-    with (folder / "log").open("w") as log:
-        served = subprocess.Popen(
-            [sys.executable, "-c", SERVE],
-            env=clean,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    address = re.search(r"http://[\d.:]+", served.stdout.readline())[0]
-    yield clean, address
-    served.terminate()
-    served.wait()
-    served.stdout.close()
+    environment = {name: clean[name] for name in ("FORERUN_CHECK_SHAPES", "PATH")}
+    with real_server(tmp_path_factory.mktemp("home"), environment=environment) as server:
+        yield clean, server.url
 
 
 @pytest.mark.slow

@@ -1,21 +1,18 @@
-"""A real application, in process and over a socket, with a predictor that needs no training."""
+"""A real application, in process, with a predictor that needs no training."""
 
-import socket
-import threading
 from pathlib import Path
 
 import onnx
 import pytest
-import uvicorn
 from fastapi.testclient import TestClient
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.models.artifact.loading import LoadedPredictor, bundled
+from forerun.models.artifact.sealed_folder import seal
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
-from tests.waiting import eventually
 
 GRAPH = OperatorGraph(
     (
@@ -42,6 +39,15 @@ def client(settings, loaded):
 
 
 @pytest.fixture
+def roofline_folder(tmp_path) -> Path:
+    """A saved predictor that answers with the roofline bound; processes of their own load it."""
+    folder = tmp_path / "predictor"
+    Router((Roofline(),)).save(folder)
+    seal(folder, "2026-01-01")
+    return folder
+
+
+@pytest.fixture
 def digest(client) -> str:
     answer = client.post("/v1/graphs", json=GRAPH.to_json())
     assert answer.status_code == 201, answer.text
@@ -52,24 +58,6 @@ def digest(client) -> str:
 def light() -> Path:
     """Real architectures that come with the onnx package."""
     return Path(onnx.__file__).parent / "backend/test/data/light"
-
-
-@pytest.fixture
-def server(settings, loaded):
-    """The base address of a real server on a free port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = uvicorn.Config(
-        create_app(settings, loaded), host="127.0.0.1", port=port, log_level="error"
-    )
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=running.run, daemon=True)
-    thread.start()
-    eventually(lambda: running.started, within_s=60)
-    yield f"http://127.0.0.1:{port}"
-    running.should_exit = True
-    thread.join(10)
 
 
 @pytest.fixture(scope="session")

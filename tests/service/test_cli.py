@@ -2,35 +2,28 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from forerun.models.artifact.sealed_folder import seal
-from forerun.models.baselines.roofline import Roofline
-from forerun.models.router import Router
 from forerun.service import cli
 from forerun.service.cli.output import print_json
 from tests.service.conftest import GRAPH
+from tests.service.real_server import real_server
 from tests.waiting import eventually
 
 FORERUN = Path(sys.executable).parent / "forerun"
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, roofline_folder):
     """`forerun` as a user runs it, answering with the roofline alone."""
-    folder = tmp_path / "predictor"
-    Router((Roofline(),)).save(folder)
-    seal(folder, "2026-01-01")
-    variables = {"FORERUN_HOME": str(tmp_path), "FORERUN_PREDICTOR_FOLDER": str(folder)}
+    variables = {"FORERUN_HOME": str(tmp_path), "FORERUN_PREDICTOR_FOLDER": str(roofline_folder)}
 
     def call(*words: str, without: str = "") -> subprocess.CompletedProcess:
         own = {name: value for name, value in variables.items() if name != without}
@@ -44,36 +37,6 @@ def run(tmp_path):
         )
 
     return call
-
-
-@pytest.fixture
-def serve(tmp_path):
-    """`forerun serve` on a free port: the process, and what it printed before it answered."""
-    folder = tmp_path / "predictor"
-    Router((Roofline(),)).save(folder)
-    seal(folder, "2026-01-01")
-    variables = {"FORERUN_HOME": str(tmp_path), "FORERUN_PREDICTOR_FOLDER": str(folder)}
-    started = []
-
-    def start(*words: str) -> tuple[subprocess.Popen, str]:
-        process = subprocess.Popen(
-            [str(FORERUN), "serve", "--port", "0", *words],
-            env=os.environ | variables | {"PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        printed = ""
-        while "forerun predict" not in printed:
-            line = process.stdout.readline()
-            assert line, printed
-            printed += line
-        return process, printed
-
-    yield start
-    for process in started:
-        process.terminate()
-        process.communicate(timeout=30)
 
 
 @pytest.fixture
@@ -187,24 +150,29 @@ def test_a_fault_of_ours_is_one_line_and_exit_1(monkeypatch, capsys):
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
-def test_the_line_that_serve_prints_works_as_it_stands(serve):
-    process, printed = serve()
-    command = printed[printed.index("  curl") : printed.index("  forerun predict")]
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
-    answer = json.loads(done.stdout)
-    assert answer["device"]["name"] == "l4"
-    assert answer["metrics"]["latency_ms"]["value"] > answer["roofline"]["latency_ms"] * 0.999
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(20) in (0, -signal.SIGTERM)
+def test_the_line_that_serve_prints_works_as_it_stands(tmp_path, roofline_folder):
+    environment = {"FORERUN_PREDICTOR_FOLDER": str(roofline_folder)}
+    with real_server(tmp_path, environment=environment, until=None) as server:
+        eventually(lambda: "  forerun predict" in server.log.read_text())
+        printed = server.log.read_text()
+        command = printed[printed.index("  curl") : printed.index("  forerun predict")]
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+        answer = json.loads(done.stdout)
+        assert answer["device"]["name"] == "l4"
+        assert answer["metrics"]["latency_ms"]["value"] > answer["roofline"]["latency_ms"] * 0.999
+        assert server.stop() in (0, -signal.SIGTERM)
 
 
-def test_what_one_worker_keeps_another_answers_from(serve):
+def test_what_one_worker_keeps_another_answers_from(tmp_path, roofline_folder):
     """Uploads and spec sheets are seen by every process, whichever took them."""
-    _, printed = serve("--workers", "2")
-    address = re.search(r"http://\S+", printed).group(0)
+    environment = {"FORERUN_PREDICTOR_FOLDER": str(roofline_folder)}
+    with real_server(tmp_path, workers=2, environment=environment) as server:
+        _check_what_workers_share(server.url)
+
+
+def _check_what_workers_share(address):
     sheet = {"name": "my-card", "vendor": "me", "kind": "gpu"}
     sheet |= {"memory_bandwidth_gbs": 900, "peak_tflops": {"fp32": 40}}
-    _until_ready(address)
     digest = httpx.post(f"{address}/v1/graphs", json=GRAPH.to_json()).json()["digest"]
     assert httpx.put(f"{address}/v1/devices/my-card", json=sheet).status_code == 200
     asked = {"workload": {"kind": "network", "graph": digest}, "device": "my-card"}
@@ -222,14 +190,6 @@ def _answers(address, asked):
     answers = [httpx.post(f"{address}/v1/predict", json=asked) for _ in range(12)]
     assert [a.status_code for a in answers] == [200] * 12
     return [json.loads(content) for content in {a.content for a in answers}]
-
-
-def _until_ready(address):
-    def ready():
-        with suppress(httpx.TransportError):
-            return httpx.get(f"{address}/readyz").status_code == 200
-
-    eventually(ready, within_s=60, every_s=0.2)
 
 
 def test_numbers_that_json_has_not_are_null(capsys):

@@ -2,10 +2,12 @@
 
 import json
 
+import httpx
 import pytest
 
 from forerun.service.schemas.prediction import EXAMPLE
 from tests.service.conftest import GRAPH
+from tests.service.real_server import real_server
 
 
 def ask(digest, **changes):
@@ -118,12 +120,14 @@ def test_one_call_reads_a_real_network_and_answers(client, light):
     assert set(body["breakdown_ms"]) >= {"conv", "pool"}
 
 
-def test_over_a_socket_the_answer_is_the_same(server, client, digest):
-    import httpx
-
-    httpx.post(f"{server}/v1/graphs", json=GRAPH.to_json(), timeout=20).raise_for_status()
-    answer = httpx.post(f"{server}/v1/predict", json=ask(digest), timeout=20)
-    assert json.loads(answer.content) == client.post("/v1/predict", json=ask(digest)).json()
+@pytest.mark.slow
+def test_over_a_socket_the_answer_is_the_same(roofline_folder, tmp_path, client, digest):
+    environment = {"FORERUN_PREDICTOR_FOLDER": str(roofline_folder)}
+    with real_server(tmp_path, environment=environment) as server:
+        answer = httpx.post(f"{server.url}/v1/predict", json=ask(digest), timeout=20).json()
+    expected = client.post("/v1/predict", json=ask(digest)).json()
+    assert answer.pop("predictor")["name"] == expected.pop("predictor")["name"]
+    assert answer == expected
 
 
 def test_a_precision_that_the_device_lacks_is_said(client, digest):

@@ -1,33 +1,17 @@
 """Pages in a real browser, against one real server with the bundled predictors."""
 
-import socket
-import threading
-
 import pytest
-import uvicorn
 
-from forerun.service.http.app import create_app
-from forerun.service.settings import Settings
 from tests.service.pages.harness import BROWSER, Visit, sync_api, wait_for_charts
-from tests.waiting import eventually
+from tests.service.real_server import real_server
 
 
 @pytest.fixture(scope="session")
-def pages_server(trained, tmp_path_factory):
+def pages_server(tmp_path_factory):
     """The base address of a server that all tests of pages share."""
-    settings = Settings(home=tmp_path_factory.mktemp("home"), max_upload_mib=2, port=0)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    application = create_app(settings, trained)
-    config = uvicorn.Config(application, host="127.0.0.1", port=port, log_level="error")
-    running = uvicorn.Server(config)
-    thread = threading.Thread(target=running.run, daemon=True)
-    thread.start()
-    eventually(lambda: running.started, within_s=60)
-    yield f"http://127.0.0.1:{port}"
-    running.should_exit = True
-    thread.join(10)
+    home = tmp_path_factory.mktemp("home")
+    with real_server(home, environment={"FORERUN_MAX_UPLOAD_MIB": "2"}) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,157 @@
+"""A real `forerun serve` in processes of its own: the one way in which tests start a server."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import httpx
+
+from tests.waiting import eventually
+
+SERVE = (
+    "import sys; sys.argv[0] = 'forerun'; from forerun.service.cli import main; main()",
+    "serve",
+    "--port",
+    "0",
+)
+STOPS_WITHIN_S = 60
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class RealServer:
+    """A running server, which leads a process group of its own.
+
+    Attributes:
+        url: base address, without a slash at the end.
+        log: file with all that it has printed, errors too.
+    """
+
+    url: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def pid(self) -> int:
+        """Process id of the main process."""
+        return self.process.pid
+
+    def pids(self) -> list[int]:
+        """Process ids of the main process and its workers, the main process first."""
+        running = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+        group = [pid for pid in running if _group(pid) == self.pid]
+        return sorted(group, key=lambda pid: (pid != self.pid, pid))
+
+    def memory_mib(self) -> float:
+        """Resident memory of all processes, MiB; a shared page counts once for each sharer."""
+        return sum(map(_resident_mib, self.pids()))
+
+    def stop(self) -> int:
+        """Ask it to end, as a supervisor does (SIGTERM), and wait for it.
+
+        Returns:
+            The exit code, negative for a signal.
+        """
+        self.process.terminate()
+        return self.process.wait(STOPS_WITHIN_S)
+
+    def kill(self) -> None:
+        """End all of its processes at once (SIGKILL), as a crash does; safe to repeat."""
+        for pid in self.pids():
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait(STOPS_WITHIN_S)
+
+
+@contextmanager
+def real_server(
+    home: Path,
+    *,
+    workers: int = 1,
+    environment: Mapping[str, str] = NOTHING,
+    until: str | None = "/readyz",
+) -> Iterator[RealServer]:
+    """Start `forerun serve` on a free port; it is stopped at the end.
+
+    Args:
+        home: FORERUN_HOME of the server.
+        workers: number of worker processes.
+        environment: further variables, such as FORERUN_PREDICTOR_FOLDER. Variables of this process
+            whose names begin with FORERUN_ are not passed on.
+        until: path that must answer 200 before the server is handed over; None for a server that
+            has only printed its address.
+
+    Raises:
+        RuntimeError: it ended before it answered; the message holds all that it printed.
+    """
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("FORERUN_")}
+    clean |= {"FORERUN_HOME": str(home), "PYTHONUNBUFFERED": "1", **environment}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as printed:
+            process = subprocess.Popen(
+                [sys.executable, "-c", *SERVE, "--workers", str(workers)],
+                env=clean, stdout=printed, stderr=printed, start_new_session=True,
+            )  # fmt: skip
+        try:
+            server = RealServer(_address(process, log), log, process)
+            if until is not None:
+                eventually(lambda: _answers(server, until), every_s=0.1)
+            yield server
+            if process.poll() is None:
+                server.stop()
+        finally:
+            RealServer("", log, process).kill()
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    """The address that the server prints once its predictors are loaded."""
+
+    def printed() -> re.Match[str] | None:
+        _check(process, log)
+        return re.search(r"http://\S+:\d+(?=\s)", log.read_text())
+
+    eventually(printed, every_s=0.05)
+    found = printed()
+    assert found is not None
+    return found[0]
+
+
+def _answers(server: RealServer, path: str) -> bool:
+    _check(server.process, server.log)
+    try:
+        return httpx.get(server.url + path, timeout=30).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _check(process: subprocess.Popen[bytes], log: Path) -> None:
+    if process.poll() is not None:
+        raise RuntimeError(f"the server ended with {process.returncode}:\n{log.read_text()}")
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _resident_mib(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
