@@ -1,7 +1,5 @@
 """POST /v1/predict: answers carry their bound, their limits and their version; errors are clear."""
 
-import json
-
 import httpx
 import pytest
 
