@@ -12,6 +12,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import groups_of
 from forerun.data.workload import HostWindow
 
 Matrix = NDArray[np.float64]
@@ -82,6 +83,8 @@ NAMES: Final = tuple(HOST_METRICS)
 STATISTICS: Final = ("median", "spread", "max", "trend")
 _LOG: Final = np.array([m.scale == "log" for m in HOST_METRICS.values()])
 _LEAST: Final = 1e-3
+_MOST: Final = np.array([np.inf if m.most is None else m.most for m in HOST_METRICS.values()])
+_NO_SECONDS: Final = np.empty((0, len(NAMES)))
 _PLACE: Final = {name: place for place, name in enumerate(NAMES)}
 
 
@@ -96,14 +99,18 @@ def window_values(window: HostWindow) -> Matrix:
     Returns:
         t x len(NAMES); NaN where a metric is missing.
     """
-    found = np.full((len(window.seconds), len(NAMES)), np.nan)
-    given = np.array(window.seconds, dtype=np.float64)
-    given = given.reshape(len(window.seconds), len(window.metrics))
-    for column, name in enumerate(window.metrics):
-        if name in _PLACE:
-            found[:, _PLACE[name]] = given[:, column]
-    found[~np.isfinite(found)] = np.nan
-    found[:, _LOG] = np.log(np.maximum(found[:, _LOG], _LEAST))
+    return values_of([window])[0]
+
+
+def values_of(windows: Sequence[HostWindow]) -> list[Matrix]:
+    """`window_values` of n windows, which are computed together where these are alike."""
+    found = [_NO_SECONDS] * len(windows)
+    alike = groups_of((window.metrics, len(window.seconds)) for window in windows)
+    for (metrics, seconds), rows in alike.items():
+        given = np.array([windows[row].seconds for row in rows], dtype=np.float64)
+        given = given.reshape(len(rows), seconds, len(metrics))
+        for row, values in zip(rows, _in_order(given, metrics), strict=True):
+            found[row] = values
     return found
 
 
@@ -112,9 +119,9 @@ def unread_metrics(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names) - _PLACE.keys()))
 
 
-def missing_metrics(window: HostWindow, wanted: Sequence[str]) -> tuple[str, ...]:
-    """Wanted metrics that no second of a window has."""
-    known = np.isfinite(window_values(window)).sum(axis=0) > 0
+def missing_metrics(median: Matrix, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Wanted metrics that are NaN in a window's `level`."""
+    known = ~np.isnan(median)
     return tuple(name for name in wanted if not known[_PLACE[name]])
 
 
@@ -127,6 +134,9 @@ def statistics(values: Matrix) -> Matrix:
     Returns:
         n x len(STATISTICS) x f; NaN where a metric is missing, no trend in fewer than 3 seconds.
     """
+    if values.shape[1] == 1:
+        only = values[:, 0]
+        return np.stack([only, only - only, only, np.full_like(only, np.nan)], axis=1)
     ordered = np.sort(values, axis=1)  # Missing values are sorted last.
     known = ~np.isnan(values)
     count = known.sum(axis=1)
@@ -142,10 +152,25 @@ def statistics(values: Matrix) -> Matrix:
 
 def level(window: HostWindow) -> Matrix:
     """Median over time of each metric, shape (len(NAMES),); NaN where it is missing."""
-    values = window_values(window)
-    if not len(values):
-        return np.full(len(NAMES), np.nan)
-    found: Matrix = statistics(values[None])[0, 0]
+    found: Matrix = levels([window])[0]
+    return found
+
+
+def levels(windows: Sequence[HostWindow]) -> Matrix:
+    """Median over time of each metric, n x len(NAMES); NaN where a window lacks it."""
+    return statistics_of(values_of(windows))[:, 0]
+
+
+def statistics_of(values: Sequence[Matrix]) -> Matrix:
+    """`statistics` of n windows of any lengths, n x len(STATISTICS) x len(NAMES).
+
+    Args:
+        values: of each window, as `values_of` gives them; all are NaN for one without seconds.
+    """
+    found = np.full((len(values), len(STATISTICS), len(NAMES)), np.nan)
+    for length, rows in groups_of(map(len, values)).items():
+        if length:
+            found[rows] = statistics(np.stack([values[row] for row in rows]))
     return found
 
 
@@ -158,12 +183,34 @@ def natural(values: Matrix) -> Matrix:
 
 def window_of(values: Matrix) -> HostWindow:
     """A window of one second with values of `level`, clipped to 0 and to upper bounds."""
-    found = np.maximum(natural(values), 0.0)
-    most = [np.inf if metric.most is None else metric.most for metric in HOST_METRICS.values()]
-    found = np.minimum(found, most)
-    known = np.flatnonzero(~np.isnan(found))
-    names = tuple(NAMES[place] for place in known)
-    return HostWindow(names, (tuple(found[known].tolist()),) if names else ())
+    return windows_of(values[None])[0]
+
+
+def windows_of(values: Matrix) -> list[HostWindow]:
+    """`window_of` each of n rows of values, n x len(NAMES)."""
+    found = np.minimum(np.maximum(natural(values), 0.0), _MOST)
+    windows = [HostWindow()] * len(found)
+    for places, rows in groups_of(map(tuple, _known_places(found))).items():
+        if places:
+            names = tuple(NAMES[place] for place in places)
+            for row, given in zip(rows, found[np.ix_(rows, places)].tolist(), strict=True):
+                windows[row] = HostWindow(names, (tuple(given),))
+    return windows
+
+
+def _known_places(values: Matrix) -> list[list[int]]:
+    """Positions in each row of what is not NaN."""
+    return [np.flatnonzero(known).tolist() for known in ~np.isnan(values)]
+
+
+def _in_order(given: Matrix, metrics: Sequence[str]) -> Matrix:
+    """Windows of the same metrics in the order of `NAMES`, n x t x len(metrics) to len(NAMES)."""
+    found = np.full((*given.shape[:2], len(NAMES)), np.nan)
+    columns = [column for column, name in enumerate(metrics) if name in _PLACE]
+    found[:, :, [_PLACE[metrics[column]] for column in columns]] = given[:, :, columns]
+    found[~np.isfinite(found)] = np.nan
+    found[:, :, _LOG] = np.log(np.maximum(found[:, :, _LOG], _LEAST))
+    return found
 
 
 def _quantile(ordered: Matrix, count: NDArray[np.intp], share: float) -> Matrix:

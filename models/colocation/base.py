@@ -33,7 +33,7 @@ from forerun.models.colocation.features import (
     ProgramEffects,
     idle_window,
 )
-from forerun.models.colocation.held_out_runs import MODES, POOLED_PROGRAM, Mode
+from forerun.models.colocation.held_out_runs import POOLED_PROGRAM, Mode
 from forerun.models.colocation.host_forecast import Mixing, mixing_of
 from forerun.models.colocation.limits import limits_of
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
@@ -196,37 +196,49 @@ class ColocationBase(StoredPredictor, ABC):
         plain = replace(self, offsets={})
         offsets = dict(self.offsets)
         rows = ColocationRows.from_queries(measurements.queries, self.idle)
-        for metric in self.metrics:
-            predicted, _ = plain.predict_log(rows, metric)
+        for metric, predicted in plain.predict_log(rows, self.metrics).items():
             residuals = finite_log(measurements.column(metric)) - predicted
             shrunk = shrunk_medians(residuals, rows.programs)
             offsets |= {(metric, program): offset for program, offset in shrunk.items()}
         return replace(self, offsets=offsets)
 
-    def predict_log(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
-        """Predicted log relative speed of n rows, and the mode of each program, shapes (n,)."""
-        predicted, modes = self._predict_unadapted(rows, metric)
-        predicted = predicted + [self.offsets.get((metric, str(p)), 0.0) for p in rows.programs]
-        predicted = predicted + rows.reference
-        return np.clip(predicted, LEAST_LOG, MOST_LOG), modes
+    def predict_log(self, rows: ColocationRows, metrics: Sequence[str]) -> dict[str, Column]:
+        """Metric -> predicted log relative speeds of n rows, shape (n,)."""
+        found: dict[str, Column] = {}
+        if "p_cpu" in self.levels:
+            found["p_cpu"] = self._by_engine(rows, "p_cpu")
+        if "p_wall" in metrics:
+            found["p_wall"] = self._wall_time(rows, found.get("p_cpu"))
+        names = rows.programs.tolist()
+        for metric in metrics:
+            offsets = [self.offsets.get((metric, name), 0.0) for name in names]
+            predicted = found[metric] + offsets + rows.reference
+            found[metric] = np.clip(predicted, LEAST_LOG, MOST_LOG)
+        return {metric: found[metric] for metric in metrics}
 
-    def _predict_unadapted(self, rows: ColocationRows, metric: str) -> tuple[Column, Names]:
-        """The same before `adapt`, for isolated runs that are as fast as usual.
+    def _wall_time(self, rows: ColocationRows, cpu_time: Column | None) -> Column:
+        """Predictions of `p_wall` before `adapt`, shape (n,).
 
-        Where waiting is known, wall time is derived from CPU time and waiting.
+        They follow from those of CPU time and from waiting where both are known.
         """
+        waiting = rows.waiting
+        unknown = np.isnan(waiting) | (cpu_time is None)
+        predicted: Column = waiting if cpu_time is None else cpu_time + waiting
+        if unknown.any():
+            predicted[unknown] = self._by_engine(rows.take(unknown), "p_wall")
+        return predicted
+
+    def _by_engine(self, rows: ColocationRows, metric: str) -> Column:
+        """Predictions before `adapt`, for isolated runs that are as fast as usual, shape (n,)."""
         middle, spread, modes = self.program_levels(rows, metric)
-        predicted, part, engine = middle.copy(), rows.has_window, self.engines.get(metric)
+        part, engine = rows.has_window, self.engines.get(metric)
         if engine is not None and part.any():
             scaled = np.clip(engine.predict(rows.take(part)), -FARTHEST, FARTHEST)
-            pairs = zip(modes[part], rows.programs[part], strict=True)
-            keys = [POOLED_PROGRAM.get(mode, str(program)) for mode, program in pairs]
+            pairs = zip(modes[part].tolist(), rows.programs[part].tolist(), strict=True)
+            keys = [POOLED_PROGRAM.get(mode, program) for mode, program in pairs]
             factors = [self.shrinkage.get((metric, key), 1.0) for key in keys]
-            predicted[part] += factors * (spread[part] * scaled)
-        if metric == "p_wall" and "p_cpu" in self.levels:
-            busy, _ = self._predict_unadapted(rows, "p_cpu")
-            predicted = np.where(np.isnan(rows.waiting), predicted, busy + rows.waiting)
-        return predicted, modes
+            middle[part] += factors * (spread[part] * scaled)
+        return middle
 
     def program_levels(self, rows: ColocationRows, metric: str) -> tuple[Column, Column, Names]:
         """Median, spread and mode of each program, shapes (n,).
@@ -239,6 +251,10 @@ class ColocationBase(StoredPredictor, ABC):
         unlike = (metric == "p_cpu") & self._unlike(rows, modes)
         return np.where(unlike, 0.0, middle), np.where(unlike, 0.0, spread), modes
 
+    def _modes(self, rows: ColocationRows, metric: str) -> Names:
+        """How each program is known, shape (n,), as `ProgramEffects.estimate` says."""
+        return self.levels[metric].estimate(rows.programs, rows.sensitivity_proxies)[2]
+
     def _unlike(self, rows: ColocationRows, modes: Names) -> Mask:
         """Programs that were not measured and wait far more than any in training, shape (n,)."""
         unlike: Mask = rows.cpu_share < UNLIKE * self.least_cpu_share
@@ -247,20 +263,28 @@ class ColocationBase(StoredPredictor, ABC):
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Relative speeds with intervals; the ends of one too wide to decide by are NaN."""
+        return self.predict_rows(ColocationRows.from_queries(queries, self.idle), self.metrics)
+
+    def speeds(self, queries: Sequence[Query]) -> dict[str, Column]:
+        """Metric -> relative speeds of n queries, without intervals, shape (n,)."""
         rows = ColocationRows.from_queries(queries, self.idle)
+        return {m: np.exp(values) for m, values in self.predict_log(rows, self.metrics).items()}
+
+    def predict_rows(self, rows: ColocationRows, metrics: Sequence[str]) -> Predictions:
+        """Predictions of some of `metrics` for n rows, as `predict` gives them."""
         values: dict[str, Column] = {}
         low: dict[str, Column] = {}
         high: dict[str, Column] = {}
-        modes = np.full(len(rows), "new")
-        for metric in self.metrics:
-            predicted, modes = self.predict_log(rows, metric)
+        for metric, predicted in self.predict_log(rows, metrics).items():
             values[metric] = np.exp(predicted)
+            modes = self._modes(rows, metric)
             below, above = self._ends(rows, metric, modes)
             wide = above > WIDEST_RATIO * below
-            cases = _cases(modes, rows.estimated)
-            wide &= np.array([(metric, case) in self.errors for case in cases], dtype=np.bool_)
+            rates = self._errors_of(rows, metric, modes)
+            wide &= np.array([known is not None for known in rates], dtype=np.bool_)
             low[metric] = np.where(wide, np.nan, values[metric] * below)
             high[metric] = np.where(wide, np.nan, values[metric] * above)
+        modes = self._modes(rows, self.metrics[-1])
         unlike = self._unlike(rows, modes)
         limits = limits_of(rows, modes, self.training_metrics, self.ranges, unlike)
         return Predictions(values, low, high, 0.9 if self.widths else None, limits)
@@ -268,10 +292,11 @@ class ColocationBase(StoredPredictor, ABC):
     def _ends(self, rows: ColocationRows, metric: str, modes: Names) -> tuple[Column, Column]:
         """Lower and upper end of each interval over the predicted value, shapes (n,)."""
         low, high = np.zeros((2, len(rows)))
-        for mode in MODES:
+        names = rows.programs.tolist()
+        for mode in set(modes.tolist()):
             width = self.widths.get((metric, mode))
             unit = 1.0 if mode == "known" or width is None else self.interval_units(rows)
-            ends = (width or LogQuantiles()).around(np.ones(len(rows)), rows.programs, unit)
+            ends = (width or LogQuantiles()).around(np.ones(len(rows)), names, unit)
             low, high = np.where(modes == mode, ends, (low, high))
         if metric in self.ahead:
             _, spread, _ = self.levels[metric].estimate(rows.programs, rows.sensitivity_proxies)
@@ -280,28 +305,26 @@ class ColocationBase(StoredPredictor, ABC):
             high = np.where(rows.estimated, np.maximum(high, above), high)
         return low, high
 
-    def slowed(
-        self, queries: Sequence[Query], answers: Predictions
-    ) -> dict[str, list[Slowed | None]]:
+    def slowed(self, rows: ColocationRows, answers: Predictions) -> dict[str, list[Slowed | None]]:
         """The class `slowed` in place of intervals that are withheld.
 
         Args:
-            queries: n queries.
-            answers: what `predict` returned for them, or the same scaled.
+            rows: n rows.
+            answers: what `predict_rows` returned for them, or the same scaled.
 
         Returns:
             Metric -> n classes, each None where there is an interval.
         """
-        rows = ColocationRows.from_queries(queries, self.idle)
         slowed: dict[str, list[Slowed | None]] = {}
-        for metric in self.metrics:
-            cases = _cases(self.program_levels(rows, metric)[2], rows.estimated)
-            rates = [self.errors.get((metric, case)) for case in cases]
-            slowed[metric] = classes(answers.values[metric], answers.low[metric], rates)
+        for metric, values in answers.values.items():
+            rates = self._errors_of(rows, metric, self._modes(rows, metric))
+            slowed[metric] = classes(values, answers.low[metric], rates)
         return slowed
 
-
-def _cases(modes: Names, forecast: Mask) -> list[str]:
-    """Second key of `errors` for each row: its mode, or `ahead` for forecasts of known programs."""
-    ahead = forecast & (modes == "known")
-    return ["ahead" if known else str(mode) for known, mode in zip(ahead, modes, strict=True)]
+    def _errors_of(
+        self, rows: ColocationRows, metric: str, modes: Names
+    ) -> list[ClassErrors | None]:
+        """The entry of `errors` for each row: by its mode, or `ahead` for known programs."""
+        ahead = rows.estimated & (modes == "known")
+        cases = np.where(ahead, "ahead", modes).tolist()
+        return [self.errors.get((metric, case)) for case in cases]

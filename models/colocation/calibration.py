@@ -128,7 +128,8 @@ def held_out_predictions(
         part = replace(part, shrinkage=dict(shrinkage or {}))
         held_rows = query_rows.take(held)
         middle = part.program_levels(held_rows, metric)[0] + held_rows.reference
-        return part.predict_log(held_rows, metric)[0], middle, part.interval_units(held_rows)
+        predicted = part.predict_log(held_rows, [metric])[metric]
+        return predicted, middle, part.interval_units(held_rows)
 
     predicted, middle, unit = out_of_fold(
         groups, predict, folds=fitted.folds, seed=fitted.seed, columns=3

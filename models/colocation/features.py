@@ -2,23 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
-from forerun.data.columns import Column, Columns, Mask, Matrix, Names, rows_by
+from forerun.data.columns import Column, Columns, Mask, Matrix, Names, Positions, groups_of
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import (
     HOST_METRICS,
     NAMES,
-    STATISTICS,
     level,
-    statistics,
-    window_values,
+    levels,
+    statistics_of,
+    values_of,
 )
 from forerun.models.conformal import weighted_quantile
 
+T = TypeVar("T")
 METRICS = ("p_cpu", "p_wall")
 """Relative speed in CPU time and in wall time: the time alone over the time with neighbours."""
 FACTS = ("log_working_set", "cpu_share", "log_cpu_spread")
@@ -51,6 +52,7 @@ class ColocationRows(Columns):
     Attributes:
         programs: keys of the programs, shape (n,).
         windows: n windows of shape (t, m) each, as `window_values` returns them; t may differ.
+        window_of: equal for rows of the same window, shape (n,).
         window_statistics: statistics of the windows over time, shape (n, len(STATISTICS), m); NaN
             for a metric that a window lacks.
         alone: medians of the metrics while the program ran alone, shape (n, m).
@@ -64,6 +66,7 @@ class ColocationRows(Columns):
 
     programs: Names
     windows: Sequence[Matrix]
+    window_of: Positions
     window_statistics: Matrix
     alone: Matrix
     facts: Matrix
@@ -82,31 +85,24 @@ class ColocationRows(Columns):
                 alone.
         """
         colocations = [query.colocation for query in queries]
-        profiles = [colocation.profile for colocation in colocations]
-        windows = [window_values(colocation.window) for colocation in colocations]
-        window_statistics = np.full((len(windows), len(STATISTICS), len(NAMES)), np.nan)
-        for length, rows in rows_by(map(len, windows)).items():
-            if length:
-                window_statistics[rows] = statistics(np.stack([windows[row] for row in rows]))
-        known: dict[int, Matrix] = {}
-        usual = level(idle or HostWindow())
-        for profile in profiles:
-            if id(profile) not in known:
-                alone = level(profile.alone)
-                known[id(profile)] = np.where(np.isnan(alone), usual, alone)
-        measured = [
+        windows, window_of = _distinct([colocation.window for colocation in colocations])
+        profiles, profile_of = _distinct([colocation.profile for colocation in colocations])
+        values = values_of(windows)
+        alone = levels([profile.alone for profile in profiles])
+        facts = [
             (p.working_set_mib, p.cpu_share, p.cpu_spread, p.p_cpu_beside_cache) for p in profiles
         ]
-        size, share, spread, with_load = _columns(measured, 4)
+        size, share, spread, with_load = _columns(facts, 4)
         size, spread = np.maximum(size, _LEAST_MIB), np.maximum(spread, LEAST_SPREAD)
         granted, ratio = _columns([(c.granted, c.reference_ratio) for c in colocations], 2)
         return cls(
-            np.array([profile.program for profile in profiles], dtype=np.str_),
-            windows,
-            window_statistics,
-            np.array([known[id(profile)] for profile in profiles]).reshape(-1, len(NAMES)),
-            np.column_stack([np.log(size), share, np.log(spread)]),
-            np.log(with_load),
+            np.array([profile.program for profile in profiles], dtype=np.str_)[profile_of],
+            [values[window] for window in window_of],
+            window_of,
+            statistics_of(values)[window_of],
+            np.where(np.isnan(alone), level(idle or HostWindow()), alone)[profile_of],
+            np.column_stack([np.log(size), share, np.log(spread)])[profile_of],
+            np.log(with_load)[profile_of],
             granted,
             np.log(np.where(np.isnan(ratio), 1.0, ratio)),
             np.array([c.estimated for c in colocations], dtype=np.bool_),
@@ -118,7 +114,7 @@ class ColocationRows(Columns):
     @property
     def has_window(self) -> Mask:
         """Whether a row's window holds any metric, shape (n,)."""
-        some: Mask = np.isfinite(self.window_statistics[:, 0]).sum(axis=1) > 0
+        some: Mask = np.isfinite(self.window_statistics[:, 0]).any(axis=1)
         return some
 
     @property
@@ -231,9 +227,10 @@ class ProgramEffects:
             programs: keys of the programs, shape (n,).
             sensitivity_proxies: as in `ColocationRows`, shape (n, len(SENSITIVITY_PROXIES)).
         """
-        pairs = [self.programs.get(str(name), self.common) for name in programs]
+        names = programs.tolist()
+        pairs = [self.programs.get(name, self.common) for name in names]
         middle, spread = np.array(pairs).reshape(-1, 2).T
-        known = np.array([str(name) in self.programs for name in programs], dtype=np.bool_)
+        known = np.array([name in self.programs for name in names], dtype=np.bool_)
         mode = np.where(known, "known", "new")
         count = np.zeros(len(known))
         levels, spreads = np.zeros_like(count), np.zeros_like(count)
@@ -277,6 +274,15 @@ def _medians(windows: Sequence[HostWindow], name: str) -> list[float]:
     having = [window for window in windows if name in window.metrics and window.seconds]
     columns = [np.array(own.seconds)[:, own.metrics.index(name)] for own in having]
     return [float(np.nanmedian(column)) for column in columns if not np.isnan(column).all()]
+
+
+def _distinct(objects: Sequence[T]) -> tuple[list[T], Positions]:
+    """The distinct ones of n objects, by identity, and the place of each among them, shape (n,)."""
+    groups = groups_of(map(id, objects))
+    places = np.empty(len(objects), dtype=np.intp)
+    for place, rows in enumerate(groups.values()):
+        places[rows] = place
+    return [objects[rows[0]] for rows in groups.values()], places
 
 
 def _columns(rows: Sequence[tuple[float | None, ...]], count: int) -> Matrix:

@@ -9,6 +9,7 @@ forecast.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from forerun.data.columns import Column, Matrix, Names, Positions
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.features.host_windows import NAMES, PINNED, level, window_of, window_values
+from forerun.features.host_windows import NAMES, PINNED, level, levels, window_values, windows_of
 
 PAIR = "victim:"
 """Prefix in the names of neighbours that are programs with profiles of their own."""
@@ -79,15 +80,32 @@ class Mixing:
         Returns:
             A window of one second.
         """
+        return self.forecasts([programs], [host], idle, [threads or [1] * len(programs)])[0]
+
+    def forecasts(
+        self,
+        programs: Sequence[Sequence[ProgramProfile]],
+        hosts: Sequence[HostWindow],
+        idle: HostWindow,
+        threads: Sequence[Sequence[int]],
+    ) -> list[HostWindow]:
+        """Forecasts of n hosts as by `together`, computed in one pass.
+
+        Args:
+            programs: of each host, profiles of the programs to add.
+            hosts: metrics of each host now.
+            idle: metrics of an idle host.
+            threads: of each host, the number of threads of each program to add.
+        """
         weight = np.array([self.weights.get(name, 1.0) for name in NAMES])
-        base, alone = level(host), level(idle)
+        base, alone = levels(hosts), level(idle)
         base = np.where(np.isnan(base), alone, base)
-        added = [
-            count * weight * (level(program.alone) - _without(program, alone))
-            for program, count in zip(programs, threads or [1] * len(programs), strict=True)
-        ]
-        total = base + np.nansum([np.zeros(len(NAMES)), *added], axis=0)
-        return window_of(np.where(_PRIVATE, np.nan, total))
+        profiles, counts = list(chain(*programs)), np.array([*chain(*threads)], dtype=np.float64)
+        change = levels([p.alone for p in profiles]) - _without(profiles, alone)
+        added = np.zeros_like(base)
+        host_of = np.repeat(np.arange(len(hosts)), [len(own) for own in programs])
+        np.add.at(added, host_of, np.nan_to_num(counts[:, None] * weight * change))
+        return windows_of(np.where(_PRIVATE, np.nan, base + added))
 
 
 def pairs_of(
@@ -103,27 +121,27 @@ def pairs_of(
     return np.array([row for row, _ in pairs], dtype=np.intp), [profile for _, profile in pairs]
 
 
-def granted(demands: Sequence[float], cpus: float) -> Column:
+def granted(demands: Sequence[float], cpus: float, threads: Sequence[int] = ()) -> Column:
     """Share of its demand that each of n programs is granted under max-min fairness.
 
-    No program gets less than an equal share of what is left by programs that demand less.
+    No thread gets less than an equal share of what is left by threads that demand less.
 
     Args:
-        demands: CPUs that each program demands, above 0.
+        demands: CPUs that each thread of a program demands, above 0.
         cpus: number of CPUs that they share.
+        threads: number of threads of each program; one each if empty.
 
     Returns:
         Shares of at most 1, shape (n,).
     """
-    demanded = np.array(demands, dtype=np.float64)
-    ordered = np.sort(demanded)
-    waiting = np.arange(len(demanded), 0, -1)
-    left = cpus - np.concatenate([[0.0], np.cumsum(ordered)[:-1]])
-    short = ordered * waiting >= left
-    first = int(np.argmax(short))
-    most = left[first] / waiting[first] if short.any() else np.inf
-    shares: Column = np.minimum(1.0, most / demanded)
-    return shares
+    counts = threads or [1] * len(demands)
+    left, waiting, most = cpus, sum(counts), float("inf")
+    for demanded, count in sorted(zip(demands, counts, strict=True)):
+        if demanded * waiting >= left:
+            most = left / waiting
+            break
+        left, waiting = left - demanded * count, waiting - count
+    return np.array([min(1.0, most / demanded) for demanded in demands])
 
 
 def put_together(
@@ -195,12 +213,14 @@ def mixing_of(runs: Sequence[Colocation], neighbours: Names, idle: HostWindow) -
     measured = [i for i, row in enumerate(rows) if len(window_values(runs[row].window))]
     if not measured:
         return Mixing()
-    change = [level(runs[rows[i]].window) - level(runs[rows[i]].profile.alone) for i in measured]
-    added = [level(profiles[i].alone) - _without(profiles[i], level(idle)) for i in measured]
-    return Mixing.fit(np.array(change), np.array(added))
+    victims = levels([runs[rows[i]].profile.alone for i in measured])
+    change = levels([runs[rows[i]].window for i in measured]) - victims
+    neighbours_alone = [profiles[i] for i in measured]
+    added = levels([p.alone for p in neighbours_alone]) - _without(neighbours_alone, level(idle))
+    return Mixing.fit(change, added)
 
 
-def _without(program: ProgramProfile, idle: Column) -> Column:
-    """Metrics of the program's host without it, shape (len(NAMES),)."""
-    metrics = level(program.without)
+def _without(programs: Sequence[ProgramProfile], idle: Column) -> Matrix:
+    """Metrics of each program's host without it, shape (n, len(NAMES))."""
+    metrics = levels([program.without for program in programs])
     return np.where(np.isnan(metrics), idle, metrics)

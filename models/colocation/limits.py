@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.data.columns import Mask, Names
-from forerun.features.host_windows import NAMES, PINNED, natural
-from forerun.models.colocation.features import SENSITIVITY_PROXIES, ColocationRows
+from forerun.data.columns import Column, Mask, Names, groups_of
+from forerun.features.host_windows import NAMES, PINNED, missing_metrics, natural
+from forerun.models.colocation.features import SCATTER, SENSITIVITY_PROXIES, ColocationRows
 from forerun.models.colocation.host_forecast import OWN
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import Limit
@@ -44,29 +44,46 @@ def limits_of(
         unlike: programs that were not measured and wait far more than any in the training set,
             shape (n,).
     """
-    limits: list[tuple[Limit, ...]] = []
-    for row in range(len(rows)):
-        scatters = np.isfinite(rows.sensitivity_proxies[row, SENSITIVITY_PROXIES.index("scatter")])
-        new = SCATTERED if scatters else NEW
-        others = {"new": [new], "profiled": [PROFILED]}.get(str(modes[row]), [])
-        transfers = [Limit(line, severity="transfer") for line in others]
-        lines = []
-        if unlike[row]:
-            lines.append(UNLIKE_ALL)
-        if not rows.has_window[row]:
-            limits.append((*transfers, *map(Limit, lines), Limit(NO_WINDOW)))
-            continue
-        median = rows.window_statistics[row, 0]
-        missing = [name for name in training_metrics if np.isnan(median[NAMES.index(name)])]
-        if rows.estimated[row]:
-            missing = [name for name in missing if not name.startswith(OWN)]
-        # They cannot be measured for a program that is not pinned to a CPU.
-        missing = [name for name in missing if not name.startswith(PINNED)]
-        if missing:
-            lines.append(f"metrics of the host that training had are missing: {len(missing)}")
-        outside: tuple[Limit, ...] = ()
-        if ranges is not None:
-            given = natural(median)[[NAMES.index(name) for name in ranges.names]]
-            outside = ranges.outside(given)
-        limits.append((*transfers, *map(Limit, lines), *outside))
-    return limits
+    scatters = np.isfinite(rows.sensitivity_proxies[:, SENSITIVITY_PROXIES.index(SCATTER)])
+    programs = zip(modes.tolist(), scatters.tolist(), unlike.tolist(), strict=True)
+    windows = list(zip(rows.window_of.tolist(), rows.estimated.tolist(), strict=True))
+    median = rows.window_statistics[:, 0]
+    of_window = {
+        window: _of_window(median[same[0]], window[1], training_metrics, ranges)
+        for window, same in groups_of(windows).items()
+    }
+    pairs = list(zip(programs, windows, strict=True))
+    of_pair = {(p, w): (*_of_program(*p), *of_window[w]) for p, w in dict.fromkeys(pairs)}
+    return [of_pair[pair] for pair in pairs]
+
+
+def _of_program(mode: str, scatters: bool, unlike: bool) -> tuple[Limit, ...]:
+    """Limits of a program that was not measured with neighbours."""
+    new = SCATTERED if scatters else NEW
+    lines = {"new": (new,), "profiled": (PROFILED,)}.get(mode, ())
+    transfers = (Limit(line, severity="transfer") for line in lines)
+    return (*transfers, *((Limit(UNLIKE_ALL),) if unlike else ()))
+
+
+def _of_window(
+    median: Column, estimated: bool, training_metrics: Sequence[str], ranges: FeatureRange | None
+) -> tuple[Limit, ...]:
+    """Limits by the metrics of a host that are missing, or outside the training range.
+
+    Args:
+        median: of each metric over time, shape (len(NAMES),).
+        estimated: whether the window is a forecast, which has no metrics of a single program.
+        training_metrics: host metrics in the training set.
+        ranges: of the windows' medians in the training set.
+    """
+    if np.isnan(median).all():
+        return (Limit(NO_WINDOW),)
+    # Those of a pinned program cannot be measured for one that is not pinned to a CPU.
+    never = OWN if estimated else PINNED
+    missing = missing_metrics(median, [n for n in training_metrics if not n.startswith(never)])
+    line = f"metrics of the host that training had are missing: {len(missing)}"
+    lacking = (Limit(line),) if missing else ()
+    if ranges is None:
+        return lacking
+    given = natural(median)[[NAMES.index(name) for name in ranges.names]]
+    return (*lacking, *ranges.outside(given))

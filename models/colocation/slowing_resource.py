@@ -3,18 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from forerun.data.columns import Column
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
-from forerun.features.host_windows import RESOURCES, Resource, level, metrics_of, window_of
+from forerun.features.host_windows import (
+    RESOURCES,
+    Resource,
+    level,
+    levels,
+    metrics_of,
+    windows_of,
+)
 from forerun.models.colocation.base import ColocationBase
 
 WAITED_FOR: tuple[Resource, ...] = ("cpu", "disk")
 """Resources that a program can wait for without using CPU time."""
+METRICS_OF = {resource: frozenset(metrics_of(resource)) for resource in RESOURCES}
 LEAST = 0.02
 """Gain in relative speed below which no resource is called dominant."""
 
 
-def gains(predictor: ColocationBase, queries: Sequence[Query]) -> list[Mapping[Resource, float]]:
+def gains(
+    predictor: ColocationBase, queries: Sequence[Query], now: Mapping[str, Column]
+) -> list[Mapping[Resource, float]]:
     """Gain in relative speed if one resource were as it is when the program runs alone.
 
     The gain is that of the relative speed in CPU time. For a CPU or a disk, which a program can
@@ -24,22 +37,24 @@ def gains(predictor: ColocationBase, queries: Sequence[Query]) -> list[Mapping[R
     Args:
         predictor: fitted.
         queries: n queries about co-located programs.
+        now: metric -> predicted relative speeds of the queries, shape (n,).
 
     Returns:
         n mappings resource -> gain, without resources that no given metric describes.
     """
     counterfactuals: list[Query] = []
     sources: list[tuple[int, Resource]] = []
+    usual = _usual([query.colocation for query in queries], predictor.idle)
     for row, query in enumerate(queries):
         for resource in RESOURCES:
-            relieved = _relieved(query.colocation, resource, predictor.idle)
+            relieved = _relieved(query.colocation, resource, usual[row])
             if relieved is not None:
                 counterfactuals.append(replace(query, workload=relieved))
                 sources.append((row, resource))
     gain_of: list[dict[Resource, float]] = [{} for _ in queries]
     if not counterfactuals:
         return list(gain_of)
-    now, then = predictor.predict(queries).values, predictor.predict(counterfactuals).values
+    then = predictor.speeds(counterfactuals)
     metric = "p_cpu" if "p_cpu" in now else "p_wall"
     for index, (row, resource) in enumerate(sources):
         gain = float(then[metric][index] - now[metric][row])
@@ -57,12 +72,20 @@ def dominant(gain: Mapping[Resource, float]) -> Resource | None:
     return best if best is not None and gain[best] >= LEAST else None
 
 
-def _relieved(colocation: Colocation, resource: Resource, idle: HostWindow) -> Colocation | None:
-    """The same with the metrics of one resource as they are alone; None if it has no metrics."""
+def _usual(runs: Sequence[Colocation], idle: HostWindow) -> list[dict[str, float]]:
+    """Metrics of the host of each run while its program runs alone, else of an idle host."""
+    alone = levels([run.profile.alone for run in runs])
+    windows = windows_of(np.where(np.isnan(alone), level(idle), alone))
+    return [dict(zip(w.metrics, w.seconds[0], strict=True)) if w.seconds else {} for w in windows]
+
+
+def _relieved(
+    colocation: Colocation, resource: Resource, usual: Mapping[str, float]
+) -> Colocation | None:
+    """The same with the metrics of one resource as usual; None if it has no metrics."""
     window = colocation.window
-    alone, rest = window_of(level(colocation.profile.alone)), window_of(level(idle))
-    usual = {**_values(rest), **_values(alone)}
-    changed = {n: usual[n] for n in window.metrics if n in metrics_of(resource) and n in usual}
+    described = METRICS_OF[resource]
+    changed = {n: usual[n] for n in window.metrics if n in described and n in usual}
     freed = resource == "cpu" and colocation.granted is not None
     if not freed and not (changed and window.seconds):
         return None
@@ -72,7 +95,3 @@ def _relieved(colocation: Colocation, resource: Resource, idle: HostWindow) -> C
     )
     granted = 1.0 if freed else colocation.granted
     return replace(colocation, window=HostWindow(window.metrics, seconds), granted=granted)
-
-
-def _values(window: HostWindow) -> dict[str, float]:
-    return dict(zip(window.metrics, window.seconds[0], strict=True)) if window.seconds else {}

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import inf
+from math import inf, isnan
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import numpy as np
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
-from forerun.features.host_windows import missing_metrics, unread_metrics
+from forerun.features.host_windows import Resource, missing_metrics, unread_metrics
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.colocation.base import ColocationBase
+from forerun.models.colocation.features import ColocationRows
 from forerun.models.colocation.host_forecast import OWN
 from forerun.models.colocation.slowed_class import Slowed
 from forerun.models.colocation.slowing_resource import dominant, gains
@@ -22,9 +24,8 @@ from forerun.models.router import Router
 from forerun.service.answers.colocation_queries import (
     GUEST_DEVICE,
     TRAINING_CPUS,
-    colocation_queries,
-    current_window,
-    forecast_window,
+    Placement,
+    placements,
     profile_of,
     window_of,
 )
@@ -74,18 +75,19 @@ def colocate(request: ColocationIn, loaded: LoadedPredictor) -> ColocationOut:
         UnanswerableQuery: no predictor in use was trained for co-location.
     """
     part = colocator_of(loaded.predictor)
-    window = forecast_window(request.candidate, request.host, part)
-    programs = [request.candidate, *request.host.residents]
-    queries = colocation_queries(programs, request.host, window)
-    answers = _program_answers(
-        programs, queries, part, _with_isolated_programs_at_one([request.host], queries, part)
-    )
+    (placed,) = placements(request.candidate, [request.host], part)
+    programs = placed.programs
+    rows = ColocationRows.from_queries(placed.queries, part.idle)
+    predictions = part.predict_rows(rows, part.metrics)
+    resource_gains = gains(part, placed.queries, predictions.values)
+    scaled = _with_isolated_programs_at_one([placed], predictions)
+    answers = _program_answers(programs, rows, part, scaled, resource_gains)
     worst = min(answers, key=lambda own: inf if own.p_cpu is None else own.p_cpu.value)
     return ColocationOut(
         candidate=answers[0],
         residents=answers[1:],
         worst=worst.program,
-        assumed=assumed(part, current_window(request.host)) + _program_notes(programs, part),
+        assumed=assumed(part, placed.current) + _program_notes(programs, part),
         unread_metrics=_unread([request.host], programs),
         predictor=ColocatorOut(name=part.name, version=loaded.version),
     )
@@ -107,45 +109,41 @@ def rank(request: HostsIn, loaded: LoadedPredictor) -> HostsOut:
     part = colocator_of(loaded.predictor)
     if request.metric not in part.metrics:
         raise UnanswerableQuery(f"The predictor in use was not trained for {request.metric}.")
-    queries, all_programs, hosts_of_programs = [], [], []
-    for index, host in enumerate(request.hosts):
-        window = forecast_window(request.candidate, host, part)
-        programs = [request.candidate, *host.residents]
-        queries += colocation_queries(programs, host, window)
-        all_programs += programs
-        hosts_of_programs += [index] * len(programs)
-    answers = _with_isolated_programs_at_one(request.hosts, queries, part)
-    values = answers.values[request.metric]
-    classes = part.slowed(queries, answers)
-    host_of = np.array(hosts_of_programs)
-    hosts = []
-    for index, host in enumerate(request.hosts):
-        rows = np.flatnonzero(host_of == index)
-        speeds = values[rows]
-        slowest = int(rows[int(speeds.argmin())])
-        candidate = _performance(answers, classes, request.metric, int(rows[0]))
-        worst = _performance(answers, classes, request.metric, slowest)
-        assert candidate and worst, "relative speeds are never withheld"
-        scores = {"worst": speeds.min(), "candidate": speeds[0], "mean": speeds.mean()}
+    placed = placements(request.candidate, request.hosts, part)
+    rows = ColocationRows.from_queries([q for each in placed for q in each.queries], part.idle)
+    predictions = part.predict_rows(rows, [request.metric])
+    answers = _with_isolated_programs_at_one(placed, predictions)
+    classes = part.slowed(rows, answers)
+    values = answers.values[request.metric].tolist()
+    in_domain = _in_domain(answers)
+    hosts, first = [], 0
+    for index, (host, each) in enumerate(zip(request.hosts, placed, strict=True)):
+        last = first + len(each.programs)
+        speeds = values[first:last]
+        slowest = speeds.index(min(speeds))
+        candidate = _performance(answers, classes, request.metric, first)
+        worst = _performance(answers, classes, request.metric, first + slowest)
+        scores = {"worst": speeds[slowest], "candidate": speeds[0], "mean": fmean(speeds)}
         hosts.append(
             RankedHostOut(
                 name=host.name,
                 index=index,
-                score=float(scores[request.objective]),
+                score=scores[request.objective],
                 candidate=candidate,
                 worst=worst,
-                worst_program=all_programs[slowest].name,
-                in_domain=all(_in_domain(answers, int(row)) for row in rows),
+                worst_program=each.programs[slowest].name,
+                in_domain=all(in_domain[first:last]),
             )
         )
+        first = last
     hosts.sort(key=lambda host: -host.score)
-    any_measured = any(current_window(host) is not None for host in request.hosts)
+    any_measured = any(each.current is not None for each in placed)
     return HostsOut(
         hosts=hosts,
         metric=request.metric,
         assumed=assumed(part, HostWindow() if any_measured else None)
         + _program_notes([request.candidate], part),
-        unread_metrics=_unread(request.hosts, all_programs),
+        unread_metrics=_unread(request.hosts, [p for each in placed for p in each.programs]),
         predictor=ColocatorOut(name=part.name, version=loaded.version),
     )
 
@@ -164,7 +162,10 @@ def now(request: NowIn, loaded: LoadedPredictor) -> NowOut:
     profile, window = profile_of(request.program), window_of(request.window)
     ratio = request.program.reference_ratio
     query = Query(Colocation(profile, window, reference_ratio=ratio), GUEST_DEVICE)
-    (answer,) = _program_answers([request.program], [query], part, part.predict([query]))
+    rows = ColocationRows.from_queries([query], part.idle)
+    predictions = part.predict_rows(rows, part.metrics)
+    resource_gains = gains(part, [query], predictions.values)
+    (answer,) = _program_answers([request.program], rows, part, predictions, resource_gains)
     return NowOut(
         program=answer,
         unread_metrics=list(unread_metrics([*request.window.metrics, *request.program.alone])),
@@ -223,19 +224,16 @@ def _is_measured(program: ProgramIn, part: ColocationBase) -> bool:
 
 
 def _with_isolated_programs_at_one(
-    hosts: Sequence[HostIn], queries: Sequence[Query], part: ColocationBase
+    placed: Sequence[Placement], answers: Predictions
 ) -> Predictions:
-    """Predictions for forecast hosts; relative speed is 1 for a program alone on an idle host.
+    """Predictions in which the relative speed of a program alone on an idle host is 1.
 
     Args:
-        hosts: n hosts; the candidate and the residents of each are queried, in order.
-        queries: one query per program of each host.
-        part: the predictor of co-location.
+        placed: the candidate on n hosts.
+        answers: predictions of the programs of each host, in order.
     """
-    answers = part.predict(queries)
-    counts = [1 + len(host.residents) for host in hosts]
-    free = [not host.residents and current_window(host) is None for host in hosts]
-    idle = np.repeat(free, counts)
+    counts = [len(each.programs) for each in placed]
+    idle = np.repeat([each.is_isolated for each in placed], counts)
     scale = {m: np.where(idle, 1.0 / value, 1.0) for m, value in answers.values.items()}
 
     def scaled(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,46 +245,47 @@ def _with_isolated_programs_at_one(
 
 def _program_answers(
     programs: Sequence[ProgramIn],
-    queries: Sequence[Query],
+    rows: ColocationRows,
     part: ColocationBase,
     answers: Predictions,
+    resource_gains: Sequence[Mapping[Resource, float]],
 ) -> list[ProgramOut]:
-    resource_gains, classes = gains(part, queries), part.slowed(queries, answers)
+    classes, in_domain = part.slowed(rows, answers), _in_domain(answers)
+    of_hosts = [name for name in part.training_metrics if not name.startswith(OWN)]
     program_answers = []
-    for row, (program, query) in enumerate(zip(programs, queries, strict=True)):
-        trust = trust_by(answers.limits[row])
-        wanted = [n for n in part.training_metrics if not n.startswith(OWN)]
-        run = query.colocation
-        missing = missing_metrics(run.window, wanted if run.estimated else part.training_metrics)
+    for row, (program, limits) in enumerate(zip(programs, answers.limits, strict=True)):
+        trust = trust_by(limits)
+        speeds = {m: _performance(answers, classes, m, row) for m in answers.values}
+        wanted = of_hosts if rows.estimated[row] else part.training_metrics
         program_answers.append(
             ProgramOut(
                 program=program.name,
                 measured=_is_measured(program, part),
-                p_cpu=_performance(answers, classes, "p_cpu", row),
-                p_wall=_performance(answers, classes, "p_wall", row),
+                p_cpu=speeds.get("p_cpu"),
+                p_wall=speeds.get("p_wall"),
                 dominant_resource=dominant(resource_gains[row]),
                 gains=resource_gains[row],
-                missing_metrics=list(missing),
-                in_domain=_in_domain(answers, row),
+                missing_metrics=list(missing_metrics(rows.window_statistics[row, 0], wanted)),
+                in_domain=in_domain[row],
                 grade=trust.grade,
                 grade_reason=trust.reason,
-                limits=[str(limit) for limit in answers.limits[row]],
-                limit_details=[LimitOut.of(limit) for limit in answers.limits[row]],
+                limits=[str(limit) for limit in limits],
+                limit_details=[LimitOut.of(limit) for limit in limits],
             )
         )
     return program_answers
 
 
-def _in_domain(answers: Predictions, row: int) -> bool:
-    return all(limit.in_domain for limit in answers.limits[row])
+def _in_domain(answers: Predictions) -> list[bool]:
+    """Whether each row's limits leave it inside the domain of the training set."""
+    return [all(limit.in_domain for limit in limits) for limits in answers.limits]
 
 
 def _performance(
     answers: Predictions, classes: Mapping[str, Sequence[Slowed | None]], metric: str, row: int
-) -> PerformanceOut | None:
-    estimate = answers[row].estimates.get(metric)
-    if estimate is None:
-        return None
+) -> PerformanceOut:
+    low, high = float(answers.low[metric][row]), float(answers.high[metric][row])
+    has_ends = not isnan(low)
     slowed = classes[metric][row]
     rates = slowed and SlowedOut(
         slowed=slowed.slowed,
@@ -295,9 +294,9 @@ def _performance(
         runs=slowed.errors.rows,
     )
     return PerformanceOut(
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        coverage=estimate.coverage,
+        value=float(answers.values[metric][row]),
+        low=low if has_ends else None,
+        high=high if has_ends else None,
+        coverage=answers.coverage_of(metric) if has_ends else None,
         slowed=rates,
     )

@@ -6,21 +6,23 @@ otherwise it starts from an idle host and adds all programs.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain
-
-import numpy as np
+from dataclasses import dataclass
+from math import ceil, isfinite, nan
+from statistics import median
 
 from forerun.data.device import Device
 from forerun.data.query import Query
+from forerun.data.software import Software
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.models.colocation.base import ColocationBase
 from forerun.models.colocation.host_forecast import demand, granted
 from forerun.service.schemas.colocation import HostIn, ProgramIn, WindowIn
 
+GUEST = Software()
 GUEST_DEVICE = Device(name="guest", vendor="unknown", kind="vm")
 BUSY_METRICS = ("cpu.user_share", "cpu.nice_share", "cpu.system_share", "cpu.steal_share")
 IDLE_METRIC = "cpu.idle_share"
-FREE_METRICS = (IDLE_METRIC, "cpu.iowait_share")
+CPU_METRICS = (*BUSY_METRICS, IDLE_METRIC, "cpu.iowait_share")
 TRAINING_CPUS = 2.0
 """CPUs of the guest on which all co-located runs of the training set were measured."""
 MIN_UNATTRIBUTED_CPUS = 0.1
@@ -29,75 +31,98 @@ MAX_UNATTRIBUTED_PER_CPU = 32
 """Upper bound on such programs per CPU, because the metrics in a request may have any value."""
 
 
-def forecast_window(candidate: ProgramIn, host: HostIn, part: ColocationBase) -> HostWindow:
-    """The forecast metrics of a host once the candidate runs there."""
-    current = current_window(host)
-    added = [candidate] if current is not None else [candidate, *host.residents]
-    profiles = [profile_of(program) for program in added]
-    threads = [program.threads for program in added]
-    return part.mixing.together(profiles, current or part.idle, part.idle, threads)
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A candidate on one host.
+
+    Attributes:
+        programs: the candidate, then the residents.
+        queries: one about each of the programs.
+        current: current metrics of the host; None where the request gives none.
+    """
+
+    programs: Sequence[ProgramIn]
+    queries: Sequence[Query]
+    current: HostWindow | None
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the candidate is alone on an idle host."""
+        return len(self.programs) == 1 and self.current is None
 
 
-def colocation_queries(
-    programs: Sequence[ProgramIn], host: HostIn, window: HostWindow
-) -> list[Query]:
-    """Queries about the programs of a host, each with the share of CPU time that it will get.
+def placements(
+    candidate: ProgramIn, hosts: Sequence[HostIn], part: ColocationBase
+) -> list[Placement]:
+    """The candidate on each of n hosts, whose metrics are forecast in one pass."""
+    profile = profile_of(candidate)
+    profiles = [[profile, *map(profile_of, host.residents)] for host in hosts]
+    programs = [[candidate, *host.residents] for host in hosts]
+    currents = [current_window(host) for host in hosts]
+    added = [None if current is None else 1 for current in currents]
+    windows = part.mixing.forecasts(
+        [own[:count] for own, count in zip(profiles, added, strict=True)],
+        [current or part.idle for current in currents],
+        part.idle,
+        [[p.threads for p in own[:count]] for own, count in zip(programs, added, strict=True)],
+    )
+    placed = []
+    for own, own_profiles, host, current, window in zip(
+        programs, profiles, hosts, currents, windows, strict=True
+    ):
+        shares = _granted(own, own_profiles, _cpu_shares(current), host.cpus)
+        queries = [
+            Query(
+                Colocation(each, window, True, share, program.reference_ratio), GUEST_DEVICE, GUEST
+            )
+            for program, each, share in zip(own, own_profiles, shares, strict=True)
+        ]
+        placed.append(Placement(own, queries, current))
+    return placed
+
+
+def _granted(
+    programs: Sequence[ProgramIn],
+    profiles: Sequence[ProgramProfile],
+    shares: Mapping[str, float],
+    cpus: int | None,
+) -> list[float]:
+    """Share of its isolated CPU time that each of n programs will get on a host.
 
     CPU time in use that the residents do not explain is attributed to further programs.
+
+    Args:
+        programs: the candidate, then the residents.
+        profiles: of these programs.
+        shares: current medians of the host's CPU times by kind, CPUs.
+        cpus: CPUs of the host; None where the request does not say.
     """
-    profiles = [profile_of(program) for program in programs]
-    demands = [
-        [demand(profile)] * program.threads
-        for profile, program in zip(profiles, programs, strict=True)
-    ]
-    unattributed = _busy(host) - sum(map(sum, demands[1:]))
-    cpus = _cpus(host)
-    count = int(
-        np.clip(
-            np.ceil(unattributed - MIN_UNATTRIBUTED_CPUS),
-            0,
-            MAX_UNATTRIBUTED_PER_CPU * np.ceil(cpus),
-        )
-    )
-    others = [unattributed / count] * count if count else []
-    shares = granted([*chain(*demands), *others], cpus)
+    demands = [demand(profile) for profile in profiles]
+    threads = [program.threads for program in programs]
+    explained = sum(d * n for d, n in zip(demands[1:], threads[1:], strict=True))
+    unattributed = sum(shares.get(name, 0.0) for name in BUSY_METRICS) - explained
+    available = float(cpus) if cpus is not None else _cpus(shares)
+    most = MAX_UNATTRIBUTED_PER_CPU * ceil(available)
+    count = int(min(max(ceil(unattributed - MIN_UNATTRIBUTED_CPUS), 0), most))
+    others = ([unattributed / count], [count]) if count else ([], [])
+    together = granted(demands + others[0], available, threads + others[1])
     # Threads of one program compete for CPUs even in isolation; neighbours do not cause that part.
-    isolated_shares = [float(granted(demand_of, cpus)[0]) for demand_of in demands]
-    first = accumulate((program.threads for program in programs), initial=0)
-    return [
-        Query(
-            Colocation(profile, window, True, shares[index] / isolated, program.reference_ratio),
-            GUEST_DEVICE,
-        )
-        for program, profile, index, isolated in zip(
-            programs, profiles, first, isolated_shares, strict=False
-        )
-    ]
+    isolated = [min(1.0, available / n / d) for d, n in zip(demands, threads, strict=True)]
+    return [share / alone for share, alone in zip(together.tolist(), isolated, strict=False)]
 
 
-def _busy(host: HostIn) -> float:
-    """CPUs in use now; 0 where the request does not give the metrics."""
-    return sum(_shares(host).get(name, 0.0) for name in BUSY_METRICS)
-
-
-def _cpus(host: HostIn) -> float:
-    """CPUs of a host: as given, else the sum of its CPU metrics, else `TRAINING_CPUS`."""
-    if host.cpus is not None:
-        return float(host.cpus)
-    shares = _shares(host)
+def _cpus(shares: Mapping[str, float]) -> float:
+    """CPUs of a host: the sum of its CPU times where all are known, else `TRAINING_CPUS`."""
     return max(1.0, float(round(sum(shares.values())))) if IDLE_METRIC in shares else TRAINING_CPUS
 
 
-def _shares(host: HostIn) -> dict[str, float]:
+def _cpu_shares(current: HostWindow | None) -> dict[str, float]:
     """Current median of each kind of CPU time, in CPUs (1 is one CPU)."""
-    current = current_window(host)
-    if current is None:
-        return {}
     shares = {}
-    for column, name in enumerate(current.metrics):
-        known = [second[column] for second in current.seconds if np.isfinite(second[column])]
-        if name in (*BUSY_METRICS, *FREE_METRICS) and known:
-            shares[name] = float(np.median(known))
+    for column, name in enumerate(current.metrics if current is not None else ()):
+        if name in CPU_METRICS:
+            known = [second[column] for second in current.seconds if isfinite(second[column])]
+            shares |= {name: median(known)} if known else {}
     return shares
 
 
@@ -128,7 +153,7 @@ def _medians(metrics: Mapping[str, float]) -> HostWindow:
 def window_of(given: WindowIn) -> HostWindow:
     """The window of a request as predictors receive it; a missing value is NaN."""
     seconds = [
-        tuple(np.nan if value is None else float(value) for value in second)
+        tuple(nan if value is None else float(value) for value in second)
         for second in given.seconds
     ]
     return HostWindow(tuple(given.metrics), tuple(seconds) if given.metrics else ())

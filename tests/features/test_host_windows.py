@@ -46,7 +46,7 @@ def test_an_empty_window_has_no_level():
 
 def test_what_is_missing_is_named():
     window = HostWindow(("cpu.user_share", "probe.evicted"), ((0.5, float("nan")),))
-    assert missing_metrics(window, ("cpu.user_share", "probe.evicted")) == ("probe.evicted",)
+    assert missing_metrics(level(window), ("cpu.user_share", "probe.evicted")) == ("probe.evicted",)
 
 
 @given(

@@ -171,12 +171,17 @@ def test_windows_of_any_length_are_answered_together():
         assert np.isfinite(values).all()
 
 
+def resource_gains(queries):
+    """Gains by the fitted predictor."""
+    return gains(boost(), queries, boost().speeds(queries))
+
+
 def test_the_dominant_resource_is_what_the_truth_was_made_from():
-    found = gains(boost(), [cache_query()])
+    found = resource_gains([cache_query()])
     assert dominant(found[0]) == "cache"
     spinning = [q for q in colocations(1).queries if q.workload.profile.program == "spin"]
-    assert dominant(gains(boost(), spinning[1:2])[0]) == "cpu"
-    assert dominant(gains(boost(), spinning[:1])[0]) is None
+    assert dominant(resource_gains(spinning[1:2])[0]) == "cpu"
+    assert dominant(resource_gains(spinning[:1])[0]) is None
 
 
 def test_combined_profiles_come_near_what_is_measured_with_a_profiled_neighbour():
@@ -391,7 +396,7 @@ def test_an_interval_too_wide_to_decide_by_is_a_class_with_its_error_rates():
     wide, known = answers[0].estimates["p_cpu"], answers[1].estimates["p_cpu"]
     assert (wide.low, wide.high, wide.coverage) == (None, None, None)
     assert known.high <= WIDEST_RATIO * known.low
-    first, second = fitted.slowed(queries, answers)["p_cpu"]
+    first, second = fitted.slowed(ColocationRows.from_queries(queries), answers)["p_cpu"]
     assert first.slowed == (wide.value < SLOWED_BELOW)
     assert (first.errors.false_alarms, first.errors.misses) == (0.25, 0.125)
     assert second is None
@@ -402,7 +407,7 @@ def test_without_measured_error_rates_the_wide_interval_stands():
     fitted = replace(unsure(boost()), errors={})
     answers = fitted.predict([new])
     assert answers.high["p_cpu"][0] > WIDEST_RATIO * answers.low["p_cpu"][0]
-    assert fitted.slowed([new], answers)["p_cpu"] == [None]
+    assert fitted.slowed(ColocationRows.from_queries([new]), answers)["p_cpu"] == [None]
 
 
 def test_error_rates_are_measured_on_families_held_out():
