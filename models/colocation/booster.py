@@ -10,7 +10,7 @@ from forerun.data.columns import Column, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation
-from forerun.features.host_windows import NAMES, RESOURCES, Resource, metrics_of
+from forerun.features.host_windows import HOST_METRICS, NAMES, RESOURCES, Resource
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.features import METRICS, ColocationRows
@@ -30,7 +30,14 @@ VIEWS: Mapping[str, tuple[tuple[Resource, ...], ...]] = {
 """Metric -> resources whose metrics are the features of each member of the ensemble. On held-out
 neighbours, the median over the members is more accurate than each of them, because they overfit
 different features. Wall time depends on who has the CPU, CPU time on the caches."""
-
+COLUMNS: Mapping[str, Sequence[Sequence[int]]] = {
+    metric: [
+        [column for column, name in enumerate(NAMES) if HOST_METRICS[name].resource in view]
+        for view in views
+    ]
+    for metric, views in VIEWS.items()
+}
+"""Metric -> positions in NAMES of the metrics of each view."""
 TREES = 200
 PARAMETERS: dict[str, Any] = {
     "objective": "l1",
@@ -61,17 +68,17 @@ class BoostEngine:
         """Fit one bag per view to n targets; a bag holds one booster per seed."""
         bags = [
             BoosterBag.fit(
-                rows.matrix(_columns(view)), target, parameters=PARAMETERS, trees=TREES, seeds=seeds
+                rows.matrix(columns), target, parameters=PARAMETERS, trees=TREES, seeds=seeds
             )
-            for view in VIEWS[metric]
+            for columns in COLUMNS[metric]
         ]
         return cls(metric, tuple(bags))
 
     def predict(self, rows: ColocationRows) -> Column:
         """Median over the views, shape (n,)."""
         predictions = [
-            bag.predict(rows.matrix(_columns(view)))
-            for view, bag in zip(VIEWS[self.metric], self.views, strict=True)
+            bag.predict(rows.matrix(columns))
+            for columns, bag in zip(COLUMNS[self.metric], self.views, strict=True)
         ]
         median: Column = np.median(predictions, axis=0)
         return median
@@ -150,9 +157,3 @@ class ProgramMean(StoredPredictor):
             for m in self.metrics
         }
         return Predictions(values)
-
-
-def _columns(view: Sequence[Resource]) -> list[int]:
-    """Positions in NAMES of the metrics of some resources."""
-    names = {name for resource in view for name in metrics_of(resource)}
-    return [column for column, name in enumerate(NAMES) if name in names]
