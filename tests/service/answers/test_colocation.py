@@ -1,6 +1,6 @@
 """Endpoints about programs that share a host, answered by a predictor of a made-up one."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
@@ -12,7 +12,9 @@ from forerun.models.colocation.booster import ColocationBoost
 from forerun.models.colocation.slowed_class import ClassErrors
 from forerun.models.conformal import LogQuantiles
 from forerun.models.router import Router
+from forerun.service.answers.colocation import rank
 from forerun.service.http.app import create_app
+from forerun.service.schemas.colocation import HostIn, HostsIn, ProgramIn
 from tests.contracts.tiny_colocation import METRICS, PROGRAMS, colocations, host, profile
 
 
@@ -211,6 +213,87 @@ def test_hundreds_of_hosts_are_ranked(service):
     for one in answer.json()["hosts"]:
         assert one["score"] == one["worst"]["value"] <= one["candidate"]["value"]
         assert one["worst"]["low"] <= one["worst"]["value"] <= one["worst"]["high"]
+
+
+def varied_hosts():
+    """Hosts that differ in residents, threads, CPUs and in what is known of their metrics."""
+    busy = {"cpu.user_share": 1.3, "cpu.idle_share": 2.7, "probe.evicted": 0.4}
+    shaky = program("sweep") | {"name": "shaky", "cpu_spread": 0.2}
+    return [
+        {"name": "empty"},
+        {"name": "cache", "residents": [program("chase"), program("table", threads=3)]},
+        {"name": "watched", "residents": [program("spin")], "window": window(1.9, 0.8)},
+        {"name": "longer", "residents": [program("sweep")], "window": window(1.1, 0.3, 7)},
+        {"name": "summed", "metrics": busy, "residents": [program("matrix")]},
+        {"name": "unknown", "residents": [{"name": "bare"}, shaky], "cpus": 16},
+        {"name": "outside", "metrics": {"cpu.user_share": 1e6}},
+    ]
+
+
+@pytest.mark.parametrize("metric", ["p_cpu", "p_wall"])
+def test_the_answer_for_a_host_does_not_depend_on_the_other_hosts(service, metric):
+    hosts = varied_hosts()
+
+    def ranked(some):
+        asked = {"candidate": program("chase"), "hosts": some, "metric": metric}
+        answer = service.post("/v1/colocation/rank", json=asked)
+        assert answer.status_code == 200, answer.text
+        return {host.pop("name"): host | {"index": 0} for host in answer.json()["hosts"]}
+
+    together = ranked(hosts * 3)
+    assert together.keys() == {host["name"] for host in hosts}
+    for one in hosts:
+        among_others, alone = together[one["name"]], ranked([one])[one["name"]]
+        assert numbers(among_others) == pytest.approx(numbers(alone), rel=1e-12)
+        assert among_others["worst_program"] == alone["worst_program"]
+
+
+def test_a_rank_says_of_the_candidate_what_the_question_about_one_host_says(service):
+    hosts, candidate = varied_hosts(), program("chase")
+    asked = {"candidate": candidate, "hosts": hosts, "metric": "p_cpu"}
+    ranked = service.post("/v1/colocation/rank", json=asked).json()["hosts"]
+    assert ranked == sorted(ranked, key=lambda host: -host["score"])
+    for one in ranked:
+        asked = {"candidate": candidate, "host": hosts[one["index"]]}
+        body = service.post("/v1/colocation", json=asked).json()
+        programs = [body["candidate"], *body["residents"]]
+        worst = min(programs, key=lambda program: program["p_cpu"]["value"])
+        assert numbers(one["candidate"]) == pytest.approx(numbers(body["candidate"]["p_cpu"]))
+        assert numbers(one["worst"]) == pytest.approx(numbers(worst["p_cpu"]))
+        assert one["in_domain"] == all(program["in_domain"] for program in programs)
+        assert one["worst_program"] == worst["program"] == body["worst"]
+
+
+def test_the_boosters_are_called_once_for_all_hosts():
+    """They take most of the time of an answer: wall time follows from the one call of CPU time."""
+    part, sizes = trained().predictor.parts[1], []
+    engines = {metric: CountedEngine(engine, sizes) for metric, engine in part.engines.items()}
+    counted = replace(trained(), predictor=Router((replace(part, engines=engines),)))
+    hosts = [HostIn(residents=[ProgramIn(name="spin")] * (i % 3)) for i in range(30)]
+    rank(HostsIn(candidate=ProgramIn(name="chase"), hosts=hosts, metric="p_wall"), counted)
+    assert sizes == [30 + 30]
+
+
+@dataclass
+class CountedEngine:
+    """An engine that notes how many rows it is asked about."""
+
+    engine: object
+    sizes: list
+
+    def predict(self, rows):
+        self.sizes.append(len(rows))
+        return self.engine.predict(rows)
+
+
+def numbers(answer):
+    """All numbers of an answer as one flat mapping that can be compared closely."""
+    flat = {}
+    for name, value in answer.items():
+        inner = numbers(value) if isinstance(value, dict) else {"": value}
+        flat |= {f"{name}.{key}": each for key, each in inner.items()}
+    flat = {key: float("inf") if value is None else value for key, value in flat.items()}
+    return {key: value for key, value in flat.items() if not isinstance(value, str)}
 
 
 def test_too_many_programs_at_once_are_refused(service):
