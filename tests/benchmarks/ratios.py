@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from forerun.data.device import Device, DeviceCatalog
@@ -38,6 +39,8 @@ LIMITS = {
     "adapt_20_networks_over_predicting_them": ("<", 3.0),
     "search_15625_architectures_over_100": ("<", 120.0),
     "rank_300_hosts_over_30": ("<", 20.0),
+    "rank_100_hosts_of_2_over_bare": ("<", 40.0),
+    "rank_200_hosts_of_8_over_bare": ("<", 200.0),
 }
 """Chosen so that work which starts to grow with the square of its input, or is done again for each
 of many, misses them; measured ratios stand in the results of `make bench`."""
@@ -53,6 +56,8 @@ def ratios() -> dict[str, float]:
         "adapt_20_networks_over_predicting_them": _adapting(),
         "search_15625_architectures_over_100": _searching(),
         "rank_300_hosts_over_30": _hosts(),
+        "rank_100_hosts_of_2_over_bare": _placing(100, 2),
+        "rank_200_hosts_of_8_over_bare": _placing(200, 8),
     }
 
 
@@ -137,6 +142,24 @@ def _hosts() -> float:
 
         with TestClient(app) as client:
             return ratio(lambda: rank(hosts), lambda: rank(hosts[:30]), 5)
+
+
+def _placing(hosts: int, residents: int) -> float:
+    """A rank of hosts by the bundled predictor over an endpoint that returns a constant."""
+    names, bare = list(PROGRAMS), FastAPI()
+    bare.get("/")(lambda: {})
+    shares = [0.5 + 0.5 * n / (hosts * residents) for n in range(hosts * residents)]
+    programs = [program(names[n % 5], cpu_share=share) for n, share in enumerate(shares)]
+    loads = [{"residents": programs[n::hosts], "cpus": 2 + n % 7} for n in range(hosts)]
+    asked = {"candidate": program("table"), "hosts": loads}
+    with tempfile.TemporaryDirectory() as home:
+        app = create_app(Settings(home=Path(home)), bundled())
+        with TestClient(app) as client, TestClient(bare) as other:
+            return ratio(
+                lambda: client.post("/v1/colocation/rank", json=asked).raise_for_status(),
+                lambda: other.get("/").raise_for_status(),
+                5,
+            )
 
 
 def _gpus(count: int) -> list[Device]:
