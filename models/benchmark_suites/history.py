@@ -9,6 +9,7 @@ relative to the first; a third one predicts power at the wall. Energy is power o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -89,6 +90,11 @@ class BenchmarkHistory(StoredPredictor):
 
     def known_suites(self) -> tuple[KnownSuite, ...]:
         """The suites in the training set; none before `fit`."""
+        return self._suites
+
+    @cached_property
+    def _suites(self) -> tuple[KnownSuite, ...]:
+        """They list the values of all training rows, which takes milliseconds."""
         process = self.processes.get("speed")
         return () if process is None else history_suites(self.seen, process.rows, self.metrics)
 

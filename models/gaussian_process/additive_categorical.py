@@ -9,12 +9,13 @@ training rows. Errors follow a Student t distribution (Neal 1997), so outliers w
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
 
 from forerun.data.columns import Columns
-from forerun.data.shapes import Bool, Float64, Text
+from forerun.data.shapes import Bool, Float64, Int, Text
 from forerun.models.gaussian_process.covariances import distances, matern, same, squared_exponential
 from forerun.models.gaussian_process.posterior import mean_weights
 
@@ -69,6 +70,14 @@ class KeyedRows(Columns):
 
     def __len__(self) -> int:
         return len(self.sheet)
+
+    @cached_property
+    def codes(self) -> Mapping[str, tuple[Text[np.ndarray, " _texts"], Int[np.ndarray, " n"]]]:
+        """Name -> the distinct texts of a key, sorted, and the position of each row's among them.
+
+        Training rows are compared with every query: their texts are sorted once.
+        """
+        return {name: np.unique(own, return_inverse=True) for name, own in self.keys.items()}
 
 
 @dataclass(frozen=True)
@@ -181,11 +190,10 @@ class _UnitCovariances:
 
     def _agree(self, keys: tuple[str, ...]) -> Bool[np.ndarray, "n m"]:
         if keys not in self._equal:
-            left, right = self._one.keys[keys[-1]], self._other.keys[keys[-1]]
-            texts, codes = np.unique(np.concatenate([left, right]), return_inverse=True)
-            codes[texts[codes] == ""] = -1
-            own, others = codes[: len(left)], codes[len(left) :]
-            agree = same(own, others) & (own >= 0)[:, None]
+            texts, (known, others) = self._one.keys[keys[-1]], self._other.codes[keys[-1]]
+            places = np.minimum(np.searchsorted(known, texts), len(known) - 1)
+            own = np.where((known[places] == texts) & (texts != ""), places, -1)
+            agree = same(own, others)
             self._equal[keys] = agree & self._agree(keys[:-1]) if len(keys) > 1 else agree
         return self._equal[keys]
 
