@@ -79,6 +79,11 @@ class KeyedRows(Columns):
         """
         return {name: np.unique(own, return_inverse=True) for name, own in self.keys.items()}
 
+    @cached_property
+    def figures(self) -> Float64[np.ndarray, "n figures"]:
+        """`sheet` with 0 in place of NaN."""
+        return np.nan_to_num(self.sheet)
+
 
 @dataclass(frozen=True)
 class AdditiveCategoricalProcess:
@@ -203,7 +208,7 @@ def _shape(shape: Shape, one: KeyedRows, other: KeyedRows) -> Float64[np.ndarray
         return np.ones((len(one), len(other)))
     if shape in ("linear", "near"):
         known = ~np.isnan(one.sheet[:, :1]) & ~np.isnan(other.sheet[:, 0])
-        left, right = np.nan_to_num(one.sheet), np.nan_to_num(other.sheet)
+        left, right = one.figures, other.figures
         near = left @ right.T if shape == "linear" else squared_exponential(left, right, NEAR)
         return np.asarray(known * near)
     name = "time" if shape == "recent" else shape
