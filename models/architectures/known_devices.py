@@ -5,7 +5,7 @@ fitted to a few hundred measured architectures and evaluated on any other of the
 is compared with the smoothed times of all devices.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Final
@@ -20,6 +20,7 @@ from forerun.models.gaussian_process.covariances import Covariance
 from forerun.models.gaussian_process.regression import (
     GaussianProcessRegression,
     covariances_over,
+    scale_of,
     standardised,
 )
 
@@ -43,30 +44,38 @@ def usual_codes(space: Space) -> Codes:
     return random_codes(space, 2000)
 
 
-@cache
-def _usual_features(space: Space) -> Matrix:
-    return features_of(space, usual_codes(space))
-
-
-@cache
-def _usual_choices(space: Space) -> Matrix:
-    return _one_hot(space, usual_codes(space), usual_codes(space))
-
-
 def structure(space: Space, codes: Codes) -> Matrix:
     """Structural features, standardised over the space, shape (n, features)."""
-    return standardised(features_of(space, codes), _usual_features(space))
+    mean, deviation = _scale_of_structure(space)
+    return np.asarray((features_of(space, codes) - mean) / deviation)
 
 
 def choices(space: Space, codes: Codes) -> Matrix:
     """One-hot encoded choices, standardised over the space, shape (n, columns)."""
-    return standardised(_one_hot(space, codes, usual_codes(space)), _usual_choices(space))
+    mean, deviation = _scale_of_choices(space)
+    return np.asarray((_one_hot(space, codes) - mean) / deviation)
 
 
-def _one_hot(space: Space, codes: Codes, usual: Codes) -> Matrix:
-    """One column for each choice at each position that occurs in `usual`, shape (n, columns)."""
-    codes, usual = present_choices(space, codes), present_choices(space, usual)
-    columns = [codes[:, [i]] == np.unique(usual[:, i]) for i in range(codes.shape[1])]
+@cache
+def _scale_of_structure(space: Space) -> tuple[Column, Column]:
+    return scale_of(features_of(space, usual_codes(space)))
+
+
+@cache
+def _scale_of_choices(space: Space) -> tuple[Column, Column]:
+    return scale_of(_one_hot(space, usual_codes(space)))
+
+
+@cache
+def _usual_choices(space: Space) -> tuple[Codes, ...]:
+    """The distinct choices at each position in `usual_codes`."""
+    return tuple(map(np.unique, present_choices(space, usual_codes(space)).T))
+
+
+def _one_hot(space: Space, codes: Codes) -> Matrix:
+    """One column for each choice at each position that occurs usually, shape (n, columns)."""
+    positions = zip(present_choices(space, codes).T, _usual_choices(space), strict=True)
+    columns = [given[:, None] == usual for given, usual in positions]
     return np.concatenate(columns, axis=1).astype(np.float64)
 
 
@@ -123,15 +132,20 @@ class DevicePool:
 
     def log_times(self, codes: Codes) -> Matrix:
         """Smoothed log times of n architectures, shape (n, d)."""
-        known, covariances = _inputs(self.space, self.codes), _covariances(self.space)
         total = np.tile(self.centres, (len(codes), 1))
         for first in range(0, len(codes), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
             rows = _inputs(self.space, codes[part])
-            for number, covariance in enumerate(covariances):
-                weighted = self.solved * self.weights[:, number]
-                total[part] += covariance.applied(rows, known, weighted)
+            for term in self._terms:
+                total[part] += term(rows)
         return total
+
+    @cached_property
+    def _terms(self) -> tuple[Callable[[Matrix], Matrix], ...]:
+        """What each covariance adds to the log times of architectures, from their inputs."""
+        known = _inputs(self.space, self.codes)
+        terms = zip(_covariances(self.space), self.weights.T, strict=True)
+        return tuple(term.times(known, self.solved * weights) for term, weights in terms)
 
     @cached_property
     def usual_times(self) -> Matrix:
@@ -217,6 +231,7 @@ def _inputs(space: Space, codes: Codes) -> Matrix:
     return np.concatenate([structure(space, codes), choices(space, codes)], axis=1)
 
 
+@cache
 def _covariances(space: Space) -> tuple[Covariance, ...]:
     """Covariances over structure, and a linear and a radial one over single choices."""
     first = structure(space, usual_codes(space)[:1]).shape[1]

@@ -5,7 +5,7 @@ own and not scikit-learn's kernels, which take a second to import and know neith
 tests compare the two.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,17 +85,19 @@ class Covariance:
             return np.asarray(one @ other.T / one.shape[1])
         return squared_exponential(one, other, self.length * one.shape[1] ** 0.5)
 
-    def applied(
+    def times(
         self,
-        one: Float64[np.ndarray, "n d"],
         other: Float64[np.ndarray, "m d"],
-        coefficients: Float64[np.ndarray, " m *targets"],
-    ) -> Float64[np.ndarray, " n *targets"]:
-        """`between(one, other) @ coefficients`; the linear term avoids the (n, m) matrix."""
-        if self.shape == "linear":
-            one, other = self._own(one), self._own(other)
-            return np.asarray(one @ (other.T @ coefficients) / one.shape[1])
-        return np.asarray(self.between(one, other) @ coefficients)
+        coefficients: Float64[np.ndarray, "m targets"],
+    ) -> Callable[[Float64[np.ndarray, "n d"]], Float64[np.ndarray, "n targets"]]:
+        """The function one -> `between(one, other) @ coefficients`, for many calls.
+
+        The linear term avoids the (n, m) matrix: it keeps (d, targets) numbers.
+        """
+        if self.shape != "linear":
+            return lambda one: np.asarray(self.between(one, other) @ coefficients)
+        slopes = self._own(other).T @ coefficients
+        return lambda one: np.asarray(self._own(one) @ slopes / len(slopes))
 
     def diagonal(self, rows: Float64[np.ndarray, "n d"]) -> Float64[np.ndarray, " n"]:
         """Prior variance of n rows for weight 1, shape (n,)."""

@@ -160,9 +160,16 @@ def standardised(
     rows: Float64[np.ndarray, "n d"], like: Float64[np.ndarray, "m d"] | None = None
 ) -> Float64[np.ndarray, "n d"]:
     """Columns scaled to mean 0 and standard deviation 1 over `like` (over `rows` when None)."""
-    from_rows = rows if like is None else like
-    deviation = from_rows.std(axis=0)
-    return np.asarray((rows - from_rows.mean(axis=0)) / np.where(deviation > 1e-12, deviation, 1.0))
+    mean, deviation = scale_of(rows if like is None else like)
+    return np.asarray((rows - mean) / deviation)
+
+
+def scale_of(
+    rows: Float64[np.ndarray, "n d"],
+) -> tuple[Float64[np.ndarray, " d"], Float64[np.ndarray, " d"]]:
+    """Mean and standard deviation of each column, shapes (d,); 1 for one that is constant."""
+    deviation = rows.std(axis=0)
+    return np.asarray(rows.mean(axis=0)), np.where(deviation > 1e-12, deviation, 1.0)
 
 
 def covariances_over(
