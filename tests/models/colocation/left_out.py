@@ -1,0 +1,18 @@
+"""Errors on a held-out group of the synthetic host."""
+
+import numpy as np
+
+from forerun.models.colocation.booster import ProgramMean
+from tests.contracts.tiny_colocation import colocations
+
+
+def left_out(predictor, key, value):
+    """Mean absolute error of P on rows of a held-out group, and that of program means."""
+    rows = colocations()
+    out = rows.groups[key] == value
+    train, judged = rows.take(~out), rows.take(out)
+    fitted, mean = predictor.fit(train), ProgramMean().fit(train)
+    return [
+        float(np.abs(p.predict(judged.queries).values["p_cpu"] - judged.values["p_cpu"]).mean())
+        for p in (fitted, mean)
+    ]
