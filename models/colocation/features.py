@@ -114,8 +114,7 @@ class ColocationRows(Columns):
     @property
     def has_window(self) -> Mask:
         """Whether a row's window holds any metric, shape (n,)."""
-        some: Mask = np.isfinite(self.window_statistics[:, 0]).any(axis=1)
-        return some
+        return np.asarray(np.isfinite(self.window_statistics[:, 0]).any(axis=1))
 
     @property
     def waiting(self) -> Column:

@@ -82,7 +82,7 @@ class KeyedRows(Columns):
     @cached_property
     def figures(self) -> Float64[np.ndarray, "n figures"]:
         """`sheet` with 0 in place of NaN."""
-        return np.nan_to_num(self.sheet)
+        return np.asarray(np.nan_to_num(self.sheet))
 
 
 @dataclass(frozen=True)

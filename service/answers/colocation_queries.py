@@ -118,8 +118,10 @@ def _cpus(shares: Mapping[str, float]) -> float:
 
 def _cpu_shares(current: HostWindow | None) -> dict[str, float]:
     """Current median of each kind of CPU time, in CPUs (1 is one CPU)."""
-    shares = {}
-    for column, name in enumerate(current.metrics if current is not None else ()):
+    shares: dict[str, float] = {}
+    if current is None:
+        return shares
+    for column, name in enumerate(current.metrics):
         if name in CPU_METRICS:
             known = [second[column] for second in current.seconds if isfinite(second[column])]
             shares |= {name: median(known)} if known else {}

@@ -8,20 +8,19 @@ from fastapi.testclient import TestClient
 
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.colocation.booster import ColocationBoost
 from forerun.models.colocation.slowed_class import ClassErrors
 from forerun.models.conformal import LogQuantiles
 from forerun.models.router import Router
 from forerun.service.answers.colocation import rank
 from forerun.service.http.app import create_app
 from forerun.service.schemas.colocation import HostIn, HostsIn, ProgramIn
-from tests.contracts.tiny_colocation import METRICS, PROGRAMS, colocations, host, profile
+from tests.contracts.fitted_colocation import boost
+from tests.contracts.tiny_colocation import METRICS, PROGRAMS, host, profile
 
 
 @cache
 def trained():
-    part = ColocationBoost(bags=1).fit(colocations())
-    return LoadedPredictor(Router((Roofline(), part)), "test", "2026-01-01", "")
+    return LoadedPredictor(Router((Roofline(), boost())), "test", "2026-01-01", "")
 
 
 @pytest.fixture
