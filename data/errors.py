@@ -27,7 +27,9 @@
     ├── FailedProgram
     ├── BadArtifact
     ├── BrokenPlugin
-    └── DeadlineExceeded
+    ├── DeadlineExceeded
+    └── CannotStore
+        └── DiskFull
 
 The same object becomes one line of the command line and a problem+json of the service. Any other
 exception is a fault of forerun and is reported as such.
@@ -275,3 +277,15 @@ class DeadlineExceeded(InputError):
     """An answer took longer than it may."""
 
     slug, status = "deadline-exceeded", 503
+
+
+class CannotStore(InputError):
+    """What was to be kept cannot be written now, for instance because the disk is read-only."""
+
+    slug, status = "cannot-store", 503
+
+
+class DiskFull(CannotStore):
+    """The disk has no room for what was to be kept."""
+
+    slug, status = "disk-full", 507
