@@ -217,10 +217,11 @@ class FileStore(Generic[Value]):
         if self._is_swept:
             return
         self._is_swept = True
+        before = time_ns() - ABANDONED_NS
         for name in self.names():
             path = self._folder / name
             with suppress(OSError):
-                if name.endswith(DRAFT_SUFFIX) and time_ns() - path.stat().st_mtime_ns > ABANDONED_NS:
+                if name.endswith(DRAFT_SUFFIX) and path.stat().st_mtime_ns < before:
                     path.unlink()
 
     def _forget(self, name: str) -> None:

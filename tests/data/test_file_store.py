@@ -13,7 +13,7 @@ from forerun.data import file_store
 from forerun.data.file_store import CLOCK_STEP_NS, DamagedFile, FileStore, draft_of, write_whole
 
 
-def store_of(folder: Path, report=lambda name, why: None, **memory) -> FileStore[list[int]]:
+def store_of(folder: Path, report=lambda path, why: None, **memory) -> FileStore[list[int]]:
     def decode(name: str, content: bytes) -> list[int]:
         numbers = json.loads(content)["numbers"]
         return [int(number) for number in numbers]
@@ -64,7 +64,7 @@ def test_a_file_that_changed_a_moment_ago_is_read_again(tmp_path, monkeypatch):
 @pytest.mark.parametrize("damage", [b"", b'{"numbers": [1', b"[]", b"{}", b"\xff"])
 def test_a_damaged_file_is_reported_once_left_out_and_replaced_by_put(tmp_path, damage):
     reported = []
-    store = store_of(tmp_path, lambda name, why: reported.append(name))
+    store = store_of(tmp_path, lambda path, why: reported.append(path.name))
     store.put("whole.json", [1])
     (tmp_path / "broken.json").write_bytes(damage)
     (tmp_path / "stray.txt").write_text("?")
