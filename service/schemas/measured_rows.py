@@ -30,6 +30,8 @@ from forerun.service.schemas.workloads import workload_of
 
 NAMES = tuple(known.name for known in METRICS)
 MOST_ROWS = 1_000
+SMALLEST, LARGEST = 1e-9, 1e15
+"""Bounds of a measured value in the unit of any metric but utilisation."""
 FARTHEST_OFF = 300.0
 """Ratio of measured to predicted value, or its inverse, that suggests a wrong unit."""
 
@@ -156,9 +158,11 @@ def _check_value(where: str, name: str, value: float) -> None:
         return
     if name == "utilisation":
         raise BadMeasurement(f"{where} is {value:g}; it must be from 0 to 1.")
-    if not isfinite(value) or value <= 0:
+    if not SMALLEST <= value <= LARGEST:
         unit = metric(name).unit
-        raise BadMeasurement(f"{where} is {value:g} {unit}; it must be above 0 and finite.")
+        raise BadMeasurement(
+            f"{where} is {value:g} {unit}; it must be above 0 (from {SMALLEST:g} to {LARGEST:g})."
+        )
 
 
 def expected(
