@@ -36,7 +36,8 @@ exception is a fault of forerun and is reported as such.
 """
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -47,11 +48,27 @@ class InputError(Exception):
         slug: stable end of the problem type's URI.
         status: HTTP status.
         exit_code: exit code of the command line.
+        field: keys and positions that lead to the field of the request; empty where none is known.
     """
 
     slug = "bad-input"
     status = 422
     exit_code = 2
+    field: tuple[str | int, ...] = ()
+
+
+@contextmanager
+def in_field(*field: str | int) -> Iterator[None]:
+    """Say of an error in the block in which field of the request it is.
+
+    Args:
+        field: keys and positions from where the block stands in the request.
+    """
+    try:
+        yield
+    except InputError as error:
+        error.field = (*field, *error.field)
+        raise
 
 
 class BadRequest(InputError):

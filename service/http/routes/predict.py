@@ -104,6 +104,7 @@ def _item(index: int, item: Any, answers: Answers, telemetry: Telemetry) -> byte
         question = answers.question(PredictIn.model_validate(item))
         return _known_or_new(question, answers, telemetry)
     except InputError as error:
-        return content(problem_of(error, f"/items/{index}"))
+        return content(problem_of(error, f"/items/{index}", ("items", index)))
     except ValidationError as error:
-        return content(unfit(error.errors(), f"/items/{index}"))
+        body, at = {"items": {index: item}}, ("body", "items", index)
+        return content(unfit(error.errors(), f"/items/{index}", body, at))
