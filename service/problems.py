@@ -194,10 +194,8 @@ def _place(loc: Sequence[str | int], kind: str, body: Any) -> Sequence[str | int
     place: list[str | int] = []
     here = body
     for step in loc:
-        keys = (
-            here if isinstance(here, dict) else range(len(here)) if isinstance(here, list) else ()
-        )
-        if step in keys:
+        is_key = isinstance(here, dict) and step in here
+        if is_key or (isinstance(here, list) and step in range(len(here))):
             place.append(step)
             here = here[step]
     return (*place, loc[-1]) if kind == "missing" and isinstance(here, dict) and loc else place

@@ -76,7 +76,7 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         raise UnreadableModel(where, "`operators` must be a list with at least one operator.")
     if len(rows) > MAX_OPERATORS:
         raise ModelTooLarge(where, f"it has {len(rows):,} operators; {MAX_OPERATORS:,} at most.")
-    field: tuple[str | int, ...] = ()
+    place: tuple[str | int, ...] = ()
     try:
         _whole(content.get("batch_size", 1), "batch_size", least=1)
         total = content.get("parameter_elements")
@@ -88,14 +88,14 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         if not isinstance(assumptions, list) or not all(isinstance(a, str) for a in assumptions):
             raise ValueError("`assumptions` must be a list of sentences")
         for position, row in enumerate(rows):
-            field = ("operators", position)
+            place = ("operators", position)
             _check_row(row, position)
         graph = OperatorGraph.from_json(content)
         for position, op in enumerate(graph.operators):
-            field = ("operators", position)
+            place = ("operators", position)
             _check_operator(op, position)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        with in_field(*field):
+        with in_field(*place):
             raise UnreadableModel(where, _sentence(error)) from error
     return graph
 

@@ -169,7 +169,8 @@ def _check_value(where: str, name: str, value: float) -> None:
     if not SMALLEST <= value <= LARGEST:
         unit = metric(name).unit
         raise BadMeasurement(
-            f"{where} is {value:g} {unit}; it must be above 0 (from {SMALLEST:g} to {LARGEST:g})."
+            f"{where} is {value:g} {unit}; it must be above 0, from {SMALLEST:g} to {LARGEST:g}; "
+            "check the unit."
         )
 
 

@@ -109,12 +109,11 @@ def workload_of(
     match given:
         case KernelIn():
             content = {"format": FORMAT, "operators": [given.operator.to_json()]}
-            with in_field("operator"):
-                try:
-                    graph = graph_of(content, f"{where}.operator")
-                except UnreadableModel as error:
-                    error.field = error.field[2:]  # the graph of one operator is ours
-                    raise
+            try:
+                graph = graph_of(content, f"{where}.operator")
+            except UnreadableModel as error:
+                error.field = ("operator",)  # the graph around it is not of the request
+                raise
             return Kernel(graph.operators[0], given.precision)
         case NetworkIn():
             with in_field("training"):

@@ -103,7 +103,7 @@ class Entry:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
+    def from_json(cls, content: Mapping[str, Any]) -> "Entry":
         """The entry that `to_json` wrote; fields of later versions are left out.
 
         Raises:
@@ -111,7 +111,7 @@ class Entry:
         """
         known = {f.name for f in fields(cls)}
         try:
-            return _checked(cls).validate_python({k: v for k, v in content.items() if k in known})
+            return _checked().validate_python({k: v for k, v in content.items() if k in known})
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -119,9 +119,9 @@ class Entry:
 
 
 @cache
-def _checked(cls: type[Entry]) -> TypeAdapter[Entry]:
+def _checked() -> TypeAdapter[Entry]:
     """What makes entries of plain data, and refuses other data."""
-    return TypeAdapter(cls)
+    return TypeAdapter(Entry)
 
 
 @dataclass(frozen=True)
