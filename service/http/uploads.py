@@ -9,8 +9,8 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forerun.data.disk_problems import TEMPORARY, writing_to
 from forerun.data.errors import ModelTooLarge, UnreadableModel
+from forerun.data.file_store import TEMPORARY, writing_to
 from forerun.data.graph import OperatorGraph
 from forerun.features.readers import read_graph
 from forerun.features.readers.input_sizes import InputSizes

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from forerun.data.disk_problems import HOME, obstacle
+from forerun.data.file_store import HOME, obstacle
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.prediction import ReadyOut, StatusOut
 
