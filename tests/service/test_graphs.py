@@ -1,6 +1,8 @@
 """Uploads: kept through a restart, refused with a clear line when they are no model."""
 
+import errno
 import json
+import os
 import random
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
 
+from forerun.data import file_store
 from forerun.service.http.app import create_app
 from tests.service.conftest import GRAPH
 from tests.service.free_models import free_onnx
@@ -88,6 +91,57 @@ def test_a_full_store_refuses_and_keeps_what_it_has(settings, loaded):
         assert second.status_code == 507
         assert "FORERUN_GRAPHS_KEPT" in second.json()["detail"]
         assert client.get(f"/v1/graphs/{first}").status_code == 200
+
+
+def test_a_graph_is_deleted_for_good_and_makes_room(settings, loaded):
+    tight = settings.model_copy(update={"graphs_kept": 1})
+    with TestClient(create_app(tight, loaded)) as client:
+        first = client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"]
+        assert client.post("/v1/graphs", content=small_onnx()).status_code == 507
+        asked = {"workload": {"kind": "network", "graph": first}, "device": "l4"}
+        assert client.post("/v1/predict", json=asked).status_code == 200
+        assert client.delete(f"/v1/graphs/{first}").status_code == 204
+        for gone in (
+            client.get(f"/v1/graphs/{first}"),
+            client.post("/v1/predict", json=asked),
+            client.delete(f"/v1/graphs/{first}"),
+        ):
+            assert gone.status_code == 404
+        assert client.post("/v1/graphs", content=small_onnx()).status_code == 201
+
+
+@pytest.mark.parametrize("name", ["resnet50", "0" * 32, "..%2Fdevices%2Fx"])
+def test_what_was_not_uploaded_is_not_deleted(client, name):
+    assert client.delete(f"/v1/graphs/{name}").status_code == 404
+
+
+def test_a_graph_that_measurements_name_is_deleted_only_after_they_are_rolled_back(adapting):
+    digest = adapting.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"]
+    workload = {"kind": "network", "graph": digest, "precision": "fp32"}
+    asked = {"workload": workload, "device": "l4"}
+    expected = adapting.post("/v1/predict", json=asked).json()["metrics"]["latency_ms"]["value"]
+    rows = [{"workload": workload, "metrics": {"latency_ms": expected * 1.1}}]
+    path = "/v1/devices/l4/measurements"
+    made = adapting.post(path, json={"measurements": rows}).json()["set"]
+    refused = adapting.delete(f"/v1/graphs/{digest}")
+    assert refused.status_code == 409
+    assert f"{path}/{made}" in refused.json()["detail"]
+    assert adapting.delete(f"{path}/{made}").status_code == 200
+    assert adapting.delete(f"/v1/graphs/{digest}").status_code == 204
+
+
+@pytest.mark.parametrize(("code", "status"), [(errno.ENOSPC, 507), (errno.EROFS, 503)])
+def test_a_disk_that_refuses_keeps_no_question_from_being_answered(
+    client, monkeypatch, code, status
+):
+    def refusing(descriptor):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(file_store.os, "fsync", refusing)
+    upload = client.post("/v1/graphs", json=GRAPH.to_json())
+    assert upload.status_code == status
+    assert "FORERUN_HOME" in upload.json()["detail"]
+    assert client.post("/v1/predict/model?device=l4", json=GRAPH.to_json()).status_code == 200
 
 
 @pytest.mark.parametrize(
