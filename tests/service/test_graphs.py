@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import tempfile
 
 import numpy as np
 import onnx
@@ -213,6 +214,16 @@ def test_a_large_upload_goes_through_a_file_and_reads_the_same(settings, loaded)
         body = client.post("/v1/graphs", content=model.SerializeToString()).json()
     assert body["parameters"] == 1024 * 3072
     assert body["flops"] == pytest.approx(2 * 4 * 1024 * 3072)
+
+
+def test_a_temporary_folder_that_is_full_is_a_problem_of_its_own(client, monkeypatch):
+    def full(file, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", full)
+    answer = client.post("/v1/predict/model?device=l4", content=small_onnx())
+    assert answer.status_code == 507
+    assert "TMPDIR" in answer.json()["detail"]
 
 
 def test_formats_that_need_more_than_reading_stay_outside(client):

@@ -220,7 +220,7 @@ def test_curves_hold_what_is_ranked_and_levels_what_others_report(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "field"),
     [
         ({"value": "ten"}, "value"),
         ({"value": float("inf")}, "value"),
@@ -229,9 +229,9 @@ def test_curves_hold_what_is_ranked_and_levels_what_others_report(tmp_path):
         ({"further": {"r2": []}}, "further.r2"),
     ],
 )
-def test_an_entry_with_a_field_of_the_wrong_type_is_refused_by_name(change, named):
+def test_an_entry_with_a_field_of_the_wrong_type_is_refused_by_name(change, field):
     entry = named("mine", 10.0)
     content = entry.to_json()
     assert Entry.from_json(content | {"of a later version": 1}) == entry
-    with pytest.raises(BadTable, match=named):
+    with pytest.raises(BadTable, match=field):
         Entry.from_json(content | change)
