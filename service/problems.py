@@ -67,10 +67,18 @@ class Problem(BaseModel):
     request_id: str | None = Field(default=None, description="identifier of the request in the log")
 
 
+def _schema() -> dict[str, Any]:
+    """The schema of a problem in one piece, which may stand anywhere in another document."""
+    schema = Problem.model_json_schema()
+    field = schema.pop("$defs")[FieldProblem.__name__]
+    schema["properties"]["errors"]["anyOf"][0]["items"] = field
+    return schema
+
+
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {
         "description": text,
-        "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}},
+        "content": {MEDIA_TYPE: {"schema": _schema()}},
     }
     for status, text in (
         ("4XX", "The request is wrong; the problem says what is wrong and how to correct it."),

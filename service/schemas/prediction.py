@@ -330,12 +330,3 @@ class StatusOut(BaseModel):
     """Whether the service is alive."""
 
     status: str = Field(description="status of the service: ok")
-
-
-class ReadyOut(StatusOut):
-    """Whether the service answers questions, and whether it can store what it is given."""
-
-    storing: bool = Field(description="whether graphs, devices and measurements can be stored")
-    not_storing: str | None = Field(
-        description="what keeps them from being stored and how to mend it; null where nothing does"
-    )

@@ -6,7 +6,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from forerun.data.file_store import HOME, obstacle
 from forerun.service.http.state import TheAnswers, TheState
-from forerun.service.schemas.prediction import ReadyOut, StatusOut
+from forerun.service.schemas.prediction import StatusOut
+from forerun.service.schemas.readiness import ReadyOut
 
 router = APIRouter(tags=["health"])
 
