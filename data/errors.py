@@ -27,14 +27,17 @@
     ├── FailedProgram
     ├── BadArtifact
     ├── BrokenPlugin
-    └── DeadlineExceeded
+    ├── DeadlineExceeded
+    └── CannotStore
+        └── DiskFull
 
 The same object becomes one line of the command line and a problem+json of the service. Any other
 exception is a fault of forerun and is reported as such.
 """
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -45,11 +48,27 @@ class InputError(Exception):
         slug: stable end of the problem type's URI.
         status: HTTP status.
         exit_code: exit code of the command line.
+        field: keys and positions that lead to the field of the request; empty where none is known.
     """
 
     slug = "bad-input"
     status = 422
     exit_code = 2
+    field: tuple[str | int, ...] = ()
+
+
+@contextmanager
+def in_field(*field: str | int) -> Iterator[None]:
+    """Say of an error in the block in which field of the request it is.
+
+    Args:
+        field: keys and positions from where the block stands in the request.
+    """
+    try:
+        yield
+    except InputError as error:
+        error.field = (*field, *error.field)
+        raise
 
 
 class BadRequest(InputError):
@@ -275,3 +294,15 @@ class DeadlineExceeded(InputError):
     """An answer took longer than it may."""
 
     slug, status = "deadline-exceeded", 503
+
+
+class CannotStore(InputError):
+    """What was to be kept cannot be written now, for instance because the disk is read-only."""
+
+    slug, status = "cannot-store", 503
+
+
+class DiskFull(CannotStore):
+    """The disk has no room for what was to be kept."""
+
+    slug, status = "disk-full", 507

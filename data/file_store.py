@@ -1,14 +1,17 @@
-"""Files that must survive: atomic, durable writes, and a store of one file for each value."""
+"""Files that must survive: atomic, durable writes, one file for each value, and full disks."""
 
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from errno import EACCES, EDQUOT, EEXIST, EFBIG, ENOSPC, ENOTDIR, EROFS
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock
 from time import time_ns
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+from forerun.data.errors import CannotStore, DiskFull
 
 Value = TypeVar("Value")
 Signature = tuple[int, int, int] | None
@@ -18,6 +21,16 @@ for a file that changed a moment ago and may change again within the same timest
 SUFFIX = ".json"
 CLOCK_STEP_NS = 50_000_000
 """Longer than the resolution of file timestamps, so that two changes never share a timestamp."""
+DRAFT_SUFFIX = ".part"
+ABANDONED_NS = 3_600 * 10**9
+"""Age at which the draft of a file is taken for that of a process that was killed."""
+
+HOME: Final = "FORERUN_HOME"
+TEMPORARY: Final = "TMPDIR"
+LEAST_FREE_BYTES: Final = 2**16
+"""Free space below which a disk counts as full: smaller than many an operator graph."""
+_NO_ROOM: Final = frozenset({ENOSPC, EDQUOT, EFBIG})
+_NO_FOLDER: Final = frozenset({EEXIST, ENOTDIR})
 
 
 class DamagedFile(ValueError):
@@ -29,14 +42,16 @@ class FileStore(Generic[Value]):
 
     After `put` returned, a value survives a kill of the process and a failure of the power. Every
     reader sees a file whole, as it was before or after a write. A file that does not hold a value
-    is reported, left out and left in place, so that it disables no other one; `put` replaces it.
+    or cannot be read is reported, left out and left in place, so that it disables no other one;
+    `put` replaces it. A folder that cannot be read counts as empty.
 
     Args:
-        folder: folder of the files; the first write creates it.
+        folder: folder of the files, below FORERUN_HOME; the first write creates it.
         encode: makes the text of a file from a value.
         decode: makes the value from the name and the bytes of a file; any `Exception` that it
             raises means that the file is damaged.
-        report: called with the name and the reason when a version of a file is found damaged.
+        report: called with the path and the reason when a file is found damaged, once until it is
+            mended or damaged in another way.
         weigh: what a value costs in memory; by default nothing, so that all values are kept there.
         room: largest sum of weights in memory. The least recently used values leave first and are
             read again on demand; the last one stays, however heavy it is.
@@ -47,77 +62,83 @@ class FileStore(Generic[Value]):
         folder: Path,
         encode: Callable[[Value], str],
         decode: Callable[[str, bytes], Value],
-        report: Callable[[str, Exception], None] = lambda name, why: None,
+        report: Callable[[Path, Exception], None] = lambda path, why: None,
         weigh: Callable[[Value], int] = lambda value: 0,
         room: int = 0,
     ) -> None:
         self._folder, self._encode, self._decode = folder, encode, decode
         self._report, self._weigh, self._room = report, weigh, room
         self._held: OrderedDict[str, tuple[Signature, Value]] = OrderedDict()
-        self._damaged: dict[str, Signature] = {}
+        self._damaged: dict[str, str] = {}
         self._memory, self._disk = Lock(), Lock()
+        self._is_swept = False
 
     def stamp(self) -> int:
-        """A stamp that changes when any process adds or replaces a file; -1 right after a change.
+        """A stamp that changes with every change of a file by any process; -1 right after one.
 
-        It is 0 while there is no folder.
+        It is 0 while there is no folder that can be read.
         """
         try:
             stamp = self._folder.stat().st_mtime_ns
-        except FileNotFoundError:
+        except OSError:
             return 0
         # A folder that changed a moment ago may change again within the same timestamp.
         return stamp if time_ns() - stamp > CLOCK_STEP_NS else -1
 
     def is_unchanged(self, stamp: int) -> bool:
-        """Whether no file was added or replaced since `stamp()` returned this stamp."""
+        """Whether no file was added, replaced or deleted since `stamp()` returned this stamp."""
         return stamp == self.stamp() >= 0
 
     def names(self) -> frozenset[str]:
         """Names of all files of the folder, also of those that hold no value."""
-        with suppress(FileNotFoundError):
-            return frozenset(os.listdir(self._folder))  # noqa: PTH208
-        return frozenset()
+        try:
+            names = frozenset(os.listdir(self._folder))  # noqa: PTH208
+        except FileNotFoundError:
+            return frozenset()
+        except OSError as error:
+            self._report_once("", error)
+            return frozenset()
+        self._damaged.pop("", None)
+        return names
 
     def values(self) -> dict[str, Value]:
         """Values by the names of their files, in the order of the names, without damaged files."""
         found = {}
         for name in sorted(self.names()):
             if name.endswith(SUFFIX):
-                with suppress(OSError, DamagedFile):
+                with suppress(FileNotFoundError, DamagedFile):
                     found[name] = self.get(name)
         return found
 
     def held(self, name: str) -> Value | None:
-        """The value if it is in memory, without access to the disk, else None."""
+        """The value if it is in memory and no process deleted its file, which is not read."""
         with self._memory:
             if name not in self._held:
                 return None
             self._held.move_to_end(name)
-            return self._held[name][1]
+            value = self._held[name][1]
+        return value if (self._folder / name).exists() else None
 
     def get(self, name: str) -> Value:
         """The value of a file, from memory if the file did not change since it was read.
 
         Raises:
             FileNotFoundError: there is no such file.
-            DamagedFile: the file does not hold a value.
-            OSError: the file cannot be read.
+            DamagedFile: the file cannot be read, or does not hold a value.
         """
         path = self._folder / name
-        signature = signature_of(path)
-        with self._memory:
-            held = self._held.get(name)
-        if held is not None and held[0] == signature is not None:
-            self.held(name)
-            return held[1]
-        content = path.read_bytes()
         try:
-            value = self._decode(name, content)
+            signature = signature_of(path)
+            with self._memory:
+                held = self._held.get(name)
+                if held is not None and held[0] == signature is not None:
+                    self._held.move_to_end(name)
+                    return held[1]
+            value = self._decode(name, path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            raise FileNotFoundError(name) from None
         except Exception as error:
-            if signature is None or self._damaged.get(name) != signature:
-                self._damaged[name] = signature
-                self._report(name, error)
+            self._report_once(name, error)
             raise DamagedFile(f"{name} is damaged: {error}") from error
         self._remember(name, signature, value)
         return value
@@ -135,15 +156,19 @@ class FileStore(Generic[Value]):
 
         Whatever a write depends on, such as the number of files, is read inside. Where the file
         system has no locks, writers of other processes are not excluded.
+
+        Raises:
+            CannotStore: the folder cannot be made.
         """
         import fcntl
 
-        _make_folder(self._folder)
-        with self._disk:
+        with self._disk, writing_to(HOME):
+            _make_folder(self._folder)
             folder = os.open(self._folder, os.O_RDONLY)
             try:
                 with suppress(OSError):
                     fcntl.flock(folder, fcntl.LOCK_EX)
+                self._sweep()
                 yield
             finally:
                 os.close(folder)
@@ -152,21 +177,69 @@ class FileStore(Generic[Value]):
         """Write a value, and replace the one of that name.
 
         Raises:
-            OSError: the value could not be written; what was stored before remains.
+            DiskFull, CannotStore: it could not be written; what was stored before remains.
         """
-        _make_folder(self._folder)
         path = self._folder / name
-        write_whole(path, self._encode(value))
-        self._remember(name, signature_of(path), value)
+        with writing_to(HOME):
+            _make_folder(self._folder)
+            write_whole(path, self._encode(value))
+            signature = signature_of(path)
+        self._remember(name, signature, value)
 
     def mark(self, name: str) -> None:
-        """Write an empty file, whose name says all; repeating it has no effect."""
-        write_whole(self._folder / name, "")
+        """Write an empty file, whose name says all; repeating it has no effect.
+
+        Raises:
+            DiskFull, CannotStore: it could not be written.
+        """
+        with writing_to(HOME):
+            write_whole(self._folder / name, "")
+
+    def delete(self, name: str) -> bool:
+        """Delete a file, whether or not it holds a value; it stays deleted after a failure.
+
+        Returns:
+            Whether there was such a file.
+
+        Raises:
+            CannotStore: it could not be deleted.
+        """
+        path = self._folder / name
+        if not path.exists():
+            return False
+        with writing_to(HOME):
+            path.unlink(missing_ok=True)
+            _sync(self._folder)
+        with self._memory:
+            self._forget(name)
+        return True
+
+    def _report_once(self, name: str, why: Exception) -> None:
+        """Report a damaged file, or the whole folder where the name is empty."""
+        if self._damaged.get(name) != str(why):
+            self._damaged[name] = str(why)
+            self._report(self._folder / name, why)
+
+    def _sweep(self) -> None:
+        """Delete the drafts of processes that were killed, once, while no other one writes."""
+        if self._is_swept:
+            return
+        self._is_swept = True
+        before = time_ns() - ABANDONED_NS
+        for name in self.names():
+            path = self._folder / name
+            with suppress(OSError):
+                if name.endswith(DRAFT_SUFFIX) and path.stat().st_mtime_ns < before:
+                    path.unlink()
+
+    def _forget(self, name: str) -> None:
+        before = self._held.pop(name, None)
+        self._room += 0 if before is None else self._weigh(before[1])
 
     def _remember(self, name: str, signature: Signature, value: Value) -> None:
+        self._damaged.pop(name, None)
         with self._memory:
-            before = self._held.pop(name, None)
-            self._room += 0 if before is None else self._weigh(before[1])
+            self._forget(name)
             self._held[name] = signature, value
             self._room -= self._weigh(value)
             while self._room < 0 and len(self._held) > 1:
@@ -191,13 +264,14 @@ def draft_of(path: Path) -> Iterator[Path]:
     The replacement is atomic, and afterwards the content and the name of the file are on disk.
     After an error the draft is deleted.
     """
-    draft = path.with_name(f".{path.name}.{token_hex(6)}.part")
+    draft = path.with_name(f".{path.name}.{token_hex(6)}{DRAFT_SUFFIX}")
     try:
         yield draft
         _sync(draft)
         draft.replace(path)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
         raise
     _sync(path.parent)
 
@@ -229,3 +303,69 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def writing_to(variable: str) -> Iterator[None]:
+    """Turn errors of the operating system in the block into problems with a remedy.
+
+    Args:
+        variable: environment variable of the folder that the block writes to.
+
+    Raises:
+        DiskFull: there is no room, or no more of the user's quota.
+        CannotStore: it cannot be written for another reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise disk_problem(error, variable) from error
+
+
+def disk_problem(error: OSError, variable: str) -> CannotStore:
+    """The problem that an error of the operating system is, while a folder is written.
+
+    Args:
+        error: what went wrong.
+        variable: environment variable of the folder.
+    """
+    if error.errno in _NO_ROOM:
+        return DiskFull(
+            f"Nothing was stored: the disk of the folder {variable} is full. Free some space "
+            "there; questions are answered meanwhile."
+        )
+    why = error.strerror or type(error).__name__
+    if error.errno in _NO_FOLDER:
+        why = "there is a file where a folder should be"
+    return CannotStore(
+        f"Nothing was stored: the folder {variable} cannot be written ({why}). Make it writable, "
+        "or let the variable name another folder; questions are answered meanwhile."
+    )
+
+
+def obstacle(folder: Path, variable: str) -> CannotStore | None:
+    """What would keep a file from being written to a folder, which need not exist yet.
+
+    Nothing is written to find out, so quotas and faults of the disk are not noticed.
+
+    Args:
+        folder: the folder.
+        variable: its environment variable.
+
+    Returns:
+        The problem; None where none is known.
+    """
+    try:
+        place = next(place for place in (folder, *folder.parents) if place.exists())
+        disk = os.statvfs(place)
+    except OSError as error:
+        return disk_problem(error, variable)
+    if not place.is_dir():
+        return disk_problem(OSError(ENOTDIR, os.strerror(ENOTDIR)), variable)
+    if not os.access(place, os.W_OK | os.X_OK):
+        code = EROFS if disk.f_flag & os.ST_RDONLY else EACCES
+        return disk_problem(OSError(code, os.strerror(code)), variable)
+    no_names = disk.f_files > 0 and disk.f_favail == 0
+    if no_names or disk.f_bavail * disk.f_frsize < LEAST_FREE_BYTES:
+        return disk_problem(OSError(ENOSPC, os.strerror(ENOSPC)), variable)
+    return None

@@ -2,8 +2,9 @@
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -18,6 +19,7 @@ from forerun.service.log import log
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 80
 MOST_LINES = 5
+MOST_FIELDS = 100
 UNFIT = "The request does not fit the schema"
 STATUSES: Mapping[int, tuple[str, str]] = {
     400: ("bad-request", UNFIT),
@@ -28,6 +30,20 @@ STATUSES: Mapping[int, tuple[str, str]] = {
     500: ("fault", "A fault of ours"),
 }
 """HTTP status -> slug and title of problems that do not come from an `InputError`."""
+
+
+class FieldProblem(BaseModel):
+    """What is wrong with one field of the body, or with one parameter."""
+
+    pointer: str | None = Field(
+        default=None,
+        description="the field of the body, as a JSON pointer after #, such as #/workload/graph; # "
+        "for the whole body",
+    )
+    parameter: str | None = Field(
+        default=None, description="name of the parameter of the path or of the query"
+    )
+    detail: str = Field(description="what is wrong with it")
 
 
 class Problem(BaseModel):
@@ -44,14 +60,25 @@ class Problem(BaseModel):
     instance: str | None = Field(
         default=None, description="path of the request; in a batch, the item as /items/0"
     )
+    errors: list[FieldProblem] | None = Field(
+        default=None, description=f"the wrong fields, the first {MOST_FIELDS} of them"
+    )
     did_you_mean: list[str] | None = Field(default=None, description="similar names")
     request_id: str | None = Field(default=None, description="identifier of the request in the log")
+
+
+def _schema() -> dict[str, Any]:
+    """The schema of a problem in one piece, which may stand anywhere in another document."""
+    schema = Problem.model_json_schema()
+    field = schema.pop("$defs")[FieldProblem.__name__]
+    schema["properties"]["errors"]["anyOf"][0]["items"] = field
+    return schema
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {
         "description": text,
-        "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}},
+        "content": {MEDIA_TYPE: {"schema": _schema()}},
     }
     for status, text in (
         ("4XX", "The request is wrong; the problem says what is wrong and how to correct it."),
@@ -60,25 +87,57 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def problem_of(error: InputError, where: str | None = None) -> Problem:
-    """The problem document of an error that the client can correct."""
+def problem_of(
+    error: InputError, where: str | None = None, at: Sequence[str | int] = ()
+) -> Problem:
+    """The problem document of an error that the client can correct.
+
+    Args:
+        error: the error.
+        where: path of the request; in a batch, the item.
+        at: keys and positions from the body to the item of a batch.
+    """
+    field = (*at, *error.field)
+    fields = [FieldProblem(pointer=pointer(field), detail=str(error))]
     return Problem(
         type=f"/problems/{error.slug}",
         title=(type(error).__doc__ or "Bad input.").splitlines()[0].rstrip("."),
         status=error.status,
         detail=str(error),
         instance=where,
+        errors=fields if field else None,
         did_you_mean=getattr(error, "did_you_mean", None),
     )
 
 
-def unfit(errors: Iterable[Any], where: str | None = None) -> Problem:
-    """The problem document of pydantic's errors: each field's path and the value given."""
+def unfit(
+    errors: Iterable[Any],
+    where: str | None = None,
+    body: Any = None,
+    at: Sequence[str | int] = (),
+) -> Problem:
+    """The problem document of pydantic's errors: each field's path and the value given.
+
+    Args:
+        errors: the errors.
+        where: path of the request; in a batch, the item.
+        body: body of the request as plain data; None where the errors are not of a request.
+        at: keys and positions from the request to what was validated, the first of them `body`;
+            empty where the errors' own paths begin so.
+    """
     # A default that depends on an invalid field is not an error by itself.
-    own = (item for item in errors if item.get("type") != "default_factory_not_called")
-    lines = [_line(item) for item in own]
-    more = f"; and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
-    return _plain(422, "; ".join(lines[:MOST_LINES]) + more, where)
+    own = [item for item in errors if item.get("type") != "default_factory_not_called"]
+    fields = [_field(item, body, (*at, *item["loc"])) for item in own[:MOST_FIELDS]]
+    details = [field.detail for field in fields[:MOST_LINES]]
+    more = f"; and {len(own) - MOST_LINES} more" if len(own) > MOST_LINES else ""
+    listed = None if body is None else fields
+    return _plain(422, "; ".join(details) + more, where, errors=listed)
+
+
+def pointer(field: Iterable[str | int]) -> str:
+    """The JSON pointer (RFC 6901) of a field as the fragment of a URI."""
+    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in field)
+    return "#" + "".join(f"/{quote(step, safe='~', errors='replace')}" for step in steps)
 
 
 def content(problem: Problem) -> bytes:
@@ -123,12 +182,44 @@ def _plain(status: int, detail: str, where: str | None, **more: Any) -> Problem:
     )
 
 
-def _line(item: Mapping[str, Any]) -> str:
-    where, given = ".".join(str(part) for part in item["loc"]), item.get("input")
+def _field(item: Mapping[str, Any], body: Any, loc: Sequence[str | int]) -> FieldProblem:
+    """One error of pydantic, with the place of its field in the request."""
+    if item["type"] == "json_invalid":
+        where = f"it is not valid JSON{_line_and_column(body, loc[-1])}"
+        return FieldProblem(pointer="#", detail=f"body: {where}: {item['ctx']['error']}")
+    if body is None or loc[0] != "body":
+        named = str(loc[1]) if body is not None and len(loc) > 1 else None
+        return FieldProblem(parameter=named, detail=_line(item, loc))
+    place = _place(loc[1:], item["type"], body)
+    return FieldProblem(pointer=pointer(place), detail=_line(item, ("body", *place)))
+
+
+def _place(loc: Sequence[str | int], kind: str, body: Any) -> Sequence[str | int]:
+    """Keys and positions from the body to the field of an error of pydantic.
+
+    Between them pydantic lists the names of the members of unions, which the body does not have.
+    """
+    place: list[str | int] = []
+    here = body
+    for step in loc:
+        is_key = isinstance(here, dict) and step in here
+        if is_key or (isinstance(here, list) and step in range(len(here))):
+            place.append(step)
+            here = here[step]
+    return (*place, loc[-1]) if kind == "missing" and isinstance(here, dict) and loc else place
+
+
+def _line_and_column(text: Any, position: Any) -> str:
+    if not isinstance(text, str) or not isinstance(position, int):
+        return ""
+    line = text.count("\n", 0, position) + 1
+    return f" at line {line}, column {position - text.rfind(chr(10), 0, position)}"
+
+
+def _line(item: Mapping[str, Any], place: Sequence[str | int]) -> str:
+    where, given = ".".join(str(step) for step in place), item.get("input")
     if where == "body" and isinstance(given, bytes):
         return "body: it is not sent as JSON; add the header 'Content-Type: application/json'"
-    if item["type"] == "json_invalid":
-        return f"{where}: it is not valid JSON: {item['ctx']['error']}"
     if item["type"] == "missing":
         return f"{where}: {item['msg']}"
     return f"{where}: {item['msg']} (given {_excerpt(given)})"
@@ -150,7 +241,9 @@ async def _input_error(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return response(unfit(error.errors(), request.url.path))
+    # A missing body is None, as is what is not a request.
+    body = {} if error.body is None else error.body
+    return response(unfit(error.errors(), request.url.path, body))
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -34,7 +34,8 @@ class Settings(BaseModel):
     graphs_kept: int = Field(
         default=10_000,
         ge=1,
-        description="largest number of stored graphs; further uploads are refused",
+        description="largest number of stored graphs; further uploads are refused until some are "
+        "deleted",
     )
     answers_kept: int = Field(
         default=20_000,

@@ -7,7 +7,7 @@ from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
-from forerun.data.errors import ModelTooLarge, UnreadableModel
+from forerun.data.errors import ModelTooLarge, UnreadableModel, in_field
 from forerun.data.graph import BINDING_REASONS, FORMAT, Operator, OperatorGraph, Shape
 from forerun.features.operators.costs import operator_cost
 from forerun.features.operators.kinds import KIND_CODE, KINDS
@@ -76,6 +76,7 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         raise UnreadableModel(where, "`operators` must be a list with at least one operator.")
     if len(rows) > MAX_OPERATORS:
         raise ModelTooLarge(where, f"it has {len(rows):,} operators; {MAX_OPERATORS:,} at most.")
+    place: tuple[str | int, ...] = ()
     try:
         _whole(content.get("batch_size", 1), "batch_size", least=1)
         total = content.get("parameter_elements")
@@ -87,12 +88,15 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         if not isinstance(assumptions, list) or not all(isinstance(a, str) for a in assumptions):
             raise ValueError("`assumptions` must be a list of sentences")
         for position, row in enumerate(rows):
+            place = ("operators", position)
             _check_row(row, position)
         graph = OperatorGraph.from_json(content)
         for position, op in enumerate(graph.operators):
+            place = ("operators", position)
             _check_operator(op, position)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnreadableModel(where, _sentence(error)) from error
+        with in_field(*place):
+            raise UnreadableModel(where, _sentence(error)) from error
     return graph
 
 

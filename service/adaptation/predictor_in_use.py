@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError, UnknownGraph
+from forerun.data.errors import CannotStore, InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
@@ -138,7 +139,7 @@ class Adaptation:
             StoreFull: the store has no room for the rows.
             RepeatedRows: the same rows are in use already.
             InputError: a row is invalid, or no predictor can learn from it; the message names it.
-            OSError: the rows could not be written; nothing was stored.
+            DiskFull, CannotStore: the rows could not be written; nothing was stored.
         """
         device = self._devices.get(name)
         check_values(rows, names)
@@ -262,7 +263,7 @@ class Adaptation:
         rows, queries = [], []
         for row in measurement_set.rows:
             try:
-                queries += queries_of([row], device, self._graph)
+                queries += queries_of([row], device, self._mended_graph)
                 rows.append(row)
             except (InputError, ValueError, LookupError, TypeError) as error:
                 why = str(error)[:500]
@@ -274,6 +275,16 @@ class Adaptation:
             return self._graphs.get(digest)
         except UnknownGraph:
             return self._graph_named(digest)
+
+    def _mended_graph(self, digest: str) -> OperatorGraph:
+        """The graph of a stored row; the uploaded graph replaces a damaged copy."""
+        try:
+            return self._graphs.get(digest)
+        except UnknownGraph:
+            graph = self._graph_named(digest)
+            with suppress(CannotStore):
+                self._graphs.put(graph)
+            return graph
 
 
 def distinct(rows: Measurements) -> Measurements:

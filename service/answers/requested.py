@@ -12,6 +12,7 @@ from forerun.data.errors import (
     BadRequest,
     UnknownDevice,
     UnknownMetric,
+    in_field,
 )
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.synthesis import VCU1525, VU13P
@@ -53,11 +54,13 @@ def question_of(
         InputError: a name is not known, or the workload, its device, software or metrics do not
             belong together; the message says what would.
     """
-    workload = any_workload_of(asked.workload, graph_named)
+    with in_field("workload"):
+        workload = any_workload_of(asked.workload, graph_named)
     operation = operation_of(workload, asked.operation.power_limit_w, asked.operation.device_count)
     if isinstance(workload, Benchmark):
         return _about_benchmark(asked, workload, operation, device_named, predictor)
-    device = _device(asked.device, workload, device_named, predictor)
+    with in_field("device"):
+        device = _device(asked.device, workload, device_named, predictor)
     software = usual_software(asked.software, workload, device)
     query = Query(workload, device, software, operation)
     return question_about(query, _metrics(asked, metrics_of(workload)))
@@ -95,10 +98,12 @@ def _about_benchmark(
     device_named: DeviceNamed,
     predictor: Predictor,
 ) -> Question:
-    answered = suite_of(workload, predictor)
-    suite = answered.suite
-    workload = checked_settings(workload, suite)
-    device = _device_of_suite(asked.device, suite, device_named)
+    with in_field("workload"):
+        answered = suite_of(workload, predictor)
+        suite = answered.suite
+        workload = checked_settings(workload, suite)
+    with in_field("device"):
+        device = _device_of_suite(asked.device, suite, device_named)
     query, notes = completed(Query(workload, device, asked.software, operation), answered)
     if suite.kinds == ("cpu",):
         notes = (*notes, FROM_SETTINGS)
@@ -107,9 +112,10 @@ def _about_benchmark(
 
 def _metrics(asked: PredictIn, known: Sequence[str]) -> tuple[str, ...]:
     """The requested metrics, or all that the workload can have."""
-    for name in asked.metrics or ():
+    for position, name in enumerate(asked.metrics or ()):
         if name not in known:
-            raise UnknownMetric(name, known, f"metrics of kind {asked.workload.kind}: ")
+            with in_field("metrics", position):
+                raise UnknownMetric(name, known, f"metrics of kind {asked.workload.kind}: ")
     return tuple(known if asked.metrics is None else asked.metrics)
 
 

@@ -82,6 +82,26 @@ class Answers:
                 self._answers.popitem(last=False)
         return answer
 
+    def delete_graph(self, digest: str) -> None:
+        """Delete an uploaded graph.
+
+        Raises:
+            StillInUse: measurements that are in use were made with it.
+            UnknownGraph, CannotStore: as `GraphStore.delete`.
+        """
+        self.adaptation.store.check_graph_unused(digest)
+        self.graphs.delete(digest)
+
+    def delete_device(self, name: str) -> None:
+        """Delete a registered device.
+
+        Raises:
+            StillInUse: measurements of it are in use.
+            UnknownDevice, TakenName, CannotStore: as `DeviceStore.delete`.
+        """
+        self.adaptation.store.check_device_unused(self.devices.get(name).name)
+        self.devices.delete(name)
+
     def device(self, given: str | Device) -> Device:
         """The device of that name, or the given sheet itself.
 

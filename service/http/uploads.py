@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
+from forerun.data.file_store import TEMPORARY, writing_to
 from forerun.data.graph import OperatorGraph
 from forerun.features.readers import read_graph
 from forerun.features.readers.input_sizes import InputSizes
@@ -43,6 +44,7 @@ async def received(request: Request, settings: Settings) -> AsyncIterator[IO[byt
     Raises:
         ModelTooLarge: the body is over the limit; the rest of it is not read.
         UnreadableModel: the body is empty, or its first bytes are not those of a model file.
+        DiskFull, CannotStore: it is large, and there is no room for it in the temporary folder.
     """
     with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
         limit_mib, total = 0, 0
@@ -57,7 +59,8 @@ async def received(request: Request, settings: Settings) -> AsyncIterator[IO[byt
                     f"it is over {limit_mib} MiB. Leave out the weights of an ONNX file "
                     "(onnx.save_model with save_as_external_data=True): only shapes are needed.",
                 )
-            file.write(chunk)
+            with writing_to(TEMPORARY):
+                file.write(chunk)
         if not total:
             raise UnreadableModel(
                 "the upload", "it is empty; send the file with --data-binary @FILE."

@@ -8,6 +8,7 @@ from forerun.features.host_windows import Resource
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO
 from forerun.service.limits.interval import Grade
 from forerun.service.schemas.answers import LimitedAnswerOut
+from forerun.service.schemas.fields import Number
 
 MOST_METRICS = 400
 MOST_SECONDS = 3_600
@@ -19,7 +20,6 @@ MOST_RANKED_THREADS = 200_000
 LONGEST_NAME = 200
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
-Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e15, le=1e15)]
 ContentionMetric = Literal["p_cpu", "p_wall"]
 UNREAD = "given metrics that no predictor uses, such as misspelt ones"
 EXAMPLE_ALONE: dict[str, float] = {

@@ -2,12 +2,17 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, StringConstraints, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from forerun.data.device import Device
+from forerun.data.spec_sheet import Watts
+
+__all__ = ["LONGEST_NAME", "Name", "Number", "OneDevice", "Strict", "Watts", "by_form"]
 
 LONGEST_NAME = 200
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
+Number = Annotated[float, Field(ge=-1e15, le=1e15)]
+"""A number whose bounds are those of its arithmetic alone."""
 
 
 def by_form(given: Any) -> str:

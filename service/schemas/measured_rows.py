@@ -14,6 +14,7 @@ from forerun.data.errors import (
     UnknownBandwidth,
     UnknownGraph,
     UnknownMetric,
+    in_field,
 )
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
@@ -30,6 +31,8 @@ from forerun.service.schemas.workloads import workload_of
 
 NAMES = tuple(known.name for known in METRICS)
 MOST_ROWS = 1_000
+SMALLEST, LARGEST = 1e-9, 1e15
+"""Bounds of a measured value in the unit of any metric but utilisation."""
 FARTHEST_OFF = 300.0
 """Ratio of measured to predicted value, or its inverse, that suggests a wrong unit."""
 
@@ -110,12 +113,13 @@ def queries_of(
             names the row.
     """
     queries = []
-    for row, called in zip(rows, names or names_of(rows), strict=True):
-        try:
-            workload = workload_of(row.workload, graph_named, f"{called}.workload")
-        except UnknownGraph as error:
-            error.args = (f"{called}: {error}",)
-            raise
+    for position, (row, called) in enumerate(zip(rows, names or names_of(rows), strict=True)):
+        with in_field("measurements", position, "workload"):
+            try:
+                workload = workload_of(row.workload, graph_named, f"{called}.workload")
+            except UnknownGraph as error:
+                error.args = (f"{called}: {error}",)
+                raise
         queries.append(Query(workload, device, row.software))
     return queries
 
@@ -141,14 +145,20 @@ def check_values(rows: Sequence[MeasuredRow], names: Sequence[str] | None = None
         UnknownMetric: a metric does not exist.
         BadMeasurement: a value is out of range, or a row has none. The message names the row.
     """
-    for row, called in zip(rows, names or names_of(rows), strict=True):
-        for name, value in row.metrics.items():
+    for position, (row, called) in enumerate(zip(rows, names or names_of(rows), strict=True)):
+        with in_field("measurements", position, "metrics"):
+            _check_row(row, called)
+
+
+def _check_row(row: MeasuredRow, called: str) -> None:
+    for name, value in row.metrics.items():
+        with in_field(name):
             if name not in NAMES:
                 raise UnknownMetric(name, NAMES, f"{called}.metrics: ")
             if value is not None:
                 _check_value(f"{called}.metrics.{name}", name, value)
-        if not row.measured():
-            raise BadMeasurement(f"{called}: nothing was measured; give one of {', '.join(NAMES)}.")
+    if not row.measured():
+        raise BadMeasurement(f"{called}: nothing was measured; give one of {', '.join(NAMES)}.")
 
 
 def _check_value(where: str, name: str, value: float) -> None:
@@ -156,9 +166,12 @@ def _check_value(where: str, name: str, value: float) -> None:
         return
     if name == "utilisation":
         raise BadMeasurement(f"{where} is {value:g}; it must be from 0 to 1.")
-    if not isfinite(value) or value <= 0:
+    if not SMALLEST <= value <= LARGEST:
         unit = metric(name).unit
-        raise BadMeasurement(f"{where} is {value:g} {unit}; it must be above 0 and finite.")
+        raise BadMeasurement(
+            f"{where} is {value:g} {unit}; it must be above 0, from {SMALLEST:g} to {LARGEST:g}; "
+            "check the unit."
+        )
 
 
 def expected(
@@ -181,18 +194,21 @@ def expected(
             prediction by a factor of `FARTHEST_OFF` or more.
     """
     called = names or names_of(measured.queries)
-    for name, query in zip(called, measured.queries, strict=True):
+    for index, (name, query) in enumerate(zip(called, measured.queries, strict=True)):
         if not query.has_bound:
             raise UnknownBandwidth(query.device.name)
         if not predictor.answers(query):
-            raise UnanswerableQuery(
-                f"{name}: no predictor answers a {query.workload.kind} in {phase_of(query.run)} "
-                f"at {query.run.precision} on {query.device.name}, so nothing can learn from it."
-            )
+            with in_field("measurements", index, "workload"):
+                raise UnanswerableQuery(
+                    f"{name}: no predictor answers a {query.workload.kind} in "
+                    f"{phase_of(query.run)} at {query.run.precision} on {query.device.name}, so "
+                    "nothing can learn from it."
+                )
     with np.errstate(all="ignore"):
         predictions = predictor.predict(measured.queries)
     for index, name in enumerate(called):
-        _check_informative(name, index, measured.values, predictions)
+        with in_field("measurements", index, "metrics"):
+            _check_informative(name, index, measured.values, predictions)
     return predictions
 
 

@@ -10,7 +10,7 @@ from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
 from forerun.service.schemas.bound_dimensions import BoundDimensionOut
-from forerun.service.schemas.fields import Name, OneDevice, Strict, by_form
+from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts, by_form
 from forerun.service.schemas.serving import MOST_DEVICES
 from forerun.service.schemas.training_options import InferenceIn, TrainingIn
 from forerun.service.schemas.workload_kinds import (
@@ -191,10 +191,8 @@ WorkloadIn = Annotated[
 class OperationIn(Strict):
     """How the device is operated."""
 
-    power_limit_w: float | None = Field(
+    power_limit_w: Watts | None = Field(
         default=None,
-        gt=0,
-        le=1e5,
         description="power limit set on each device, W; the device's own limit when absent",
     )
     device_count: int | None = Field(
@@ -329,6 +327,6 @@ class LeaderboardOut(BaseModel):
 
 
 class StatusOut(BaseModel):
-    """Whether the service is alive, or ready."""
+    """Whether the service is alive."""
 
     status: str = Field(description="status of the service: ok")

@@ -20,7 +20,7 @@ from forerun.data.workload import (
     TrainingSetup,
 )
 from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
-from forerun.service.schemas.fields import LONGEST_NAME
+from forerun.service.schemas.fields import LONGEST_NAME, Watts
 from forerun.service.schemas.prediction import LARGEST_BATCH
 from forerun.service.schemas.training_options import (
     ATTENTION,
@@ -145,8 +145,8 @@ class RunIn(BaseModel):
         default=None,
         description="inference: whether every step copies the key-value cache into new tensors",
     )
-    power_limit_w: float | None = Field(
-        default=None, gt=0, le=1e5, description="power limit set on the device, W"
+    power_limit_w: Watts | None = Field(
+        default=None, description="power limit set on the device, W"
     )
 
     def set_ups(self) -> tuple[TrainingSetup | None, InferenceSetup | None]:

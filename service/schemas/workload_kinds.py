@@ -13,7 +13,7 @@ from forerun.data.named.search_spaces import (
     FbnetBlock,
     Nb201Operation,
 )
-from forerun.service.schemas.fields import Name, Strict, by_form
+from forerun.service.schemas.fields import Name, Number, Strict, by_form
 from forerun.service.schemas.serving import DiffusionIn, LlmIn
 
 MOST_NODES = 2_500
@@ -24,6 +24,7 @@ Cell = Annotated[str, StringConstraints(max_length=300)]
 Text = Annotated[str, StringConstraints(max_length=2_000)]
 Node = Annotated[int, Field(ge=0, lt=MOST_NODES)]
 Small = Annotated[int, Field(ge=-(2**15), lt=2**15)]
+Factor = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Choice = Annotated[str, StringConstraints(max_length=64)]
 
 
@@ -120,7 +121,7 @@ class DesignIn(Strict):
         Annotated[Name, Tag("name")] | Annotated[ProgramGraphIn, Tag("content")],
         Discriminator(by_form),
     ] = Field(description="name of a program (GET /v1/workloads lists them), or its graph")
-    directives: dict[Name, Choice | int] = Field(
+    directives: dict[Name, Choice | Factor] = Field(
         default_factory=dict,
         max_length=MOST_NODES,
         description="slot -> its value: a factor for __PARA__ and __TILE__, 1 when absent; off, "
@@ -133,7 +134,7 @@ class BenchmarkIn(Strict):
 
     kind: Literal["benchmark"] = Field(description="kind of workload: a test of a benchmark suite")
     suite: Name = Field(description="name of the suite; GET /v1/workloads lists them")
-    settings: dict[Name, Name | Annotated[float, Field(allow_inf_nan=False)]] = Field(
+    settings: dict[Name, Name | Number] = Field(
         max_length=MOST_SETTINGS, description="setting -> its value, a number or one of its choices"
     )
 

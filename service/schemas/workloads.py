@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from forerun.data.device import Device
-from forerun.data.errors import BadDesign
+from forerun.data.errors import BadDesign, UnreadableModel, in_field
 from forerun.data.graph import FORMAT, OperatorGraph
 from forerun.data.named import search_spaces
 from forerun.data.named.programs import program_named, program_names
@@ -109,15 +109,22 @@ def workload_of(
     match given:
         case KernelIn():
             content = {"format": FORMAT, "operators": [given.operator.to_json()]}
-            graph = graph_of(content, f"{where}.operator")
+            try:
+                graph = graph_of(content, f"{where}.operator")
+            except UnreadableModel as error:
+                error.field = ("operator",)  # the graph around it is not of the request
+                raise
             return Kernel(graph.operators[0], given.precision)
         case NetworkIn():
-            training = training_of(given.phase, given.batch_size, given.training)
-            inference = inference_of(given.phase, given.inference)
-            if isinstance(given.graph, str):
-                graph = graph_named(given.graph)
-            else:
-                graph = graph_of(given.graph, f"{where}.graph")
+            with in_field("training"):
+                training = training_of(given.phase, given.batch_size, given.training)
+            with in_field("inference"):
+                inference = inference_of(given.phase, given.inference)
+            with in_field("graph"):
+                if isinstance(given.graph, str):
+                    graph = graph_named(given.graph)
+                else:
+                    graph = graph_of(given.graph, f"{where}.graph")
             return Network(
                 graph, given.batch_size, given.precision, given.phase, training, inference
             )

@@ -107,6 +107,7 @@ class DeviceStore:
 
         Raises:
             TakenName: the catalogue holds a device of that name.
+            DiskFull, CannotStore: the sheet could not be written; nothing was stored.
             StoreFull: `MOST_DEVICES` devices are registered already.
             InputError: another device has one of its names or aliases.
         """
@@ -124,6 +125,23 @@ class DeviceStore:
             self._catalog = wider
             self._held.clear()
         return device
+
+    def delete(self, name: str) -> None:
+        """Delete the sheet of a registered device.
+
+        Args:
+            name: name, title or alias.
+
+        Raises:
+            UnknownDevice: no device has that name.
+            TakenName: the device is not a registered one.
+            CannotStore: the file could not be deleted.
+        """
+        device = self.catalog.get(name)
+        if device.origin != "registered":
+            raise TakenName(f"{device.name} is in the catalogue, which cannot be changed.")
+        with self._files.writing():
+            self._files.delete(f"{device.name}{SUFFIX}")
 
     def _refresh(self) -> None:
         if self._files.is_unchanged(self._seen):

@@ -20,13 +20,14 @@ class GraphStore:
 
     Args:
         folder: folder with one JSON file per graph; the first one creates it.
-        kept: largest number of graphs on disk; further graphs are refused and none is removed.
+        kept: largest number of graphs on disk. Further graphs are refused and none is removed by
+            itself, because a client that was given a digest may ask about it at any time.
         operators_in_memory: largest number of operators in memory (0.8 kB each); the least recently
             used graphs leave memory first and are read again from disk on demand.
     """
 
     def __init__(self, folder: Path, kept: int, operators_in_memory: int = 100_000) -> None:
-        self._name, self._kept = folder.name, kept
+        self._kept = kept
         self._files = FileStore(
             folder, as_text, _decoded, log_damage, weigh=len, room=operators_in_memory
         )
@@ -38,7 +39,7 @@ class GraphStore:
 
         Raises:
             StoreFull: `kept` graphs are stored; the message names the setting to raise.
-            OSError: the graph could not be written; nothing was stored.
+            DiskFull, CannotStore: the graph could not be written; nothing was stored.
         """
         name = f"{graph.digest}{SUFFIX}"
         with self._files.writing():
@@ -46,8 +47,8 @@ class GraphStore:
                 names = self._files.names()
                 if name not in names and sum(n.endswith(SUFFIX) for n in names) >= self._kept:
                     raise StoreFull(
-                        f"{self._kept} graphs are kept already; raise FORERUN_GRAPHS_KEPT or "
-                        f"delete files under {self._name}/."
+                        f"{self._kept} graphs are kept already; delete some with DELETE "
+                        "/v1/graphs/DIGEST, or raise FORERUN_GRAPHS_KEPT."
                     )
                 self._files.put(name, graph)
         return graph.digest
@@ -72,7 +73,7 @@ class GraphStore:
         graph = self.held(digest)
         if graph is not None:
             return graph
-        if len(digest) != 32 or not HEXADECIMAL.issuperset(digest):
+        if not _is_digest(digest):
             graph = network_named(digest)
             if graph is None:
                 raise UnknownGraph(digest[:64], network_names())
@@ -86,8 +87,22 @@ class GraphStore:
             return graph
 
     def held(self, digest: str) -> OperatorGraph | None:
-        """The graph if it is in memory, else None."""
+        """The graph if it is in memory and was not deleted, else None."""
         return self._files.held(f"{digest}{SUFFIX}")
+
+    def delete(self, digest: str) -> None:
+        """Delete a graph from the disk, or the damaged file of that digest.
+
+        Raises:
+            UnknownGraph: no such graph was uploaded. Those of the package are not deleted.
+            CannotStore: the file could not be deleted.
+        """
+        if not _is_digest(digest) or not self._files.delete(f"{digest}{SUFFIX}"):
+            raise UnknownGraph(digest[:64])
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 32 and HEXADECIMAL.issuperset(text)
 
 
 def as_text(graph: OperatorGraph) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
+from forerun.service.stores.problems import log_damage
 from forerun.training.leaderboard.entries import Leaderboard
 from forerun.training.leaderboard.store import FOLDER, ResultStore, stored
 
@@ -19,7 +20,7 @@ class StoredLeaderboard:
     """
 
     def __init__(self, home: Path) -> None:
-        self._store = ResultStore(home / FOLDER)
+        self._store = ResultStore(home / FOLDER, log_damage)
         self._lock = RLock()
         self._board, self._seen = Leaderboard(), -1
         self._made: dict[Callable[[Leaderboard], Any], Any] = {}

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX, FileStore
 from forerun.service.schemas.measured_rows import MeasuredRow
-from forerun.service.stores.problems import StoreFull, log_damage
+from forerun.service.stores.problems import StillInUse, StoreFull, log_damage
 
 MOST_SETS = 10_000
 MOST_ROWS_OF_A_DEVICE = 2_000
@@ -125,15 +125,45 @@ class AdaptationStore:
 
         Raises:
             StoreFull: there are too many sets, or too many rows of this device.
-            OSError: the set could not be written; nothing was stored.
+            DiskFull, CannotStore: the set could not be written; nothing was stored.
         """
         with self._files.writing():
             self.check_room(made.device, len(made.rows))
             self._files.put(_file(made), made)
 
     def undo(self, undone: MeasurementSet) -> None:
-        """Roll back a set on disk; repeating it has no effect."""
+        """Roll back a set on disk; repeating it has no effect.
+
+        Raises:
+            DiskFull, CannotStore: the mark could not be written.
+        """
         self._files.mark(_file(undone, UNDONE))
+
+    def check_device_unused(self, device: str) -> None:
+        """Refuse the deletion of a device that has sets in use.
+
+        Raises:
+            StillInUse: it has; the message says what to roll back.
+        """
+        live = self.live(device)
+        if live:
+            raise StillInUse(
+                f"{device} has {len(live)} sets of measurements in use; roll them back first, with "
+                f"DELETE /v1/devices/{device}/measurements/{live[-1].id} for the newest."
+            )
+
+    def check_graph_unused(self, digest: str) -> None:
+        """Refuse the deletion of a graph that rows of sets in use name.
+
+        Raises:
+            StillInUse: they do; the message says what to roll back.
+        """
+        for used in self.live():
+            if any(getattr(row.workload, "graph", None) == digest for row in used.rows):
+                raise StillInUse(
+                    f"Measurements of {used.device} were made with graph {digest}; roll them back "
+                    f"first, with DELETE /v1/devices/{used.device}/measurements/{used.id}."
+                )
 
     def check_room(self, device: str, rows: int) -> None:
         """Refuse rows for which the store has no room.

@@ -56,12 +56,15 @@ class TextCache:
     def put(self, key: str, text: str) -> None:
         """Keep a text, in place of the one of that key."""
         draft = self._folder / f".{token_hex(8)}.part"
-        with suppress(OSError):
+        try:
             self._folder.mkdir(parents=True, exist_ok=True)
             draft.touch(mode=0o600)
             draft.write_bytes(f"{_checksum(key, text)}\n{text}".encode())
             draft.replace(self._folder / key)
             self._make_room()
+        except OSError:
+            with suppress(OSError):
+                draft.unlink()
 
     def _make_room(self) -> None:
         with os.scandir(self._folder) as entries:

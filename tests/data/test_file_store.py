@@ -1,19 +1,30 @@
 """The store of files: whole or absent, nothing acknowledged lost, one writer at a time."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from forerun.data import file_store
-from forerun.data.file_store import CLOCK_STEP_NS, DamagedFile, FileStore, draft_of, write_whole
+from forerun.data.errors import CannotStore, DiskFull
+from forerun.data.file_store import (
+    ABANDONED_NS,
+    CLOCK_STEP_NS,
+    DamagedFile,
+    FileStore,
+    draft_of,
+    obstacle,
+    write_whole,
+)
 
 
-def store_of(folder: Path, report=lambda name, why: None, **memory) -> FileStore[list[int]]:
+def store_of(folder: Path, report=lambda path, why: None, **memory) -> FileStore[list[int]]:
     def decode(name: str, content: bytes) -> list[int]:
         numbers = json.loads(content)["numbers"]
         return [int(number) for number in numbers]
@@ -64,7 +75,7 @@ def test_a_file_that_changed_a_moment_ago_is_read_again(tmp_path, monkeypatch):
 @pytest.mark.parametrize("damage", [b"", b'{"numbers": [1', b"[]", b"{}", b"\xff"])
 def test_a_damaged_file_is_reported_once_left_out_and_replaced_by_put(tmp_path, damage):
     reported = []
-    store = store_of(tmp_path, lambda name, why: reported.append(name))
+    store = store_of(tmp_path, lambda path, why: reported.append(path.name))
     store.put("whole.json", [1])
     (tmp_path / "broken.json").write_bytes(damage)
     (tmp_path / "stray.txt").write_text("?")
@@ -135,6 +146,134 @@ def test_the_names_of_new_folders_are_on_disk_before_a_value_is(tmp_path, monkey
 def test_only_its_owner_may_read_a_file(tmp_path):
     store_of(tmp_path).put("x.json", [1])
     assert (tmp_path / "x.json").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        (errno.ENOSPC, DiskFull, "is full"),
+        (errno.EDQUOT, DiskFull, "is full"),
+        (errno.EROFS, CannotStore, "Read-only file system"),
+        (errno.EACCES, CannotStore, "Permission denied"),
+        (errno.EIO, CannotStore, "Input/output error"),
+    ],
+)
+def test_a_disk_that_refuses_is_a_problem_with_a_remedy(tmp_path, monkeypatch, code, kind, said):
+    store = store_of(tmp_path)
+    store.put("x.json", [1])
+
+    def refusing(descriptor):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(file_store.os, "fsync", refusing)
+    for write in (
+        lambda: store.put("x.json", [2]),
+        lambda: store.put("y.json", [2]),
+        lambda: store.mark("x.gone"),
+    ):
+        with pytest.raises(CannotStore, match=said) as raised:
+            write()
+        assert type(raised.value) is kind
+        assert "FORERUN_HOME" in str(raised.value)
+    assert store_of(tmp_path).values() == {"x.json": [1]}
+    assert store.names() == {"x.json"}, "no draft is left behind"
+
+
+def test_a_file_in_place_of_the_folder_holds_nothing_and_says_so_once(tmp_path):
+    reported = []
+    (tmp_path / "folder").write_text("?")
+    for folder in (tmp_path / "folder", tmp_path / "folder" / "below"):
+        store = store_of(folder, lambda path, why: reported.append(path))
+        assert store.values() == store.values() == {}
+        assert store.stamp() >= -1
+        assert store.held("x.json") is None
+        assert not store.delete("x.json")
+        with pytest.raises(FileNotFoundError):
+            store.get("x.json")
+        with pytest.raises(CannotStore, match="there is a file where a folder should be"):
+            store.put("x.json", [1])
+        with pytest.raises(CannotStore), store.writing():
+            raise AssertionError
+    assert reported == [tmp_path / "folder", tmp_path / "folder" / "below"]
+
+
+def test_a_file_that_cannot_be_read_is_damaged(tmp_path):
+    reported = []
+    store = store_of(tmp_path, lambda path, why: reported.append(path.name))
+    store.put("whole.json", [1])
+    (tmp_path / "folder.json").mkdir()
+    assert store.values() == store.values() == {"whole.json": [1]}
+    assert reported == ["folder.json"]
+
+
+def test_damage_is_reported_again_after_it_was_mended(tmp_path):
+    reported = []
+    store = store_of(tmp_path, lambda path, why: reported.append(path.name))
+    for _ in range(2):
+        write_whole(tmp_path / "x.json", "{")
+        assert store.values() == store.values() == {}
+        store.put("x.json", [1])
+    assert reported == ["x.json", "x.json"]
+
+
+def test_what_is_deleted_is_gone_for_every_store_and_frees_its_room(tmp_path):
+    one, other = (store_of(tmp_path, weigh=len, room=3) for _ in range(2))
+    one.put("x.json", [1, 2])
+    assert other.get("x.json") == [1, 2]
+    assert one.delete("x.json")
+    assert not one.delete("x.json")
+    for store in (one, other):
+        assert store.held("x.json") is None
+        assert store.values() == {}
+        with pytest.raises(FileNotFoundError):
+            store.get("x.json")
+    one.put("y.json", [1])
+    one.put("z.json", [1, 2])
+    assert one.held("y.json") == [1], "the deleted one takes no room"
+
+
+def test_a_deletion_is_on_disk_when_it_returns(tmp_path, monkeypatch):
+    synced = []
+    store = store_of(tmp_path)
+    store.put("x.json", [1])
+    monkeypatch.setattr(file_store.os, "fsync", lambda at: synced.append(os.fstat(at).st_ino))
+    store.delete("x.json")
+    assert synced == [tmp_path.stat().st_ino]
+
+
+def test_drafts_of_killed_processes_are_deleted_and_those_at_work_are_not(tmp_path):
+    old, new = tmp_path / ".x.json.a1.part", tmp_path / ".x.json.b2.part"
+    for draft in (old, new):
+        draft.write_text("half")
+    then = old.stat().st_mtime_ns - 2 * ABANDONED_NS
+    os.utime(old, ns=(then, then))
+    with store_of(tmp_path).writing():
+        assert not old.exists()
+        assert new.exists()
+
+
+def test_obstacles_are_found_without_a_write(tmp_path, monkeypatch):
+    def statvfs(free_bytes=2**30, names=(100, 50), flags=0):
+        facts = os.statvfs(tmp_path)
+        fields = dict(zip("f_files f_favail".split(), names, strict=True))
+        fields |= {"f_bavail": free_bytes // facts.f_frsize, "f_frsize": facts.f_frsize}
+        return SimpleNamespace(f_flag=flags, **fields)
+
+    assert obstacle(tmp_path / "not" / "yet", "X") is None
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("?")
+    assert "a file where" in str(obstacle(tmp_path / "file" / "below", "X"))
+    for facts in (statvfs(free_bytes=0), statvfs(names=(100, 0))):
+        monkeypatch.setattr(file_store.os, "statvfs", lambda path, facts=facts: facts)
+        assert type(obstacle(tmp_path, "X")) is DiskFull
+    for facts in (statvfs(), statvfs(names=(0, 0))):
+        monkeypatch.setattr(file_store.os, "statvfs", lambda path, facts=facts: facts)
+        assert obstacle(tmp_path, "X") is None, "some file systems count no names"
+    monkeypatch.setattr(file_store.os, "access", lambda path, mode: False)
+    assert "Permission denied" in str(obstacle(tmp_path, "X"))
+    read_only = statvfs(flags=os.ST_RDONLY)
+    monkeypatch.setattr(file_store.os, "statvfs", lambda path: read_only)
+    assert "Read-only" in str(obstacle(tmp_path, "X"))
 
 
 COUNT_ON = """

@@ -5,6 +5,7 @@ from fastapi.testclient import TestClient
 
 from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
+from tests.service.conftest import linear_row
 
 SHEET = {
     "name": "my-card",
@@ -58,3 +59,36 @@ def test_a_sheet_that_cannot_be_is_refused(client, path, changes, status):
     answer = client.put(f"/v1/devices/{path}", json=SHEET | changes)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_registered_device_is_deleted_for_good(client, settings, loaded):
+    client.put("/v1/devices/my-card", json=SHEET)
+    answer = client.delete("/v1/devices/my-card")
+    assert (answer.status_code, answer.content) == (204, b"")
+    with TestClient(create_app(settings, loaded)) as restarted:
+        for each in (client, restarted):
+            assert each.get("/v1/devices/my-card").status_code == 404
+            assert each.post("/v1/predict", json=EXAMPLE | {"device": "my-card"}).status_code == 404
+            assert each.delete("/v1/devices/my-card").status_code == 404
+    assert client.put("/v1/devices/my-card", json=SHEET).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["l4", "geforce-gtx-1660-ti"])
+def test_devices_that_came_with_the_package_are_not_deleted(client, name):
+    answer = client.delete(f"/v1/devices/{name}")
+    assert answer.status_code == 409
+    assert answer.json()["type"] == "/problems/taken-name"
+    assert client.get(f"/v1/devices/{name}").status_code == 200
+
+
+def test_a_device_with_measurements_in_use_is_deleted_only_after_they_are_rolled_back(adapting):
+    adapting.put("/v1/devices/my-card", json=SHEET)
+    rows = {"measurements": [linear_row(64, 0.05)]}
+    made = adapting.post("/v1/devices/my-card/measurements", json=rows).json()["set"]
+    refused = adapting.delete("/v1/devices/my-card")
+    assert refused.status_code == 409
+    assert refused.json()["type"] == "/problems/still-in-use"
+    remedy = f"/v1/devices/my-card/measurements/{made}"
+    assert remedy in refused.json()["detail"]
+    assert adapting.delete(remedy).status_code == 200
+    assert adapting.delete("/v1/devices/my-card").status_code == 204

@@ -1,7 +1,10 @@
 """Uploads: kept through a restart, refused with a clear line when they are no model."""
 
+import errno
 import json
+import os
 import random
+import tempfile
 
 import numpy as np
 import onnx
@@ -9,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 from onnx import TensorProto, helper
 
+from forerun.data import file_store
 from forerun.service.http.app import create_app
 from tests.service.conftest import GRAPH
 from tests.service.free_models import free_onnx
@@ -90,6 +94,57 @@ def test_a_full_store_refuses_and_keeps_what_it_has(settings, loaded):
         assert client.get(f"/v1/graphs/{first}").status_code == 200
 
 
+def test_a_graph_is_deleted_for_good_and_makes_room(settings, loaded):
+    tight = settings.model_copy(update={"graphs_kept": 1})
+    with TestClient(create_app(tight, loaded)) as client:
+        first = client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"]
+        assert client.post("/v1/graphs", content=small_onnx()).status_code == 507
+        asked = {"workload": {"kind": "network", "graph": first}, "device": "l4"}
+        assert client.post("/v1/predict", json=asked).status_code == 200
+        assert client.delete(f"/v1/graphs/{first}").status_code == 204
+        for gone in (
+            client.get(f"/v1/graphs/{first}"),
+            client.post("/v1/predict", json=asked),
+            client.delete(f"/v1/graphs/{first}"),
+        ):
+            assert gone.status_code == 404
+        assert client.post("/v1/graphs", content=small_onnx()).status_code == 201
+
+
+@pytest.mark.parametrize("name", ["resnet50", "0" * 32, "..%2Fdevices%2Fx"])
+def test_what_was_not_uploaded_is_not_deleted(client, name):
+    assert client.delete(f"/v1/graphs/{name}").status_code == 404
+
+
+def test_a_graph_that_measurements_name_is_deleted_only_after_they_are_rolled_back(adapting):
+    digest = adapting.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"]
+    workload = {"kind": "network", "graph": digest, "precision": "fp32"}
+    asked = {"workload": workload, "device": "l4"}
+    expected = adapting.post("/v1/predict", json=asked).json()["metrics"]["latency_ms"]["value"]
+    rows = [{"workload": workload, "metrics": {"latency_ms": expected * 1.1}}]
+    path = "/v1/devices/l4/measurements"
+    made = adapting.post(path, json={"measurements": rows}).json()["set"]
+    refused = adapting.delete(f"/v1/graphs/{digest}")
+    assert refused.status_code == 409
+    assert f"{path}/{made}" in refused.json()["detail"]
+    assert adapting.delete(f"{path}/{made}").status_code == 200
+    assert adapting.delete(f"/v1/graphs/{digest}").status_code == 204
+
+
+@pytest.mark.parametrize(("code", "status"), [(errno.ENOSPC, 507), (errno.EROFS, 503)])
+def test_a_disk_that_refuses_keeps_no_question_from_being_answered(
+    client, monkeypatch, code, status
+):
+    def refusing(descriptor):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(file_store.os, "fsync", refusing)
+    upload = client.post("/v1/graphs", json=GRAPH.to_json())
+    assert upload.status_code == status
+    assert "FORERUN_HOME" in upload.json()["detail"]
+    assert client.post("/v1/predict/model?device=l4", json=GRAPH.to_json()).status_code == 200
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -159,6 +214,16 @@ def test_a_large_upload_goes_through_a_file_and_reads_the_same(settings, loaded)
         body = client.post("/v1/graphs", content=model.SerializeToString()).json()
     assert body["parameters"] == 1024 * 3072
     assert body["flops"] == pytest.approx(2 * 4 * 1024 * 3072)
+
+
+def test_a_temporary_folder_that_is_full_is_a_problem_of_its_own(client, monkeypatch):
+    def full(file, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", full)
+    answer = client.post("/v1/predict/model?device=l4", content=small_onnx())
+    assert answer.status_code == 507
+    assert "TMPDIR" in answer.json()["detail"]
 
 
 def test_formats_that_need_more_than_reading_stay_outside(client):

@@ -2,6 +2,7 @@
 
 from fastapi.testclient import TestClient
 
+from forerun.data import file_store
 from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 
@@ -59,3 +60,13 @@ def test_the_front_page_shows_how_to_ask(client):
     assert all(f'name="{name}"' in page for name in fields)
     assert "/v1/predict/model" in page
     assert client.get("/docs").status_code == 200
+
+
+def test_readiness_says_whether_things_can_be_stored(client, settings, monkeypatch):
+    ready = client.get("/readyz").json()
+    assert (ready["storing"], ready["not_storing"]) == (True, None)
+    monkeypatch.setattr(file_store.os, "access", lambda path, mode: False)
+    answer = client.get("/readyz")
+    assert answer.status_code == 200, "questions are answered all the same"
+    assert answer.json()["storing"] is False
+    assert "FORERUN_HOME" in answer.json()["not_storing"]

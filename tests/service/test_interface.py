@@ -102,6 +102,42 @@ def test_every_field_is_described_and_every_quantity_has_its_unit(client):
     assert quantities >= 8
 
 
+def test_every_number_of_a_request_has_bounds(client):
+    """But for choices, and for numbers that are checked with what they belong to."""
+    document = client.get("/openapi.json").json()
+    elsewhere = {"attributes", "metrics", "kernel_sizes", "expansions", "depths", "zero_stage"}
+    schemas = document["components"]["schemas"]
+    asked = {name: s for name, s in schemas.items() if not name.endswith(("Out", "Error"))}
+    parameters = [
+        parameter
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        for parameter in operation.get("parameters", [])
+    ]
+    numbers = [*_numbers(asked), *_numbers(parameters)]
+    assert len(numbers) > 60
+    free = [
+        place
+        for place, schema in numbers
+        if not ({"minimum", "exclusiveMinimum"} & set(schema))
+        or not ({"maximum", "exclusiveMaximum"} & set(schema))
+    ]
+    assert [place for place in free if not elsewhere & set(place)] == []
+
+
+def _numbers(schema, place=()):
+    """Schemas of numbers with their places, without those of enumerations."""
+    if isinstance(schema, dict):
+        if schema.get("type") in ("number", "integer") and "enum" not in schema:
+            yield place, schema
+        children = schema.items()
+    else:
+        children = enumerate(schema) if isinstance(schema, list) else ()
+    for key, child in children:
+        if key not in ("examples", "example", "default"):
+            yield from _numbers(child, (*place, key))
+
+
 def test_every_parameter_is_described(client):
     paths = client.get("/openapi.json").json()["paths"]
     bare = [

@@ -98,3 +98,77 @@ def test_a_fault_is_logged_under_the_number_that_the_asker_got(client, monkeypat
     assert entry["request_id"] == answer.json()["request_id"]
     assert "boom 6" in entry["exception"]
     assert "hidden" not in entry["exception"].replace('secret = "hidden"', "")
+
+
+LINEAR = EXAMPLE["workload"]["operator"]
+GRAPH = {"format": "forerun.graph/1", "operators": [LINEAR, {"kind": "poem"}]}
+NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("/v1/predict", {}, "#/workload"),
+        ("/v1/predict", {"workload": {"kind": "poem"}, "device": "l4"}, "#/workload"),
+        ("/v1/predict", EXAMPLE | {"device": "l5"}, "#/device"),
+        ("/v1/predict", EXAMPLE | {"device": {"kernel": 1}}, "#/device/name"),
+        ("/v1/predict", EXAMPLE | {"a/b~c %é": 1}, "#/a~1b~0c%20%25%C3%A9"),
+        ("/v1/predict", EXAMPLE | {"\ud800": 1}, "#"),
+        ("/v1/predict", EXAMPLE | {"metrics": ["latency_ms", "joy"]}, "#/metrics/1"),
+        (
+            "/v1/predict",
+            EXAMPLE
+            | {"workload": {"kind": "kernel", "operator": LINEAR | {"input_shapes": [[0]]}}},
+            "#/workload/operator/input_shapes/0/0",
+        ),
+        ("/v1/predict", NETWORK, "#/workload/graph/operators/1"),
+        ("/v1/power/sweep", NETWORK, "#/workload/graph/operators/1"),
+        ("/v1/rank", {"workload": EXAMPLE["workload"], "devices": ["l4", "l5"]}, "#/devices/1"),
+        ("/v1/graphs", GRAPH, "#/operators/1"),
+        (
+            "/v1/llm/estimate",
+            {"model": {"total_parameters": 8e9}, "device": "l5"},
+            "#/device",
+        ),
+        (
+            "/v1/devices/l4/measurements",
+            {"measurements": [{"workload": EXAMPLE["workload"], "metrics": {"joy": 1}}]},
+            "#/measurements/0/metrics/joy",
+        ),
+    ],
+)
+def test_a_problem_points_to_the_field_of_the_body(client, path, body, pointer):
+    kind = {"content-type": "application/json"}
+    problem = client.post(path, content=json.dumps(body), headers=kind).json()
+    assert problem["status"] < 500
+    first = problem["errors"][0]
+    assert first["pointer"] == pointer
+    assert first["detail"] in problem["detail"]
+
+
+def test_in_a_batch_a_pointer_begins_at_the_batch(client):
+    items = [EXAMPLE, EXAMPLE | {"device": "l5"}, EXAMPLE | {"metrics": 3}]
+    _, unknown, unfit = client.post("/v1/predict:batch", json={"items": items}).json()["items"]
+    assert unknown["errors"][0]["pointer"] == "#/items/1/device"
+    assert unfit["errors"][0]["pointer"] == "#/items/2/metrics"
+
+
+def test_a_parameter_is_named_as_one(client):
+    problem = client.post("/v1/graphs?batch_size=0", content=b"{").json()
+    assert problem["errors"][0]["parameter"] == "batch_size"
+    assert "pointer" not in problem["errors"][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "line 1, column 2"),
+        ('{"workload": }', "line 1, column 14"),
+        ('{\n "workload": 1,\n  oops}', "line 3, column 3"),
+    ],
+)
+def test_a_syntax_error_says_in_which_line_it_is(client, text, said):
+    kind = {"content-type": "application/json"}
+    problem = client.post("/v1/predict", content=text, headers=kind).json()
+    assert problem["detail"].startswith(f"body: it is not valid JSON at {said}: ")
+    assert problem["errors"][0]["pointer"] == "#"

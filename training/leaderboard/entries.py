@@ -7,7 +7,10 @@ evaluated on other data, are listed without a rank and marked.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, Self
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from forerun.data.errors import BadTable
 from forerun.training.published.figures import PUBLISHED, Published
@@ -23,6 +26,7 @@ _PERCENT = frozenset({"mape", "median_ape", "within_10pct", "within_5pct", "cove
 NOT_MEASURED = "–"
 
 
+@with_config(ConfigDict(allow_inf_nan=False))
 @dataclass(frozen=True)
 class Entry:
     """The score of one predictor in one task.
@@ -99,17 +103,25 @@ class Entry:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
+    def from_json(cls, content: Mapping[str, Any]) -> "Entry":
         """The entry that `to_json` wrote; fields of later versions are left out.
 
         Raises:
-            BadTable: a field is missing.
+            BadTable: a field is missing, of the wrong type, or not finite.
         """
         known = {f.name for f in fields(cls)}
         try:
-            return cls(**{name: value for name, value in content.items() if name in known})
-        except TypeError as error:
-            raise BadTable(f"No entry of a leaderboard: {error}") from None
+            return _checked().validate_python({k: v for k, v in content.items() if k in known})
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise BadTable(f"No entry of a leaderboard: {where}: {first['msg']}") from None
+
+
+@cache
+def _checked() -> TypeAdapter[Entry]:
+    """What makes entries of plain data, and refuses other data."""
+    return TypeAdapter(Entry)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ the result depends on (data, settings, code); while that is unchanged, it is not
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.resources import as_file, files
@@ -73,9 +73,11 @@ class ResultStore:
 
     Attributes:
         folder: created with the first result.
+        report: called with the path and the reason when a file cannot be read (`FileStore`).
     """
 
     folder: Path
+    report: Callable[[Path, Exception], None] = lambda path, why: None
 
     @classmethod
     def default(cls) -> "ResultStore":
@@ -84,7 +86,7 @@ class ResultStore:
 
     @cached_property
     def _files(self) -> FileStore[FinishedRun]:
-        return FileStore(self.folder, _encoded, _decoded)
+        return FileStore(self.folder, _encoded, _decoded, self.report)
 
     def stamp(self) -> int:
         """A stamp that changes when a result is added; -1 right after a change (`FileStore`)."""
@@ -94,7 +96,7 @@ class ResultStore:
         """Entries of exactly this evaluation run; None where it was not finished."""
         try:
             stored_run = self._files.get(run.file)
-        except (OSError, DamagedFile):
+        except (FileNotFoundError, DamagedFile):
             return None
         return stored_run.entries if stored_run.run == asdict(run) else None
 

@@ -46,8 +46,8 @@ class LlmForm(EmptyIsAbsent):
 
     device: Name = "h100-sxm-80gb"
     device_count: Degree = 1
-    parameters_billion: float = Field(default=8.03, gt=0, le=1e6, allow_inf_nan=False)
-    active_billion: float | None = Field(default=None, gt=0, le=1e6, allow_inf_nan=False)
+    parameters_billion: float = Field(default=8.03, ge=1e-4, le=1e6)
+    active_billion: float | None = Field(default=None, ge=1e-4, le=1e6)
     request: RequestKind = "chat"
     max_sequences: int = Field(default=64, ge=1, le=65_536)
     weights: WeightFormat = "bf16"

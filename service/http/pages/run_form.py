@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from forerun.data.software import Runtime, Software
 from forerun.data.workload import FrozenFormat, NumberFormat, Optimizer, Phase
+from forerun.service.schemas.fields import Watts
 from forerun.service.schemas.prediction import LARGEST_BATCH, NetworkIn, OperationIn, PredictIn
 from forerun.service.schemas.training_options import LARGEST_RANK, TrainingIn
 
@@ -84,7 +85,7 @@ class RunForm(EmptyIsAbsent):
     lora_rank: int = Field(default=0, ge=0, le=LARGEST_RANK)
     frozen_weights: FrozenFormat | None = None
     checkpoint_blocks: bool = False
-    power_limit_w: float | None = Field(default=None, gt=0, le=1e5)
+    power_limit_w: Watts | None = None
 
     @property
     def named(self) -> str:

@@ -1,4 +1,4 @@
-"""GET and PUT /v1/devices: list, read and register spec sheets."""
+"""GET, PUT and DELETE /v1/devices: list, read, register and delete spec sheets."""
 
 from typing import Annotated
 
@@ -53,3 +53,9 @@ async def put_device(
         raise InputError(f"The path says {name!r}, the sheet {sheet.name!r}; make them alike.")
 
     return await state.run(lambda: answers.devices.register(sheet))
+
+
+@router.delete("/{name}", status_code=204)
+async def delete_device(name: DeviceName, answers: TheAnswers, state: TheState) -> None:
+    """Delete a registered spec sheet; 409 while measurements of the device are in use."""
+    await state.adapt(lambda: answers.delete_device(name))

@@ -46,6 +46,12 @@ async def upload(
         return await state.run(kept)
 
 
+@router.delete("/{digest}", status_code=204)
+async def delete_graph(digest: Digest, answers: TheAnswers, state: TheState) -> None:
+    """Delete an uploaded graph; 409 while measurements that are in use name it."""
+    await state.adapt(lambda: answers.delete_graph(digest))
+
+
 @router.get("/{digest}")
 async def show(digest: Digest, answers: TheAnswers, state: TheState) -> GraphOut:
     """A summary of an uploaded graph."""

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter, Response
 
+from forerun.data.errors import in_field
 from forerun.data.query import Query
 from forerun.service.answers.power_sweep import swept
 from forerun.service.answers.sweep_picture import sweep_picture
@@ -24,8 +25,10 @@ async def power_sweep(asked: SweepIn, answers: TheAnswers, state: TheState) -> R
 
 def sweep_of(asked: SweepIn, answers: Answers) -> SweepOut:
     """The sweep that a request asks for, with a picture where it asks for one."""
-    workload = workload_of(asked.workload, answers.graphs.get)
-    device = answers.device(asked.device)
+    with in_field("workload"):
+        workload = workload_of(asked.workload, answers.graphs.get)
+    with in_field("device"):
+        device = answers.device(asked.device)
     software = usual_software(asked.software, workload, device)
     query = Query(workload, device, software, operation_of(workload))
     sweep = swept(query, asked.limits_w, asked.slow_down, answers.adaptation.current())

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import ValidationError
 
-from forerun.data.errors import InputError
+from forerun.data.errors import CannotStore, InputError
 from forerun.service.answers.question import Question, question_about
 from forerun.service.http.answers import Answers
 from forerun.service.http.state import State, TheAnswers, TheState
@@ -21,7 +21,6 @@ from forerun.service.schemas.prediction import (
     PredictIn,
 )
 from forerun.service.schemas.run_options import ModelQuestion
-from forerun.service.stores.problems import StoreFull
 
 router = APIRouter(prefix="/v1", tags=["predict"])
 
@@ -64,7 +63,7 @@ async def predict_model(
         def answer() -> bytes:
             graph = graph_in(file, sizes)
             # The answer does not need a stored graph; only later requests by digest do.
-            with suppress(StoreFull):
+            with suppress(CannotStore):
                 answers.graphs.put(graph)
             question = question_about(asked.query(graph, sheet, set_ups))
             return _known_or_new(question, answers, state.telemetry)
@@ -105,6 +104,7 @@ def _item(index: int, item: Any, answers: Answers, telemetry: Telemetry) -> byte
         question = answers.question(PredictIn.model_validate(item))
         return _known_or_new(question, answers, telemetry)
     except InputError as error:
-        return content(problem_of(error, f"/items/{index}"))
+        return content(problem_of(error, f"/items/{index}", ("items", index)))
     except ValidationError as error:
-        return content(unfit(error.errors(), f"/items/{index}"))
+        body, at = {"items": {index: item}}, ("body", "items", index)
+        return content(unfit(error.errors(), f"/items/{index}", body, at))

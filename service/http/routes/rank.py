@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Response
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError
+from forerun.data.errors import InputError, in_field
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.service.answers.ranking import (
@@ -31,7 +31,8 @@ async def rank(asked: RankIn, answers: TheAnswers, state: TheState) -> Response:
 
 def rank_of(asked: RankIn, answers: Answers) -> RankOut:
     """The ranking that a request asks for; as `rank`, for the pages."""
-    workload = workload_of(asked.workload, answers.graphs.get)
+    with in_field("workload"):
+        workload = workload_of(asked.workload, answers.graphs.get)
     devices = _devices(asked, answers)
     operation = operation_of(workload, asked.operation.power_limit_w)
     queries = [
@@ -49,8 +50,13 @@ def rank_of(asked: RankIn, answers: Answers) -> RankOut:
 def _devices(asked: RankIn, answers: Answers) -> list[Device]:
     """The candidate devices, without duplicates, in the order of the request."""
     if asked.devices is not None:
-        return list(dict.fromkeys(map(answers.device, asked.devices)))
+        return list(dict.fromkeys(_device(*named, answers) for named in enumerate(asked.devices)))
     catalog = list(answers.devices.catalog)
     if len(catalog) > MOST_RANKED:
         raise InputError(f"There are {len(catalog)} devices; name up to {MOST_RANKED} of them.")
     return catalog
+
+
+def _device(position: int, given: str | Device, answers: Answers) -> Device:
+    with in_field("devices", position):
+        return answers.device(given)

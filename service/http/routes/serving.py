@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 
+from forerun.data.errors import in_field
 from forerun.data.query import Operation, Query
 from forerun.service.answers.serving import estimated
 from forerun.service.http.answers import Answers
@@ -28,7 +29,8 @@ async def diffusion_estimate(
 
 def serving_of(asked: LlmEstimateIn | DiffusionEstimateIn, answers: Answers) -> ServingOut:
     """The estimate that a request asks for."""
-    device = answers.device(asked.device)
+    with in_field("device"):
+        device = answers.device(asked.device)
     operation = Operation(device_count=asked.device_count)
     query = Query(asked.model.workload(), device, operation=operation)
     return estimated(query, answers.adaptation.current())

@@ -1,12 +1,12 @@
 """Request and answer of POST /v1/power/sweep."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.software import Software
 from forerun.service.answers.power_sweep import SLOW_DOWN
-from forerun.service.schemas.fields import OneDevice
+from forerun.service.schemas.fields import OneDevice, Watts
 from forerun.service.schemas.prediction import EXAMPLE_NETWORK, OperatorWorkloadIn
 
 MOST_LIMITS = 200
@@ -16,7 +16,6 @@ EXAMPLE_SWEEP: dict[str, Any] = {
     "limits_w": [200, 250, 300, 350, 400, 450],
     "slow_down": 0.1,
 }
-Watts = Annotated[float, Field(gt=0, le=1e5)]
 
 
 class SweepIn(BaseModel):

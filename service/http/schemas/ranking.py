@@ -28,7 +28,8 @@ EXAMPLE_COST: dict[str, Any] = {
     "objective": "cost",
     "risk": "value",
 }
-Most = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Most = Annotated[float, Field(ge=1e-9, le=1e15)]
+Price = Annotated[float, Field(ge=0, le=1e9)]
 
 
 class LimitsIn(BaseModel):
@@ -64,7 +65,7 @@ class RankIn(BaseModel):
         max_length=MOST_RANKED,
         description="names of devices, or spec sheets; the whole catalogue when absent",
     )
-    prices_per_hour: dict[Name, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+    prices_per_hour: dict[Name, Price] = Field(
         default_factory=dict,
         max_length=MOST_RANKED,
         description="device -> price of an hour, in any currency; for the objective `cost`",

@@ -139,6 +139,17 @@ def test_a_network_keeps_its_graph_when_uploads_are_deleted(make, tmp_path):
     assert make().current().rows == {make()._devices.get("l4"): 1}
 
 
+def test_a_damaged_copy_of_a_graph_is_mended_from_the_upload(make, tmp_path):
+    digest = GraphStore(tmp_path / "graphs", 10).put(GRAPH)
+    network = {"kind": "network", "graph": digest, "batch_size": 8}
+    row = MeasuredRow.model_validate({"workload": network, "metrics": {"latency_ms": 0.5}})
+    make().learn("l4", [row])
+    copy = tmp_path / "measurements" / "graphs" / f"{digest}.json"
+    copy.write_text("{")
+    assert list(make().current().rows.values()) == [1]
+    assert GraphStore(copy.parent, 10).get(digest) == GRAPH
+
+
 def test_what_cannot_be_learnt_from_any_more_is_left_out_and_logged(
     make, trained, tmp_path, capsys
 ):

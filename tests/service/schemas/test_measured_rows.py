@@ -9,6 +9,8 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, UnknownGraph, UnreadableModel
 from forerun.data.metrics import METRICS
 from forerun.service.schemas.measured_rows import (
+    LARGEST,
+    SMALLEST,
     BadMeasurement,
     MeasuredRow,
     as_measurements,
@@ -51,7 +53,7 @@ def test_what_no_run_can_have_given_is_refused_by_row_and_metric(metrics, said):
 
 @given(st.sampled_from([m.name for m in METRICS]), st.floats(allow_nan=True))
 def test_a_value_is_taken_only_if_it_is_a_quantity(metric, value):
-    good = 0 <= value <= 1 if metric == "utilisation" else 0 < value < float("inf")
+    good = 0 <= value <= 1 if metric == "utilisation" else SMALLEST <= value <= LARGEST
     try:
         check_values([row(**{metric: value})])
     except BadMeasurement:

@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from forerun.data import file_store
-from forerun.data.errors import UnknownGraph
+from forerun.data.errors import DiskFull, UnknownGraph
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.problems import StoreFull
 from tests.service.conftest import GRAPH
@@ -49,7 +49,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(file_store.os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(DiskFull):
         store.put(GRAPH)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()

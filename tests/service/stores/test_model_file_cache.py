@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,16 @@ def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path):
     cache = TextCache(tmp_path / "file" / "cache")
     cache.put(KEY, "text")
     assert cache.get(KEY) is None
+
+
+def test_a_disk_that_fills_up_leaves_no_draft(tmp_path, monkeypatch):
+    def full(path, content):
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    TextCache(tmp_path).put(KEY, "text")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_entries_are_readable_by_their_owner_alone(tmp_path):

@@ -217,3 +217,21 @@ def test_curves_hold_what_is_ranked_and_levels_what_others_report(tmp_path):
     assert picture.stat().st_size > 10_000
     assert draw(board(ENTRY), tmp_path / "none") == []
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"value": "ten"}, "value"),
+        ({"value": float("inf")}, "value"),
+        ({"dataset": None}, "dataset"),
+        ({"kind": "theirs"}, "kind"),
+        ({"further": {"r2": []}}, "further.r2"),
+    ],
+)
+def test_an_entry_with_a_field_of_the_wrong_type_is_refused_by_name(change, field):
+    entry = named("mine", 10.0)
+    content = entry.to_json()
+    assert Entry.from_json(content | {"of a later version": 1}) == entry
+    with pytest.raises(BadTable, match=field):
+        Entry.from_json(content | change)

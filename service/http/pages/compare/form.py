@@ -8,7 +8,7 @@ from pydantic import Field
 
 from forerun.data.errors import InputError
 from forerun.service.http.pages.run_form import Name, RunForm
-from forerun.service.http.schemas.ranking import LimitsIn, RankIn
+from forerun.service.http.schemas.ranking import LimitsIn, Most, RankIn
 from forerun.service.schemas.answers import Objective
 
 MOST_COMPARED = 24
@@ -45,8 +45,8 @@ class CompareForm(RunForm):
     devices: list[Name] = Field(default=list(COMPARED), max_length=MOST_COMPARED)
     measure: Measure = "latency_ms"
     objective: Objective = "latency_ms"
-    most_latency_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    most_power_w: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    most_latency_ms: Most | None = None
+    most_power_w: Most | None = None
     prices: str | None = Field(default=None, max_length=2_000)
 
     def prices_per_hour(self) -> dict[str, float]:

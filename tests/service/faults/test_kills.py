@@ -1,0 +1,89 @@
+"""A server that is killed while it stores what clients send loses nothing that it acknowledged.
+
+FORERUN_KILL_ROUNDS says how many times it is killed, by default 5:
+
+    FORERUN_KILL_ROUNDS=50 python -m pytest -s tests/service/faults/test_kills.py
+"""
+
+import os
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import httpx
+import pytest
+
+from forerun.service.stores.devices import load_catalog
+from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.measurement_sets import AdaptationStore
+from tests.service.faults.asking import Asking
+from tests.service.real_server import RealServer, real_server
+
+pytestmark = pytest.mark.slow
+ROUNDS = int(os.environ.get("FORERUN_KILL_ROUNDS", "5"))
+MOST_ACKNOWLEDGED = 60
+"""Acknowledgements after which a server is killed at the latest."""
+
+
+def ingest(server: RealServer, numbers: "count[int]", enough: int) -> dict[str, set[str]]:
+    """Store graphs, devices and measurements at once until the server is killed.
+
+    Args:
+        server: a server, which is killed after `enough` acknowledgements.
+        numbers: a number of its own for every write.
+        enough: number of acknowledgements.
+
+    Returns:
+        Kind of write -> what was acknowledged.
+    """
+    acknowledged: dict[str, set[str]] = {"graphs": set(), "devices": set(), "measurements": set()}
+
+    def write(kind: str, send: Callable[[Asking, int], httpx.Response], field: str) -> None:
+        with Asking(server.url) as ask, suppress(httpx.TransportError):
+            while server.process.poll() is None:
+                answer = send(ask, next(numbers))
+                assert answer.is_success, answer.text
+                acknowledged[kind].add(answer.json()[field])
+                if sum(map(len, acknowledged.values())) >= enough:
+                    server.kill()
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [
+            pool.submit(write, "graphs", lambda ask, n: ask.put_graph(n), "digest"),
+            pool.submit(write, "graphs", lambda ask, n: ask.put_graph(n), "digest"),
+            pool.submit(write, "devices", lambda ask, n: ask.put_device(f"card-{n}"), "name"),
+            pool.submit(write, "measurements", lambda ask, n: ask.put_rows(n), "set"),
+        ]
+        for writer in writers:
+            writer.result()
+    return acknowledged
+
+
+def stored(home: Path) -> dict[str, set[str]]:
+    """Kind of write -> what the files hold."""
+    graphs = GraphStore(home / "graphs", 1)
+    digests = [path.stem for path in (home / "graphs").glob("*.json")]
+    return {
+        "graphs": {graphs.get(digest).digest for digest in digests},
+        "devices": set(load_catalog(home / "devices").names()),
+        "measurements": {each.id for each in AdaptationStore(home / "measurements").live()},
+    }
+
+
+def test_nothing_acknowledged_is_lost(tmp_path):
+    chance, numbers = random.Random(0), count(1)
+    acknowledged: dict[str, set[str]] = {}
+    for _ in range(ROUNDS):
+        with real_server(tmp_path) as server:
+            enough = chance.randint(1, MOST_ACKNOWLEDGED)
+            for kind, names in ingest(server, numbers, enough).items():
+                acknowledged[kind] = acknowledged.get(kind, set()) | names
+        found = stored(tmp_path)
+        lost = {kind: names - found[kind] for kind, names in acknowledged.items()}
+        assert not any(lost.values()), lost
+    sums = {kind: (len(names), len(names & found[kind])) for kind, names in acknowledged.items()}
+    print(f"{ROUNDS} kills; acknowledged and found: {sums}")
+    assert acknowledged["graphs"]
