@@ -41,6 +41,12 @@ class Settings(BaseModel):
         ge=0,
         description="answers cached in memory; the least recently used leave first",
     )
+    graceful_seconds: int = Field(
+        default=10,
+        ge=1,
+        le=3600,
+        description="time that open requests have to end after SIGTERM, seconds",
+    )
     registry_uri: str | None = Field(
         default=None,
         description="MLflow registry whose champion answers; without it the bundled one does",

@@ -1,5 +1,6 @@
 """`forerun serve`: start the HTTP service."""
 
+import os
 import socket
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,8 @@ import typer
 from forerun.data.errors import InputError
 
 if TYPE_CHECKING:
-    from forerun.models.artifact.loading import LoadedPredictor
+    from fastapi import FastAPI
+
     from forerun.service.settings import Settings
 
 UVICORN: dict[str, Any] = {
@@ -35,41 +37,45 @@ def serve(
     workers: Annotated[int, typer.Option(help="number of worker processes", min=1)] = 1,
 ) -> None:
     """Start the HTTP service; FORERUN_* variables hold further settings."""
-    from forerun.service.loading import load_predictors
+    # Answers need no threads of BLAS, which numpy would start, and which do not survive a fork.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from forerun.service.settings import Settings
 
     settings = Settings.load()
     address = host if host is not None else settings.host
+    settings = settings.model_copy(update={"host": address})
     with _listening(address, settings.port if port is None else port) as listener:
-        loaded = load_predictors(settings)
-        number = listener.getsockname()[1]
-        _greet(address, number)
         if workers == 1:
-            _serve_here(listener, settings, loaded)
-    if workers > 1:
-        _serve_in_processes(address, number, workers)
+            _serve_here(listener, settings)
+        else:
+            _serve_in_processes(listener, settings, workers)
 
 
-def _serve_here(listener: socket.socket, settings: "Settings", loaded: "LoadedPredictor") -> None:
+def _serve_here(listener: socket.socket, settings: "Settings") -> None:
     import uvicorn
 
-    from forerun.service.http.app import create_app
+    from forerun.service.http.app import loaded_app
 
-    app = create_app(settings, loaded)
-    uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[listener])
+    app = loaded_app(settings)
+    _greet(settings.host, listener.getsockname()[1])
+    config = uvicorn.Config(app, timeout_graceful_shutdown=settings.graceful_seconds, **UVICORN)
+    uvicorn.Server(config).run(sockets=[listener])
 
 
-def _serve_in_processes(address: str, port: int, workers: int) -> None:
-    import uvicorn
+def _serve_in_processes(listener: socket.socket, settings: "Settings", workers: int) -> None:
+    from forerun.service.http.processes import serve_in_processes, shared_folder
 
-    uvicorn.run(
-        "forerun.service.http.app:create_app",
-        factory=True,
-        host=address,
-        port=port,
-        workers=workers,
-        **UVICORN,
-    )
+    shared_folder()  # before the application is imported, and the library of its counters with it
+    from forerun.service.http.app import loaded_app
+
+    number = listener.getsockname()[1]
+
+    def create() -> "FastAPI":
+        app = loaded_app(settings)
+        _greet(settings.host, number)
+        return app
+
+    serve_in_processes(listener, create, workers, settings.graceful_seconds, UVICORN)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -28,8 +28,22 @@ from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 
 
+def loaded_app(settings: Settings) -> FastAPI:
+    """The HTTP application with its predictors loaded, so that processes may fork from this one.
+
+    Args:
+        settings: settings.
+
+    Raises:
+        BadArtifact: the predictors of the settings are damaged.
+    """
+    app = create_app(settings)
+    _load(app.state.forerun, None)
+    return app
+
+
 def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None = None) -> FastAPI:
-    """The HTTP application.
+    """The HTTP application; its start-up loads the predictors where that was not done yet.
 
     Args:
         settings: settings; those of the environment when None.
@@ -39,7 +53,8 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await state.run(lambda: _load(state, loaded))
+        if state.answers is None:
+            await state.run(lambda: _load(state, loaded))
         yield
         for pool in (state.workers, state.adapter):
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,129 @@
+"""Several worker processes on one socket: forked from a parent that has loaded the predictors."""
+
+import gc
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
+from uvicorn_worker import UvicornWorker
+
+from forerun.service.log import log
+
+SHARED = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable with the folder in which the processes of one service share counters and locks."""
+PARENT_CHECK_S = 1
+HUNG_S = 120
+"""A worker whose event loop did not turn for so long is killed and replaced, seconds."""
+
+
+def serve_in_processes(
+    listener: socket.socket,
+    create: Callable[[], FastAPI],
+    workers: int,
+    graceful_s: int,
+    options: dict[str, Any],
+) -> None:
+    """Answer until SIGTERM or SIGINT, in processes that share the memory of what was loaded.
+
+    The parent creates the application once and forks; it has no threads, and replaces each worker
+    that dies. On SIGHUP it creates the application anew and replaces all workers.
+
+    Args:
+        listener: the listening socket.
+        create: creates the application with its predictors loaded.
+        workers: number of worker processes.
+        graceful_s: time for open requests after SIGTERM, seconds.
+        options: settings of uvicorn.
+    """
+    _Worker.CONFIG_KWARGS = {
+        **options,
+        "timeout_graceful_shutdown": graceful_s,
+        "timeout_notify": PARENT_CHECK_S,
+    }
+    Arbiter(_Application(listener, create, workers, graceful_s)).run()
+
+
+def shared_folder() -> Path:
+    """Make the folder that the processes of one service share, in memory where possible.
+
+    It is to be called before prometheus_client is imported, which reads the variable once. A
+    mapped file on a full disk would end a worker, therefore memory is preferred.
+    """
+    memory = Path("/dev/shm")  # noqa: S108
+    where = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="forerun-", dir=where))
+    os.environ[SHARED] = str(folder)
+    return folder
+
+
+class _Worker(UvicornWorker):  # type: ignore[misc]
+    """A worker that ends when its parent has died, so that no orphan keeps the port."""
+
+    async def callback_notify(self) -> None:
+        await super().callback_notify()
+        if os.getppid() != self.ppid:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Application(BaseApplication):  # type: ignore[misc]
+    """Gunicorn's view of the service: its settings, and how to create the application."""
+
+    def __init__(
+        self, listener: socket.socket, create: Callable[[], FastAPI], workers: int, graceful_s: int
+    ) -> None:
+        self._create, self._kept = create, None
+        self._settings = {
+            "bind": f"fd://{listener.detach()}",
+            "workers": workers,
+            "worker_class": _Worker,
+            "preload_app": True,
+            "timeout": HUNG_S,
+            "graceful_timeout": graceful_s + 1,
+            "loglevel": "warning",
+            "control_socket_disable": True,
+            "worker_tmp_dir": os.environ[SHARED],
+            "child_exit": _counted_out,
+            "on_exit": _cleared,
+        }
+        super().__init__()
+
+    def load_config(self) -> None:
+        for name, value in self._settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> FastAPI:
+        app = self._create()
+        gc.collect()
+        gc.freeze()  # The collector would write to the pages of all objects, and so copy them.
+        return app
+
+    def reload(self) -> None:
+        """Create the application anew; where that fails, the one in use stays."""
+        super().reload()
+        before, self.callable = self.callable, None
+        gc.unfreeze()
+        try:
+            self.wsgi()
+        except Exception as error:
+            log().error("the service was not loaded anew", exc_info=error)
+            self.callable = before
+
+
+def _counted_out(arbiter: Arbiter, worker: UvicornWorker) -> None:
+    """Remove the gauges of a process that has ended; its counters stay."""
+    from prometheus_client import multiprocess
+
+    multiprocess.mark_process_dead(worker.pid)
+
+
+def _cleared(arbiter: Arbiter) -> None:
+    """Remove the folder that the processes have shared."""
+    shutil.rmtree(os.environ[SHARED], ignore_errors=True)
