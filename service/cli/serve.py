@@ -1,5 +1,6 @@
 """`forerun serve`: start the HTTP service."""
 
+import gc
 import os
 import socket
 from importlib.util import find_spec
@@ -37,6 +38,8 @@ def serve(
     workers: Annotated[int, typer.Option(help="number of worker processes", min=1)] = 1,
 ) -> None:
     """Start the HTTP service; FORERUN_* variables hold further settings."""
+    # Until all is loaded, nothing of it is garbage.
+    gc.disable()
     # Answers need no threads of BLAS, which numpy would start, and which do not survive a fork.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from forerun.service.settings import Settings
@@ -63,19 +66,24 @@ def _serve_here(listener: socket.socket, settings: "Settings") -> None:
 
 
 def _serve_in_processes(listener: socket.socket, settings: "Settings", workers: int) -> None:
-    from forerun.service.http.processes import serve_in_processes, shared_folder
-
-    shared_folder()  # before the application is imported, and the library of its counters with it
-    from forerun.service.http.app import loaded_app
+    from forerun.service.http.processes import serve_in_processes
 
     number = listener.getsockname()[1]
 
     def create() -> "FastAPI":
-        app = loaded_app(settings)
-        _greet(settings.host, number)
-        return app
+        # Imported late, because its counters are set up for one process or for several.
+        from forerun.service.http.app import loaded_app
 
-    serve_in_processes(listener, create, workers, settings.graceful_seconds, UVICORN)
+        return loaded_app(settings)
+
+    serve_in_processes(
+        listener,
+        create,
+        workers,
+        settings.graceful_seconds,
+        UVICORN,
+        ready=lambda: _greet(settings.host, number),
+    )
 
 
 def _listening(host: str, port: int) -> socket.socket:

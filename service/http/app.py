@@ -1,5 +1,6 @@
 """Create the FastAPI application: routes, middleware, error handlers, and start-up."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -14,6 +15,7 @@ from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
+from forerun.service.http.guard import Guarded
 from forerun.service.http.pages import PAGES
 from forerun.service.http.pages.rendering import STATIC
 from forerun.service.http.query_parameters import known_parameters
@@ -21,7 +23,8 @@ from forerun.service.http.routes import ROUTERS, UPLOADS
 from forerun.service.http.state import State
 from forerun.service.http.telemetry import Measured
 from forerun.service.http.uploads import Bounded
-from forerun.service.loading import load_predictors
+from forerun.service.http.upkeep import kept_up
+from forerun.service.loading import load_at_once
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
@@ -39,6 +42,10 @@ def loaded_app(settings: Settings) -> FastAPI:
     """
     app = create_app(settings)
     _load(app.state.forerun, None)
+    # What was loaded stays: collecting it anew would take time, and copy its memory after a fork.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
     return app
 
 
@@ -47,7 +54,8 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
 
     Args:
         settings: settings; those of the environment when None.
-        loaded: the predictor; the one that the settings select when None.
+        loaded: the predictor; when None the one that the settings select, of a registry the
+            champion that was fetched last.
     """
     state = State(settings or Settings.load())
 
@@ -55,7 +63,9 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if state.answers is None:
             await state.run(lambda: _load(state, loaded))
-        yield
+        assert state.answers is not None
+        async with kept_up(state, state.answers):
+            yield
         for pool in (state.workers, state.adapter):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -72,6 +82,7 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
     )
     app.state.forerun = state
     app.add_middleware(Bounded, limit_mib=state.settings.max_request_mib, but=UPLOADS)
+    app.add_middleware(Guarded, settings=state.settings)
     app.add_middleware(Measured, telemetry=state.telemetry)
     problems.install(app)
     for router in (*ROUTERS, *PAGES):
@@ -84,8 +95,7 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     settings = state.settings
     graphs = GraphStore(settings.home / "graphs", settings.graphs_kept)
     devices = DeviceStore(settings.home / "devices")
-    predictor = loaded or load_predictors(settings)
-    state.telemetry.loaded(predictor.version)
+    predictor = loaded or load_at_once(settings)
     adaptation = adaptation_of(settings, predictor, devices, graphs.get)
     answers = Answers(adaptation, devices, graphs, settings.answers_kept)
     _warm(answers)

@@ -2,12 +2,9 @@
 
 import gc
 import os
-import shutil
 import signal
 import socket
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,10 +12,9 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from uvicorn_worker import UvicornWorker
 
+from forerun.service.http import shared_folder
 from forerun.service.log import log
 
-SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""Variable with the folder in which the processes of one service share counters and locks."""
 PARENT_CHECK_S = 1
 HUNG_S = 120
 """A worker whose event loop did not turn for so long is killed and replaced, seconds."""
@@ -30,6 +26,7 @@ def serve_in_processes(
     workers: int,
     graceful_s: int,
     options: dict[str, Any],
+    ready: Callable[[], None],
 ) -> None:
     """Answer until SIGTERM or SIGINT, in processes that share the memory of what was loaded.
 
@@ -42,26 +39,35 @@ def serve_in_processes(
         workers: number of worker processes.
         graceful_s: time for open requests after SIGTERM, seconds.
         options: settings of uvicorn.
+        ready: called once, when the application is loaded and before it answers.
     """
     _Worker.CONFIG_KWARGS = {
         **options,
         "timeout_graceful_shutdown": graceful_s,
         "timeout_notify": PARENT_CHECK_S,
     }
-    Arbiter(_Application(listener, create, workers, graceful_s)).run()
-
-
-def shared_folder() -> Path:
-    """Make the folder that the processes of one service share, in memory where possible.
-
-    It is to be called before prometheus_client is imported, which reads the variable once. A
-    mapped file on a full disk would end a worker, therefore memory is preferred.
-    """
-    memory = Path("/dev/shm")  # noqa: S108
-    where = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(prefix="forerun-", dir=where))
-    os.environ[SHARED] = str(folder)
-    return folder
+    hooks = {
+        "when_ready": lambda arbiter: ready(),
+        "child_exit": _counted_out,
+        "on_exit": lambda arbiter: shared_folder.remove(),
+    }
+    settings = {
+        "bind": f"fd://{listener.detach()}",
+        "workers": workers,
+        "worker_class": _Worker,
+        "preload_app": True,
+        "timeout": HUNG_S,
+        "graceful_timeout": graceful_s + 1,
+        "loglevel": "warning",
+        "control_socket_disable": True,
+        "worker_tmp_dir": str(shared_folder.make()),
+    }
+    try:
+        arbiter = Arbiter(_Application(create, settings | hooks))
+    except BaseException:
+        shared_folder.remove()
+        raise
+    arbiter.run()
 
 
 class _Worker(UvicornWorker):  # type: ignore[misc]
@@ -76,23 +82,8 @@ class _Worker(UvicornWorker):  # type: ignore[misc]
 class _Application(BaseApplication):  # type: ignore[misc]
     """Gunicorn's view of the service: its settings, and how to create the application."""
 
-    def __init__(
-        self, listener: socket.socket, create: Callable[[], FastAPI], workers: int, graceful_s: int
-    ) -> None:
-        self._create, self._kept = create, None
-        self._settings = {
-            "bind": f"fd://{listener.detach()}",
-            "workers": workers,
-            "worker_class": _Worker,
-            "preload_app": True,
-            "timeout": HUNG_S,
-            "graceful_timeout": graceful_s + 1,
-            "loglevel": "warning",
-            "control_socket_disable": True,
-            "worker_tmp_dir": os.environ[SHARED],
-            "child_exit": _counted_out,
-            "on_exit": _cleared,
-        }
+    def __init__(self, create: Callable[[], FastAPI], settings: Mapping[str, Any]) -> None:
+        self._create, self._settings = create, settings
         super().__init__()
 
     def load_config(self) -> None:
@@ -100,16 +91,13 @@ class _Application(BaseApplication):  # type: ignore[misc]
             self.cfg.set(name, value)
 
     def load(self) -> FastAPI:
-        app = self._create()
-        gc.collect()
-        gc.freeze()  # The collector would write to the pages of all objects, and so copy them.
-        return app
+        return self._create()
 
     def reload(self) -> None:
         """Create the application anew; where that fails, the one in use stays."""
         super().reload()
         before, self.callable = self.callable, None
-        gc.unfreeze()
+        gc.unfreeze()  # so that what is replaced can be collected
         try:
             self.wsgi()
         except Exception as error:
@@ -122,8 +110,3 @@ def _counted_out(arbiter: Arbiter, worker: UvicornWorker) -> None:
     from prometheus_client import multiprocess
 
     multiprocess.mark_process_dead(worker.pid)
-
-
-def _cleared(arbiter: Arbiter) -> None:
-    """Remove the folder that the processes have shared."""
-    shutil.rmtree(os.environ[SHARED], ignore_errors=True)

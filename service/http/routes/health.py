@@ -1,11 +1,16 @@
 """Liveness, readiness and metrics."""
 
+from collections.abc import Iterator
+
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.core import GaugeMetricFamily, Metric
 
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.champion import kept
+from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.prediction import StatusOut
+from forerun.service.schemas.readiness import ReadyOut, RegistryOut
 
 router = APIRouter(tags=["health"])
 
@@ -17,12 +22,38 @@ async def healthz() -> StatusOut:
 
 
 @router.get("/readyz")
-async def readyz(answers: TheAnswers) -> StatusOut:
+async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
     """Whether the predictors are loaded; the status is 503 until they are."""
-    return StatusOut(status="ok")
+    said = kept(state.settings)
+    registry = said and RegistryOut(
+        version=said.version, asked=said.asked, answered=said.problem is None
+    )
+    return ReadyOut(status="ok", version=answers.adaptation.version, registry=registry)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(state: TheState) -> Response:
-    """Counters and latencies in the text format of Prometheus."""
-    return Response(generate_latest(state.telemetry.registry), media_type=CONTENT_TYPE_LATEST)
+    """Counters and latencies of all processes in the text format of Prometheus."""
+    content = state.telemetry.exposition(_facts(state))
+    return Response(content, media_type=CONTENT_TYPE_LATEST)
+
+
+def _facts(state: State) -> Iterator[Metric]:
+    """What all processes agree on: the predictor in use, and what the registry said last."""
+    if state.answers is not None:
+        predictor = GaugeMetricFamily(
+            "forerun_predictor_info", "Predictor in use", labels=("version",)
+        )
+        predictor.add_metric((state.answers.adaptation.version,), 1)
+        yield predictor
+    said = kept(state.settings)
+    if said is not None:
+        answered = float(said.problem is None)
+        yield GaugeMetricFamily(
+            "forerun_registry_answered", "Whether the registry answered last time", answered
+        )
+        yield GaugeMetricFamily(
+            "forerun_registry_asked_timestamp_seconds",
+            "When the registry was asked last",
+            said.asked.timestamp(),
+        )
