@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 UVICORN: dict[str, Any] = {
     "loop": "auto",
+    "ws": "none",
     "http": "httptools",
     "access_log": False,
     "log_level": "warning",
@@ -60,6 +61,9 @@ def _serve_here(listener: socket.socket, settings: "Settings") -> None:
     from forerun.service.http.app import loaded_app
 
     app = loaded_app(settings)
+    gc.collect()
+    gc.freeze()  # so that what was loaded, which stays, is never examined again
+    gc.enable()
     _greet(settings.host, listener.getsockname()[1])
     config = uvicorn.Config(app, timeout_graceful_shutdown=settings.graceful_seconds, **UVICORN)
     uvicorn.Server(config).run(sockets=[listener])
@@ -74,7 +78,7 @@ def _serve_in_processes(listener: socket.socket, settings: "Settings", workers: 
         # Imported late, because its counters are set up for one process or for several.
         from forerun.service.http.app import loaded_app
 
-        return loaded_app(settings)
+        return loaded_app(settings, forks=True)
 
     serve_in_processes(
         listener,

@@ -1,8 +1,8 @@
 """Create the FastAPI application: routes, middleware, error handlers, and start-up."""
 
-import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
@@ -25,27 +25,34 @@ from forerun.service.http.telemetry import Measured
 from forerun.service.http.uploads import Bounded
 from forerun.service.http.upkeep import kept_up
 from forerun.service.loading import load_at_once
+from forerun.service.presets import preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 
+USUAL = "resnet50-l4"
+"""The preset whose answer needs what most questions about networks need."""
 
-def loaded_app(settings: Settings) -> FastAPI:
-    """The HTTP application with its predictors loaded, so that processes may fork from this one.
+
+def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
+    """The HTTP application with its predictors loaded.
 
     Args:
         settings: settings.
+        forks: whether processes will fork from this one. Then what the first questions about
+            networks read is read now, because only what is read before is shared.
 
     Raises:
         BadArtifact: the predictors of the settings are damaged.
     """
     app = create_app(settings)
-    _load(app.state.forerun, None)
-    # What was loaded stays: collecting it anew would take time, and copy its memory after a fork.
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+    state = app.state.forerun
+    _load(state, None)
+    if forks:
+        usual = preset_named(USUAL).request
+        in_fp32 = {**usual, "workload": {**usual["workload"], "precision": "fp32"}}
+        _ask(state.answers, (usual, in_fp32))
     return app
 
 
@@ -98,16 +105,16 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     predictor = loaded or load_at_once(settings)
     adaptation = adaptation_of(settings, predictor, devices, graphs.get)
     answers = Answers(adaptation, devices, graphs, settings.answers_kept)
-    _warm(answers)
+    _ask(answers, (EXAMPLE, EXAMPLE_NETWORK))
     state.answers = answers
 
 
-def _warm(answers: Answers) -> None:
-    """Answer the documented examples once, so that predictors load what they need on first use."""
+def _ask(answers: Answers, questions: Iterable[Mapping[str, Any]]) -> None:
+    """Answer questions once, so that predictors load what they need on first use."""
     in_use = answers.adaptation.current()
-    for example in (EXAMPLE, EXAMPLE_NETWORK):
+    for question in questions:
         with suppress(InputError):
-            answer_of(answers.question(PredictIn.model_validate(example)), in_use)
+            answer_of(answers.question(PredictIn.model_validate(question)), in_use)
 
 
 def _operation(route: APIRoute) -> str:

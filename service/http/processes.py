@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
+from uvicorn import Config
 from uvicorn_worker import UvicornWorker
 
 from forerun.service.http import shared_folder
@@ -91,7 +92,13 @@ class _Application(BaseApplication):  # type: ignore[misc]
             self.cfg.set(name, value)
 
     def load(self) -> FastAPI:
-        return self._create()
+        """Create the application, and import all that serving it needs, before any fork."""
+        app = self._create()
+        Config(app, log_config=None, **_Worker.CONFIG_KWARGS).load()
+        gc.collect()
+        gc.freeze()  # The collector writes to all that it examines, which would copy it.
+        gc.enable()
+        return app
 
     def reload(self) -> None:
         """Create the application anew; where that fails, the one in use stays."""
