@@ -24,9 +24,9 @@ class Settings(BaseModel):
     port: int = Field(default=8080, ge=0, le=65535, description="port to listen on")
     allowed_hosts: str = Field(
         default="",
-        description="names, separated by commas, that a request may have in its header Host, "
-        "besides loopback names and `host`; `*` allows all, which is the default where `host` is "
-        "not a loopback address",
+        description="names, separated by commas, that a request may have in its header Host "
+        "besides loopback names, `host` and the address that it reached; `*` allows all, which is "
+        "the default where `host` is not a loopback address",
     )
     home: Path = Field(
         default_factory=home, description="folder for graphs, devices, bundles and registries"

@@ -97,7 +97,8 @@ class Guarded:
                 origin = value.decode("latin-1").lower()
             elif name == b"sec-fetch-site":
                 site = value.decode("latin-1")
-        if ANY not in self._allowed and _name(host) not in self._allowed:
+        name = _name(host)
+        if ANY not in self._allowed and name not in self._allowed and name != _reached(scope):
             raise UnknownHost(host)
         if scope["method"] not in READING and (
             site == "cross-site" or (origin and _network_location(origin) != host)
@@ -111,7 +112,7 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     own = settings.host.lower()
     if not given and not _is_loopback(own):
         return frozenset({ANY})
-    return given | LOOPBACK | {f"[{own}]" if ":" in own else own}
+    return given | LOOPBACK | {_bracketed(own)}
 
 
 def _is_loopback(host: str) -> bool:
@@ -125,6 +126,17 @@ def _name(host: str) -> str:
     """The name in a header Host, without its port."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() else host
+
+
+def _reached(scope: Scope) -> str | None:
+    """The address of this machine that the request reached, which names it without any doubt."""
+    server = scope.get("server")
+    return None if server is None else _bracketed(server[0])
+
+
+def _bracketed(address: str) -> str:
+    """The address as it stands in a header Host."""
+    return f"[{address}]" if ":" in address else address
 
 
 def _network_location(origin: str) -> str:
