@@ -21,6 +21,7 @@ from forerun.service.stores.graphs import GraphStore
 if TYPE_CHECKING:
     from forerun.service.adaptation.predictor_in_use import Adaptation
 
+
 def load_predictors(settings: Settings, scope: Scope | None = None) -> LoadedPredictor:
     """The predictor that the settings select, by default the bundled one.
 

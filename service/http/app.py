@@ -22,8 +22,8 @@ from forerun.service.http.query_parameters import known_parameters
 from forerun.service.http.routes import ROUTERS, UPLOADS
 from forerun.service.http.state import State
 from forerun.service.http.telemetry import Measured
-from forerun.service.http.uploads import Bounded
 from forerun.service.http.upkeep import kept_up
+from forerun.service.http.uploads import Bounded
 from forerun.service.loading import load_at_once
 from forerun.service.presets import preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn

@@ -103,7 +103,8 @@ class _Application(BaseApplication):  # type: ignore[misc]
     def reload(self) -> None:
         """Create the application anew; where that fails, the one in use stays."""
         super().reload()
-        before, self.callable = self.callable, None
+        before: FastAPI = self.callable
+        self.callable = None
         gc.unfreeze()  # so that what is replaced can be collected
         try:
             self.wsgi()
@@ -116,4 +117,4 @@ def _counted_out(arbiter: Arbiter, worker: UvicornWorker) -> None:
     """Remove the gauges of a process that has ended; its counters stay."""
     from prometheus_client import multiprocess
 
-    multiprocess.mark_process_dead(worker.pid)
+    multiprocess.mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What a serving process does besides answering: follow the registry and other processes' writes."""
+"""Besides answering, a process follows the registry and what other processes write."""
 
 import asyncio
 import fcntl
@@ -66,8 +66,8 @@ async def _follow_registry(state: State, answers: Answers) -> None:
 async def _consider(state: State, answers: Answers, champion: Champion) -> None:
     """Keep what the registry said, and let its champion take over if it is another one."""
     settings = state.settings
-    version = champion.version or bundled().version
-    if champion.problem is not None or version == answers.adaptation.base_version:
+    offered = champion.version or bundled().version
+    if champion.problem is not None or offered == answers.adaptation.base_version:
         keep(champion, settings)
         return
     try:

@@ -82,7 +82,7 @@ def test_a_registry_that_fails_leaves_the_champion_before(settings, registry, sc
 
 def test_a_champion_and_the_lack_of_one_are_told_apart(settings, registry):
     keep(said("0123456789ab"), settings)
-    registry("echo a library prints; echo '{\"path\": \"/home/registry/ba9876543210\"}'")
+    registry('echo a library prints; echo \'{"path": "/home/registry/ba9876543210"}\'')
     assert asyncio.run(ask(settings)).version == "ba9876543210"
     registry("echo '{\"path\": null}'")
     champion = asyncio.run(ask(settings))
@@ -123,7 +123,7 @@ def test_the_bundled_predictor_answers_before_the_first_champion_and_for_a_damag
 
 def test_a_command_asks_first(settings, registry):
     version = sealed(settings)
-    registry(f"echo '{{\"path\": \"{settings.home / FOLDER / version}\"}}'")
+    registry(f'echo \'{{"path": "{settings.home / FOLDER / version}"}}\'')
     assert load_predictors(settings).version == version
     kept_now = kept(settings)
     assert kept_now is not None and kept_now.version == version

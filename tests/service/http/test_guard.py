@@ -1,4 +1,4 @@
-"""Hosts that lead here by deceit and pages of other sites are refused; answers have safe headers."""
+"""Foreign hosts and pages of other sites are refused; every answer has headers for safety."""
 
 import pytest
 from fastapi.testclient import TestClient
@@ -87,7 +87,11 @@ def test_a_page_of_another_site_cannot_write(client, digest, headers):
 
 @pytest.mark.parametrize(
     "headers",
-    [{}, {"origin": "http://testserver", "sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}],
+    [
+        {},
+        {"origin": "http://testserver", "sec-fetch-site": "same-origin"},
+        {"sec-fetch-site": "none"},
+    ],
 )
 def test_our_own_pages_and_programs_can_write(client, headers):
     assert client.post("/v1/predict", json=EXAMPLE, headers=headers).status_code == 200

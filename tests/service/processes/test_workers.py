@@ -1,4 +1,4 @@
-"""Several workers are one service: one copy of the predictors, one version, one count of requests."""
+"""Several workers are one service: one copy of the predictors, one version, one count."""
 
 import os
 import signal
