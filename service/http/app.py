@@ -1,5 +1,6 @@
 """Create the FastAPI application: routes, middleware, error handlers, and start-up."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.staticfiles import StaticFiles
+from starlette.types import Message, Scope
 
 from forerun import __version__
 from forerun.data.errors import InputError
@@ -53,6 +55,7 @@ def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
         usual = preset_named(USUAL).request
         in_fp32 = {**usual, "workload": {**usual["workload"], "precision": "fp32"}}
         _ask(state.answers, (usual, in_fp32))
+        asyncio.run(_request(app, "/readyz"))
     return app
 
 
@@ -115,6 +118,20 @@ def _ask(answers: Answers, questions: Iterable[Mapping[str, Any]]) -> None:
     for question in questions:
         with suppress(InputError):
             answer_of(answers.question(PredictIn.model_validate(question)), in_use)
+
+
+async def _request(app: FastAPI, path: str) -> None:
+    """Let the application answer a request, of which the first makes it prepare all its routes."""
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        pass
+
+    scope: Scope = {"type": "http", "method": "GET", "path": path, "query_string": b""}
+    here = {"headers": [(b"host", b"localhost")], "server": ("localhost", 80), "client": None}
+    await app(scope | here, receive, send)
 
 
 def _operation(route: APIRoute) -> str:

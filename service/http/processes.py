@@ -94,7 +94,9 @@ class _Application(BaseApplication):  # type: ignore[misc]
     def load(self) -> FastAPI:
         """Create the application, and import all that serving it needs, before any fork."""
         app = self._create()
-        Config(app, log_config=None, **_Worker.CONFIG_KWARGS).load()
+        config = Config(app, log_config=None, **_Worker.CONFIG_KWARGS)
+        config.load()
+        config.get_loop_factory()
         gc.collect()
         gc.freeze()  # The collector writes to all that it examines, which would copy it.
         gc.enable()
