@@ -3,7 +3,6 @@
 import gc
 import os
 import socket
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,6 +106,8 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _greet(host: str, port: int) -> None:
+    from forerun.service.presets import example_model
+
     model = example_model()
     url_host = f"[{host}]" if ":" in host else host
     typer.echo(f"forerun answers on http://{url_host}:{port}  (/docs lists the endpoints). Try:\n")
@@ -117,13 +118,3 @@ def _greet(host: str, port: int) -> None:
     )
     if model is not None:
         typer.echo(f"  forerun predict {model} --device l4,rtx-4090 --precision amp\n")
-
-
-def example_model() -> Path | None:
-    """A real network from the files of the onnx package; None if they are not installed."""
-    spec = find_spec("onnx")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    folder = Path(next(iter(spec.submodule_search_locations))) / "backend/test/data/light"
-    file = folder / "light_squeezenet.onnx"
-    return file if file.is_file() else None

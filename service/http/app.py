@@ -1,7 +1,7 @@
 """Create the FastAPI application: routes, middleware, error handlers, and start-up."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from starlette.types import Message, Scope
 
 from forerun import __version__
 from forerun.data.errors import InputError
+from forerun.features.readers import read_graph
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
@@ -27,14 +28,14 @@ from forerun.service.http.telemetry import Measured
 from forerun.service.http.upkeep import kept_up
 from forerun.service.http.uploads import Bounded
 from forerun.service.loading import load_at_once
-from forerun.service.presets import preset_named
+from forerun.service.presets import example_model, preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 
 USUAL = "resnet50-l4"
-"""The preset whose answer needs what most questions about networks need."""
+"""The preset that most questions about networks are like."""
 
 
 def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
@@ -52,9 +53,7 @@ def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
     state = app.state.forerun
     _load(state, None)
     if forks:
-        usual = preset_named(USUAL).request
-        in_fp32 = {**usual, "workload": {**usual["workload"], "precision": "fp32"}}
-        _ask(state.answers, (usual, in_fp32))
+        _ask(state.answers, _usual_questions())
         asyncio.run(_request(app, "/readyz"))
     return app
 
@@ -110,6 +109,18 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     answers = Answers(adaptation, devices, graphs, settings.answers_kept)
     _ask(answers, (EXAMPLE, EXAMPLE_NETWORK))
     state.answers = answers
+
+
+def _usual_questions() -> Iterator[Mapping[str, Any]]:
+    """Questions whose answers need what most questions about networks need, model files too."""
+    question = preset_named(USUAL).request
+    yield question
+    in_fp32 = {**question["workload"], "precision": "fp32"}
+    yield {**question, "workload": in_fp32}
+    file = example_model()
+    if file is not None:
+        graph = read_graph(file.read_bytes()).to_json()
+        yield {**question, "workload": {**in_fp32, "graph": graph}}
 
 
 def _ask(answers: Answers, questions: Iterable[Mapping[str, Any]]) -> None:
