@@ -140,9 +140,16 @@ async def _request(app: FastAPI, path: str) -> None:
     async def send(message: Message) -> None:
         pass
 
-    scope: Scope = {"type": "http", "method": "GET", "path": path, "query_string": b""}
-    here = {"headers": [(b"host", b"localhost")], "server": ("localhost", 80), "client": None}
-    await app(scope | here, receive, send)
+    scope: Scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+        "server": ("localhost", 80),
+        "client": None,
+    }
+    await app(scope, receive, send)
 
 
 def _operation(route: APIRoute) -> str:

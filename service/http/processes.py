@@ -77,6 +77,7 @@ class _Worker(UvicornWorker):  # type: ignore[misc]
     async def callback_notify(self) -> None:
         await super().callback_notify()
         if os.getppid() != self.ppid:
+            shared_folder.remove()
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -85,6 +86,7 @@ class _Application(BaseApplication):  # type: ignore[misc]
 
     def __init__(self, create: Callable[[], FastAPI], settings: Mapping[str, Any]) -> None:
         self._create, self._settings = create, settings
+        self._in_use: FastAPI | None = None
         super().__init__()
 
     def load_config(self) -> None:
@@ -100,19 +102,19 @@ class _Application(BaseApplication):  # type: ignore[misc]
         gc.collect()
         gc.freeze()  # The collector writes to all that it examines, which would copy it.
         gc.enable()
+        self._in_use = app
         return app
 
     def reload(self) -> None:
         """Create the application anew; where that fails, the one in use stays."""
         super().reload()
-        before: FastAPI = self.callable
-        self.callable = None
+        self.callable: FastAPI | None = None
         gc.unfreeze()  # so that what is replaced can be collected
         try:
             self.wsgi()
         except Exception as error:
             log().error("the service was not loaded anew", exc_info=error)
-            self.callable = before
+            self.callable = self._in_use
 
 
 def _counted_out(arbiter: Arbiter, worker: UvicornWorker) -> None:

@@ -82,7 +82,7 @@ def test_a_registry_that_fails_leaves_the_champion_before(settings, registry, sc
 
 def test_a_champion_and_the_lack_of_one_are_told_apart(settings, registry):
     keep(said("0123456789ab"), settings)
-    registry('echo a library prints; echo \'{"path": "/home/registry/ba9876543210"}\'')
+    registry('echo a library prints; echo \'{"path": "registry/ba9876543210"}\'')
     assert asyncio.run(ask(settings)).version == "ba9876543210"
     registry("echo '{\"path\": null}'")
     champion = asyncio.run(ask(settings))
