@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any
 
 from fastapi import FastAPI
@@ -73,6 +74,10 @@ def serve_in_processes(
 
 class _Worker(UvicornWorker):  # type: ignore[misc]
     """A worker that ends when its parent has died, so that no orphan keeps the port."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End at SIGQUIT, by which the parent passes on SIGINT."""
+        signal.raise_signal(signal.SIGINT)
 
     async def callback_notify(self) -> None:
         await super().callback_notify()

@@ -1,5 +1,6 @@
 """SIGTERM ends the service within its time, whatever its clients do."""
 
+import signal
 import socket
 from contextlib import ExitStack, closing
 
@@ -28,3 +29,10 @@ def test_slow_clients_do_not_keep_it(tmp_path, number):
         running = {server.pid, *workers(server)}
         server.stop()
         assert not running & set(server.pids())
+
+
+def test_workers_end_by_themselves_when_the_parent_is_interrupted(tmp_path):
+    with real_server(tmp_path, workers=2) as server:
+        server.process.send_signal(signal.SIGINT)
+        server.process.wait()
+        assert "SIGKILL" not in server.log.read_text()
