@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from types import FrameType
 from typing import Any
 
 from fastapi import FastAPI
@@ -75,7 +74,7 @@ def serve_in_processes(
 class _Worker(UvicornWorker):  # type: ignore[misc]
     """A worker that ends when its parent has died, so that no orphan keeps the port."""
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, *_: object) -> None:
         """End at SIGQUIT, by which the parent passes on SIGINT."""
         signal.raise_signal(signal.SIGINT)
 
