@@ -1,20 +1,18 @@
 """Load the predictor: from a folder, the registry's champion, or the bundled one."""
 
-import json
-import os
-import subprocess
-import sys
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.data.errors import UnknownGraph
+from forerun.data.errors import BadArtifact, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.models.artifact.loading import LoadedPredictor, bundled, load_sealed
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import Scope
+from forerun.service.champion import Champion, ask, keep, kept
 from forerun.service.log import log
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
@@ -23,15 +21,12 @@ from forerun.service.stores.graphs import GraphStore
 if TYPE_CHECKING:
     from forerun.service.adaptation.predictor_in_use import Adaptation
 
-FETCH_SECONDS = 300
-IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
-"""MLflow retries an unreachable server for four minutes by default, and the service would wait."""
-
 
 def load_predictors(settings: Settings, scope: Scope | None = None) -> LoadedPredictor:
     """The predictor that the settings select, by default the bundled one.
 
-    A short-lived process queries the registry, so that mlflow is never imported into this one.
+    A registry is asked for its champion first; where it does not answer in time, the champion that
+    was fetched last is loaded.
 
     Args:
         settings: which predictor.
@@ -40,13 +35,38 @@ def load_predictors(settings: Settings, scope: Scope | None = None) -> LoadedPre
     Raises:
         BadArtifact: the artifact is damaged.
     """
+    folder = _folder(settings)
+    return bundled(scope) if folder is None else load_sealed(folder, scope)
+
+
+def load_at_once(settings: Settings) -> LoadedPredictor:
+    """The predictor that the settings select, without asking the registry.
+
+    With a registry, it is the champion that was fetched last, or the bundled predictor if there is
+    none or if it is damaged.
+
+    Raises:
+        BadArtifact: the artifact that the settings name, or the bundled one, is damaged.
+    """
     if settings.predictor_folder is not None:
-        return load_sealed(settings.predictor_folder, scope)
-    if settings.registry_uri is not None:
-        folder = _champion(settings)
-        if folder is not None:
-            return load_sealed(folder, scope)
-    return bundled(scope)
+        return load_sealed(settings.predictor_folder)
+    champion = None if settings.registry_uri is None else kept(settings)
+    if champion is not None:
+        try:
+            return load_champion(champion, settings)
+        except BadArtifact as error:
+            log().error("the champion is damaged; the bundled predictors answer", why=str(error))
+    return bundled()
+
+
+def load_champion(champion: Champion, settings: Settings) -> LoadedPredictor:
+    """The champion of the registry, or the bundled predictor where the registry has none.
+
+    Raises:
+        BadArtifact: the artifact is damaged.
+    """
+    folder = champion.folder(settings)
+    return bundled() if folder is None else load_sealed(folder)
 
 
 def adaptation_here(
@@ -78,34 +98,6 @@ def adaptation_here(
     return adaptation_of(settings, load_predictors(settings), devices, named), devices
 
 
-def _champion(settings: Settings) -> Path | None:
-    environment = {
-        **IMPATIENT,
-        **os.environ,
-        "FORERUN_TRACKING_URI": settings.registry_uri or "",
-        "FORERUN_HOME": str(settings.home),
-    }
-    try:
-        completed = subprocess.run(
-            [sys.executable, "-m", "forerun.training.release.registry", "fetch"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=FETCH_SECONDS,
-            check=True,
-        )
-        # Libraries may print before the answer, which is the last line.
-        champion = json.loads(completed.stdout.strip().splitlines()[-1])["path"]
-    except (subprocess.SubprocessError, ValueError, LookupError) as error:
-        why = getattr(error, "stderr", None) or str(error)
-        log().error("the registry did not answer; the bundled predictors do", why=str(why)[-500:])
-        return None
-    if champion is None:
-        log().warning("no champion in the registry; the bundled predictors answer")
-        return None
-    return Path(champion)
-
-
 def training_record(settings: Settings) -> TrainingRecord:
     """The training record of the predictor in use; empty where the artifact has none."""
     with artifact_in_use(settings) as folder:
@@ -115,11 +107,18 @@ def training_record(settings: Settings) -> TrainingRecord:
 @contextmanager
 def artifact_in_use(settings: Settings) -> Iterator[Path]:
     """Folder of the predictor that the settings select, by default the bundled one."""
-    folder = settings.predictor_folder
-    if folder is None and settings.registry_uri is not None:
-        folder = _champion(settings)
+    folder = _folder(settings)
     if folder is not None:
         yield folder
         return
     with as_file(files("forerun.models") / "pretrained") as pretrained:
         yield pretrained
+
+
+def _folder(settings: Settings) -> Path | None:
+    """The folder that the settings select, after asking the registry; None for the bundled one."""
+    if settings.predictor_folder is not None or settings.registry_uri is None:
+        return settings.predictor_folder
+    champion = asyncio.run(ask(settings))
+    keep(champion, settings)
+    return champion.folder(settings)

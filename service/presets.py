@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from forerun.data.errors import UnknownPreset
@@ -74,3 +76,13 @@ def as_prediction(endpoint: str, request: Mapping[str, Any]) -> Content | None:
     workload = {"kind": kinds[endpoint], **given.pop("model")}
     operation = {"device_count": given.pop("device_count", 1)}
     return {"workload": workload, "operation": operation, **given}
+
+
+def example_model() -> Path | None:
+    """A real network from the files of the onnx package; None if they are not installed."""
+    spec = find_spec("onnx")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(next(iter(spec.submodule_search_locations))) / "backend/test/data/light"
+    file = folder / "light_squeezenet.onnx"
+    return file if file.is_file() else None

@@ -22,6 +22,12 @@ class Settings(BaseModel):
 
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8080, ge=0, le=65535, description="port to listen on")
+    allowed_hosts: str = Field(
+        default="",
+        description="names, separated by commas, that a request may have in its header Host "
+        "besides loopback names, `host` and the address that it reached; `*` allows all, which is "
+        "the default where `host` is not a loopback address",
+    )
     home: Path = Field(
         default_factory=home, description="folder for graphs, devices, bundles and registries"
     )
@@ -42,9 +48,27 @@ class Settings(BaseModel):
         ge=0,
         description="answers cached in memory; the least recently used leave first",
     )
+    graceful_seconds: int = Field(
+        default=10,
+        ge=1,
+        le=3600,
+        description="time that open requests have to end after SIGTERM, seconds",
+    )
     registry_uri: str | None = Field(
         default=None,
         description="MLflow registry whose champion answers; without it the bundled one does",
+    )
+    registry_poll_seconds: float = Field(
+        default=300,
+        ge=1,
+        description="time between two questions to the registry, seconds; a new champion takes "
+        "over without a restart",
+    )
+    registry_timeout_seconds: float = Field(
+        default=60,
+        gt=0,
+        description="time that the registry has to answer and to send its champion, seconds; "
+        "meanwhile the champion that was fetched last answers",
     )
     predictor_folder: Path | None = Field(
         default=None, description="folder of a saved predictor that replaces the bundled one"

@@ -100,6 +100,16 @@ class Adaptation:
         """The predictor as it was loaded, without any measurement."""
         return self._base.predictor
 
+    @property
+    def base_version(self) -> str:
+        """The version of the predictor as it was loaded."""
+        return self._base.version
+
+    @property
+    def version(self) -> str:
+        """The version of the predictor that answered last."""
+        return self._in_use.loaded.version
+
     def held(self) -> InUse | None:
         """The predictor in use; None if the measurements or sheets changed since it was adapted."""
         in_use = self._in_use

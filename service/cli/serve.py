@@ -1,7 +1,8 @@
 """`forerun serve`: start the HTTP service."""
 
+import gc
+import os
 import socket
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,11 +11,13 @@ import typer
 from forerun.data.errors import InputError
 
 if TYPE_CHECKING:
-    from forerun.models.artifact.loading import LoadedPredictor
+    from fastapi import FastAPI
+
     from forerun.service.settings import Settings
 
 UVICORN: dict[str, Any] = {
     "loop": "auto",
+    "ws": "none",
     "http": "httptools",
     "access_log": False,
     "log_level": "warning",
@@ -35,40 +38,54 @@ def serve(
     workers: Annotated[int, typer.Option(help="number of worker processes", min=1)] = 1,
 ) -> None:
     """Start the HTTP service; FORERUN_* variables hold further settings."""
-    from forerun.service.loading import load_predictors
+    # Until all is loaded, nothing of it is garbage.
+    gc.disable()
+    # Answers need no threads of BLAS, which numpy would start, and which do not survive a fork.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from forerun.service.settings import Settings
 
     settings = Settings.load()
     address = host if host is not None else settings.host
+    settings = settings.model_copy(update={"host": address})
     with _listening(address, settings.port if port is None else port) as listener:
-        loaded = load_predictors(settings)
-        number = listener.getsockname()[1]
-        _greet(address, number)
         if workers == 1:
-            _serve_here(listener, settings, loaded)
-    if workers > 1:
-        _serve_in_processes(address, number, workers)
+            _serve_here(listener, settings)
+        else:
+            _serve_in_processes(listener, settings, workers)
 
 
-def _serve_here(listener: socket.socket, settings: "Settings", loaded: "LoadedPredictor") -> None:
+def _serve_here(listener: socket.socket, settings: "Settings") -> None:
     import uvicorn
 
-    from forerun.service.http.app import create_app
+    from forerun.service.http.app import loaded_app
 
-    app = create_app(settings, loaded)
-    uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[listener])
+    app = loaded_app(settings)
+    gc.collect()
+    gc.freeze()  # so that what was loaded, which stays, is never examined again
+    gc.enable()
+    _greet(settings.host, listener.getsockname()[1])
+    config = uvicorn.Config(app, timeout_graceful_shutdown=settings.graceful_seconds, **UVICORN)
+    uvicorn.Server(config).run(sockets=[listener])
 
 
-def _serve_in_processes(address: str, port: int, workers: int) -> None:
-    import uvicorn
+def _serve_in_processes(listener: socket.socket, settings: "Settings", workers: int) -> None:
+    from forerun.service.http.processes import serve_in_processes
 
-    uvicorn.run(
-        "forerun.service.http.app:create_app",
-        factory=True,
-        host=address,
-        port=port,
-        workers=workers,
-        **UVICORN,
+    number = listener.getsockname()[1]
+
+    def create() -> "FastAPI":
+        # Imported late, because its counters are set up for one process or for several.
+        from forerun.service.http.app import loaded_app
+
+        return loaded_app(settings, forks=True)
+
+    serve_in_processes(
+        listener,
+        create,
+        workers,
+        settings.graceful_seconds,
+        UVICORN,
+        ready=lambda: _greet(settings.host, number),
     )
 
 
@@ -89,6 +106,8 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _greet(host: str, port: int) -> None:
+    from forerun.service.presets import example_model
+
     model = example_model()
     url_host = f"[{host}]" if ":" in host else host
     typer.echo(f"forerun answers on http://{url_host}:{port}  (/docs lists the endpoints). Try:\n")
@@ -99,13 +118,3 @@ def _greet(host: str, port: int) -> None:
     )
     if model is not None:
         typer.echo(f"  forerun predict {model} --device l4,rtx-4090 --precision amp\n")
-
-
-def example_model() -> Path | None:
-    """A real network from the files of the onnx package; None if they are not installed."""
-    spec = find_spec("onnx")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    folder = Path(next(iter(spec.submodule_search_locations))) / "backend/test/data/light"
-    file = folder / "light_squeezenet.onnx"
-    return file if file.is_file() else None

@@ -1,46 +1,80 @@
 """Create the FastAPI application: routes, middleware, error handlers, and start-up."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.staticfiles import StaticFiles
+from starlette.types import Message, Scope
 
 from forerun import __version__
 from forerun.data.errors import InputError
+from forerun.features.readers import read_graph
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
+from forerun.service.http.guard import Guarded
 from forerun.service.http.pages import PAGES
 from forerun.service.http.pages.rendering import STATIC
 from forerun.service.http.query_parameters import known_parameters
 from forerun.service.http.routes import ROUTERS, UPLOADS
 from forerun.service.http.state import State
 from forerun.service.http.telemetry import Measured
+from forerun.service.http.upkeep import kept_up
 from forerun.service.http.uploads import Bounded
-from forerun.service.loading import load_predictors
+from forerun.service.loading import load_at_once
+from forerun.service.presets import example_model, preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 
+USUAL = "resnet50-l4"
+"""The preset that most questions about networks are like."""
+
+
+def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
+    """The HTTP application with its predictors loaded.
+
+    Args:
+        settings: settings.
+        forks: whether processes will fork from this one. Then what the first questions about
+            networks read is read now, because only what is read before is shared.
+
+    Raises:
+        BadArtifact: the predictors of the settings are damaged.
+    """
+    app = create_app(settings)
+    state = app.state.forerun
+    _load(state, None)
+    if forks:
+        _ask(state.answers, _usual_questions())
+        asyncio.run(_request(app, "/readyz"))
+    return app
+
 
 def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None = None) -> FastAPI:
-    """The HTTP application.
+    """The HTTP application; its start-up loads the predictors where that was not done yet.
 
     Args:
         settings: settings; those of the environment when None.
-        loaded: the predictor; the one that the settings select when None.
+        loaded: the predictor; when None the one that the settings select, of a registry the
+            champion that was fetched last.
     """
     state = State(settings or Settings.load())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await state.run(lambda: _load(state, loaded))
-        yield
+        if state.answers is None:
+            await state.run(lambda: _load(state, loaded))
+        assert state.answers is not None
+        async with kept_up(state, state.answers):
+            yield
         for pool in (state.workers, state.adapter):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -57,6 +91,7 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
     )
     app.state.forerun = state
     app.add_middleware(Bounded, limit_mib=state.settings.max_request_mib, but=UPLOADS)
+    app.add_middleware(Guarded, settings=state.settings)
     app.add_middleware(Measured, telemetry=state.telemetry)
     problems.install(app)
     for router in (*ROUTERS, *PAGES):
@@ -69,20 +104,52 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     settings = state.settings
     graphs = GraphStore(settings.home / "graphs", settings.graphs_kept)
     devices = DeviceStore(settings.home / "devices")
-    predictor = loaded or load_predictors(settings)
-    state.telemetry.loaded(predictor.version)
+    predictor = loaded or load_at_once(settings)
     adaptation = adaptation_of(settings, predictor, devices, graphs.get)
     answers = Answers(adaptation, devices, graphs, settings.answers_kept)
-    _warm(answers)
+    _ask(answers, (EXAMPLE, EXAMPLE_NETWORK))
     state.answers = answers
 
 
-def _warm(answers: Answers) -> None:
-    """Answer the documented examples once, so that predictors load what they need on first use."""
+def _usual_questions() -> Iterator[Mapping[str, Any]]:
+    """Questions whose answers need what most questions about networks need, model files too."""
+    question = preset_named(USUAL).request
+    yield question
+    in_fp32 = {**question["workload"], "precision": "fp32"}
+    yield {**question, "workload": in_fp32}
+    file = example_model()
+    if file is not None:
+        graph = read_graph(file.read_bytes()).to_json()
+        yield {**question, "workload": {**in_fp32, "graph": graph}}
+
+
+def _ask(answers: Answers, questions: Iterable[Mapping[str, Any]]) -> None:
+    """Answer questions once, so that predictors load what they need on first use."""
     in_use = answers.adaptation.current()
-    for example in (EXAMPLE, EXAMPLE_NETWORK):
+    for question in questions:
         with suppress(InputError):
-            answer_of(answers.question(PredictIn.model_validate(example)), in_use)
+            answer_of(answers.question(PredictIn.model_validate(question)), in_use)
+
+
+async def _request(app: FastAPI, path: str) -> None:
+    """Let the application answer a request, of which the first makes it prepare all its routes."""
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        pass
+
+    scope: Scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+        "server": ("localhost", 80),
+        "client": None,
+    }
+    await app(scope, receive, send)
 
 
 def _operation(route: APIRoute) -> str:

@@ -1,15 +1,25 @@
 """Request counters and latency histograms for Prometheus."""
 
 import time
+from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forerun.service.http import shared_folder
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 class Telemetry:
-    """Metrics of one application, in a registry of its own."""
+    """Metrics of one application, in a registry of its own.
+
+    Where several processes serve, they write the counters into a shared folder, and each of them
+    reports the sums over all, also of processes that have ended.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -25,14 +35,32 @@ class Telemetry:
         )
         answers = Counter("forerun_answers", "Predictions", ("from_cache",), registry=self.registry)
         self.known, self.new = answers.labels("yes"), answers.labels("no")
-        self.predictor = Gauge(
-            "forerun_predictor_info", "Predictor in use", ("version",), registry=self.registry
-        )
 
-    def loaded(self, version: str) -> None:
-        """Record the version of the predictor in use."""
-        self.predictor.clear()
-        self.predictor.labels(version).set(1)
+    def exposition(self, facts: Iterable[Metric]) -> bytes:
+        """All metrics in the text format of Prometheus.
+
+        Args:
+            facts: metrics on whose values all processes agree.
+        """
+        registry = self.registry
+        folder = shared_folder.in_use()
+        if folder is not None:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, str(folder))  # type: ignore[no-untyped-call]
+        known = CollectorRegistry()
+        known.register(_Facts(facts))
+        return generate_latest(registry) + generate_latest(known)
+
+
+class _Facts(Collector):
+    """Metrics of which the values are known already."""
+
+    def __init__(self, facts: Iterable[Metric]) -> None:
+        self._facts = tuple(facts)
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics."""
+        return self._facts
 
 
 class Measured:

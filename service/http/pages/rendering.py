@@ -36,10 +36,8 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
 }
-"""Headers of every page: nothing is loaded from another host, and no inline script runs."""
+"""The policy of every page: nothing is loaded from another host, and no inline script runs."""
 
 
 @cache

@@ -1,13 +1,17 @@
 """Liveness, readiness and metrics."""
 
+from collections.abc import Iterator
+
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from forerun.data.file_store import HOME, obstacle
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.champion import kept
+from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.prediction import StatusOut
-from forerun.service.schemas.readiness import ReadyOut
+from forerun.service.schemas.readiness import ReadyOut, RegistryOut
 
 router = APIRouter(tags=["health"])
 
@@ -26,12 +30,40 @@ async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
     does not change it.
     """
     problem = obstacle(state.settings.home, HOME)
+    said = kept(state.settings)
     return ReadyOut(
-        status="ok", storing=problem is None, not_storing=None if problem is None else str(problem)
+        status="ok",
+        storing=problem is None,
+        not_storing=None if problem is None else str(problem),
+        version=answers.adaptation.version,
+        registry=said
+        and RegistryOut(version=said.version, asked=said.asked, answered=said.problem is None),
     )
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(state: TheState) -> Response:
-    """Counters and latencies in the text format of Prometheus."""
-    return Response(generate_latest(state.telemetry.registry), media_type=CONTENT_TYPE_LATEST)
+    """Counters and latencies of all processes in the text format of Prometheus."""
+    content = state.telemetry.exposition(_facts(state))
+    return Response(content, media_type=CONTENT_TYPE_LATEST)
+
+
+def _facts(state: State) -> Iterator[Metric]:
+    """What all processes agree on: the predictor in use, and what the registry said last."""
+    if state.answers is not None:
+        predictor = GaugeMetricFamily(
+            "forerun_predictor_info", "Predictor in use", labels=("version",)
+        )
+        predictor.add_metric((state.answers.adaptation.version,), 1)
+        yield predictor
+    said = kept(state.settings)
+    if said is not None:
+        answered = float(said.problem is None)
+        yield GaugeMetricFamily(
+            "forerun_registry_answered", "Whether the registry answered last time", answered
+        )
+        yield GaugeMetricFamily(
+            "forerun_registry_asked_timestamp_seconds",
+            "When the registry was asked last",
+            said.asked.timestamp(),
+        )

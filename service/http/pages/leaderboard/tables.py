@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from forerun.data.datasets import all_datasets
 from forerun.training.leaderboard.comparison import Comparison, Summary, comparisons, summary_of
 from forerun.training.leaderboard.entries import Leaderboard, Ranked, Section
-from forerun.training.protocols import all_protocols
 
 SCORES: Mapping[str, str] = {
     "mape": "mean absolute percentage error",
@@ -108,6 +107,8 @@ def dataset_tables(board: Leaderboard) -> tuple[DatasetTables, ...]:
 
 def not_evaluated(board: Leaderboard) -> tuple[str, ...]:
     """Datasets with protocols of which no result is stored."""
+    from forerun.training.protocols import all_protocols  # with pandas, which nothing else needs
+
     return tuple(sorted({cls.dataset for cls in all_protocols()} - set(board.datasets())))
 
 

@@ -1,0 +1,127 @@
+"""The champion of the registry: ask for it within a time limit, and keep on disk what it said."""
+
+import asyncio
+import json
+import os
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from forerun.data.file_store import write_whole
+from forerun.service.log import log
+from forerun.service.settings import Settings
+
+FOLDER = "registry"
+FILE = "champion.json"
+LONGEST_PROBLEM = 500
+RETRIES = 2
+"""MLflow asks an unreachable server for four minutes by default."""
+
+
+class Champion(BaseModel):
+    """What the registry said when it was asked last; it is kept for the next start."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    uri: str = Field(description="address of the registry")
+    version: str | None = Field(
+        description="version of the champion that was fetched last; null for none, when the "
+        "bundled predictors answer"
+    )
+    asked: AwareDatetime = Field(description="when the registry was asked last")
+    problem: str | None = Field(
+        default=None, description="why it did not give a champion; null where it answered"
+    )
+
+    def folder(self, settings: Settings) -> Path | None:
+        """The champion's sealed folder; None without a champion."""
+        return None if self.version is None else settings.home / FOLDER / self.version
+
+
+def kept(settings: Settings) -> Champion | None:
+    """What the registry of the settings said last; None if it never was asked."""
+    with suppress(OSError, ValidationError):
+        champion = Champion.model_validate_json(_file(settings).read_bytes())
+        if champion.uri == settings.registry_uri:
+            return champion
+    return None
+
+
+def keep(champion: Champion, settings: Settings) -> bool:
+    """Keep on disk what the registry said.
+
+    Returns:
+        Whether it could be written; where not, the log says why.
+    """
+    try:
+        _file(settings).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(_file(settings), champion.model_dump_json() + "\n")
+    except OSError as error:
+        log().error("the answer of the registry could not be kept", why=str(error))
+        return False
+    return True
+
+
+async def ask(settings: Settings) -> Champion:
+    """Ask the registry for its champion, and fetch it if it is not here yet.
+
+    A short-lived process does so, so that mlflow is never imported into this one. It is ended
+    after `registry_timeout_seconds`, or when this coroutine is cancelled.
+    """
+    assert settings.registry_uri is not None
+    version, problem = None, None
+    try:
+        folder = await asyncio.wait_for(_fetched(settings), settings.registry_timeout_seconds)
+        version = None if folder is None else folder.name
+    except TimeoutError:
+        problem = f"it did not answer within {settings.registry_timeout_seconds:g} s"
+    except (OSError, ValueError, LookupError) as error:
+        problem = str(error)[-LONGEST_PROBLEM:]
+    before = kept(settings)
+    if problem is not None:
+        version = None if before is None else before.version
+        if before is None or before.problem != problem:
+            log().error("the registry gave no champion; the one before answers", why=problem)
+    return Champion(
+        uri=settings.registry_uri, version=version, asked=datetime.now(UTC), problem=problem
+    )
+
+
+async def _fetched(settings: Settings) -> Path | None:
+    """The champion's folder; None if the registry has no champion.
+
+    Raises:
+        ValueError: the registry failed; the message is that of the library.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "forerun.training.release.registry", "fetch",
+        env=_environment(settings), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        output, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        raise ValueError(errors.decode(errors="replace").strip() or "the query failed")
+    # Libraries may print before the answer, which is the last line.
+    path = json.loads(output.decode().strip().splitlines()[-1])["path"]
+    return None if path is None else Path(path)
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    return {
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": str(RETRIES),
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": str(round(settings.registry_timeout_seconds)),
+        **os.environ,
+        "FORERUN_TRACKING_URI": settings.registry_uri or "",
+        "FORERUN_HOME": str(settings.home),
+    }
+
+
+def _file(settings: Settings) -> Path:
+    return settings.home / FOLDER / FILE

@@ -1,0 +1,147 @@
+"""What every request and answer must satisfy: its host, no writes for other sites, safe headers."""
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forerun.data.errors import InputError
+from forerun.service.problems import problem_of, response
+from forerun.service.settings import Settings
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+ANY = "*"
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+POLICY = b"content-security-policy"
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""Headers of every answer."""
+NOTHING = (POLICY, b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'")
+"""The policy of answers that are no pages, which have their own."""
+
+
+class UnknownHost(InputError):
+    """The request names a host that this service does not answer for."""
+
+    slug, status = "unknown-host", 421
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"This service does not answer for the host {host!r:.80}. Use its address, or start it "
+            "with FORERUN_ALLOWED_HOSTS set to the names that it is reached by."
+        )
+
+
+class CrossSite(InputError):
+    """A page of another site sent the request."""
+
+    slug, status = "cross-site", 403
+
+    def __init__(self, origin: str) -> None:
+        super().__init__(
+            f"A page of another site ({origin:.80}) may not send this request. Send it from a page "
+            "of this service, or without a browser."
+        )
+
+
+class Guarded:
+    """ASGI middleware that checks where a request comes from, and adds headers to its answer.
+
+    The host is checked so that no site whose name is made to lead to this address can read or
+    change anything through the browser of somebody who visits it.
+
+    Args:
+        app: the application.
+        settings: settings; `host` and `allowed_hosts` matter.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._allowed = app, allowed_hosts(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request with a problem document, or handle it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), *HEADERS]
+                if not any(name == POLICY for name, _ in headers):
+                    headers.append(NOTHING)
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            self._check(scope)
+        except InputError as error:
+            await response(problem_of(error, scope["path"]))(scope, receive, guarded)
+            return
+        await self._app(scope, receive, guarded)
+
+    def _check(self, scope: Scope) -> None:
+        """Refuse a host that is not allowed, and what a page of another site wants to change.
+
+        Raises:
+            UnknownHost, CrossSite: the request is refused.
+        """
+        host = origin = site = ""
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value.decode("latin-1").lower()
+            elif name == b"origin":
+                origin = value.decode("latin-1").lower()
+            elif name == b"sec-fetch-site":
+                site = value.decode("latin-1")
+        name = _name(host)
+        if ANY not in self._allowed and name not in self._allowed and name != _reached(scope):
+            raise UnknownHost(host)
+        if scope["method"] not in READING and (
+            site == "cross-site" or (origin and _network_location(origin) != host)
+        ):
+            raise CrossSite(origin or "its name is unknown")
+
+
+def allowed_hosts(settings: Settings) -> frozenset[str]:
+    """Names that a request may have in its header Host, without a port; `*` stands for all."""
+    given = frozenset(each.strip().lower() for each in settings.allowed_hosts.split(",")) - {""}
+    own = settings.host.lower()
+    if not given and not _is_loopback(own):
+        return frozenset({ANY})
+    return given | LOOPBACK | {_bracketed(own)}
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _name(host: str) -> str:
+    """The name in a header Host, without its port."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
+
+
+def _reached(scope: Scope) -> str | None:
+    """The address of this machine that the request reached, which names it without any doubt."""
+    server = scope.get("server")
+    return None if server is None else _bracketed(server[0])
+
+
+def _bracketed(address: str) -> str:
+    """The address as it stands in a header Host."""
+    return f"[{address}]" if ":" in address else address
+
+
+def _network_location(origin: str) -> str:
+    """Name and port of an origin; `null` stays, since it is nobody's."""
+    try:
+        return urlsplit(origin).netloc or origin
+    except ValueError:
+        return origin

@@ -1,0 +1,129 @@
+"""Foreign hosts and pages of other sites are refused; every answer has headers for safety."""
+
+import pytest
+from fastapi.testclient import TestClient
+
+from forerun.service.http.app import create_app
+from forerun.service.schemas.prediction import EXAMPLE
+from forerun.service.settings import Settings
+
+
+@pytest.fixture
+def asked(settings, loaded):
+    """Asks an application with further settings whether it is alive, under a name."""
+
+    def ask(named: str, **given: str) -> int:
+        app = create_app(settings.model_copy(update=given), loaded)
+        client = TestClient(app, base_url="http://127.0.0.1:8080")
+        return client.get("/healthz", headers={"host": named}).status_code
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:8080", "[::1]:8080", "[::1]"]
+)
+def test_loopback_names_are_answered(asked, host):
+    assert asked(host) == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["rebound.example", "rebound.example:8080", "localhost.rebound.example", "10.0.0.7", "", "::1"],
+)
+def test_another_name_is_refused_where_the_service_is_for_this_machine_alone(asked, host):
+    assert asked(host) == 421
+
+
+def test_the_names_of_the_setting_are_answered_and_loopback_with_them(asked):
+    names = {"allowed_hosts": "plan.example, Other.example"}
+    assert asked("plan.example:443", **names) == 200
+    assert asked("other.example", **names) == 200
+    assert asked("localhost", **names) == 200
+    assert asked("rebound.example", **names) == 421
+
+
+def test_a_service_for_other_machines_answers_to_any_name_unless_some_are_set(asked):
+    assert asked("plan.example", host="0.0.0.0") == 200
+    assert asked("10.0.0.7", host="0.0.0.0", allowed_hosts="plan.example") == 421
+    assert asked("127.0.0.1", host="0.0.0.0", allowed_hosts="plan.example") == 200
+    assert asked("plan.example", allowed_hosts="*") == 200
+
+
+def test_the_address_that_was_reached_is_its_name(asked, settings, loaded):
+    app = create_app(settings, loaded)
+    client = TestClient(app, base_url="http://10.0.0.7:8080")
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/healthz", headers={"host": "10.0.0.8"}).status_code == 421
+
+
+def test_the_refusal_says_how_to_allow_the_name(client):
+    answer = client.post("/v1/predict", json=EXAMPLE, headers={"host": "rebound.example"})
+    assert answer.status_code == 421
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["type"] == "/problems/unknown-host"
+    assert "FORERUN_ALLOWED_HOSTS" in answer.json()["detail"]
+    assert client.get("/problems/unknown-host").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://other.example"},
+        {"origin": "http://testserver:9999"},
+        {"origin": "null"},
+        {"origin": "http://[broken"},
+        {"sec-fetch-site": "cross-site"},
+        {"origin": "http://testserver", "sec-fetch-site": "cross-site"},
+    ],
+)
+def test_a_page_of_another_site_cannot_write(client, digest, headers):
+    for send in (client.post, client.put, client.delete):
+        answer = send("/v1/predict", headers=headers)
+        assert answer.status_code == 403
+        assert answer.json()["type"] == "/problems/cross-site"
+    assert client.get("/v1/devices", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "http://testserver", "sec-fetch-site": "same-origin"},
+        {"sec-fetch-site": "none"},
+    ],
+)
+def test_our_own_pages_and_programs_can_write(client, headers):
+    assert client.post("/v1/predict", json=EXAMPLE, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/docs", "/redoc", "/healthz", "/metrics", "/v1/devices", "/v1/nothing", "/openapi.json",
+     "/static/style.css", "/problems/unknown-host"],
+)  # fmt: skip
+def test_every_answer_has_headers_against_sniffing_framing_and_foreign_scripts(client, path):
+    headers = client.get(path).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "same-origin"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    policies = headers.get_list("content-security-policy")
+    assert len(policies) == 1
+    assert "default-src 'none'" in policies[0] and "frame-ancestors 'none'" in policies[0]
+    assert "unsafe-eval" not in policies[0] and "script-src 'unsafe-inline'" not in policies[0]
+
+
+def test_refusals_have_the_headers_too(client):
+    refused = client.get("/", headers={"host": "rebound.example"})
+    too_large = client.post("/v1/predict", content=b" " * (2**20 + 1))
+    assert (refused.status_code, too_large.status_code) == (421, 413)
+    for answer in (refused, too_large):
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_address_of_the_command_line_counts(settings):
+    from forerun.service.http.guard import allowed_hosts
+
+    assert allowed_hosts(Settings(host="127.0.0.2")) > {"127.0.0.2", "localhost"}
+    assert allowed_hosts(Settings(host="::1")) >= {"[::1]"}
+    assert allowed_hosts(Settings(host="0.0.0.0")) == {"*"}

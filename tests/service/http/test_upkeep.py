@@ -1,0 +1,81 @@
+"""One process takes a new champion over in place, and no champion that it cannot load."""
+
+from datetime import UTC, datetime
+
+import pytest
+from fastapi.testclient import TestClient
+
+from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import seal
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.router import Router
+from forerun.service.champion import FOLDER, Champion, keep, kept
+from forerun.service.http import upkeep
+from forerun.service.http.app import create_app
+from tests.waiting import eventually
+
+URI = "http://127.0.0.1:1"
+
+
+def said(version: str | None, problem: str | None = None) -> Champion:
+    return Champion(uri=URI, version=version, asked=datetime.now(UTC), problem=problem)
+
+
+@pytest.fixture
+def service(settings, loaded, monkeypatch):
+    """A client of a service whose registry says one thing."""
+
+    def made(champion: Champion) -> TestClient:
+        async def ask(given):
+            return champion
+
+        monkeypatch.setattr(upkeep, "ask", ask)
+        given = settings.model_copy(update={"registry_uri": URI})
+        return TestClient(create_app(given, loaded))
+
+    return made
+
+
+def sealed(settings) -> str:
+    draft = settings.home / FOLDER / "draft"
+    draft.mkdir(parents=True)
+    Router((Roofline(),)).save(draft)
+    version = seal(draft, "2026-01-01").version
+    draft.rename(draft.with_name(version))
+    return version
+
+
+def ready(client: TestClient) -> dict:
+    return client.get("/readyz").json()
+
+
+def test_a_new_champion_answers_and_is_kept_for_the_next_start(service, settings):
+    version = sealed(settings)
+    with service(said(version)) as client:
+        eventually(lambda: ready(client)["version"] == version)
+        eventually(lambda: ready(client)["registry"] is not None)
+        assert ready(client)["registry"]["answered"]
+        assert client.get("/v1/models").json()["models"][0]["version"] == version
+
+
+def test_a_registry_without_a_champion_leaves_the_bundled_predictors(service, settings):
+    with service(said(None)) as client:
+        eventually(lambda: ready(client)["version"] == bundled().version)
+
+
+def test_a_champion_that_cannot_be_loaded_changes_nothing(service, settings):
+    before = sealed(settings)
+    registry = settings.model_copy(update={"registry_uri": URI})
+    keep(said(before), registry)
+    with service(said("0123456789ab")) as client:
+        eventually(lambda: not ready(client)["registry"]["answered"])
+        assert ready(client)["version"] == "test"
+    after = kept(registry)
+    assert after is not None and after.version == before
+
+
+def test_a_registry_that_fails_changes_nothing(service, settings):
+    with service(said(sealed(settings), "it is closed")) as client:
+        eventually(lambda: ready(client)["registry"] is not None)
+        assert ready(client)["version"] == "test"
+        assert "forerun_registry_answered 0.0" in client.get("/metrics").text

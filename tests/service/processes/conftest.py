@@ -1,0 +1,57 @@
+"""Questions to a server of several processes, which answer over connections of their own."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service.real_server import RealServer, real_server
+
+WORKERS = 3
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[RealServer]:
+    """A server with several workers and the bundled predictors."""
+    home = tmp_path_factory.mktemp("home")
+    with real_server(home, workers=WORKERS, environment={"FORERUN_GRACEFUL_SECONDS": "2"}) as made:
+        yield made
+
+
+def workers(server: RealServer) -> set[int]:
+    """Process ids of the workers."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
+    return set(map(int, children.split()))
+
+
+def from_all(server: RealServer, ask: Callable[[httpx.Client], object]) -> list[object]:
+    """Answers over many connections that are open at once, so that all workers have some."""
+    clients = [httpx.Client(base_url=server.url, timeout=120) for _ in range(8 * WORKERS)]
+    try:
+        for client in clients:
+            client.get("/healthz").raise_for_status()
+        return [ask(client) for client in clients]
+    finally:
+        for client in clients:
+            client.close()
+
+
+def counted(server: RealServer, route: str) -> float:
+    """Requests of a route since the start, as /metrics says."""
+    text = httpx.get(f"{server.url}/metrics", timeout=120).text
+    found = re.findall(rf'forerun_requests_total{{route="{route}",status="200"}} (\S+)', text)
+    assert len(found) <= 1, "every process has a line of its own"
+    return float(found[0]) if found else 0.0
+
+
+def shared_mib(server: RealServer) -> float:
+    """Memory of all processes, MiB; a shared page is divided among those that share it."""
+    return sum(map(_proportional_mib, {server.pid, *workers(server)}))
+
+
+def _proportional_mib(pid: int) -> float:
+    found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+    assert found is not None
+    return int(found[1]) / 1024

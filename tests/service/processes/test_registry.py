@@ -1,0 +1,76 @@
+"""A registry decides what answers, but never whether something answers."""
+
+import shutil
+import socket
+from contextlib import closing
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import seal
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.router import Router
+from forerun.service.champion import FOLDER, Champion, keep
+from forerun.service.settings import Settings
+from forerun.training.release.registry import promote, register
+from forerun.training.tracking.runs import tracked
+from tests.service.processes.conftest import from_all
+from tests.service.real_server import real_server
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def hanging():
+    """Address of a registry that accepts connections and never answers."""
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=64)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def sealed(folder) -> str:
+    folder.mkdir(parents=True)
+    Router((Roofline(),)).save(folder)
+    return seal(folder, "2026-01-01").version
+
+
+def readiness(client: httpx.Client) -> dict:
+    return client.get("/readyz").json()
+
+
+def test_the_champion_fetched_last_answers_while_the_registry_hangs(tmp_path, hanging):
+    version = sealed(tmp_path / "champion")
+    settings = Settings(home=tmp_path / "home", registry_uri=hanging)
+    shutil.copytree(tmp_path / "champion", settings.home / FOLDER / version)
+    asked = datetime(2026, 1, 1, tzinfo=UTC)
+    keep(Champion(uri=hanging, version=version, asked=asked), settings)
+    limits = {"FORERUN_REGISTRY_URI": hanging, "FORERUN_REGISTRY_TIMEOUT_SECONDS": "1"}
+    with real_server(settings.home, environment=limits) as server:
+        with httpx.Client(base_url=server.url, timeout=120) as client:
+            assert readiness(client)["version"] == version
+            eventually(lambda: not readiness(client)["registry"]["answered"])
+            assert readiness(client)["version"] == version
+            assert readiness(client)["registry"]["version"] == version
+            metrics = client.get("/metrics").text
+        assert "forerun_registry_answered 0.0" in metrics
+        assert f'forerun_predictor_info{{version="{version}"}} 1.0' in metrics
+        assert "did not answer within 1 s" in server.log.read_text()
+
+
+def test_a_new_champion_takes_over_in_all_workers_without_a_restart(tmp_path, monkeypatch):
+    store = f"sqlite:///{tmp_path}/registry.db"
+    monkeypatch.setenv("FORERUN_TRACKING_URI", store)
+    version = sealed(tmp_path / "champion")
+    with tracked("roofline") as run:
+        number = register(run, tmp_path / "champion")
+    promote(number, reason="it answers at once")
+    with real_server(
+        tmp_path / "home", workers=2, environment={"FORERUN_REGISTRY_URI": store}
+    ) as server:
+        first = httpx.get(f"{server.url}/readyz", timeout=120).json()["version"]
+        assert first in {bundled().version, version}
+        eventually(lambda: {each["version"] for each in from_all(server, readiness)} == {version})
+        (registry,) = {str(each["registry"]) for each in from_all(server, readiness)}
+        assert version in registry and "'answered': True" in registry

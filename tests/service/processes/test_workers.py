@@ -1,0 +1,79 @@
+"""Several workers are one service: one copy of the predictors, one version, one count."""
+
+import os
+import signal
+
+import httpx
+import pytest
+
+from forerun.service.schemas.prediction import EXAMPLE
+from tests.service.conftest import linear_row
+from tests.service.processes.conftest import WORKERS, counted, from_all, shared_mib, workers
+from tests.service.real_server import real_server
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+
+def version(client: httpx.Client) -> str:
+    answer = client.post("/v1/predict", json={**EXAMPLE, "device": "l4"})
+    answer.raise_for_status()
+    return str(answer.json()["predictor"]["version"])
+
+
+def ready_version(client: httpx.Client) -> str:
+    return str(client.get("/readyz").json()["version"])
+
+
+def test_memory_is_shared(server, tmp_path):
+    with real_server(tmp_path) as alone:
+        one = shared_mib(alone)
+    assert len(workers(server)) == WORKERS
+    assert shared_mib(server) < 1.6 * one
+
+
+def test_requests_are_counted_over_all_workers(server):
+    before = counted(server, "/healthz")
+    asked = len(from_all(server, lambda client: client.get("/healthz")))
+    for _ in range(2 * WORKERS):
+        assert counted(server, "/healthz") == before + 2 * asked
+    metrics = httpx.get(f"{server.url}/metrics").text
+    assert metrics.count("forerun_predictor_info{") == 1
+
+
+def test_a_measurement_changes_the_version_of_all_workers_before_it_is_acknowledged(server):
+    before = set(from_all(server, version))
+    rows = [linear_row(rows, 0.01 * rows**0.5) for rows in (64, 128, 256, 512)]
+    answer = httpx.post(
+        f"{server.url}/v1/devices/l4/measurements", json={"measurements": rows}, timeout=120
+    )
+    assert answer.status_code == 201, answer.text
+    assert before != {answer.json()["version"]}
+    assert set(from_all(server, version)) == {answer.json()["version"]}
+    eventually(lambda: set(from_all(server, ready_version)) == {answer.json()["version"]})
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_requests_stay_counted(server):
+    first, *others = workers(server)
+    versions, count = set(from_all(server, version)), counted(server, "/healthz")
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: first not in workers(server) and len(workers(server)) == WORKERS)
+    assert set(others) < workers(server)
+    assert counted(server, "/healthz") >= count
+    assert set(from_all(server, version)) == versions
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    with real_server(tmp_path, workers=2) as server:
+        orphans = workers(server)
+        os.kill(server.pid, signal.SIGKILL)
+        eventually(lambda: not any(map(_is_alive, orphans)))
+        server.process.wait()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
