@@ -91,6 +91,15 @@ def response(problem: Problem) -> Response:
     return Response(content(problem), status_code=problem.status, media_type=MEDIA_TYPE)
 
 
+def response_of(error: InputError, where: str | None) -> Response:
+    """The error's document as an HTTP response, which says when to ask again if that may help."""
+    answer = response(problem_of(error, where))
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is not None:
+        answer.headers["Retry-After"] = str(retry_after_s)
+    return answer
+
+
 def kinds() -> dict[str, str]:
     """Slug -> meaning, for every kind of problem."""
     meanings = {slug: f"{title}." for slug, title in STATUSES.values()}
@@ -145,7 +154,7 @@ def _excerpt(value: Any) -> str:
 
 async def _input_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, InputError)
-    return response(problem_of(error, request.url.path))
+    return response_of(error, request.url.path)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

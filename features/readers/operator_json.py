@@ -9,6 +9,7 @@ from typing import Any
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.graph import BINDING_REASONS, FORMAT, Operator, OperatorGraph, Shape
+from forerun.features.deadline import check_operators
 from forerun.features.operators.costs import operator_cost
 from forerun.features.operators.kinds import KIND_CODE, KINDS
 from forerun.features.readers.input_sizes import InputSizes
@@ -76,6 +77,7 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         raise UnreadableModel(where, "`operators` must be a list with at least one operator.")
     if len(rows) > MAX_OPERATORS:
         raise ModelTooLarge(where, f"it has {len(rows):,} operators; {MAX_OPERATORS:,} at most.")
+    check_operators(len(rows), where)
     try:
         _whole(content.get("batch_size", 1), "batch_size", least=1)
         total = content.get("parameter_elements")
@@ -102,7 +104,9 @@ def check_graph(graph: OperatorGraph, where: str) -> OperatorGraph:
     Raises:
         UnreadableModel: a dimension is not positive, a tensor has over 2**53 elements, or a kind
             lacks a shape it needs; the message names the operator.
+        ModelTooLarge: it has more operators than work in this context may take on.
     """
+    check_operators(len(graph), where)
     try:
         for position, op in enumerate(graph.operators):
             for shape in (*op.input_shapes, *op.output_shapes):

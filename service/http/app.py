@@ -1,5 +1,6 @@
 """Create the FastAPI application: routes, middleware, error handlers, and start-up."""
 
+from asyncio import to_thread
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -13,6 +14,7 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
+from forerun.service.http.admission import Admission
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages import PAGES
 from forerun.service.http.pages.rendering import STATIC
@@ -20,7 +22,6 @@ from forerun.service.http.query_parameters import known_parameters
 from forerun.service.http.routes import ROUTERS, UPLOADS
 from forerun.service.http.state import State
 from forerun.service.http.telemetry import Measured
-from forerun.service.http.uploads import Bounded
 from forerun.service.loading import load_predictors
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
@@ -39,10 +40,9 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await state.run(lambda: _load(state, loaded))
+        await to_thread(_load, state, loaded)
         yield
-        for pool in (state.workers, state.adapter):
-            pool.shutdown(wait=False, cancel_futures=True)
+        state.close()
 
     app = FastAPI(
         title="forerun",
@@ -56,7 +56,9 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         dependencies=[Depends(known_parameters)],
     )
     app.state.forerun = state
-    app.add_middleware(Bounded, limit_mib=state.settings.max_request_mib, but=UPLOADS)
+    app.add_middleware(
+        Admission, settings=state.settings, telemetry=state.telemetry, uploads=UPLOADS
+    )
     app.add_middleware(Measured, telemetry=state.telemetry)
     problems.install(app)
     for router in (*ROUTERS, *PAGES):

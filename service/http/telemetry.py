@@ -25,6 +25,24 @@ class Telemetry:
         )
         answers = Counter("forerun_answers", "Predictions", ("from_cache",), registry=self.registry)
         self.known, self.new = answers.labels("yes"), answers.labels("no")
+        self.in_progress = Gauge(
+            "forerun_work_in_progress",
+            "Pieces of work that run on a thread or wait for one",
+            ("lane",),
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "forerun_refused",
+            "Requests refused because a limit was reached",
+            ("limit",),
+            registry=self.registry,
+        )
+        self.abandoned = Counter(
+            "forerun_abandoned",
+            "Pieces of work that ended without an answer",
+            ("reason",),
+            registry=self.registry,
+        )
         self.predictor = Gauge(
             "forerun_predictor_info", "Predictor in use", ("version",), registry=self.registry
         )
