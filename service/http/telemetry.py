@@ -29,6 +29,7 @@ class Telemetry:
             "forerun_work_in_progress",
             "Pieces of work that run on a thread or wait for one",
             ("lane",),
+            multiprocess_mode="livesum",
             registry=self.registry,
         )
         self.refused = Counter(
