@@ -92,7 +92,7 @@ class GraphStore:
 
 def as_text(graph: OperatorGraph) -> str:
     """The text from which `from_text` restores the graph."""
-    return json.dumps(graph.to_json(), separators=(",", ":"))
+    return graph.to_text()
 
 
 def from_text(text: str | bytes) -> OperatorGraph:
