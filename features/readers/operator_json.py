@@ -17,6 +17,7 @@ from forerun.features.readers.input_sizes import InputSizes
 MAX_OPERATORS = 100_000
 MAX_RANK = 16
 MAX_OPERANDS = 4096
+MOST_ATTRIBUTES = 64
 MAX_NUMBER = 2**53
 """Largest count a float64 holds exactly."""
 
@@ -193,8 +194,10 @@ def _check_shape(shape: Any, what: str) -> None:
 
 
 def _check_attributes(attributes: Any, at: str) -> None:
-    if not isinstance(attributes, dict) or len(attributes) > 64:
-        raise ValueError(f"{at}: `attributes` must be an object of at most 64 entries")
+    if not isinstance(attributes, dict) or len(attributes) > MOST_ATTRIBUTES:
+        raise ValueError(
+            f"{at}: `attributes` must be an object of at most {MOST_ATTRIBUTES} entries"
+        )
     for name, value in attributes.items():
         if isinstance(value, list) and len(value) <= MAX_RANK:
             for number in value:
