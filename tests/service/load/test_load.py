@@ -1,6 +1,6 @@
 """A real server with the bundled predictors under load: it refuses what is too much, and goes on.
 
-Nothing here asserts a time. What must not wait is counted, or compared with what it waits for.
+Nothing here asserts a time: what must not wait for something else is counted until that ends.
 """
 
 import asyncio
@@ -71,21 +71,14 @@ def test_ordinary_questions_are_answered_while_the_largest_graph_is(asked):
     too_large = asked.post(MODEL, content=chain(MOST_OPERATORS + 1))
     assert too_large.status_code == 413
     assert "FORERUN_MAX_OPERATORS" in too_large.json()["detail"]
-    content = chain(MOST_OPERATORS)
-    waits = []
+    content, address, answered = chain(MOST_OPERATORS), f"{asked.base_url}{MODEL}", 0
     with ThreadPoolExecutor(1) as elsewhere:
-        start = time.monotonic()
-        upload = elsewhere.submit(
-            httpx.post, f"{asked.base_url}{MODEL}", content=content, timeout=600
-        )
+        upload = elsewhere.submit(httpx.post, address, content=content, timeout=600)
         while not upload.done():
-            before = time.monotonic()
-            assert asked.post("/v1/predict", json=question(len(waits) + 1)).status_code == 200
-            waits.append(time.monotonic() - before)
-        whole = time.monotonic() - start
+            answered += 1
+            assert asked.post("/v1/predict", json=question(answered)).status_code == 200
     assert upload.result().status_code == 200
-    assert len(waits) >= 10
-    assert max(waits) < whole / 3
+    assert answered >= 10
 
 
 def test_a_thousand_connections_are_answered_or_refused_and_then_all_is_well(server, asked):
