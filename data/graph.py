@@ -7,7 +7,7 @@ The readers that make graphs from ONNX, torch or Hugging Face files are in
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -15,7 +15,6 @@ Shape = tuple[int, ...]
 Attribute = int | float | str | tuple[int, ...]
 
 FORMAT = "forerun.graph/1"
-_AT_ONCE = 512
 
 BindingReason = Literal[
     "given",
@@ -112,10 +111,12 @@ class OperatorGraph:
 
         The source format, `bound_dimensions` and `assumptions` do not enter it.
         """
-        content = self._frame()
-        for key in ("source", "bound_dimensions", "assumptions"):
-            content.pop(key, None)
-        return hashlib.sha256(self._text(content, sort_keys=True).encode()).hexdigest()[:32]
+        content = self.to_json()
+        content.pop("source")
+        content.pop("bound_dimensions", None)
+        content.pop("assumptions", None)
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @cached_property
     def unknown(self) -> Mapping[str, int]:
@@ -128,41 +129,30 @@ class OperatorGraph:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, ready for `json.dumps`."""
-        return self._frame() | {"operators": [_operator_to_json(op) for op in self.operators]}
-
-    def to_text(self) -> str:
-        """The JSON text of `to_json`, without spaces."""
-        return self._text(self._frame(), sort_keys=False)
-
-    def _text(self, frame: Mapping[str, Any], *, sort_keys: bool) -> str:
-        """The JSON text of a frame with the operators, which are encoded some at a time.
-
-        The encoder lets no other thread run until it ends, which takes long for a large graph.
-        """
-        encode = json.JSONEncoder(sort_keys=sort_keys, separators=(",", ":")).encode
-        parts = (
-            encode([_operator_to_json(op) for op in self.operators[start : start + _AT_ONCE]])
-            for start in range(0, len(self), _AT_ONCE)
-        )
-        operators = ",".join(part[1:-1] for part in parts)
-        # Quotes in texts are escaped, so that only the key itself reads like this.
-        return encode(frame).replace('"operators":[]', f'"operators":[{operators}]')
-
-    def _frame(self) -> dict[str, Any]:
-        """All but the operators, in whose place is an empty list."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "batch_size": self.batch_size,
             "training": self.training,
             "source": self.source,
             "parameter_elements": self.parameter_elements,
-            "operators": [],
+            "operators": [_operator_to_json(op) for op in self.operators],
         }
         if self.bound_dimensions:
             content["bound_dimensions"] = [asdict(bound) for bound in self.bound_dimensions]
         if self.assumptions:
             content["assumptions"] = list(self.assumptions)
         return content
+
+    def to_text(self) -> str:
+        """The JSON text of `to_json`, without spaces.
+
+        Operators are encoded one by one, because no other thread runs while the encoder does.
+        """
+        encode = json.JSONEncoder(separators=(",", ":")).encode
+        outline = encode(replace(self, operators=()).to_json())
+        operators = ",".join(encode(_operator_to_json(op)) for op in self.operators)
+        # Quotes in texts are escaped, so that only the key itself reads like this.
+        return outline.replace('"operators":[]', f'"operators":[{operators}]')
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "OperatorGraph":
