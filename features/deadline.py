@@ -1,7 +1,8 @@
-"""A deadline on work in progress, which long loops check between two operators.
+"""Limits on work in progress: a deadline, which long loops check between two operators, and the
+number of operators that a graph may have.
 
-The deadline belongs to the context of the caller, so that a request on one thread does not end the
-work of another. Without a deadline, `check` costs one lookup and never raises.
+The limits belong to the context of the caller, so that a request on one thread does not end the
+work of another. Without a deadline, a check costs one lookup and never raises.
 """
 
 import time
@@ -11,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Event
 
-from forerun.data.errors import DeadlineExceeded
+from forerun.data.errors import DeadlineExceeded, ModelTooLarge
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +23,42 @@ class Deadline:
         seconds: time that the work may take.
         at_seconds: the same as a reading of `time.monotonic`.
         abandoned: set when nobody waits for the result any more; the work then ends at once.
+        max_operators: operators that a graph may have; None for any number.
     """
 
     seconds: float
     at_seconds: float
     abandoned: Event
+    max_operators: int | None = None
 
     @classmethod
-    def after(cls, seconds: float) -> "Deadline":
+    def after(cls, seconds: float, max_operators: int | None = None) -> "Deadline":
         """The deadline that many seconds from now."""
-        return cls(seconds, time.monotonic() + seconds, Event())
+        return cls(seconds, time.monotonic() + seconds, Event(), max_operators)
+
+    def exceeded(self) -> DeadlineExceeded:
+        """The error of work that did not end in time."""
+        return DeadlineExceeded(
+            f"The answer was not ready within {self.seconds:g} seconds. Ask again when the "
+            "service has less to do, send a smaller model, or raise FORERUN_ANSWER_SECONDS."
+        )
 
 
 _CURRENT: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
+def current() -> Deadline | None:
+    """The deadline of the work in this context; None where there is none."""
+    return _CURRENT.get()
+
+
 @contextmanager
-def within(deadline: Deadline) -> Iterator[None]:
-    """Work in this context has to end by the deadline."""
+def within(deadline: Deadline | None) -> Iterator[None]:
+    """Work in this context has to end by the deadline; by None, it may take any time.
+
+    Work whose result is kept for later callers takes any time: it must not end halfway because the
+    first caller has left.
+    """
     token = _CURRENT.set(deadline)
     try:
         yield
@@ -57,7 +76,22 @@ def check() -> None:
     if deadline is None:
         return
     if deadline.abandoned.is_set() or time.monotonic() > deadline.at_seconds:
-        raise DeadlineExceeded(
-            f"The answer was not ready within {deadline.seconds:g} seconds. Ask again when the "
-            "service has less to do, send a smaller model, or raise FORERUN_ANSWER_SECONDS."
+        raise deadline.exceeded()
+
+
+def check_operators(count: int, where: str) -> None:
+    """Refuse a graph with more operators than work in this context may take on.
+
+    Args:
+        count: number of operators, or of nodes of a file.
+        where: file or field, for the message.
+
+    Raises:
+        ModelTooLarge: there are too many.
+    """
+    deadline = _CURRENT.get()
+    most = deadline.max_operators if deadline is not None else None
+    if most is not None and count > most:
+        raise ModelTooLarge(
+            where, f"it has {count:,} operators; {most:,} at most, by FORERUN_MAX_OPERATORS."
         )

@@ -25,8 +25,10 @@ STATUSES: Mapping[int, tuple[str, str]] = {
     400: ("bad-request", UNFIT),
     404: ("not-found", "There is no such path"),
     405: ("method-not-allowed", "The path does not take this method"),
+    408: ("slow-client", "The client sends its request too slowly"),
     413: ("request-too-large", "The request is over the size limit"),
     422: ("bad-request", UNFIT),
+    431: ("header-too-large", "The header of the request is over the size limit"),
     500: ("fault", "A fault of ours"),
 }
 """HTTP status -> slug and title of problems that do not come from an `InputError`."""
@@ -150,6 +152,15 @@ def response(problem: Problem) -> Response:
     return Response(content(problem), status_code=problem.status, media_type=MEDIA_TYPE)
 
 
+def response_of(error: InputError, where: str | None) -> Response:
+    """The error's document as an HTTP response, which says when to ask again if that may help."""
+    answer = response(problem_of(error, where))
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is not None:
+        answer.headers["Retry-After"] = str(retry_after_s)
+    return answer
+
+
 def kinds() -> dict[str, str]:
     """Slug -> meaning, for every kind of problem."""
     meanings = {slug: f"{title}." for slug, title in STATUSES.values()}
@@ -173,6 +184,11 @@ def install(app: FastAPI) -> None:
 def too_large(path: str, limit_mib: int) -> Problem:
     """The problem document of a request body over its size limit."""
     return _plain(413, f"The body of {path} may have {limit_mib} MiB; send less at a time.", path)
+
+
+def connection_problem(status: int, detail: str) -> Problem:
+    """The problem document of a request that ended before it was whole."""
+    return _plain(status, detail, None)
 
 
 def _plain(status: int, detail: str, where: str | None, **more: Any) -> Problem:
@@ -236,7 +252,7 @@ def _excerpt(value: Any) -> str:
 
 async def _input_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, InputError)
-    return response(problem_of(error, request.url.path))
+    return response_of(error, request.url.path)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

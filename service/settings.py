@@ -54,6 +54,49 @@ class Settings(BaseModel):
         le=3600,
         description="time that open requests have to end after SIGTERM, seconds",
     )
+    max_operators: int = Field(
+        default=30_000, ge=1, le=100_000, description="operators that a graph may have"
+    )
+    answer_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        le=86_400,
+        description="seconds that an answer may take, with the time that it waits for its turn; "
+        "then it is refused with 503",
+    )
+    questions_waiting: int = Field(
+        default=256,
+        ge=0,
+        description="questions that may wait for their turn; further ones are refused with 503",
+    )
+    uploads_waiting: int = Field(
+        default=16,
+        ge=0,
+        description="uploads and other bodies over 64 KiB that may wait for their turn; further "
+        "ones are refused with 503",
+    )
+    requests_in_flight: int = Field(
+        default=512,
+        ge=1,
+        description="requests that are received or answered at one time; further ones are refused "
+        "with 503. `/healthz`, `/readyz` and `/metrics` always answer",
+    )
+    mib_in_flight: int = Field(
+        default=1_024,
+        ge=1,
+        description="bodies of all requests that are received or answered at one time, MiB; "
+        "further ones are refused with 503",
+    )
+    client_seconds: float = Field(
+        default=20.0,
+        gt=0,
+        le=86_400,
+        description="seconds in which a client has to send the whole header of a request, and "
+        "each further 64 KiB of its body, and to read some of an answer; then the connection ends",
+    )
+    max_header_kib: int = Field(
+        default=64, ge=1, le=1_024, description="largest header of a request accepted, KiB"
+    )
     registry_uri: str | None = Field(
         default=None,
         description="MLflow registry whose champion answers; without it the bundled one does",

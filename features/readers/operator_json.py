@@ -9,6 +9,7 @@ from typing import Any
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel, in_field
 from forerun.data.graph import BINDING_REASONS, FORMAT, Operator, OperatorGraph, Shape
+from forerun.features.deadline import check_operators
 from forerun.features.operators.costs import operator_cost
 from forerun.features.operators.kinds import KIND_CODE, KINDS
 from forerun.features.readers.input_sizes import InputSizes
@@ -16,6 +17,7 @@ from forerun.features.readers.input_sizes import InputSizes
 MAX_OPERATORS = 100_000
 MAX_RANK = 16
 MAX_OPERANDS = 4096
+MOST_ATTRIBUTES = 64
 MAX_NUMBER = 2**53
 """Largest count a float64 holds exactly."""
 
@@ -76,6 +78,7 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         raise UnreadableModel(where, "`operators` must be a list with at least one operator.")
     if len(rows) > MAX_OPERATORS:
         raise ModelTooLarge(where, f"it has {len(rows):,} operators; {MAX_OPERATORS:,} at most.")
+    check_operators(len(rows), where)
     place: tuple[str | int, ...] = ()
     try:
         _whole(content.get("batch_size", 1), "batch_size", least=1)
@@ -106,7 +109,9 @@ def check_graph(graph: OperatorGraph, where: str) -> OperatorGraph:
     Raises:
         UnreadableModel: a dimension is not positive, a tensor has over 2**53 elements, or a kind
             lacks a shape it needs; the message names the operator.
+        ModelTooLarge: it has more operators than work in this context may take on.
     """
+    check_operators(len(graph), where)
     try:
         for position, op in enumerate(graph.operators):
             for shape in (*op.input_shapes, *op.output_shapes):
@@ -193,8 +198,10 @@ def _check_shape(shape: Any, what: str) -> None:
 
 
 def _check_attributes(attributes: Any, at: str) -> None:
-    if not isinstance(attributes, dict) or len(attributes) > 64:
-        raise ValueError(f"{at}: `attributes` must be an object of at most 64 entries")
+    if not isinstance(attributes, dict) or len(attributes) > MOST_ATTRIBUTES:
+        raise ValueError(
+            f"{at}: `attributes` must be an object of at most {MOST_ATTRIBUTES} entries"
+        )
     for name, value in attributes.items():
         if isinstance(value, list) and len(value) <= MAX_RANK:
             for number in value:

@@ -16,6 +16,7 @@ from forerun.data.errors import CannotStore, InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.features.deadline import within
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.predictor import Predictor
@@ -118,7 +119,8 @@ class Adaptation:
     def current(self) -> InUse:
         """The predictor in use, adapted again if the measurements or sheets changed."""
         if not self._is_current():
-            with self._lock:
+            # All later questions use the result, so it does not end with the first one's deadline.
+            with self._lock, within(None):
                 if not self._is_current():
                     self._refresh()
         return self._in_use

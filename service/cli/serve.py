@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 UVICORN: dict[str, Any] = {
     "loop": "auto",
     "ws": "none",
-    "http": "httptools",
+    "http": "forerun.service.http.connections:LimitedConnection",
     "access_log": False,
     "log_level": "warning",
 }

@@ -5,6 +5,7 @@ from collections.abc import Hashable
 from threading import Lock
 
 from forerun.data.device import Device
+from forerun.features.deadline import check
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answer_of
@@ -73,9 +74,12 @@ class Answers:
 
         Raises:
             UnanswerableQuery, UnknownPrecision: no predictor can answer.
+            DeadlineExceeded: the time of the request is over.
         """
         in_use = self.adaptation.current()
         answer = answer_of(question, in_use).model_dump_json().encode()
+        # What ended halfway may look like a metric that nobody answers: it is not cached.
+        check()
         with self._lock:
             self._answers[in_use.loaded.version, question.key] = answer
             while len(self._answers) > self._kept:

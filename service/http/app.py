@@ -17,6 +17,7 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
+from forerun.service.http.admission import Admission
 from forerun.service.http.answers import Answers
 from forerun.service.http.guard import Guarded
 from forerun.service.http.pages import PAGES
@@ -26,7 +27,6 @@ from forerun.service.http.routes import ROUTERS, UPLOADS
 from forerun.service.http.state import State
 from forerun.service.http.telemetry import Measured
 from forerun.service.http.upkeep import kept_up
-from forerun.service.http.uploads import Bounded
 from forerun.service.loading import load_at_once
 from forerun.service.presets import example_model, preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
@@ -71,12 +71,11 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if state.answers is None:
-            await state.run(lambda: _load(state, loaded))
+            await asyncio.to_thread(_load, state, loaded)
         assert state.answers is not None
         async with kept_up(state, state.answers):
             yield
-        for pool in (state.workers, state.adapter):
-            pool.shutdown(wait=False, cancel_futures=True)
+        state.close()
 
     app = FastAPI(
         title="forerun",
@@ -90,7 +89,9 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         dependencies=[Depends(known_parameters)],
     )
     app.state.forerun = state
-    app.add_middleware(Bounded, limit_mib=state.settings.max_request_mib, but=UPLOADS)
+    app.add_middleware(
+        Admission, settings=state.settings, telemetry=state.telemetry, uploads=UPLOADS
+    )
     app.add_middleware(Guarded, settings=state.settings)
     app.add_middleware(Measured, telemetry=state.telemetry)
     problems.install(app)

@@ -1,6 +1,7 @@
 """Refuse unknown query parameters, so that misspelt ones are noticed."""
 
 import difflib
+from asyncio import to_thread
 from collections.abc import Collection
 
 from fastapi import Request
@@ -28,7 +29,9 @@ async def known_parameters(request: Request) -> None:
     """
     if not request.scope["query_string"] or not request.url.path.startswith("/v1/"):
         return
-    path = request.app.openapi()["paths"].get(request.scope["route"].path, {})
+    # The document takes a third of a second when it is first made, in which others are answered.
+    document = request.app.openapi_schema or await to_thread(request.app.openapi)
+    path = document["paths"].get(request.scope["route"].path, {})
     listed = path.get(request.method.lower(), {}).get("parameters", ())
     known = [parameter["name"] for parameter in listed if parameter["in"] == "query"]
     for name in request.query_params:

@@ -1,54 +1,79 @@
 """State that the request handlers share, as FastAPI dependencies."""
 
-from asyncio import get_running_loop
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
 from forerun.data.errors import InputError
 from forerun.service.http.answers import Answers
+from forerun.service.http.lanes import Lane
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.settings import Settings
 from forerun.service.stores.leaderboard import StoredLeaderboard
 
 T = TypeVar("T")
-WORKERS = 2
+QUESTION_THREADS = 2
+ADAPTATIONS_WAITING = 8
 
 
 class NotReady(InputError):
     """The predictors are still loading."""
 
     slug, status = "not-ready", 503
+    retry_after_s = 1
 
 
 @dataclass
 class State:
-    """Settings, telemetry, thread pools, the leaderboard, and the answers once they are loaded."""
+    """Settings, telemetry, lanes of work, the leaderboard, and the answers once they are loaded."""
 
     settings: Settings
     telemetry: Telemetry = field(default_factory=Telemetry)
-    workers: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="forerun")
-    )
-    adapter: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="forerun-adapt")
-    )
     answers: Answers | None = None
     leaderboard: StoredLeaderboard = field(init=False)
 
     def __post_init__(self) -> None:
         self.leaderboard = StoredLeaderboard(self.settings.home)
+        settings = self.settings
+        limits: dict[str, Any] = {
+            "seconds": settings.answer_seconds,
+            "max_operators": settings.max_operators,
+            "telemetry": self.telemetry,
+        }
+        self._questions = Lane(
+            "questions", QUESTION_THREADS, settings.questions_waiting, "FORERUN_QUESTIONS_WAITING",
+            **limits,
+        )  # fmt: skip
+        self._uploads = Lane(
+            "uploads", 1, settings.uploads_waiting, "FORERUN_UPLOADS_WAITING", **limits
+        )
+        self._adaptations = Lane(
+            "adaptations", 1, ADAPTATIONS_WAITING, "FORERUN_ANSWER_SECONDS",
+            ends_early=False, **limits,
+        )  # fmt: skip
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run work of more than a millisecond on a worker thread, off the event loop."""
-        return await get_running_loop().run_in_executor(self.workers, work)
+        """Run work of more than a millisecond on a thread, off the event loop.
+
+        Raises:
+            Busy, DeadlineExceeded, ClientDisconnect: as `Lane.run`; `upload` and `adapt` too.
+        """
+        return await self._questions.run(work)
+
+    async def upload(self, work: Callable[[], T]) -> T:
+        """Run work on an upload or another large body, which no ordinary question waits for."""
+        return await self._uploads.run(work)
 
     async def adapt(self, work: Callable[[], T]) -> T:
-        """Run an adaptation, which takes seconds, on a thread of its own; one runs at a time."""
-        return await get_running_loop().run_in_executor(self.adapter, work)
+        """Run an adaptation, which takes seconds; one runs at a time, and to its end."""
+        return await self._adaptations.run(work)
+
+    def close(self) -> None:
+        """Take no more work."""
+        for lane in (self._questions, self._uploads, self._adaptations):
+            lane.close()
 
 
 async def state_of(request: Request) -> State:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -35,6 +35,25 @@ class Telemetry:
         )
         answers = Counter("forerun_answers", "Predictions", ("from_cache",), registry=self.registry)
         self.known, self.new = answers.labels("yes"), answers.labels("no")
+        self.in_progress = Gauge(
+            "forerun_work_in_progress",
+            "Pieces of work that run on a thread or wait for one",
+            ("lane",),
+            multiprocess_mode="livesum",
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "forerun_refused",
+            "Requests refused because a limit was reached",
+            ("limit",),
+            registry=self.registry,
+        )
+        self.abandoned = Counter(
+            "forerun_abandoned",
+            "Pieces of work that ended without an answer",
+            ("reason",),
+            registry=self.registry,
+        )
 
     def exposition(self, facts: Iterable[Metric]) -> bytes:
         """All metrics in the text format of Prometheus.

@@ -1,13 +1,11 @@
 """Read request bodies up to a size limit; large model files go through a temporary file."""
 
 import tempfile
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import IO, Any
 
 from fastapi import Request
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.file_store import TEMPORARY, writing_to
@@ -16,7 +14,6 @@ from forerun.features.readers import read_graph
 from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx import OnnxReader
 from forerun.features.readers.operator_json import OperatorJsonReader
-from forerun.service.problems import response, too_large
 from forerun.service.settings import Settings
 
 BINARY: dict[str, Any] = {
@@ -95,42 +92,3 @@ def _limit_mib(start: bytes, settings: Settings) -> int:
     if start.lstrip()[:1] in (b"{", b""):
         return settings.max_request_mib
     raise UnreadableModel("the upload", NO_MODEL)
-
-
-class Bounded:
-    """ASGI middleware that refuses large request bodies before they are read into memory.
-
-    Args:
-        app: the application.
-        limit_mib: size limit, MiB.
-        but: paths without this limit, whose handlers read the body in chunks with their own limit.
-    """
-
-    def __init__(self, app: ASGIApp, limit_mib: int, but: Collection[str]) -> None:
-        self._app, self._limit_mib, self._but = app, limit_mib, frozenset(but)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the declared size of the body; without one, count the bytes as they arrive."""
-        if scope["type"] != "http" or scope["path"] in self._but:
-            await self._app(scope, receive, send)
-            return
-        limit = self._limit_mib * 2**20
-        declared = next((v for k, v in scope["headers"] if k == b"content-length"), None)
-        if declared is not None and declared.isdigit():
-            if int(declared) > limit:
-                problem = too_large(scope["path"], self._limit_mib)
-                await response(problem)(scope, receive, send)
-            else:
-                await self._app(scope, receive, send)
-            return
-        total = 0
-
-        async def counted() -> Message:
-            nonlocal total
-            message = await receive()
-            total += len(message.get("body", b""))
-            if total > limit:
-                raise HTTPException(413, too_large(scope["path"], self._limit_mib).detail)
-            return message
-
-        await self._app(scope, counted, send)

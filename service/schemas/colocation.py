@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, model_validator
 
 from forerun.features.host_windows import Resource
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO
@@ -38,6 +38,10 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+Second = Annotated[list[Number | None], FailFast(), Field(max_length=MOST_METRICS)]
+"""The first wrong number ends the validation, because a list of a million errors helps nobody."""
+
+
 class WindowIn(_Strict):
     """Metrics of a host, sampled once per second."""
 
@@ -47,7 +51,7 @@ class WindowIn(_Strict):
         max_length=MOST_METRICS,
         examples=[EXAMPLE_WINDOW["metrics"]],
     )
-    seconds: list[list[Number | None]] = Field(
+    seconds: Annotated[list[Second], FailFast()] = Field(
         description="one list per second with one value per metric; null where it was not read",
         max_length=MOST_SECONDS,
         examples=[EXAMPLE_WINDOW["seconds"]],

@@ -9,6 +9,7 @@ from forerun.data.graph import FORMAT
 from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
+from forerun.features.readers.operator_json import MAX_RANK, MOST_ATTRIBUTES
 from forerun.service.schemas.bound_dimensions import BoundDimensionOut
 from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts, by_form
 from forerun.service.schemas.serving import MOST_DEVICES
@@ -108,6 +109,8 @@ EXAMPLES: "dict[str, Example]" = {
     "benchmark": {"summary": "a test of a benchmark suite", "value": EXAMPLE_BENCHMARK},
 }
 Dimension = Annotated[int, Field(ge=1, le=2**40)]
+Shape = Annotated[list[Dimension], Field(max_length=MAX_RANK)]
+Attribute = int | float | str | Annotated[list[int], Field(max_length=MAX_RANK)]
 
 
 class OperatorIn(Strict):
@@ -115,15 +118,16 @@ class OperatorIn(Strict):
 
     kind: str = Field(description="canonical kind, such as linear, conv, softmax", max_length=64)
     name: str = Field(default="", description="name of the operator", max_length=256)
-    input_shapes: list[list[Dimension]] = Field(
+    input_shapes: list[Shape] = Field(
         description="shapes of activation inputs, without weights", max_length=64
     )
-    output_shapes: list[list[Dimension]] = Field(description="shapes of outputs", max_length=64)
+    output_shapes: list[Shape] = Field(description="shapes of outputs", max_length=64)
     parameter_elements: int = Field(
         default=0, ge=0, le=2**50, description="number of weight elements"
     )
-    attributes: dict[str, int | float | str | list[int]] = Field(
+    attributes: dict[str, Attribute] = Field(
         default_factory=dict,
+        max_length=MOST_ATTRIBUTES,
         description="attributes such as kernel, stride, groups, width or function",
     )
 

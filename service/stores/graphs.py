@@ -107,7 +107,7 @@ def _is_digest(text: str) -> bool:
 
 def as_text(graph: OperatorGraph) -> str:
     """The text from which `from_text` restores the graph."""
-    return json.dumps(graph.to_json(), separators=(",", ":"))
+    return graph.to_text()
 
 
 def from_text(text: str | bytes) -> OperatorGraph:

@@ -18,6 +18,12 @@ def test_a_graph_survives_json(graph):
 
 
 @given(graphs())
+def test_the_text_of_a_graph_is_that_of_its_json(graph):
+    for named in (graph, replace(graph, source='"operators":[]')):
+        assert named.to_text() == json.dumps(named.to_json(), separators=(",", ":"))
+
+
+@given(graphs())
 def test_the_digest_is_of_the_content_not_of_where_it_came_from(graph):
     assert replace(graph, source="elsewhere").digest == graph.digest
     assert replace(graph, batch_size=graph.batch_size + 1).digest != graph.digest

@@ -4,8 +4,8 @@ from contextvars import copy_context
 
 import pytest
 
-from forerun.data.errors import DeadlineExceeded
-from forerun.features.deadline import Deadline, check, within
+from forerun.data.errors import DeadlineExceeded, ModelTooLarge
+from forerun.features.deadline import Deadline, check, check_operators, current, within
 
 
 def test_without_a_deadline_work_goes_on():
@@ -42,3 +42,28 @@ def test_a_deadline_holds_in_its_own_context_only():
     check()
     with pytest.raises(DeadlineExceeded):
         inside.run(check)
+
+
+def test_work_for_all_has_no_deadline_and_those_around_it_keep_theirs():
+    with within(Deadline.after(-1)):
+        with within(None):
+            check()
+        with pytest.raises(DeadlineExceeded):
+            check()
+
+
+def test_the_deadline_of_this_context_is_the_innermost():
+    outer, inner = Deadline.after(3600), Deadline.after(60)
+    assert current() is None
+    with within(outer), within(inner):
+        assert current() is inner
+
+
+def test_a_graph_may_have_as_many_operators_as_the_work_allows():
+    with within(Deadline.after(3600, max_operators=3)):
+        check_operators(3, "a graph")
+        with pytest.raises(ModelTooLarge, match="a graph: it has 4 operators; 3 at most"):
+            check_operators(4, "a graph")
+    check_operators(4, "a graph")
+    with within(Deadline.after(3600)):
+        check_operators(4, "a graph")

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from onnx import inliner
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
+from forerun.features.deadline import check_operators
 from forerun.features.readers.onnx_graph.shapes import VALUES_KEPT
 
 MAX_NODES = 100_000
@@ -25,7 +26,7 @@ def parse(source: Path | bytes, where: str) -> onnx.ModelProto:
 
     Raises:
         UnreadableModel: not an ONNX model, damaged, empty, or with recursive functions.
-        ModelTooLarge: more nodes than `MAX_NODES`.
+        ModelTooLarge: more nodes than `MAX_NODES`, or than work in this context may take on.
     """
     content = source.read_bytes() if isinstance(source, Path) else source
     model = onnx.ModelProto()
@@ -42,6 +43,7 @@ def parse(source: Path | bytes, where: str) -> onnx.ModelProto:
         model = _inlined(model, where)
     if len(model.graph.node) > MAX_NODES:
         raise ModelTooLarge(where, f"it has over {MAX_NODES:,} operators.")
+    check_operators(len(model.graph.node), where)
     return model
 
 

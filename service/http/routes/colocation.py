@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.answers import colocation as answered
 from forerun.service.http.answers import Answers
+from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.colocation import (
     ColocationIn,
@@ -21,7 +22,7 @@ from forerun.service.schemas.colocation import (
 
 Asked = TypeVar("Asked", ColocationIn, HostsIn, NowIn)
 
-router = APIRouter(prefix="/v1/colocation", tags=["colocation"])
+router = APIRouter(prefix="/v1/colocation", tags=["colocation"], route_class=JsonRoute)
 
 
 @router.post("", response_model=ColocationOut)

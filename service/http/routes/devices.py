@@ -6,11 +6,12 @@ from fastapi import APIRouter, Body, Path, Query
 
 from forerun.data.device import Device, DeviceKind
 from forerun.data.errors import InputError
+from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.fields import LONGEST_NAME
 from forerun.service.schemas.prediction import EXAMPLE_SHEET, DevicesOut
 
-router = APIRouter(prefix="/v1/devices", tags=["devices"])
+router = APIRouter(prefix="/v1/devices", tags=["devices"], route_class=JsonRoute)
 DeviceName = Annotated[
     str, Path(description="name of a device", max_length=LONGEST_NAME, examples=["l4"])
 ]

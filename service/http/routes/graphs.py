@@ -43,7 +43,7 @@ async def upload(
             answers.graphs.put(graph)
             return described(graph)
 
-        return await state.run(kept)
+        return await state.upload(kept)
 
 
 @router.delete("/{digest}", status_code=204)

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path
 
 from forerun.service.adaptation.predictor_in_use import AdaptationResult
+from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.routes.devices import DeviceName
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.fields import LONGEST_NAME
@@ -15,7 +16,9 @@ from forerun.service.stores.measurement_sets import MeasurementSet
 JUDGING_S = 0.6
 """Time for cross-validation in a request, seconds; a few groups are held out one by one."""
 
-router = APIRouter(prefix="/v1/devices/{name}/measurements", tags=["measurements"])
+router = APIRouter(
+    prefix="/v1/devices/{name}/measurements", tags=["measurements"], route_class=JsonRoute
+)
 SetId = Annotated[
     str, Path(alias="set", description="id of a set of measurements", max_length=LONGEST_NAME)
 ]

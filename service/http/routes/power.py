@@ -7,12 +7,13 @@ from forerun.data.query import Query
 from forerun.service.answers.power_sweep import swept
 from forerun.service.answers.sweep_picture import sweep_picture
 from forerun.service.http.answers import Answers
+from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.schemas.power_sweep import SweepIn
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import SweepOut
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
 
-router = APIRouter(prefix="/v1", tags=["power"])
+router = APIRouter(prefix="/v1", tags=["power"], route_class=JsonRoute)
 
 
 @router.post("/power/sweep", response_model=SweepOut)

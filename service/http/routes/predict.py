@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from forerun.data.errors import CannotStore, InputError
 from forerun.service.answers.question import Question, question_about
 from forerun.service.http.answers import Answers
+from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.http.uploads import BINARY, graph_in, received
@@ -22,7 +23,7 @@ from forerun.service.schemas.prediction import (
 )
 from forerun.service.schemas.run_options import ModelQuestion
 
-router = APIRouter(prefix="/v1", tags=["predict"])
+router = APIRouter(prefix="/v1", tags=["predict"], route_class=JsonRoute)
 
 
 @router.post("/predict", response_model=PredictionOut)
@@ -68,7 +69,7 @@ async def predict_model(
             question = question_about(asked.query(graph, sheet, set_ups))
             return _known_or_new(question, answers, state.telemetry)
 
-        return Response(await state.run(answer), media_type="application/json")
+        return Response(await state.upload(answer), media_type="application/json")
 
 
 async def _answered(asked: PredictIn, answers: Answers, state: State) -> bytes:

@@ -14,12 +14,13 @@ from forerun.service.answers.ranking import (
     ranked,
 )
 from forerun.service.http.answers import Answers
+from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.schemas.ranking import MOST_RANKED, RankIn
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import RankOut
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
 
-router = APIRouter(prefix="/v1", tags=["rank"])
+router = APIRouter(prefix="/v1", tags=["rank"], route_class=JsonRoute)
 
 
 @router.post("/rank", response_model=RankOut)

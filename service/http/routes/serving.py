@@ -6,11 +6,12 @@ from forerun.data.errors import in_field
 from forerun.data.query import Operation, Query
 from forerun.service.answers.serving import estimated
 from forerun.service.http.answers import Answers
+from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn
 
-router = APIRouter(prefix="/v1", tags=["serving"])
+router = APIRouter(prefix="/v1", tags=["serving"], route_class=JsonRoute)
 
 
 @router.post("/llm/estimate")

@@ -15,8 +15,7 @@ router = APIRouter(prefix="/v1", tags=["workloads"])
 @router.get("/workloads")
 async def workloads(answers: TheAnswers, state: TheState) -> WorkloadsOut:
     """Kinds of workload with their fields, allowed values and a valid example of each."""
-    predictor = answers.adaptation.current().loaded.predictor
-    return await state.run(lambda: workload_list(predictor))
+    return await state.run(lambda: workload_list(answers.adaptation.current().loaded.predictor))
 
 
 @router.get("/presets", name="presets")

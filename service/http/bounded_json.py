@@ -1,0 +1,189 @@
+"""JSON parsed within bounds, and a large text piece by piece.
+
+The parser of the standard library lets no other thread run until it has read the whole text, which
+takes a second for 15 MiB. Here, numpy finds the brackets and commas of a large text, and the parser
+reads it in pieces; other threads run in between.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from json import JSONDecodeError
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
+
+from forerun.data.shapes import Int
+
+PIECE_BYTES = 128 * 2**10
+MOST_DEPTH = 64
+MOST_VALUES = 2_500_000
+"""Over the 1.44 million numbers of the longest host window with all of its metrics."""
+MOST_KEYS = 10_000
+
+
+def parsed(content: bytes, piece_bytes: int = PIECE_BYTES) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        content: the text in UTF-8; UTF-16 and UTF-32 too, where it is one piece.
+        piece_bytes: size of the pieces that are parsed at once.
+
+    Raises:
+        JSONDecodeError: it is not JSON.
+        HTTPException: it is not text in UTF-8, nests deeper than 64 levels, or holds too many
+            values or keys.
+    """
+    if len(content) <= piece_bytes and content.count(b"[") + content.count(b"{") <= MOST_DEPTH:
+        return _loaded(content, 0)
+    text = _Text(content.removeprefix(b"\xef\xbb\xbf"), piece_bytes)
+    text.check_depth()
+    return _loaded(content, 0) if len(content) <= piece_bytes else text.value()
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A text with the positions of its brackets and commas outside of strings, the marks."""
+
+    content: bytes
+    piece_bytes: int
+
+    @cached_property
+    def marks(self) -> Int[np.ndarray, " n"]:
+        """Position of each mark in the text, shape (n,).
+
+        Raises:
+            JSONDecodeError: a string does not end.
+            HTTPException: there are too many.
+        """
+        letters = np.frombuffer(self.content, dtype=np.uint8)
+        quotes = letters == ord('"')
+        quotes[_escaped(letters)] = False
+        inside = np.cumsum(quotes, dtype=np.uint8) & 1
+        if inside.size and inside[-1]:
+            start = int(np.flatnonzero(quotes)[-1])
+            raise JSONDecodeError("Unterminated string starting at", "", start)
+        # The bit 0x20 makes a brace of a bracket, as it makes lower case of upper case.
+        folded = letters | 0x20
+        found = (folded == ord("{")) | (folded == ord("}")) | (letters == ord(","))
+        found &= inside == 0
+        if np.count_nonzero(found) > MOST_VALUES:
+            raise HTTPException(413, f"the JSON holds over {MOST_VALUES:,} values; send fewer")
+        return np.flatnonzero(found)
+
+    @cached_property
+    def kinds(self) -> NDArray[np.uint8]:
+        """Code of the character at each mark, shape (n,)."""
+        kinds: NDArray[np.uint8] = np.frombuffer(self.content, dtype=np.uint8)[self.marks]
+        return kinds
+
+    @cached_property
+    def depths(self) -> Int[np.ndarray, " n"]:
+        """How many containers are open after each mark, shape (n,)."""
+        folded = self.kinds | 0x20
+        steps = (folded == ord("{")).astype(np.int8) - (folded == ord("}")).astype(np.int8)
+        return np.cumsum(steps, dtype=np.int32)
+
+    def check_depth(self) -> None:
+        """Check how deep it nests.
+
+        Raises:
+            JSONDecodeError: a string does not end.
+            HTTPException: it nests too deeply, or there are too many values.
+        """
+        if self.depths.size and self.depths.max() > MOST_DEPTH:
+            raise HTTPException(400, f"the JSON nests deeper than {MOST_DEPTH} levels")
+
+    def value(self) -> Any:
+        """The value of the text.
+
+        Raises:
+            JSONDecodeError: it is not JSON.
+            HTTPException: an object has too many keys.
+        """
+        first = self.content[: self.marks[0]] if self.marks.size else b"."
+        if first.strip():
+            return _loaded(self.content, 0)
+        ends = np.flatnonzero(self.depths <= 0)
+        if not ends.size:
+            raise JSONDecodeError("The end is missing", "", len(self.content))
+        end = int(ends[0])
+        rest = int(self.marks[end]) + 1
+        if self.content[rest:].strip():
+            raise JSONDecodeError("Extra data", "", rest)
+        return self._container(0, end)
+
+    def _container(self, first: int, last: int) -> Any:
+        """The list or object between two marks."""
+        start, end = int(self.marks[first]), int(self.marks[last])
+        if end - start <= self.piece_bytes:
+            return _loaded(self.content[start : end + 1], start)
+        if self.kinds[first] + 2 != self.kinds[last]:
+            raise JSONDecodeError("Expecting ',' delimiter", "", end)
+        is_list = self.kinds[first] == ord("[")
+        values: list[Any] = []
+        members: dict[str, Any] = {}
+        for left, right in self._pieces(first, last):
+            if is_list:
+                values.extend(self._piece(left, right, b"[", b"]"))
+            else:
+                members.update(self._piece(left, right, b"{", b"}"))
+                if len(members) > MOST_KEYS:
+                    raise HTTPException(413, f"an object has over {MOST_KEYS:,} keys; send fewer")
+        return values if is_list else members
+
+    def _pieces(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Marks around each piece: as many elements as fit, or one that is larger."""
+        within = slice(first + 1, last)
+        commas = (self.depths[within] == self.depths[first]) & (self.kinds[within] == ord(","))
+        borders = np.concatenate(([first], first + 1 + np.flatnonzero(commas), [last]))
+        places = self.marks[borders]
+        at = 0
+        while at < len(borders) - 1:
+            fitting = int(np.searchsorted(places, places[at] + self.piece_bytes, side="right")) - 1
+            following = max(at + 1, fitting)
+            yield int(borders[at]), int(borders[following])
+            at = following
+
+    def _piece(self, left: int, right: int, opening: bytes, closing: bytes) -> Any:
+        """The elements between two marks, as a list or an object."""
+        start, end = int(self.marks[left]) + 1, int(self.marks[right])
+        piece = self.content[start:end]
+        if not piece.strip():
+            raise JSONDecodeError("Expecting value", "", end)
+        # One element that is larger than a piece holds marks of its own, unless it is a string.
+        if len(piece) <= self.piece_bytes or right == left + 1:
+            return _loaded(opening + piece + closing, start - 1)
+        inner, outer = left + 1, right - 1
+        before = self.content[start : self.marks[inner]]
+        if self.content[int(self.marks[outer]) + 1 : end].strip():
+            raise JSONDecodeError("Expecting ',' delimiter", "", int(self.marks[outer]) + 1)
+        held = _loaded(opening + before + b"null" + closing, start - 1)
+        value = self._container(inner, outer)
+        return [value] if isinstance(held, list) else dict.fromkeys(held, value)
+
+
+def _escaped(letters: NDArray[np.uint8]) -> Int[np.ndarray, " n"]:
+    """Positions of characters after a backslash that is not itself escaped."""
+    slashes = np.flatnonzero(letters == ord("\\"))
+    if not slashes.size:
+        return slashes
+    starts = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
+    in_run = np.arange(len(slashes)) - np.repeat(starts, np.diff(starts, append=len(slashes)))
+    after: NDArray[np.intp] = slashes[in_run % 2 == 0] + 1
+    return after[: np.searchsorted(after, len(letters))]
+
+
+def _loaded(content: bytes, offset: int) -> Any:
+    """The value of a text, or of a piece of one that begins at that position of the whole."""
+    try:
+        return json.loads(content)
+    except JSONDecodeError as error:
+        raise JSONDecodeError(error.msg, "", offset + error.pos) from None
+    except UnicodeDecodeError:
+        raise HTTPException(400, "the body is not text in UTF-8") from None
+    except ValueError:
+        raise JSONDecodeError("A number has too many digits", "", offset) from None

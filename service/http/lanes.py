@@ -1,0 +1,133 @@
+"""Lanes of work off the event loop: threads with a bounded queue and deadlines."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from math import inf
+from threading import BoundedSemaphore
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect
+
+from forerun.data.errors import DeadlineExceeded, InputError
+from forerun.features.deadline import Deadline, current, within
+from forerun.service.http.departure import current_departure
+from forerun.service.http.telemetry import Telemetry
+
+T = TypeVar("T")
+UNWATCHED_S = 0.05
+"""Work that ends sooner is not worth a task that watches for the departure of its client."""
+
+
+class Busy(InputError):
+    """The service has too much to do at the moment; nothing was done."""
+
+    slug, status = "busy", 503
+    retry_after_s = 1
+
+    def __init__(self, limit: str, setting: str) -> None:
+        """What is at its limit, and the setting that raises it."""
+        super().__init__(f"{limit}; ask again in a moment, or raise {setting}.")
+
+
+class Lane:
+    """Threads for one kind of work, so that it waits for no other kind.
+
+    Args:
+        name: label of its metrics.
+        threads: pieces of work that run at a time.
+        waiting: pieces of work that may wait.
+        setting: name of the setting of `waiting`, for messages.
+        seconds: time that a piece of work may take, with its waiting.
+        max_operators: operators that a graph may have.
+        telemetry: counts what runs and what is abandoned.
+        ends_early: whether work is ended at its deadline, and when its client leaves; otherwise it
+            goes on, and only its caller gives up.
+    """
+
+    def __init__(
+        self, name: str, threads: int, waiting: int, setting: str, *, seconds: float,
+        max_operators: int, telemetry: Telemetry, ends_early: bool = True,
+    ) -> None:  # fmt: skip
+        self._name, self._setting, self._seconds = name, setting, seconds
+        self._max_operators = max_operators
+        self._telemetry, self._ends_early = telemetry, ends_early
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"forerun-{name}")
+        self._room = BoundedSemaphore(threads + waiting)
+        self._in_progress = telemetry.in_progress.labels(name)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run work on a thread of the lane; what already runs in a lane goes on there.
+
+        Raises:
+            Busy: too much work waits already.
+            DeadlineExceeded: the work was not done in time.
+            ClientDisconnect: the client left before the work was done.
+        """
+        if self._ends_early and current() is not None:
+            return work()
+        deadline = Deadline.after(self._seconds, self._max_operators)
+        limit = deadline if self._ends_early else Deadline.after(inf, self._max_operators)
+        submitted = self._submit(partial(_run_within, limit, work))
+        return await self._result(asyncio.wrap_future(submitted), deadline)
+
+    def close(self) -> None:
+        """Take no more work, and drop what waits."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
+        if not self._room.acquire(blocking=False):
+            self._telemetry.refused.labels(self._name).inc()
+            raise Busy(f"Too many {self._name} wait for their turn", self._setting)
+        self._in_progress.inc()
+        submitted = self._pool.submit(work)
+        submitted.add_done_callback(self._done)
+        return submitted
+
+    def _done(self, _: Future[T]) -> None:
+        self._room.release()
+        self._in_progress.dec()
+
+    async def _result(self, future: asyncio.Future[T], deadline: Deadline) -> T:
+        """The result of submitted work; without one in time, the work is abandoned."""
+        try:
+            left = await _left_first(future, deadline, self._ends_early)
+            if left:
+                self._telemetry.abandoned.labels("client left").inc()
+                raise ClientDisconnect
+            if not future.done():
+                raise deadline.exceeded()
+            return future.result()
+        except DeadlineExceeded:
+            self._telemetry.abandoned.labels("deadline").inc()
+            raise
+        finally:
+            if not future.done():
+                deadline.abandoned.set()
+                future.cancel()
+
+
+def _run_within(deadline: Deadline, work: Callable[[], T]) -> T:
+    with within(deadline):
+        return work()
+
+
+async def _left_first(future: asyncio.Future[T], deadline: Deadline, watches: bool) -> bool:
+    """Wait for the result, the deadline, or the departure of the client.
+
+    Returns:
+        Whether the client left before either of the others.
+    """
+    departure = current_departure() if watches else None
+    unwatched_s = deadline.seconds if departure is None else min(UNWATCHED_S, deadline.seconds)
+    await asyncio.wait((future,), timeout=unwatched_s)
+    if future.done() or departure is None:
+        return False
+    leaving = asyncio.ensure_future(departure.left())
+    try:
+        rest_s = max(0.0, deadline.seconds - unwatched_s)
+        await asyncio.wait((future, leaving), timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
+        return leaving.done() and not future.done()
+    finally:
+        leaving.cancel()

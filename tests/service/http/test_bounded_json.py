@@ -1,0 +1,95 @@
+"""JSON in pieces: the same values and the same refusals as in one go, within bounds."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
+
+from forerun.service.http.bounded_json import MOST_DEPTH, MOST_KEYS, MOST_VALUES, parsed
+
+SMALL = 12
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=40
+)
+
+
+def refused(content: bytes, piece_bytes: int) -> bool:
+    try:
+        parsed(content, piece_bytes)
+    except (json.JSONDecodeError, HTTPException):
+        return True
+    return False
+
+
+@given(VALUES, st.booleans(), st.sampled_from([None, 1]), st.integers(1, 60))
+def test_pieces_of_any_size_give_the_same_value(value, ascii_only, indent, piece_bytes):
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert parsed(text.encode("utf-8", "surrogatepass"), piece_bytes) == value
+
+
+@given(VALUES, st.data())
+def test_a_damaged_text_is_refused_in_pieces_as_it_is_in_one(value, data):
+    content = bytearray(json.dumps(value).encode())
+    at = data.draw(st.integers(0, len(content) - 1))
+    match data.draw(st.sampled_from(["cut", "drop", "insert"])):
+        case "cut":
+            del content[at:]
+        case "drop":
+            del content[at]
+        case _:
+            content.insert(at, data.draw(st.sampled_from(b'[]{},:"\\0 ')))
+    whole = bytes(content)
+    assert refused(whole, SMALL) == refused(whole, 2**20)
+    if not refused(whole, SMALL):
+        assert parsed(whole, SMALL) == json.loads(whole)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1,2,3,4,5,6,7,]", '{"aaaa":1,"bbbb":2,}', "[1,2,3,4,5] [6,7,8]", '[1,2,3,4,5,"aaaa]',
+     '[[1,2,3,4,5,6,7] [1,2,3,4,5,6,7]]', "[1,2,3,4,5,6,7}", '{"a" 5:[1,2,3,4,5,6,7,8]}',
+     '[[1,2,3,4,5,6,7]5]', "[1,2,3,4,5,6,7"],
+)  # fmt: skip
+def test_no_mistake_between_two_pieces_is_overlooked(text):
+    with pytest.raises(json.JSONDecodeError):
+        parsed(text.encode(), SMALL)
+
+
+def test_a_mistake_is_located_in_the_whole_text():
+    text = json.dumps([[n, n] for n in range(100)]).replace("77", "7x7", 1)
+    with pytest.raises(json.JSONDecodeError) as located:
+        parsed(text.encode(), SMALL)
+    with pytest.raises(json.JSONDecodeError) as whole:
+        json.loads(text)
+    assert located.value.pos == whole.value.pos
+
+
+def test_the_last_of_repeated_keys_counts_across_pieces():
+    text = '{"a": 1, "bbbbbbbbbbbb": 2, "a": [1, 2, 3, 4, 5, 6, 7]}'
+    assert parsed(text.encode(), SMALL) == json.loads(text)
+
+
+@pytest.mark.parametrize("piece_bytes", [SMALL, 2**20])
+def test_nesting_is_bounded(piece_bytes):
+    deepest = b"[" * MOST_DEPTH + b"]" * MOST_DEPTH
+    assert parsed(deepest, piece_bytes) == json.loads(deepest)
+    with pytest.raises(HTTPException, match="deeper than 64"):
+        parsed(b"[" + deepest + b"]", piece_bytes)
+    assert parsed(json.dumps("[" * 1000).encode(), piece_bytes) == "[" * 1000
+
+
+def test_values_and_keys_are_bounded():
+    with pytest.raises(HTTPException, match="values"):
+        parsed(b"[" + b"0," * (MOST_VALUES + 1) + b"0]")
+    keys = {str(n): 0 for n in range(MOST_KEYS + 1)}
+    with pytest.raises(HTTPException, match="keys"):
+        parsed(json.dumps(keys).encode(), 2**10)
+
+
+@pytest.mark.parametrize("content", [b'["\xff"]', b"[" + b"1" * 5000 + b"]"])
+def test_bytes_and_numbers_that_python_cannot_read_are_refused(content):
+    assert refused(content, SMALL)
+    assert refused(content, 2**20)
