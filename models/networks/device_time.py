@@ -7,6 +7,7 @@ that do not fill the device; these are scaled by the sum over kernels (`batch_in
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log2, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import execution_mode
 from forerun.models.networks.batch_interpolation import batch_ladder, filling_batch, law_seconds
 from forerun.models.networks.booster import NetworkBoost
+from forerun.models.networks.equal_runs import equal_but_batch
 from forerun.models.operators.booster import OperatorBoost
 
 NORMAL_95 = 1.645
@@ -95,21 +97,28 @@ class DeviceTime:
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
-        logs, below, above, extra = np.zeros((4, len(queries)))
-        limits: list[tuple[Limit, ...]] = [()] * len(queries)
-        breakdowns: list[Mapping[str, float]] = [{}] * len(queries)
+        n = len(queries)
+        logs, below, above, extra = np.zeros((4, n))
+        limits: list[tuple[Limit, ...]] = [()] * n
+        breakdowns: list[Mapping[str, float]] = [{}] * n
         for source, selected in self._by_source(queries):
-            answer = self.parts[source].predict([request.query for request in selected])
+            asked = {id(request.query): request.query for request in selected}
+            places = {key: place for place, key in enumerate(asked)}
+            index = [places[id(request.query)] for request in selected]
+            answer = self.parts[source].predict(list(asked.values()))
             value = answer.values["latency_ms"]
             low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
-            for index, request in enumerate(selected):
-                row, weight = request.row, request.weight
-                logs[row] += weight * np.log(value[index] / 1e3 * request.factor)
-                below[row] += weight * np.log(value[index] / low[index])
-                above[row] += weight * np.log(high[index] / value[index])
-                extra[row] = request.extra
-                limits[row] = answer.limits[index]
-                breakdowns[row] = answer.breakdowns_ms[index]
+            rows = [request.row for request in selected]
+            weight = np.array([request.weight for request in selected])
+            factor = np.array([request.factor for request in selected])
+            ratios = (value / low, high / value)
+            logs += np.bincount(rows, weight * np.log(value[index] / 1e3 * factor), n)
+            below += np.bincount(rows, weight * np.log(ratios[0])[index], n)
+            above += np.bincount(rows, weight * np.log(ratios[1])[index], n)
+            extra[rows] = [request.extra for request in selected]
+            for row, place in zip(rows, index, strict=True):
+                limits[row] = answer.limits[place]
+                breakdowns[row] = answer.breakdowns_ms[place]
         # Corrections fitted at large batches may lower small batches below the time of launches.
         floors = np.array([_launches(query) * SHORTEST_KERNEL_S for query in queries])
         seconds, reach = np.maximum(np.exp(logs), floors), NORMAL_95 * extra
@@ -145,12 +154,14 @@ class DeviceTime:
 
     def _by_source(self, queries: Sequence[Query]) -> Iterator[tuple[str, list[_Request]]]:
         """Each predictor with the queries to it, `NETWORKS` first."""
-        requests = [r for row, query in enumerate(queries) for r in self._requests(row, query)]
+        requests = [r for rows in equal_but_batch(queries) for r in self._requests(queries, rows)]
+        requests.sort(key=lambda request: request.row)
         for source, own in sorted(groups_of(request.source for request in requests).items()):
             yield source, [requests[index] for index in own]
 
-    def _requests(self, row: int, query: Query) -> list[_Request]:
-        """The queries to the predictors for one network."""
+    def _requests(self, queries: Sequence[Query], rows: Sequence[int]) -> Iterator[_Request]:
+        """The queries to the predictors for networks that differ in their batch size alone."""
+        query = queries[rows[0]]
         network = query.network
         times, mode = self.networks.kernel_times, execution_mode(query)
         if network.graph.training:
@@ -160,16 +171,18 @@ class DeviceTime:
             network.graph, lowering_mode(network.graph, network.precision, query.software)
         )
         filled = filling_batch(times, kernels, chip, mode)
-        queried_s = law_seconds(times, kernels, chip, network.batch_size, mode)
-        halvings = max(0.0, float(np.log2(filled / network.batch_size)))
-        extra = DOUBLING_DEVIATION * float(np.sqrt(halvings))
-        requests = []
-        for batch, share in batch_ladder(network.batch_size, filled).items():
-            factor = queried_s / law_seconds(times, kernels, chip, batch, mode)
-            for source, weight in _sources(query):
-                at_batch = _at(query, batch)
-                requests.append(_Request(row, source, at_batch, factor, share * weight, extra))
-        return requests
+        ladders = {row: batch_ladder(queries[row].network.batch_size, filled) for row in rows}
+        at_batch = {batch: _at(query, batch) for ladder in ladders.values() for batch in ladder}
+        batches = sorted({*at_batch, *(queries[row].network.batch_size for row in rows)})
+        seconds = law_seconds(times, kernels, chip, np.array(batches, dtype=np.float64), mode)
+        law = dict(zip(batches, seconds.tolist(), strict=True))
+        for row, ladder in ladders.items():
+            own = queries[row].network.batch_size
+            extra = DOUBLING_DEVIATION * sqrt(max(0.0, log2(filled / own)))
+            for batch, share in ladder.items():
+                for source, weight in _sources(query):
+                    factor = law[own] / law[batch]
+                    yield _Request(row, source, at_batch[batch], factor, share * weight, extra)
 
 
 def _sources(query: Query) -> Sequence[tuple[str, float]]:

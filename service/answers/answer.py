@@ -6,6 +6,7 @@ from math import isfinite
 
 import numpy as np
 
+from forerun.data.columns import groups_of
 from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
 from forerun.data.graph import OperatorGraph
 from forerun.data.metrics import metric as known_metric
@@ -80,7 +81,8 @@ def answer_of(question: Question, in_use: InUse) -> PredictionOut:
 def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionOut | InputError]:
     """The answer to each question, or the error that prevents one.
 
-    All queries go to the predictor in one call.
+    Queries with equal metrics go to the predictor in one call, and only to the parts of a router
+    that these metrics need.
     """
     predictor = in_use.loaded.predictor
     # Measurements of a device may be of the operators that no predictor knows.
@@ -90,7 +92,9 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionO
     ]
     outcomes: dict[int, Prediction | InputError] = {}
     timed = [row for row, case in enumerate(cases) if case.untimed is None]
-    outcomes |= _predicted(predictor, [cases[row].query for row in timed], timed)
+    for needed, own in groups_of(_needed(cases[row]) for row in timed).items():
+        rows = [timed[index] for index in own]
+        outcomes |= _predicted(predictor, [cases[row].query for row in rows], rows, needed)
     for row, case in enumerate(cases):
         if case.untimed is not None:
             outcomes[row] = _without_times(predictor, case.query) or case.untimed
@@ -128,22 +132,35 @@ def _unanswered(query: Query, predictor: Predictor) -> InputError | None:
     return UnanswerableQuery(f"No predictor in use answers a workload of kind {kind} on {device}.")
 
 
+def _needed(case: _Case) -> frozenset[str]:
+    """Metrics to predict for those asked.
+
+    Energy is the product of power and time, a power limit acts on the time through the power, and
+    power is only known where the time is.
+    """
+    needed = frozenset(case.question.metrics)
+    if "energy_j" in needed or (LATENCY in needed and case.query.operation.power_limit_w):
+        return needed | {"power_w", LATENCY}
+    return needed | {LATENCY} if needed & {"power_w", "utilisation"} else needed
+
+
 def _predicted(
-    predictor: Predictor, queries: Sequence[Query], rows: Sequence[int]
+    predictor: Predictor, queries: Sequence[Query], rows: Sequence[int], needed: frozenset[str]
 ) -> dict[int, Prediction | InputError]:
     """Row -> prediction, in one call, or one call per query where the predictor rejects one."""
-    if not queries:
-        return {}
     try:
         with np.errstate(all="ignore"):
-            predictions = predictor.predict(queries)
+            if isinstance(predictor, Router):
+                predictions = predictor.predict_only(needed, queries)
+            else:
+                predictions = predictor.predict(queries)
         return {row: predictions[index] for index, row in enumerate(rows)}
     except InputError as error:
         if len(queries) == 1:
             return {rows[0]: error}
     outcomes: dict[int, Prediction | InputError] = {}
     for query, row in zip(queries, rows, strict=True):
-        outcomes |= _predicted(predictor, [query], [row])
+        outcomes |= _predicted(predictor, [query], [row], needed)
     return outcomes
 
 

@@ -1,13 +1,14 @@
 """Resolve requests and answer them, with a cache of earlier answers."""
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from threading import Lock
 
 from forerun.data.device import Device
+from forerun.data.errors import InputError
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.predictor_in_use import Adaptation
-from forerun.service.answers.answer import answer_of
+from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
@@ -74,13 +75,25 @@ class Answers:
         Raises:
             UnanswerableQuery, UnknownPrecision: no predictor can answer.
         """
+        (answer,) = self.predict_all([question])
+        if isinstance(answer, InputError):
+            raise answer
+        return answer
+
+    def predict_all(self, questions: Sequence[Question]) -> list[bytes | InputError]:
+        """Predict n answers in one call, each as JSON or the error that prevents it; cache them."""
         in_use = self.adaptation.current()
-        answer = answer_of(question, in_use).model_dump_json().encode()
+        outcomes = [
+            outcome if isinstance(outcome, InputError) else outcome.model_dump_json().encode()
+            for outcome in answers_to(questions, in_use)
+        ]
         with self._lock:
-            self._answers[in_use.loaded.version, question.key] = answer
+            for question, outcome in zip(questions, outcomes, strict=True):
+                if isinstance(outcome, bytes):
+                    self._answers[in_use.loaded.version, question.key] = outcome
             while len(self._answers) > self._kept:
                 self._answers.popitem(last=False)
-        return answer
+        return outcomes
 
     def device(self, given: str | Device) -> Device:
         """The device of that name, or the given sheet itself.

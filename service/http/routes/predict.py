@@ -1,5 +1,6 @@
 """POST /v1/predict: latency, memory, power and energy of a workload on a device."""
 
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -40,12 +41,7 @@ async def predict(
 async def predict_batch(asked: BatchIn, answers: TheAnswers, state: TheState) -> Response:
     """Answers to up to 1,000 requests, in order; an invalid request gets a problem of its own."""
 
-    def items() -> bytes:
-        return b",".join(
-            _item(index, item, answers, state.telemetry) for index, item in enumerate(asked.items)
-        )
-
-    listed = await state.run(items)
+    listed = await state.run(lambda: b",".join(_items(asked.items, answers, state.telemetry)))
     return Response(b'{"items":[' + listed + b"]}", media_type="application/json")
 
 
@@ -99,12 +95,26 @@ def _new(question: Question, answers: Answers, telemetry: Telemetry) -> bytes:
     return answer
 
 
-def _item(index: int, item: Any, answers: Answers, telemetry: Telemetry) -> bytes:
-    """The answer to one request of a batch, or its problem document."""
-    try:
-        question = answers.question(PredictIn.model_validate(item))
-        return _known_or_new(question, answers, telemetry)
-    except InputError as error:
-        return content(problem_of(error, f"/items/{index}"))
-    except ValidationError as error:
-        return content(unfit(error.errors(), f"/items/{index}"))
+def _items(items: Sequence[Any], answers: Answers, telemetry: Telemetry) -> list[bytes]:
+    """The answer to each request of a batch, or its problem document; new ones in one call."""
+    contents: list[bytes] = [b""] * len(items)
+    asked: dict[Hashable, tuple[Question, list[int]]] = {}
+    for index, item in enumerate(items):
+        try:
+            question = answers.question(PredictIn.model_validate(item))
+        except InputError as error:
+            contents[index] = content(problem_of(error, f"/items/{index}"))
+        except ValidationError as error:
+            contents[index] = content(unfit(error.errors(), f"/items/{index}"))
+        else:
+            asked.setdefault(question.key, (question, []))[1].append(index)
+    outcomes = {key: answers.before(question) for key, (question, _) in asked.items()}
+    new = [key for key, before in outcomes.items() if before is None]
+    telemetry.known.inc(sum(len(rows) for _, rows in asked.values()) - len(new))
+    predicted = answers.predict_all([asked[key][0] for key in new])
+    telemetry.new.inc(sum(isinstance(outcome, bytes) for outcome in predicted))
+    found = {**outcomes, **dict(zip(new, predicted, strict=True))}
+    for key, (_, rows) in asked.items():
+        for index in rows:
+            contents[index] = _content(found[key], index)
+    return contents
