@@ -7,6 +7,7 @@ that do not fill the device; these are scaled by the sum over kernels (`batch_in
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import log2, sqrt
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 from forerun.data.columns import Column, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.recent import Recent
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import chip_of
@@ -23,7 +25,7 @@ from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import execution_mode
 from forerun.models.networks.batch_interpolation import batch_ladder, filling_batch, law_seconds
 from forerun.models.networks.booster import NetworkBoost
-from forerun.models.networks.equal_runs import equal_but_batch
+from forerun.models.networks.equal_runs import RunKey, equal_but_batch
 from forerun.models.operators.booster import OperatorBoost
 
 NORMAL_95 = 1.645
@@ -31,6 +33,8 @@ NARROW = ("fp8", "int8")
 """Precisions without a measured network."""
 NETWORKS, OPERATORS = "networks", "operators"
 """Names of the predictors in `DeviceTime.parts`."""
+ANSWERS_KEPT = 10_000
+"""Answers at filling batches that are kept; networks of many batch sizes share them."""
 DOUBLING_DEVIATION = 0.1
 """Standard deviation of the logarithm that each halving of the batch size below the filling batch
 adds in quadrature. An engineering estimate, corrected by interval widths that are fitted on
@@ -54,12 +58,23 @@ class DeviceTimes(NamedTuple):
     breakdowns: list[Mapping[str, float]]
 
 
+class _Answer(NamedTuple):
+    """The answer of a predictor of device time to one query, milliseconds."""
+
+    value: float
+    low: float
+    high: float
+    limits: tuple[Limit, ...]
+    breakdown_ms: Mapping[str, float]
+
+
 class _Request(NamedTuple):
     """One query to a predictor of device time, and the weight of its prediction.
 
     Attributes:
         row: index of the network that the query is for.
         source: name of the predictor in `DeviceTime.parts`.
+        key: equal for queries with equal answers.
         query: the network at a batch size that fills the device.
         factor: ratio of the kernels' summed time at the queried batch size to that of `query`.
         weight: weight in the mean of logarithms over the requests of a row; these add up to 1.
@@ -68,6 +83,7 @@ class _Request(NamedTuple):
 
     row: int
     source: str
+    key: RunKey
     query: Query
     factor: float
     weight: float
@@ -102,23 +118,21 @@ class DeviceTime:
         limits: list[tuple[Limit, ...]] = [()] * n
         breakdowns: list[Mapping[str, float]] = [{}] * n
         for source, selected in self._by_source(queries):
-            asked = {id(request.query): request.query for request in selected}
+            asked = {request.key: request.query for request in selected}
             places = {key: place for place, key in enumerate(asked)}
-            index = [places[id(request.query)] for request in selected]
-            answer = self.parts[source].predict(list(asked.values()))
-            value = answer.values["latency_ms"]
-            low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
+            index = [places[request.key] for request in selected]
+            answers = self._at_filling_batches(source, asked)
+            value, low, high = map(np.array, list(zip(*answers, strict=True))[:3])
             rows = [request.row for request in selected]
             weight = np.array([request.weight for request in selected])
             factor = np.array([request.factor for request in selected])
-            ratios = (value / low, high / value)
+            ratios = np.log([value / low, high / value])[:, index]
             logs += np.bincount(rows, weight * np.log(value[index] / 1e3 * factor), n)
-            below += np.bincount(rows, weight * np.log(ratios[0])[index], n)
-            above += np.bincount(rows, weight * np.log(ratios[1])[index], n)
+            below += np.bincount(rows, weight * ratios[0], n)
+            above += np.bincount(rows, weight * ratios[1], n)
             extra[rows] = [request.extra for request in selected]
             for row, place in zip(rows, index, strict=True):
-                limits[row] = answer.limits[place]
-                breakdowns[row] = answer.breakdowns_ms[place]
+                limits[row], breakdowns[row] = answers[place].limits, answers[place].breakdown_ms
         # Corrections fitted at large batches may lower small batches below the time of launches.
         floors = np.array([_launches(query) * SHORTEST_KERNEL_S for query in queries])
         seconds, reach = np.maximum(np.exp(logs), floors), NORMAL_95 * extra
@@ -152,14 +166,34 @@ class DeviceTime:
             rows[source] = replace(taken, queries=queries, values={"latency_ms": filled * 1e3})
         return rows
 
+    def _at_filling_batches(self, source: str, asked: Mapping[RunKey, Query]) -> list[_Answer]:
+        """Answers of a predictor to queries by key; those of earlier calls are kept."""
+        queries = list(asked.values())
+
+        def compute(missing: list[int]) -> list[_Answer]:
+            answer = self.parts[source].predict([queries[place] for place in missing])
+            value = answer.values["latency_ms"]
+            low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
+            columns = (value.tolist(), low.tolist(), high.tolist())
+            return list(map(_Answer, *columns, answer.limits, answer.breakdowns_ms))
+
+        return self._recent.of_each([(source, *key) for key in asked], compute)
+
+    @cached_property
+    def _recent(self) -> Recent[RunKey, _Answer]:
+        return Recent(ANSWERS_KEPT)
+
     def _by_source(self, queries: Sequence[Query]) -> Iterator[tuple[str, list[_Request]]]:
         """Each predictor with the queries to it, `NETWORKS` first."""
-        requests = [r for rows in equal_but_batch(queries) for r in self._requests(queries, rows)]
+        alike = equal_but_batch(queries).items()
+        requests = [r for key, rows in alike for r in self._requests(queries, key, rows)]
         requests.sort(key=lambda request: request.row)
         for source, own in sorted(groups_of(request.source for request in requests).items()):
             yield source, [requests[index] for index in own]
 
-    def _requests(self, queries: Sequence[Query], rows: Sequence[int]) -> Iterator[_Request]:
+    def _requests(
+        self, queries: Sequence[Query], key: RunKey, rows: Sequence[int]
+    ) -> Iterator[_Request]:
         """The queries to the predictors for networks that differ in their batch size alone."""
         query = queries[rows[0]]
         network = query.network
@@ -182,7 +216,8 @@ class DeviceTime:
             for batch, share in ladder.items():
                 for source, weight in _sources(query):
                     factor = law[own] / law[batch]
-                    yield _Request(row, source, at_batch[batch], factor, share * weight, extra)
+                    asked = (*key, batch), at_batch[batch]
+                    yield _Request(row, source, *asked, factor, share * weight, extra)
 
 
 def _sources(query: Query) -> Sequence[tuple[str, float]]:

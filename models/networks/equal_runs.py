@@ -1,26 +1,28 @@
 """Runs of networks that differ in nothing but their batch size, which share most of their cost."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from forerun.data.columns import groups_of
 from forerun.data.query import Query
-from forerun.features.operators.query_table import GraphKey
 
 
-def equal_but_batch(queries: Sequence[Query]) -> list[list[int]]:
-    """Positions of the queries, grouped by all that times depend on except the batch size.
+RunKey = tuple[Hashable, ...]
+
+
+def equal_but_batch(queries: Sequence[Query]) -> dict[RunKey, list[int]]:
+    """All that times depend on except the batch size -> positions of the queries that it is of.
 
     Raises:
         TypeError: a workload is no network.
     """
-    return list(groups_of(map(_key, queries)).values())
+    return groups_of(map(_key, queries))
 
 
-def _key(query: Query) -> tuple[object, ...]:
+def _key(query: Query) -> RunKey:
     network = query.network
     graph = network.graph
     # The source of a graph decides its lowering, and is no part of its digest.
     return (
-        *(GraphKey(graph), graph.source, network.precision, network.phase),
+        *(graph.digest, graph.source, network.precision, network.phase),
         *(query.device, query.software),
     )

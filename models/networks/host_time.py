@@ -159,7 +159,7 @@ class HostTime:
 
     def seconds(self, queries: Sequence[Query]) -> tuple[Column, Column]:
         """The host's time of each run in seconds, and the deviation of its logarithm, each (n,)."""
-        groups = equal_but_batch(queries)
+        groups = list(equal_but_batch(queries).values())
         place = np.empty(len(queries), dtype=np.intp)
         for index, rows in enumerate(groups):
             place[rows] = index

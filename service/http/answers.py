@@ -1,11 +1,10 @@
 """Resolve requests and answer them, with a cache of earlier answers."""
 
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from threading import Lock
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
+from forerun.data.recent import Recent
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
@@ -30,9 +29,7 @@ class Answers:
         self, adaptation: Adaptation, devices: DeviceStore, graphs: GraphStore, kept: int
     ) -> None:
         self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
-        self._kept = kept
-        self._answers: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._lock = Lock()
+        self._answers: Recent[Hashable, bytes] = Recent(kept)
 
     def swap(self, loaded: LoadedPredictor) -> None:
         """Replace the base predictor; the adaptation is repeated on the new one."""
@@ -62,12 +59,7 @@ class Answers:
 
     def before(self, question: Question) -> bytes | None:
         """The cached answer to an equal question, as JSON; None when there is none."""
-        key = self.adaptation.current().loaded.version, question.key
-        with self._lock:
-            answer = self._answers.get(key)
-            if answer is not None:
-                self._answers.move_to_end(key)
-            return answer
+        return self._answers.get((self.adaptation.current().loaded.version, question.key))
 
     def predict(self, question: Question) -> bytes:
         """Predict the answer, as JSON, and cache it.
@@ -87,12 +79,9 @@ class Answers:
             outcome if isinstance(outcome, InputError) else outcome.model_dump_json().encode()
             for outcome in answers_to(questions, in_use)
         ]
-        with self._lock:
-            for question, outcome in zip(questions, outcomes, strict=True):
-                if isinstance(outcome, bytes):
-                    self._answers[in_use.loaded.version, question.key] = outcome
-            while len(self._answers) > self._kept:
-                self._answers.popitem(last=False)
+        for question, outcome in zip(questions, outcomes, strict=True):
+            if isinstance(outcome, bytes):
+                self._answers.put((in_use.loaded.version, question.key), outcome)
         return outcomes
 
     def device(self, given: str | Device) -> Device:
