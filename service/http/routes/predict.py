@@ -118,3 +118,10 @@ def _items(items: Sequence[Any], answers: Answers, telemetry: Telemetry) -> list
         for index in rows:
             contents[index] = _content(found[key], index)
     return contents
+
+
+def _content(outcome: bytes | InputError | None, index: int) -> bytes:
+    if isinstance(outcome, bytes):
+        return outcome
+    assert outcome is not None
+    return content(problem_of(outcome, f"/items/{index}"))
