@@ -33,9 +33,7 @@ _LARGE = 1 << 2 * _BITS
 _NONE = np.iinfo(np.int64).max
 
 
-def peaks_of_each(
-    events: Sequence[int], sizes: Integers, begun: CachingAllocator
-) -> list[Peaks]:
+def peaks_of_each(events: Sequence[int], sizes: Integers, begun: CachingAllocator) -> list[Peaks]:
     """Peaks of n runs that go on from one state of an allocator whose segments do not expand.
 
     Args:
@@ -80,7 +78,10 @@ class _Columns:
             for tensor, (length, start) in begun.blocks.items()
         }
         self._ends = [np.full(n, _address(end)) for end in begun.ends]
-        self._live, self.reserved = np.full(n, begun.live // ROUND), np.full(n, begun.reserved // ROUND)
+        self._live, self.reserved = (
+            np.full(n, begun.live // ROUND),
+            np.full(n, begun.reserved // ROUND),
+        )
         self.most = self._live.copy()
 
     def allocate(self, tensor: int) -> None:

@@ -229,7 +229,11 @@ def memory_plan(
         execution: compiled or not, and how images lie in memory.
         expandable_segments: the option of `forerun.features.memory.allocator`.
     """
-    key, setup, how = GraphKey(network.graph), _setup(network), Allocation(execution, expandable_segments)
+    key, setup, how = (
+        GraphKey(network.graph),
+        _setup(network),
+        Allocation(execution, expandable_segments),
+    )
     return _planned(key, network.batch_size, network.precision, setup, how)
 
 

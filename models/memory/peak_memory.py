@@ -9,6 +9,7 @@ and all intervals of inference, are engineering ranges without a nominal coverag
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -206,6 +207,10 @@ class Memory(StoredPredictor):
     def _map(self, query: Query) -> AffineMap:
         if _phase(query) == "training":
             return self.training
+        return self._inference
+
+    @cached_property
+    def _inference(self) -> AffineMap:
         return replace(INFERENCE, context=self.context_mib)
 
     def _peaks(self, queries: Sequence[Query], plans: Sequence[MemoryPlan]) -> Column:

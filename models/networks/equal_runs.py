@@ -5,7 +5,6 @@ from collections.abc import Hashable, Sequence
 from forerun.data.columns import groups_of
 from forerun.data.query import Query
 
-
 RunKey = tuple[Hashable, ...]
 
 
@@ -15,10 +14,15 @@ def equal_but_batch(queries: Sequence[Query]) -> dict[RunKey, list[int]]:
     Raises:
         TypeError: a workload is no network.
     """
-    return groups_of(map(_key, queries))
+    return groups_of(map(run_key, queries))
 
 
-def _key(query: Query) -> RunKey:
+def run_key(query: Query) -> RunKey:
+    """All that times of a network depend on except the batch size.
+
+    Raises:
+        TypeError: the workload is no network.
+    """
     network = query.network
     graph = network.graph
     # The source of a graph decides its lowering, and is no part of its digest.

@@ -1,6 +1,6 @@
 """Answers to questions: estimates, roofline bound, limits, memory fit, missing metrics."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
@@ -22,6 +22,7 @@ from forerun.data.workload import (
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.networks.equal_runs import run_key
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
@@ -98,10 +99,23 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionO
     for row, case in enumerate(cases):
         if case.untimed is not None:
             outcomes[row] = _without_times(predictor, case.query) or case.untimed
-    return [
-        outcome if isinstance(outcome, InputError) else _answer(case, outcome, in_use)
-        for case, outcome in ((case, outcomes[row]) for row, case in enumerate(cases))
-    ]
+    evidence: dict[Hashable, Evidence] = {}
+    answers: list[PredictionOut | InputError] = []
+    for row, case in enumerate(cases):
+        outcome = outcomes[row]
+        if isinstance(outcome, InputError):
+            answers.append(outcome)
+            continue
+        key, needed = _same_evidence(case.query, row), _needed(case)
+        if (key, needed) not in evidence:
+            evidence[key, needed] = evidence_of(case.query, needed, in_use)
+        answers.append(_answer(case, outcome, in_use, evidence[key, needed]))
+    return answers
+
+
+def _same_evidence(query: Query, row: int) -> Hashable:
+    """A key that is equal for queries whose answers rest on the same: all but the batch size."""
+    return run_key(query) if isinstance(query.workload, Network) else row
 
 
 def _case(question: Question, predictor: Predictor, *, priced: bool) -> _Case:
@@ -173,7 +187,9 @@ def _without_times(predictor: Predictor, query: Query) -> Prediction | None:
     return memory.predict([query])[0] if memory.answers(query) else None
 
 
-def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut | InputError:
+def _answer(
+    case: _Case, prediction: Prediction, in_use: InUse, evidence: Evidence
+) -> PredictionOut | InputError:
     question, query = case.question, case.query
     if not _is_finite(prediction, case.bound):
         return UnanswerableQuery(
@@ -191,7 +207,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         if any(limit.concerns(name) for name in answered)
     ]
     peak = estimates.get(PEAK)
-    estimated = _estimated(answered, estimates, query, limits, in_use)
+    estimated = _estimated(answered, estimates, query, limits, evidence)
     return PredictionOut(
         metrics={n: estimated.get(n) for n in question.metrics},
         missing={
@@ -308,10 +324,9 @@ def _estimated(
     estimates: Mapping[str, Estimate],
     query: Query,
     limits: Sequence[Limit],
-    in_use: InUse,
+    evidence: Evidence,
 ) -> dict[str, EstimateOut]:
     """Each estimate with the trust in it."""
-    evidence = evidence_of(query, estimates, in_use)
     trust = {name: trust_in(name, estimates, query, limits, evidence) for name in names}
     return {name: _estimate(estimates[name], name, limits, trust[name]) for name in trust}
 

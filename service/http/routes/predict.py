@@ -40,7 +40,6 @@ async def predict(
 @router.post("/predict:batch", response_model=BatchOut)
 async def predict_batch(asked: BatchIn, answers: TheAnswers, state: TheState) -> Response:
     """Answers to up to 1,000 requests, in order; an invalid request gets a problem of its own."""
-
     listed = await state.run(lambda: b",".join(_items(asked.items, answers, state.telemetry)))
     return Response(b'{"items":[' + listed + b"]}", media_type="application/json")
 
