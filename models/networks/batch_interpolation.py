@@ -19,7 +19,7 @@ from forerun.models.networks.additive_model import AdditiveLatencyModel
 FILLED_S = 5e-3
 """Seconds of kernel time from which a device counts as filled: the shortest eager run on the GPUs
 of the timm benchmark took 5.2 ms."""
-_POWERS = 2.0 ** np.arange(21)
+POWERS = tuple(2**exponent for exponent in range(21))
 _MOST_TIMES = 1_000_000
 """Times of kernels that are in memory at once."""
 
@@ -44,10 +44,22 @@ def batch_ladder(batch_size: int, filled: int) -> Mapping[int, float]:
     return {2**low: 1.0 - (exponent - low), 2 ** (low + 1): exponent - low}
 
 
-def filling_batch(times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, mode: str) -> int:
-    """The smallest power of two whose kernels take `FILLED_S` or longer, at most 2**20."""
-    fills = law_seconds(times, kernels, chip, _POWERS, mode) >= FILLED_S
-    return int(_POWERS[np.argmax(fills)] if fills.any() else _POWERS[-1])
+def filling_batch(seconds_of_powers: Mapping[int, float]) -> int:
+    """The smallest power of two whose kernels take `FILLED_S` or longer, at most 2**20.
+
+    Args:
+        seconds_of_powers: `law_of_powers`.
+    """
+    return next((b for b, s in seconds_of_powers.items() if s >= FILLED_S), POWERS[-1])
+
+
+def law_of_powers(
+    times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, mode: str
+) -> Mapping[int, float]:
+    """Batch size -> `law_seconds`, for each of `POWERS`."""
+    batch_sizes = np.array(POWERS, dtype=np.float64)
+    seconds = law_seconds(times, kernels, chip, batch_sizes, mode)
+    return dict(zip(POWERS, seconds.tolist(), strict=True))
 
 
 def law_seconds(

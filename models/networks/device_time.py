@@ -23,7 +23,12 @@ from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
 from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import execution_mode
-from forerun.models.networks.batch_interpolation import batch_ladder, filling_batch, law_seconds
+from forerun.models.networks.batch_interpolation import (
+    batch_ladder,
+    filling_batch,
+    law_of_powers,
+    law_seconds,
+)
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.networks.equal_runs import RunKey, equal_but_batch
 from forerun.models.operators.booster import OperatorBoost
@@ -33,6 +38,7 @@ NARROW = ("fp8", "int8")
 """Precisions without a measured network."""
 NETWORKS, OPERATORS = "networks", "operators"
 """Names of the predictors in `DeviceTime.parts`."""
+LAWS_KEPT = 2_000
 ANSWERS_KEPT = 10_000
 """Answers at filling batches that are kept; networks of many batch sizes share them."""
 DOUBLING_DEVIATION = 0.1
@@ -180,6 +186,11 @@ class DeviceTime:
         return self._recent.of_each([(source, *key) for key in asked], compute)
 
     @cached_property
+    def _laws(self) -> Recent[RunKey, Mapping[int, float]]:
+        """Seconds of all kernels at the powers of two."""
+        return Recent(LAWS_KEPT)
+
+    @cached_property
     def _recent(self) -> Recent[RunKey, _Answer]:
         return Recent(ANSWERS_KEPT)
 
@@ -204,20 +215,26 @@ class DeviceTime:
         kernels = lowered(
             network.graph, lowering_mode(network.graph, network.precision, query.software)
         )
-        filled = filling_batch(times, kernels, chip, mode)
+        law = self._laws.get(key)
+        if law is None:
+            law = law_of_powers(times, kernels, chip, mode)
+            self._laws.put(key, law)
+        filled = filling_batch(law)
         ladders = {row: batch_ladder(queries[row].network.batch_size, filled) for row in rows}
         at_batch = {batch: _at(query, batch) for ladder in ladders.values() for batch in ladder}
-        batches = sorted({*at_batch, *(queries[row].network.batch_size for row in rows)})
-        seconds = law_seconds(times, kernels, chip, np.array(batches, dtype=np.float64), mode)
-        law = dict(zip(batches, seconds.tolist(), strict=True))
+        asked = {*at_batch, *(queries[row].network.batch_size for row in rows)}
+        others = sorted(asked - law.keys())
+        if others:
+            seconds = law_seconds(times, kernels, chip, np.array(others, dtype=np.float64), mode)
+            law = {**law, **dict(zip(others, seconds.tolist(), strict=True))}
         for row, ladder in ladders.items():
             own = queries[row].network.batch_size
             extra = DOUBLING_DEVIATION * sqrt(max(0.0, log2(filled / own)))
             for batch, share in ladder.items():
                 for source, weight in _sources(query):
                     factor = law[own] / law[batch]
-                    asked = (*key, batch), at_batch[batch]
-                    yield _Request(row, source, *asked, factor, share * weight, extra)
+                    filling = (*key, batch), at_batch[batch]
+                    yield _Request(row, source, *filling, factor, share * weight, extra)
 
 
 def _sources(query: Query) -> Sequence[tuple[str, float]]:

@@ -6,6 +6,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.recent import Recent
 from forerun.models.artifact.loading import LoadedPredictor
+from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question
@@ -35,31 +36,36 @@ class Answers:
         """Replace the base predictor; the adaptation is repeated on the new one."""
         self.adaptation.swap(loaded)
 
-    def is_at_hand(self, asked: PredictIn) -> bool:
-        """Whether the device and the graph are in memory, so that no disk access is needed."""
-        if self.adaptation.held() is None:
-            return False
+    def at_hand(self, asked: PredictIn) -> InUse | None:
+        """The predictor in use; None unless the device and the graph are in memory as well."""
         given = asked.workload
         if not isinstance(given, KernelIn | NetworkIn):
-            return False
+            return None
         if isinstance(given, NetworkIn) and (
             not isinstance(given.graph, str) or self.graphs.held(given.graph) is None
         ):
-            return False
-        return isinstance(asked.device, Device) or self.devices.held(asked.device) is not None
+            return None
+        if isinstance(asked.device, str) and self.devices.held(asked.device) is None:
+            return None
+        return self.adaptation.held()
 
-    def question(self, asked: PredictIn) -> Question:
+    def question(self, asked: PredictIn, in_use: InUse | None = None) -> Question:
         """Resolve the names in a request about a workload of any kind.
+
+        Args:
+            asked: the request.
+            in_use: the predictor in use; the current one when None.
 
         Raises:
             InputError: as `question_of`.
         """
-        predictor = self.adaptation.current().loaded.predictor
+        predictor = (in_use or self.adaptation.current()).loaded.predictor
         return question_of(asked, self.device, self.graphs.get, predictor)
 
-    def before(self, question: Question) -> bytes | None:
+    def before(self, question: Question, in_use: InUse | None = None) -> bytes | None:
         """The cached answer to an equal question, as JSON; None when there is none."""
-        return self._answers.get((self.adaptation.current().loaded.version, question.key))
+        version = (in_use or self.adaptation.current()).loaded.version
+        return self._answers.get((version, question.key))
 
     def predict(self, question: Question) -> bytes:
         """Predict the answer, as JSON, and cache it.

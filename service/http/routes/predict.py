@@ -69,9 +69,10 @@ async def predict_model(
 
 async def _answered(asked: PredictIn, answers: Answers, state: State) -> bytes:
     """Answer from the cache on the event loop; everything else runs on a worker thread."""
-    if answers.is_at_hand(asked):
-        question = answers.question(asked)
-        before = answers.before(question)
+    in_use = answers.at_hand(asked)
+    if in_use is not None:
+        question = answers.question(asked, in_use)
+        before = answers.before(question, in_use)
         if before is not None:
             state.telemetry.known.inc()
             return before
@@ -97,17 +98,18 @@ def _new(question: Question, answers: Answers, telemetry: Telemetry) -> bytes:
 def _items(items: Sequence[Any], answers: Answers, telemetry: Telemetry) -> list[bytes]:
     """The answer to each request of a batch, or its problem document; new ones in one call."""
     contents: list[bytes] = [b""] * len(items)
+    in_use = answers.adaptation.current()
     asked: dict[Hashable, tuple[Question, list[int]]] = {}
     for index, item in enumerate(items):
         try:
-            question = answers.question(PredictIn.model_validate(item))
+            question = answers.question(PredictIn.model_validate(item), in_use)
         except InputError as error:
             contents[index] = content(problem_of(error, f"/items/{index}"))
         except ValidationError as error:
             contents[index] = content(unfit(error.errors(), f"/items/{index}"))
         else:
             asked.setdefault(question.key, (question, []))[1].append(index)
-    outcomes = {key: answers.before(question) for key, (question, _) in asked.items()}
+    outcomes = {key: answers.before(question, in_use) for key, (question, _) in asked.items()}
     new = [key for key, before in outcomes.items() if before is None]
     telemetry.known.inc(sum(len(rows) for _, rows in asked.values()) - len(new))
     predicted = answers.predict_all([asked[key][0] for key in new])
