@@ -10,6 +10,8 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 ROUND = 512
 SMALL_REQUEST, SMALL_SEGMENT = 1 << 20, 2 << 20
 LARGE_REQUEST, LARGE_SEGMENT = 10 << 20, 20 << 20
@@ -100,7 +102,7 @@ class CachingAllocator:
             *(self.blocks, self._size_at, self._before),
             *(self.live, self._most),
         )
-        needs = [rounded(size) for size in sizes]
+        needs = (-(-np.asarray(sizes, dtype=np.int64) // ROUND) * ROUND).tolist()
         small_pool, large_pool = self.free
         least_large = ROUND if self._expandable else SMALL_REQUEST + 1
         for event in events:
@@ -120,7 +122,8 @@ class CachingAllocator:
                 if rest >= (ROUND if pool is small_pool else least_large):
                     length, part = need, start + need
                     insort(pool, (rest, part))
-                    size_at[part], before[part + rest] = rest, part
+                    size_at[part] = rest
+                    before[part + rest] = part
                 live += length
                 if live > most:
                     most = live
@@ -137,7 +140,8 @@ class CachingAllocator:
                 start = before.pop(start)
                 del pool[bisect_left(pool, (size_at[start], start))]
             insort(pool, (end - start, start))
-            size_at[start], before[end] = end - start, start
+            size_at[start] = end - start
+            before[end] = start
         self.live, self._most = live, most
         return Peaks(most, self.reserved)
 
