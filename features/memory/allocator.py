@@ -66,14 +66,14 @@ class CachingAllocator:
         free: free blocks of the small and of the large pool, sorted; addresses are unique.
         ends: end of the last segment of either pool; segments that do not grow have a gap behind
             them, so that blocks of two segments are never neighbours.
-        live, reserved: bytes in `blocks`, and of all segments.
+        live, most, reserved: bytes in `blocks` now and at their peak, and of all segments.
     """
 
     def __init__(self, *, expandable_segments: bool = False) -> None:
         self.blocks: dict[int, Block] = {}
         self.free: tuple[list[Block], list[Block]] = ([], [])
         self.ends = [0, LARGE_POOL]
-        self.live = self.reserved = self._most = 0
+        self.live = self.reserved = self.most = 0
         self._expandable = expandable_segments
         # By address of a free block: its size; by the address after one: its address.
         self._size_at: dict[int, int] = {}
@@ -87,7 +87,7 @@ class CachingAllocator:
             *(dict(self.blocks), (list(small), list(large))),
             list(self.ends),
         )
-        other.live, other.reserved, other._most = self.live, self.reserved, self._most
+        other.live, other.reserved, other.most = self.live, self.reserved, self.most
         other._size_at, other._before = dict(self._size_at), dict(self._before)
         return other
 
@@ -100,7 +100,7 @@ class CachingAllocator:
         """
         blocks, size_at, before, live, most = (
             *(self.blocks, self._size_at, self._before),
-            *(self.live, self._most),
+            *(self.live, self.most),
         )
         needs = (-(-np.asarray(sizes, dtype=np.int64) // ROUND) * ROUND).tolist()
         small_pool, large_pool = self.free
@@ -142,7 +142,7 @@ class CachingAllocator:
             insort(pool, (end - start, start))
             size_at[start] = end - start
             before[end] = start
-        self.live, self._most = live, most
+        self.live, self.most = live, most
         return Peaks(most, self.reserved)
 
     def _grown(self, need: int) -> Block:

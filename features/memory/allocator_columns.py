@@ -82,7 +82,7 @@ class _Columns:
             np.full(n, begun.live // ROUND),
             np.full(n, begun.reserved // ROUND),
         )
-        self.most = self._live.copy()
+        self.most = np.full(n, begun.most // ROUND)
 
     def allocate(self, tensor: int) -> None:
         """A block from the smallest free one that fits, else from a new segment."""
