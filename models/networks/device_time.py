@@ -16,11 +16,11 @@ import numpy as np
 from forerun.data.columns import Column, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.recent import Recent
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
+from forerun.features.recent import Recent
 from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import execution_mode
 from forerun.models.networks.batch_interpolation import (

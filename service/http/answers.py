@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
-from forerun.data.recent import Recent
+from forerun.features.recent import Recent
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
