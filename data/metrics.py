@@ -88,10 +88,13 @@ def metric(name: str) -> Metric:
     Raises:
         KeyError: no metric has that name.
     """
-    for known in (*METRICS, *DESIGN_METRICS, *SERVING_METRICS, *CONTENTION_METRICS):
-        if known.name == name:
-            return known
-    raise KeyError(name)
+    return _BY_NAME[name]
+
+
+_BY_NAME = {
+    metric.name: metric
+    for metric in (*CONTENTION_METRICS, *SERVING_METRICS, *DESIGN_METRICS, *METRICS)
+}
 
 
 def energy_disagreement(values: Mapping[str, float | None]) -> float | None:

@@ -1,6 +1,6 @@
 """A predictor that routes each query and metric to the first of several predictors."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
@@ -131,22 +131,33 @@ class Router(StoredPredictor):
         Raises:
             UnanswerableQuery: no part answers one of the queries.
         """
+        return self.predict_only(self.metrics, queries)
+
+    def predict_only(self, metrics: Collection[str], queries: Sequence[Query]) -> Predictions:
+        """Predictions of these metrics alone; parts without one of them are not asked.
+
+        Under a power limit, times depend on power: `latency_ms` then needs `power_w`.
+
+        Raises:
+            UnanswerableQuery: no part of the router answers one of the queries.
+        """
         queries = [self.seen(query) for query in queries]
-        unanswered = [q for q in queries if not self.answers(q)]
-        if unanswered:
-            raise _unanswerable(unanswered[0])
-        answer = PredictionColumns(len(queries), self.metrics)
-        for part in self.parts:
-            able = [row for row, query in enumerate(queries) if part.answers(query)]
-            lacking = answer.lacking(part.metrics) if able else ()
-            rows = [row for row in able if lacking[row]]
+        able = [[part.answers(query) for query in queries] for part in self.parts]
+        for query, any_part in zip(queries, np.any(able, axis=0), strict=True):
+            if not any_part:
+                raise _unanswerable(query)
+        answer = PredictionColumns(len(queries), (m for m in self.metrics if m in metrics))
+        for part, answers in zip(self.parts, able, strict=True):
+            own = [name for name in part.metrics if name in metrics]
+            if not own or not any(answers):
+                continue
+            rows = np.flatnonzero(answer.lacking(own) & answers).tolist()
             if rows:
                 answer.put(rows, part.predict([queries[row] for row in rows]))
         answer.multiply_energy()
+        free = [own for p, own in zip(self.parts, able, strict=True) if _needs_no_sheet(p)]
         for row, query in enumerate(queries):
-            if not any(
-                getattr(p, "needs_no_sheet", False) and p.answers(query) for p in self.parts
-            ):
+            if not any(own[row] for own in free):
                 answer.limits[row] += self.boxes.limits(query)
         return self._capped(queries, answer.predictions())
 
@@ -156,6 +167,10 @@ class Router(StoredPredictor):
         if all(query.operation.power_limit_w is None for query in plain):
             return answers
         return self.response.capped(plain, answers)
+
+
+def _needs_no_sheet(part: Predictor) -> bool:
+    return bool(getattr(part, "needs_no_sheet", False))
 
 
 def _unanswerable(query: Query) -> UnanswerableQuery:

@@ -10,12 +10,16 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 ROUND = 512
 SMALL_REQUEST, SMALL_SEGMENT = 1 << 20, 2 << 20
 LARGE_REQUEST, LARGE_SEGMENT = 10 << 20, 20 << 20
 GRANULE = 2 << 20
 """Bytes, as in the allocator's source: kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc,
 kLargeBuffer and kRoundLarge."""
+LARGE_POOL = 1 << 60
+"""First address of the large pool, above all of the small one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +29,10 @@ class Peaks:
     Attributes:
         live: most bytes in blocks handed out (`max_memory_allocated`).
         reserved: bytes of all segments at the end, which is their peak (`max_memory_reserved`).
-        requested: most bytes requested at a time, before rounding.
     """
 
     live: int
     reserved: int
-    requested: int
 
 
 Block = tuple[int, int]
@@ -40,7 +42,7 @@ since creating a named one takes as long as the rest of a request."""
 
 def rounded(size: int) -> int:
     """Bytes of the block that serves a request."""
-    return max(ROUND, -(-size // ROUND) * ROUND)
+    return -(-size // ROUND) * ROUND
 
 
 def segment_size(size: int) -> int:
@@ -53,151 +55,123 @@ def segment_size(size: int) -> int:
 
 
 class CachingAllocator:
-    """The allocator's state between requests.
+    """The allocator's state between requests, and the peaks reached.
 
     Args:
         expandable_segments: one growing segment per pool, as `PYTORCH_CUDA_ALLOC_CONF` offers; it
             grows by whole pages of 2 MiB (small pool) or 20 MiB (large pool).
+
+    Attributes:
+        blocks: tensor -> its block.
+        free: free blocks of the small and of the large pool, sorted; addresses are unique.
+        ends: end of the last segment of either pool; segments that do not grow have a gap behind
+            them, so that blocks of two segments are never neighbours.
+        live, most, reserved: bytes in `blocks` now and at their peak, and of all segments.
     """
 
     def __init__(self, *, expandable_segments: bool = False) -> None:
-        self.live = 0
-        self.reserved = 0
+        self.blocks: dict[int, Block] = {}
+        self.free: tuple[list[Block], list[Block]] = ([], [])
+        self.ends = [0, LARGE_POOL]
+        self.live = self.reserved = self.most = 0
         self._expandable = expandable_segments
-        # Free blocks of the small and of the large pool, sorted; starts are unique addresses.
-        self._free: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
-        # By address of a free block: its size; by the address after one: its start.
+        # By address of a free block: its size; by the address after one: its address.
         self._size_at: dict[int, int] = {}
-        self._start_before: dict[int, int] = {}
-        self._ends: set[int] = set()
-        self._next = [0, 1 << 60]
-
-    def allocate(self, size: int) -> Block:
-        """A block of at least `size` bytes, from a new segment where no free block fits."""
-        need = max(ROUND, -(-size // ROUND) * ROUND)
-        small = need <= SMALL_REQUEST
-        pool = self._free[0 if small else 1]
-        place = bisect_left(pool, (need, -1))
-        if place < len(pool):
-            length, start = pool.pop(place)
-            del self._size_at[start], self._start_before[start + length]
-        else:
-            start, length = self._grown(need, small)
-        rest = length - need
-        if rest >= ROUND if small or self._expandable else rest > SMALL_REQUEST:
-            self._keep(pool, start + need, rest)
-            length = need
-        self.live += length
-        return length, start
-
-    def free(self, block: Block, *, small: bool) -> None:
-        """Free a block and merge it with free neighbours in its segment.
-
-        Args:
-            block: what `allocate` returned.
-            small: whether the request was of the small pool.
-        """
-        size, start = block
-        self.live -= size
-        pool = self._free[0 if small else 1]
-        end = start + size
-        if end in self._size_at and end not in self._ends:
-            behind = self._size_at.pop(end)
-            del self._start_before[end + behind]
-            del pool[bisect_left(pool, (behind, end))]
-            size += behind
-        if start in self._start_before and start not in self._ends:
-            before = self._start_before.pop(start)
-            length = self._size_at.pop(before)
-            del pool[bisect_left(pool, (length, before))]
-            start, size = before, size + length
-        self._keep(pool, start, size)
+        self._before: dict[int, int] = {}
 
     def copy(self) -> "CachingAllocator":
         """The same state, to go on from more than once."""
         other = CachingAllocator(expandable_segments=self._expandable)
-        other.live, other.reserved = self.live, self.reserved
-        small, large = self._free
-        other._free, other._next = (list(small), list(large)), list(self._next)
-        other._size_at, other._start_before = dict(self._size_at), dict(self._start_before)
-        other._ends = set(self._ends)
-        return other
-
-    def _keep(self, pool: list[tuple[int, int]], start: int, size: int) -> None:
-        insort(pool, (size, start))
-        self._size_at[start] = size
-        self._start_before[start + size] = start
-
-    def _grown(self, need: int, small: bool) -> tuple[int, int]:
-        """Start and length of new memory, joined to a free block before it where that may grow."""
-        which = 0 if small else 1
-        end, free = self._next[which], 0
-        if not self._expandable:
-            taken = segment_size(need)
-            self._ends.add(end + taken)
-        else:
-            page = SMALL_SEGMENT if small else LARGE_SEGMENT
-            if end in self._start_before:
-                start = self._start_before.pop(end)
-                free = self._size_at.pop(start)
-                pool = self._free[which]
-                del pool[bisect_left(pool, (free, start))]
-            taken = -(-(need - free) // page) * page
-        self._next[which] = end + taken
-        self.reserved += taken
-        return end - free, free + taken
-
-
-class Replay:
-    """Replay of requests on an allocator, and the peaks reached.
-
-    Args:
-        expandable_segments: the option of `CachingAllocator`.
-    """
-
-    def __init__(self, *, expandable_segments: bool = False) -> None:
-        self._device = CachingAllocator(expandable_segments=expandable_segments)
-        self._blocks: dict[int, Block] = {}
-        self._asked = self._live = self._requested = 0
-
-    def copy(self) -> "Replay":
-        """The same state, to go on from more than once."""
-        other = Replay()
-        other._device, other._blocks = self._device.copy(), dict(self._blocks)
-        other._asked, other._live, other._requested = self._asked, self._live, self._requested
+        small, large = self.free
+        other.blocks, other.free, other.ends = (
+            *(dict(self.blocks), (list(small), list(large))),
+            list(self.ends),
+        )
+        other.live, other.reserved, other.most = self.live, self.reserved, self.most
+        other._size_at, other._before = dict(self._size_at), dict(self._before)
         return other
 
     def run(self, events: Sequence[int], sizes: Sequence[int]) -> Peaks:
-        """Replay requests; returns the peaks since the start.
+        """Serve requests; returns the peaks since the start.
 
         Args:
             events: n >= 0 allocates tensor n, ~n frees it.
             sizes: bytes of each tensor; 0 requests no memory.
         """
-        device, blocks, asked = self._device, self._blocks, self._asked
-        live, requested = self._live, self._requested
-        allocate, free = device.allocate, device.free
+        blocks, size_at, before, live, most = (
+            *(self.blocks, self._size_at, self._before),
+            *(self.live, self.most),
+        )
+        needs = (-(-np.asarray(sizes, dtype=np.int64) // ROUND) * ROUND).tolist()
+        small_pool, large_pool = self.free
+        least_large = ROUND if self._expandable else SMALL_REQUEST + 1
         for event in events:
+            tensor = event if event >= 0 else ~event
+            need = needs[tensor]
+            if not need:
+                continue
+            pool = small_pool if need <= SMALL_REQUEST else large_pool
             if event >= 0:
-                size = sizes[event]
-                if size:
-                    blocks[event] = allocate(size)
-                    asked += size
-                    if device.live > live:
-                        live = device.live
-                    if asked > requested:
-                        requested = asked
-            else:
-                size = sizes[~event]
-                if size:
-                    free(blocks.pop(~event), small=size <= SMALL_REQUEST)
-                    asked -= size
-        self._asked, self._live, self._requested = asked, live, requested
-        return Peaks(live, device.reserved, requested)
+                place = bisect_left(pool, (need, -1))
+                if place < len(pool):
+                    length, start = pool.pop(place)
+                    del size_at[start], before[start + length]
+                else:
+                    length, start = self._grown(need)
+                rest = length - need
+                if rest >= (ROUND if pool is small_pool else least_large):
+                    length, part = need, start + need
+                    insort(pool, (rest, part))
+                    size_at[part] = rest
+                    before[part + rest] = part
+                live += length
+                if live > most:
+                    most = live
+                blocks[tensor] = length, start
+                continue
+            length, start = blocks.pop(tensor)
+            live -= length
+            end = start + length
+            if end in size_at:
+                behind = size_at.pop(end)
+                del pool[bisect_left(pool, (behind, end))]
+                end += behind
+            if start in before:
+                start = before.pop(start)
+                del pool[bisect_left(pool, (size_at[start], start))]
+            insort(pool, (end - start, start))
+            size_at[start] = end - start
+            before[end] = start
+        self.live, self.most = live, most
+        return Peaks(most, self.reserved)
+
+    def _grown(self, need: int) -> Block:
+        """New memory for a rounded request, joined to a free block before it where that may grow.
+
+        Free blocks that are joined are no longer in their pool.
+        """
+        small = need <= SMALL_REQUEST
+        which = 0 if small else 1
+        end = self.ends[which]
+        if not self._expandable:
+            taken = segment_size(need)
+            self.ends[which] = end + taken + ROUND
+            self.reserved += taken
+            return taken, end
+        page, free = SMALL_SEGMENT if small else LARGE_SEGMENT, 0
+        if end in self._before:
+            start = self._before.pop(end)
+            free = self._size_at.pop(start)
+            pool = self.free[which]
+            del pool[bisect_left(pool, (free, start))]
+        taken = -(-(need - free) // page) * page
+        self.ends[which] = end + taken
+        self.reserved += taken
+        return free + taken, end - free
 
 
 def peaks(
     events: Sequence[int], sizes: Sequence[int], *, expandable_segments: bool = False
 ) -> Peaks:
-    """Peaks of a run; arguments as for `Replay` and `Replay.run`."""
-    return Replay(expandable_segments=expandable_segments).run(events, sizes)
+    """Peaks of a run; arguments as for `CachingAllocator` and its method `run`."""
+    return CachingAllocator(expandable_segments=expandable_segments).run(events, sizes)

@@ -5,9 +5,11 @@ a forward pass has one, a training step two, since autograd runs the backward pa
 its own (`getCurrentCUDABlasHandle` of aten/src/ATen/cuda/CublasHandlePool.cpp).
 """
 
+from functools import lru_cache
 from typing import Final
 
 from forerun.data.workload import Network
+from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 
 CUBLAS_MIB: Final = (2 * 4096 + 8 * 16) / 1024
 """8,519,680 bytes: `:4096:2:16:8`, PyTorch's default where `CUBLAS_WORKSPACE_CONFIG` is not set
@@ -23,6 +25,11 @@ def cublas_workspace_mib(network: Network) -> float:
     Args:
         network: a network in inference or in training.
     """
-    if not any(op.kind in _PRODUCTS for op in network.graph.operators):
+    if not _multiplies(GraphKey(network.graph)):
         return 0.0
     return CUBLAS_MIB * (2 if network.phase == "training" else 1)
+
+
+@lru_cache(maxsize=GRAPHS_KEPT)
+def _multiplies(key: GraphKey) -> bool:
+    return any(op.kind in _PRODUCTS for op in key.graph.operators)

@@ -1,7 +1,7 @@
 """Memory plan of a network on a device: live and reserved peaks, their parts, workspaces."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -10,10 +10,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import groups_of
 from forerun.data.graph import Operator
 from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
 from forerun.features.memory.allocation_requests import Requests
-from forerun.features.memory.allocator import Peaks, Replay, peaks
+from forerun.features.memory.allocator import CachingAllocator, Peaks, peaks
+from forerun.features.memory.allocator_columns import FEWEST, peaks_of_each
 from forerun.features.memory.execution import EAGER, Execution
 from forerun.features.memory.gather_buffers import gathered_bytes, reserved_by_stream
 from forerun.features.memory.liveness import inference_requests
@@ -124,12 +126,32 @@ class Allocation(NamedTuple):
 def _planned(
     key: GraphKey, batch_size: int, precision: NumberFormat, setup: Setup, how: Allocation
 ) -> MemoryPlan:
+    (plan,) = _plans(key, [batch_size], precision, setup, how)
+    return plan
+
+
+def _plans(
+    key: GraphKey,
+    batch_sizes: Sequence[int],
+    precision: NumberFormat,
+    setup: Setup,
+    how: Allocation,
+) -> list[MemoryPlan]:
+    """The plan at each batch size."""
+    factors = [batch_size / key.graph.batch_size for batch_size in batch_sizes]
     if isinstance(setup, TrainingSetup):
-        factor = batch_size / key.graph.batch_size / setup.accumulation
-        peak, parts = _training_peaks(key, factor, precision, setup, how)
+        factors = [factor / setup.accumulation for factor in factors]
+        found = [_training_peaks(key, factor, precision, setup, how) for factor in factors]
     else:
-        factor = batch_size / key.graph.batch_size
-        peak, parts = _inference_peaks(key, factor, precision, setup, how)
+        found = _inference_peaks(key, factors, precision, setup, how)
+    return [
+        _plan(key, factor, precision, *peaks) for factor, peaks in zip(factors, found, strict=True)
+    ]
+
+
+def _plan(
+    key: GraphKey, factor: float, precision: NumberFormat, peak: Peaks, parts: dict[str, float]
+) -> MemoryPlan:
     reserved = peak.reserved / MIB
     spatial, all_spatial, traits = _traits(key, factor, ELEMENT_BYTES[precision] / MIB)
     whole = max(reserved, 1.0)
@@ -156,13 +178,18 @@ def _looks_up(key: GraphKey) -> bool:
 
 
 def _inference_peaks(
-    key: GraphKey, factor: float, precision: NumberFormat, setup: InferenceSetup, how: Allocation
-) -> tuple[Peaks, dict[str, float]]:
+    key: GraphKey,
+    factors: Sequence[float],
+    precision: NumberFormat,
+    setup: InferenceSetup,
+    how: Allocation,
+) -> list[tuple[Peaks, dict[str, float]]]:
     asked = _requests(key, precision, setup, how.execution)
-    sizes = asked.sizes(factor)
+    sizes = [asked.sizes(factor) for factor in factors]
     loaded, count = _loaded(key, precision, setup, how)
     events = asked.events[count:].tolist()
-    return loaded.copy().run(events, sizes.astype(np.int64).tolist()), _parts_mib(asked, sizes)
+    peaks = peaks_of_each(events, np.stack(sizes, axis=1).astype(np.int64), loaded)
+    return list(zip(peaks, (_parts_mib(asked, own) for own in sizes), strict=True))
 
 
 def _training_peaks(
@@ -184,7 +211,7 @@ def _training_peaks(
     gathered = gathered_bytes(key, precision, setup)
     if gathered:
         parts["gathered"] = gathered / MIB
-        peak = Peaks(*(size + gathered for size in (peak.live, peak.reserved, peak.requested)))
+        peak = Peaks(*(size + gathered for size in (peak.live, peak.reserved)))
     return peak, parts
 
 
@@ -202,12 +229,37 @@ def memory_plan(
         execution: compiled or not, and how images lie in memory.
         expandable_segments: the option of `forerun.features.memory.allocator`.
     """
-    setup: Setup = network.inference or InferenceSetup()
-    if network.phase == "training":
-        setup = network.training or TrainingSetup()
-    key = GraphKey(network.graph)
-    how = Allocation(execution, expandable_segments)
+    key, setup, how = (
+        GraphKey(network.graph),
+        _setup(network),
+        Allocation(execution, expandable_segments),
+    )
     return _planned(key, network.batch_size, network.precision, setup, how)
+
+
+def memory_plans(runs: Sequence[tuple[Network, Execution]]) -> list[MemoryPlan]:
+    """The plan of each run, as by `memory_plan`; many batch sizes of one network at once."""
+    plans: dict[int, MemoryPlan] = {}
+    alike = groups_of(
+        (GraphKey(network.graph), network.precision, _setup(network), execution)
+        for network, execution in runs
+    )
+    for (key, precision, setup, execution), rows in alike.items():
+        how = Allocation(execution, expandable_segments=False)
+        batches = {runs[row][0].batch_size: None for row in rows}
+        if len(batches) < FEWEST:
+            of_batch = {b: _planned(key, b, precision, setup, how) for b in batches}
+        else:
+            found = _plans(key, list(batches), precision, setup, how)
+            of_batch = dict(zip(batches, found, strict=True))
+        plans |= {row: of_batch[runs[row][0].batch_size] for row in rows}
+    return [plans[row] for row in range(len(runs))]
+
+
+def _setup(network: Network) -> Setup:
+    if network.phase == "training":
+        return network.training or TrainingSetup()
+    return network.inference or InferenceSetup()
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)
@@ -222,13 +274,13 @@ def _requests(
 @lru_cache(maxsize=GRAPHS_KEPT)
 def _loaded(
     key: GraphKey, precision: NumberFormat, setup: InferenceSetup, how: Allocation
-) -> tuple[Replay, int]:
+) -> tuple[CachingAllocator, int]:
     """The allocator after loading weights, equal for every batch size, and their requests."""
     asked = _requests(key, precision, setup, how.execution)
     freed, grows = asked.events < 0, asked.batched > 0
     changes = freed | grows[np.where(freed, ~asked.events, asked.events)]
     count = int(np.argmax(changes)) if changes.any() else len(changes)
-    replay = Replay(expandable_segments=how.expandable_segments)
+    replay = CachingAllocator(expandable_segments=how.expandable_segments)
     replay.run(asked.events[:count].tolist(), asked.sizes(1.0).astype(np.int64).tolist())
     return replay, count
 

@@ -89,7 +89,7 @@ class OperatorTable(Columns):
         if factor == 1.0:
             return self
         scale = np.where(self.batched, factor, 1.0)
-        grows_in_batch = np.isin(self.kind, _BATCH_GROWS)
+        grows_in_batch = _BATCH_GROWS[self.kind]
         return OperatorTable(
             kind=self.kind,
             flops=self.flops * scale,
@@ -111,4 +111,4 @@ class OperatorTable(Columns):
         )
 
 
-_BATCH_GROWS = np.array([KIND_CODE["matmul"], KIND_CODE["attention"]], dtype=np.intp)
+_BATCH_GROWS = np.array([kind in ("matmul", "attention") for kind in KIND_CODE], dtype=np.bool_)

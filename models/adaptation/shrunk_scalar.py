@@ -86,7 +86,7 @@ class ShrunkScalars:
         return 0 if scale is None else scale.rows
 
     def _of(self, device: Device) -> DeviceScale | None:
-        if not device.has_sheet:
+        if not self.devices or not device.has_sheet:
             return None
         own = sheet(device)
         return next((d for d in self.devices if same_sheet(d.sheet, own)), None)

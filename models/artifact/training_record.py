@@ -4,7 +4,8 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,18 @@ class TrainingRecord:
     def seen(self, dataset: str) -> Mapping[str, Sequence[str]]:
         """Grouping key -> values among the training rows; empty for a dataset not trained on."""
         return self.keys.get(dataset, {})
+
+    def rows_on_any_device(self, setting: Setting) -> int:
+        """Number of training rows in a setting but for its device."""
+        return self._of_any_device[replace(setting, device="")]
+
+    @cached_property
+    def _of_any_device(self) -> Counter[Setting]:
+        total: Counter[Setting] = Counter()
+        for counted in self.counts.values():
+            for setting, rows in counted.items():
+                total[replace(setting, device="")] += rows
+        return total
 
     def with_rows(self, bundle: Bundle, rows: Measurements) -> "TrainingRecord":
         """A copy of the record with the training rows of one more bundle."""

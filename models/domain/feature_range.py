@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from forerun.models.limit import Limit
 
 SAME_DEVICE = 0.02
 """Largest difference of the logarithm of a figure between sheets of the same device."""
+DEVICES_KEPT = 4096
 Sheet = tuple[float, ...]
 """Logarithms of figures on a spec sheet, 0 for one that is not known."""
 
@@ -81,8 +83,12 @@ class KnownDevices:
     def __contains__(self, device: object) -> bool:
         if not isinstance(device, Device) or not device.has_sheet:
             return False
-        own = sheet(device)
-        return own in self.sheets or any(same_sheet(own, known) for known in self.sheets)
+        return _is_among(sheet(device), self.sheets)
+
+
+@lru_cache(maxsize=DEVICES_KEPT)
+def _is_among(own: Sheet, sheets: tuple[Sheet, ...]) -> bool:
+    return own in sheets or any(same_sheet(own, known) for known in sheets)
 
 
 def same_sheet(one: Sheet, other: Sheet) -> bool:
@@ -90,6 +96,7 @@ def same_sheet(one: Sheet, other: Sheet) -> bool:
     return all(abs(a - b) <= SAME_DEVICE or not (a and b) for a, b in zip(one, other, strict=True))
 
 
+@lru_cache(maxsize=DEVICES_KEPT)
 def sheet(device: Device) -> Sheet:
     """Log of bandwidth, fp32 peak, half-precision peak, compute units and design power.
 

@@ -21,7 +21,7 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.memory.domain import assumptions, concerning, inert_notes
-from forerun.models.memory.peak_memory import PEAK, RESERVED, Memory, plan_of, refusals
+from forerun.models.memory.peak_memory import PEAK, RESERVED, Memory, plans_of, refusals
 from forerun.models.memory.published_ranges import COVERAGE, PublishedRanges, stratum_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
@@ -67,7 +67,7 @@ class CalibratedMemory(StoredPredictor):
         """
         if not len(measurements):
             return replace(self, ranges=PublishedRanges())
-        plans = [plan_of(query) for query in measurements.queries]
+        plans = plans_of(measurements.queries)
         answered = self.base.predict_planned(measurements.queries, plans)
         residuals = {
             metric: np.log(measurements.values[metric] / answered.values[metric])
@@ -82,7 +82,7 @@ class CalibratedMemory(StoredPredictor):
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Predictions of `base`, with intervals from published set-ups outside its domain."""
-        plans = [plan_of(query) for query in queries]
+        plans = plans_of(queries)
         base = self.base.predict_planned(queries, plans)
         if not self.ranges.widths:
             return base

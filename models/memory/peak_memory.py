@@ -9,6 +9,7 @@ and all intervals of inference, are engineering ranges without a nominal coverag
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.memory.execution import execution
 from forerun.features.memory.library_workspaces import cublas_workspace_mib
-from forerun.features.memory.plan import MemoryPlan, memory_plan
+from forerun.features.memory.plan import MemoryPlan, memory_plans
 from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
@@ -121,7 +122,7 @@ class Memory(StoredPredictor):
         if not len(rows):
             return self
         measured, at_least = rows.column(PEAK), rows.column(AT_LEAST)
-        plans = [plan_of(query) for query in rows.queries]
+        plans = plans_of(rows.queries)
         known = np.flatnonzero(~np.isnan(measured))
         families = rows.group("family")
 
@@ -153,7 +154,7 @@ class Memory(StoredPredictor):
     def adapt(self, measurements: Measurements) -> Self:
         """Shrunk corrections of the peak by device and phase, from rows with `peak_memory_mib`."""
         queries = measurements.queries
-        beyond = measurements.column(PEAK) - self._peaks(queries, [plan_of(q) for q in queries])
+        beyond = measurements.column(PEAK) - self._peaks(queries, plans_of(queries))
         devices = [q.device for q in queries]
         return replace(
             self, shares=self.shares.updated(beyond, devices, [_phase(q) for q in queries])
@@ -161,14 +162,14 @@ class Memory(StoredPredictor):
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Mapped plans plus the correction of the device, with intervals, limits and breakdowns."""
-        return self.predict_planned(queries, [plan_of(query) for query in queries])
+        return self.predict_planned(queries, plans_of(queries))
 
     def predict_planned(self, queries: Sequence[Query], plans: Sequence[MemoryPlan]) -> Predictions:
         """`predict` for n queries whose plans are already computed.
 
         Args:
             queries: n queries.
-            plans: `plan_of` of each.
+            plans: `plans_of` of them.
         """
         notes = [inert_notes(query) for query in queries]
         queries = [concerning(query) for query in queries]
@@ -206,6 +207,10 @@ class Memory(StoredPredictor):
     def _map(self, query: Query) -> AffineMap:
         if _phase(query) == "training":
             return self.training
+        return self._inference
+
+    @cached_property
+    def _inference(self) -> AffineMap:
         return replace(INFERENCE, context=self.context_mib)
 
     def _peaks(self, queries: Sequence[Query], plans: Sequence[MemoryPlan]) -> Column:
@@ -301,10 +306,9 @@ def _stratum(plan: MemoryPlan) -> str:
     return f"{kind}/{int(np.searchsorted(SIZES_MIB, plan.reserved))}"
 
 
-def plan_of(query: Query) -> MemoryPlan:
-    """The memory plan of a query about a network."""
-    network = concerning(query).network
-    return memory_plan(network, execution=execution(query.software))
+def plans_of(queries: Sequence[Query]) -> list[MemoryPlan]:
+    """The memory plan of each query about a network."""
+    return memory_plans([(concerning(q).network, execution(q.software)) for q in queries])
 
 
 def _phase(query: Query) -> str:

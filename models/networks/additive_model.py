@@ -171,8 +171,10 @@ class AdditiveLatencyModel:
             scaled[rows] = design_matrix[rows] * coefficients[str(mode)]
         return scaled
 
-    def kernel_seconds(self, kernels: Kernels, chip: Chip, batch_size: float, mode: str) -> Column:
-        """Seconds of each kernel, shape (n,), none below the shortest time of any kernel.
+    def kernel_seconds(
+        self, kernels: Kernels, chip: Chip, batch_sizes: Column, mode: str
+    ) -> Matrix:
+        """Seconds of each kernel, shape (b, n), none below the shortest time of any kernel.
 
         The coefficients are fitted to a sum over kinds, which holds for large batches only. This
         sum over kernels also holds for small batches, and never falls with the batch size.
@@ -180,13 +182,14 @@ class AdditiveLatencyModel:
         Args:
             kernels: n launched kernels.
             chip: the device at the run's precision.
-            batch_size: samples in one run.
+            batch_sizes: (b,) samples in one run.
             mode: execution mode, one of `PARENTS`.
         """
         coefficients, _ = self.by_kind[mode]
         peak = peak_flops(chip, kernels.tensor, kernels.is_conv)
-        compute = (kernels.work * batch_size + kernels.fixed_work) / peak
-        memory = (kernels.traffic * batch_size + kernels.fixed_traffic) / chip.bandwidth
+        samples = batch_sizes[:, None]
+        compute = (kernels.work * samples + kernels.fixed_work) / peak
+        memory = (kernels.traffic * samples + kernels.fixed_traffic) / chip.bandwidth
         vector = memory * (chip.bandwidth / chip.vector * INSTRUCTIONS_PER_BYTE)
         arithmetic, traffic, instructions = coefficients[:, kernels.kind]
         spent = compute * arithmetic + memory * traffic + vector * instructions

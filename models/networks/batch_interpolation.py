@@ -19,8 +19,9 @@ from forerun.models.networks.additive_model import AdditiveLatencyModel
 FILLED_S = 5e-3
 """Seconds of kernel time from which a device counts as filled: the shortest eager run on the GPUs
 of the timm benchmark took 5.2 ms."""
-_LARGEST_EXPONENT = 20
-_USUAL_BATCH = 1024
+POWERS = tuple(2**exponent for exponent in range(21))
+_MOST_TIMES = 1_000_000
+"""Times of kernels that are in memory at once."""
 
 
 def batch_ladder(batch_size: int, filled: int) -> Mapping[int, float]:
@@ -43,26 +44,38 @@ def batch_ladder(batch_size: int, filled: int) -> Mapping[int, float]:
     return {2**low: 1.0 - (exponent - low), 2 ** (low + 1): exponent - low}
 
 
-def filling_batch(times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, mode: str) -> int:
-    """The smallest power of two whose kernels take `FILLED_S` or longer, at most 2**20."""
+def filling_batch(seconds_of_powers: Mapping[int, float]) -> int:
+    """The smallest power of two whose kernels take `FILLED_S` or longer, at most 2**20.
 
-    def fills(exponent: int) -> bool:
-        return law_seconds(times, kernels, chip, 2**exponent, mode) >= FILLED_S
+    Args:
+        seconds_of_powers: `law_of_powers`.
+    """
+    return next((b for b, s in seconds_of_powers.items() if s >= FILLED_S), POWERS[-1])
 
-    # Below this batch size, times are nearly proportional to it, so the search takes few steps.
-    usual = law_seconds(times, kernels, chip, _USUAL_BATCH, mode)
-    guess = int(np.log2(max(1.0, _USUAL_BATCH * FILLED_S / max(usual, 1e-12))))
-    exponent = min(guess, _LARGEST_EXPONENT)
-    while exponent < _LARGEST_EXPONENT and not fills(exponent):
-        exponent += 1
-    while exponent > 0 and fills(exponent - 1):
-        exponent -= 1
-    return int(2**exponent)
+
+def law_of_powers(
+    times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, mode: str
+) -> Mapping[int, float]:
+    """Batch size -> `law_seconds`, for each of `POWERS`."""
+    batch_sizes = np.array(POWERS, dtype=np.float64)
+    seconds = law_seconds(times, kernels, chip, batch_sizes, mode)
+    return dict(zip(POWERS, seconds.tolist(), strict=True))
 
 
 def law_seconds(
-    times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, batch_size: float, mode: str
-) -> float:
-    """Summed seconds of all kernels at a batch size; never falls with the batch size."""
-    seconds: Column = times.kernel_seconds(kernels, chip, float(batch_size), mode)
-    return float(seconds.sum())
+    times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, batch_sizes: Column, mode: str
+) -> Column:
+    """Summed seconds of all kernels, which never fall with the batch size, shape (b,).
+
+    Args:
+        times: coefficients of the kernels' times.
+        kernels: launched kernels.
+        chip: the device at the run's precision.
+        batch_sizes: (b,) samples in one run.
+        mode: execution mode.
+    """
+    step = max(1, _MOST_TIMES // max(1, len(kernels)))
+    parts = [batch_sizes[start : start + step] for start in range(0, len(batch_sizes), step)]
+    return np.concatenate(
+        [times.kernel_seconds(kernels, chip, part, mode).sum(axis=1) for part in parts]
+    )

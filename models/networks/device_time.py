@@ -7,6 +7,8 @@ that do not fill the device; these are scaled by the sum over kernels (`batch_in
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import log2, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +20,17 @@ from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
+from forerun.features.recent import Recent
 from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import execution_mode
-from forerun.models.networks.batch_interpolation import batch_ladder, filling_batch, law_seconds
+from forerun.models.networks.batch_interpolation import (
+    batch_ladder,
+    filling_batch,
+    law_of_powers,
+    law_seconds,
+)
 from forerun.models.networks.booster import NetworkBoost
+from forerun.models.networks.equal_runs import RunKey, equal_but_batch
 from forerun.models.operators.booster import OperatorBoost
 
 NORMAL_95 = 1.645
@@ -29,6 +38,9 @@ NARROW = ("fp8", "int8")
 """Precisions without a measured network."""
 NETWORKS, OPERATORS = "networks", "operators"
 """Names of the predictors in `DeviceTime.parts`."""
+LAWS_KEPT = 2_000
+ANSWERS_KEPT = 10_000
+"""Answers at filling batches that are kept; networks of many batch sizes share them."""
 DOUBLING_DEVIATION = 0.1
 """Standard deviation of the logarithm that each halving of the batch size below the filling batch
 adds in quadrature. An engineering estimate, corrected by interval widths that are fitted on
@@ -52,12 +64,23 @@ class DeviceTimes(NamedTuple):
     breakdowns: list[Mapping[str, float]]
 
 
+class _Answer(NamedTuple):
+    """The answer of a predictor of device time to one query, milliseconds."""
+
+    value: float
+    low: float
+    high: float
+    limits: tuple[Limit, ...]
+    breakdown_ms: Mapping[str, float]
+
+
 class _Request(NamedTuple):
     """One query to a predictor of device time, and the weight of its prediction.
 
     Attributes:
         row: index of the network that the query is for.
         source: name of the predictor in `DeviceTime.parts`.
+        key: equal for queries with equal answers.
         query: the network at a batch size that fills the device.
         factor: ratio of the kernels' summed time at the queried batch size to that of `query`.
         weight: weight in the mean of logarithms over the requests of a row; these add up to 1.
@@ -66,6 +89,7 @@ class _Request(NamedTuple):
 
     row: int
     source: str
+    key: RunKey
     query: Query
     factor: float
     weight: float
@@ -95,21 +119,26 @@ class DeviceTime:
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
-        logs, below, above, extra = np.zeros((4, len(queries)))
-        limits: list[tuple[Limit, ...]] = [()] * len(queries)
-        breakdowns: list[Mapping[str, float]] = [{}] * len(queries)
+        n = len(queries)
+        logs, below, above, extra = np.zeros((4, n))
+        limits: list[tuple[Limit, ...]] = [()] * n
+        breakdowns: list[Mapping[str, float]] = [{}] * n
         for source, selected in self._by_source(queries):
-            answer = self.parts[source].predict([request.query for request in selected])
-            value = answer.values["latency_ms"]
-            low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
-            for index, request in enumerate(selected):
-                row, weight = request.row, request.weight
-                logs[row] += weight * np.log(value[index] / 1e3 * request.factor)
-                below[row] += weight * np.log(value[index] / low[index])
-                above[row] += weight * np.log(high[index] / value[index])
-                extra[row] = request.extra
-                limits[row] = answer.limits[index]
-                breakdowns[row] = answer.breakdowns_ms[index]
+            asked = {request.key: request.query for request in selected}
+            places = {key: place for place, key in enumerate(asked)}
+            index = [places[request.key] for request in selected]
+            answers = self._at_filling_batches(source, asked)
+            value, low, high = map(np.array, list(zip(*answers, strict=True))[:3])
+            rows = [request.row for request in selected]
+            weight = np.array([request.weight for request in selected])
+            factor = np.array([request.factor for request in selected])
+            ratios = np.log([value / low, high / value])[:, index]
+            logs += np.bincount(rows, weight * np.log(value[index] / 1e3 * factor), n)
+            below += np.bincount(rows, weight * ratios[0], n)
+            above += np.bincount(rows, weight * ratios[1], n)
+            extra[rows] = [request.extra for request in selected]
+            for row, place in zip(rows, index, strict=True):
+                limits[row], breakdowns[row] = answers[place].limits, answers[place].breakdown_ms
         # Corrections fitted at large batches may lower small batches below the time of launches.
         floors = np.array([_launches(query) * SHORTEST_KERNEL_S for query in queries])
         seconds, reach = np.maximum(np.exp(logs), floors), NORMAL_95 * extra
@@ -143,14 +172,41 @@ class DeviceTime:
             rows[source] = replace(taken, queries=queries, values={"latency_ms": filled * 1e3})
         return rows
 
+    def _at_filling_batches(self, source: str, asked: Mapping[RunKey, Query]) -> list[_Answer]:
+        """Answers of a predictor to queries by key; those of earlier calls are kept."""
+        queries = list(asked.values())
+
+        def compute(missing: list[int]) -> list[_Answer]:
+            answer = self.parts[source].predict([queries[place] for place in missing])
+            value = answer.values["latency_ms"]
+            low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
+            columns = (value.tolist(), low.tolist(), high.tolist())
+            return list(map(_Answer, *columns, answer.limits, answer.breakdowns_ms))
+
+        return self._recent.of_each([(source, *key) for key in asked], compute)
+
+    @cached_property
+    def _laws(self) -> Recent[RunKey, Mapping[int, float]]:
+        """Seconds of all kernels at the powers of two."""
+        return Recent(LAWS_KEPT)
+
+    @cached_property
+    def _recent(self) -> Recent[RunKey, _Answer]:
+        return Recent(ANSWERS_KEPT)
+
     def _by_source(self, queries: Sequence[Query]) -> Iterator[tuple[str, list[_Request]]]:
         """Each predictor with the queries to it, `NETWORKS` first."""
-        requests = [r for row, query in enumerate(queries) for r in self._requests(row, query)]
+        alike = equal_but_batch(queries).items()
+        requests = [r for key, rows in alike for r in self._requests(queries, key, rows)]
+        requests.sort(key=lambda request: request.row)
         for source, own in sorted(groups_of(request.source for request in requests).items()):
             yield source, [requests[index] for index in own]
 
-    def _requests(self, row: int, query: Query) -> list[_Request]:
-        """The queries to the predictors for one network."""
+    def _requests(
+        self, queries: Sequence[Query], key: RunKey, rows: Sequence[int]
+    ) -> Iterator[_Request]:
+        """The queries to the predictors for networks that differ in their batch size alone."""
+        query = queries[rows[0]]
         network = query.network
         times, mode = self.networks.kernel_times, execution_mode(query)
         if network.graph.training:
@@ -159,17 +215,26 @@ class DeviceTime:
         kernels = lowered(
             network.graph, lowering_mode(network.graph, network.precision, query.software)
         )
-        filled = filling_batch(times, kernels, chip, mode)
-        queried_s = law_seconds(times, kernels, chip, network.batch_size, mode)
-        halvings = max(0.0, float(np.log2(filled / network.batch_size)))
-        extra = DOUBLING_DEVIATION * float(np.sqrt(halvings))
-        requests = []
-        for batch, share in batch_ladder(network.batch_size, filled).items():
-            factor = queried_s / law_seconds(times, kernels, chip, batch, mode)
-            for source, weight in _sources(query):
-                at_batch = _at(query, batch)
-                requests.append(_Request(row, source, at_batch, factor, share * weight, extra))
-        return requests
+        law = self._laws.get(key)
+        if law is None:
+            law = law_of_powers(times, kernels, chip, mode)
+            self._laws.put(key, law)
+        filled = filling_batch(law)
+        ladders = {row: batch_ladder(queries[row].network.batch_size, filled) for row in rows}
+        at_batch = {batch: _at(query, batch) for ladder in ladders.values() for batch in ladder}
+        asked = {*at_batch, *(queries[row].network.batch_size for row in rows)}
+        others = sorted(asked - law.keys())
+        if others:
+            seconds = law_seconds(times, kernels, chip, np.array(others, dtype=np.float64), mode)
+            law = {**law, **dict(zip(others, seconds.tolist(), strict=True))}
+        for row, ladder in ladders.items():
+            own = queries[row].network.batch_size
+            extra = DOUBLING_DEVIATION * sqrt(max(0.0, log2(filled / own)))
+            for batch, share in ladder.items():
+                for source, weight in _sources(query):
+                    factor = law[own] / law[batch]
+                    filling = (*key, batch), at_batch[batch]
+                    yield _Request(row, source, *filling, factor, share * weight, extra)
 
 
 def _sources(query: Query) -> Sequence[tuple[str, float]]:

@@ -20,6 +20,7 @@ from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of, torch_version
 from forerun.features.networks.dispatch import dispatched_operators
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.models.networks.equal_runs import equal_but_batch
 
 _FUSED_FROM = 2.0
 
@@ -158,12 +159,17 @@ class HostTime:
 
     def seconds(self, queries: Sequence[Query]) -> tuple[Column, Column]:
         """The host's time of each run in seconds, and the deviation of its logarithm, each (n,)."""
-        expected, variance = self._without_effects(queries)
-        for row, query in enumerate(queries):
+        groups = list(equal_but_batch(queries).values())
+        place = np.empty(len(queries), dtype=np.intp)
+        for index, rows in enumerate(groups):
+            place[rows] = index
+        firsts = [queries[rows[0]] for rows in groups]
+        expected, variance = self._without_effects(firsts)
+        for row, query in enumerate(firsts):
             effect = self._effect(query.device, _modern(query))
             expected[row] += effect[0]
             variance[row] += effect[1] + NOISE_DEVIATION**2
-        return np.exp(expected), np.sqrt(variance)
+        return np.exp(expected)[place], np.sqrt(variance)[place]
 
     def plausible(self, queries: Sequence[Query], seconds: Column) -> Mask:
         """Which of n times lie within `FARTHEST` deviations of the mean over hosts, shape (n,).

@@ -7,7 +7,7 @@ little more than the longer of the two.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any, ClassVar, Self
 
@@ -65,7 +65,7 @@ class NetworkLatency(StoredPredictor):
     metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"terms of the host's time": tuple(TERMS)}
 
-    @property
+    @cached_property
     def device_time(self) -> DeviceTime:
         """The model of the device time."""
         return DeviceTime(self.networks, self.operators)

@@ -1,11 +1,12 @@
 """Answers to questions: estimates, roofline bound, limits, memory fit, missing metrics."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
 import numpy as np
 
+from forerun.data.columns import groups_of
 from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
 from forerun.data.graph import OperatorGraph
 from forerun.data.metrics import metric as known_metric
@@ -21,6 +22,7 @@ from forerun.data.workload import (
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.networks.equal_runs import run_key
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
@@ -80,7 +82,8 @@ def answer_of(question: Question, in_use: InUse) -> PredictionOut:
 def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionOut | InputError]:
     """The answer to each question, or the error that prevents one.
 
-    All queries go to the predictor in one call.
+    Queries with equal metrics go to the predictor in one call, and only to the parts of a router
+    that these metrics need.
     """
     predictor = in_use.loaded.predictor
     # Measurements of a device may be of the operators that no predictor knows.
@@ -90,14 +93,29 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionO
     ]
     outcomes: dict[int, Prediction | InputError] = {}
     timed = [row for row, case in enumerate(cases) if case.untimed is None]
-    outcomes |= _predicted(predictor, [cases[row].query for row in timed], timed)
+    for needed, own in groups_of(_needed(cases[row]) for row in timed).items():
+        rows = [timed[index] for index in own]
+        outcomes |= _predicted(predictor, [cases[row].query for row in rows], rows, needed)
     for row, case in enumerate(cases):
         if case.untimed is not None:
             outcomes[row] = _without_times(predictor, case.query) or case.untimed
-    return [
-        outcome if isinstance(outcome, InputError) else _answer(case, outcome, in_use)
-        for case, outcome in ((case, outcomes[row]) for row, case in enumerate(cases))
-    ]
+    evidence: dict[Hashable, Evidence] = {}
+    answers: list[PredictionOut | InputError] = []
+    for row, case in enumerate(cases):
+        outcome = outcomes[row]
+        if isinstance(outcome, InputError):
+            answers.append(outcome)
+            continue
+        key, needed = _same_evidence(case.query, row), _needed(case)
+        if (key, needed) not in evidence:
+            evidence[key, needed] = evidence_of(case.query, needed, in_use)
+        answers.append(_answer(case, outcome, in_use, evidence[key, needed]))
+    return answers
+
+
+def _same_evidence(query: Query, row: int) -> Hashable:
+    """A key that is equal for queries whose answers rest on the same: all but the batch size."""
+    return run_key(query) if isinstance(query.workload, Network) else row
 
 
 def _case(question: Question, predictor: Predictor, *, priced: bool) -> _Case:
@@ -128,22 +146,35 @@ def _unanswered(query: Query, predictor: Predictor) -> InputError | None:
     return UnanswerableQuery(f"No predictor in use answers a workload of kind {kind} on {device}.")
 
 
+def _needed(case: _Case) -> frozenset[str]:
+    """Metrics to predict for those asked.
+
+    Energy is the product of power and time, a power limit acts on the time through the power, and
+    power is only known where the time is.
+    """
+    needed = frozenset(case.question.metrics)
+    if "energy_j" in needed or (LATENCY in needed and case.query.operation.power_limit_w):
+        return needed | {"power_w", LATENCY}
+    return needed | {LATENCY} if needed & {"power_w", "utilisation"} else needed
+
+
 def _predicted(
-    predictor: Predictor, queries: Sequence[Query], rows: Sequence[int]
+    predictor: Predictor, queries: Sequence[Query], rows: Sequence[int], needed: frozenset[str]
 ) -> dict[int, Prediction | InputError]:
     """Row -> prediction, in one call, or one call per query where the predictor rejects one."""
-    if not queries:
-        return {}
     try:
         with np.errstate(all="ignore"):
-            predictions = predictor.predict(queries)
+            if isinstance(predictor, Router):
+                predictions = predictor.predict_only(needed, queries)
+            else:
+                predictions = predictor.predict(queries)
         return {row: predictions[index] for index, row in enumerate(rows)}
     except InputError as error:
         if len(queries) == 1:
             return {rows[0]: error}
     outcomes: dict[int, Prediction | InputError] = {}
     for query, row in zip(queries, rows, strict=True):
-        outcomes |= _predicted(predictor, [query], [row])
+        outcomes |= _predicted(predictor, [query], [row], needed)
     return outcomes
 
 
@@ -156,7 +187,9 @@ def _without_times(predictor: Predictor, query: Query) -> Prediction | None:
     return memory.predict([query])[0] if memory.answers(query) else None
 
 
-def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut | InputError:
+def _answer(
+    case: _Case, prediction: Prediction, in_use: InUse, evidence: Evidence
+) -> PredictionOut | InputError:
     question, query = case.question, case.query
     if not _is_finite(prediction, case.bound):
         return UnanswerableQuery(
@@ -174,7 +207,7 @@ def _answer(case: _Case, prediction: Prediction, in_use: InUse) -> PredictionOut
         if any(limit.concerns(name) for name in answered)
     ]
     peak = estimates.get(PEAK)
-    estimated = _estimated(answered, estimates, query, limits, in_use)
+    estimated = _estimated(answered, estimates, query, limits, evidence)
     return PredictionOut(
         metrics={n: estimated.get(n) for n in question.metrics},
         missing={
@@ -291,10 +324,9 @@ def _estimated(
     estimates: Mapping[str, Estimate],
     query: Query,
     limits: Sequence[Limit],
-    in_use: InUse,
+    evidence: Evidence,
 ) -> dict[str, EstimateOut]:
     """Each estimate with the trust in it."""
-    evidence = evidence_of(query, estimates, in_use)
     trust = {name: trust_in(name, estimates, query, limits, evidence) for name in names}
     return {name: _estimate(estimates[name], name, limits, trust[name]) for name in trust}
 

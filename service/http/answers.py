@@ -1,14 +1,15 @@
 """Resolve requests and answer them, with a cache of earlier answers."""
 
-from collections import OrderedDict
-from collections.abc import Hashable
-from threading import Lock
+from collections.abc import Hashable, Sequence
 
 from forerun.data.device import Device
+from forerun.data.errors import InputError
 from forerun.features.deadline import check
+from forerun.features.recent import Recent
 from forerun.models.artifact.loading import LoadedPredictor
+from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
-from forerun.service.answers.answer import answer_of
+from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
@@ -30,44 +31,42 @@ class Answers:
         self, adaptation: Adaptation, devices: DeviceStore, graphs: GraphStore, kept: int
     ) -> None:
         self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
-        self._kept = kept
-        self._answers: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._lock = Lock()
+        self._answers: Recent[Hashable, bytes] = Recent(kept)
 
     def swap(self, loaded: LoadedPredictor) -> None:
         """Replace the base predictor; the adaptation is repeated on the new one."""
         self.adaptation.swap(loaded)
 
-    def is_at_hand(self, asked: PredictIn) -> bool:
-        """Whether the device and the graph are in memory, so that no disk access is needed."""
-        if self.adaptation.held() is None:
-            return False
+    def at_hand(self, asked: PredictIn) -> InUse | None:
+        """The predictor in use; None unless the device and the graph are in memory as well."""
         given = asked.workload
         if not isinstance(given, KernelIn | NetworkIn):
-            return False
+            return None
         if isinstance(given, NetworkIn) and (
             not isinstance(given.graph, str) or self.graphs.held(given.graph) is None
         ):
-            return False
-        return isinstance(asked.device, Device) or self.devices.held(asked.device) is not None
+            return None
+        if isinstance(asked.device, str) and self.devices.held(asked.device) is None:
+            return None
+        return self.adaptation.held()
 
-    def question(self, asked: PredictIn) -> Question:
+    def question(self, asked: PredictIn, in_use: InUse | None = None) -> Question:
         """Resolve the names in a request about a workload of any kind.
+
+        Args:
+            asked: the request.
+            in_use: the predictor in use; the current one when None.
 
         Raises:
             InputError: as `question_of`.
         """
-        predictor = self.adaptation.current().loaded.predictor
+        predictor = (in_use or self.adaptation.current()).loaded.predictor
         return question_of(asked, self.device, self.graphs.get, predictor)
 
-    def before(self, question: Question) -> bytes | None:
+    def before(self, question: Question, in_use: InUse | None = None) -> bytes | None:
         """The cached answer to an equal question, as JSON; None when there is none."""
-        key = self.adaptation.current().loaded.version, question.key
-        with self._lock:
-            answer = self._answers.get(key)
-            if answer is not None:
-                self._answers.move_to_end(key)
-            return answer
+        version = (in_use or self.adaptation.current()).loaded.version
+        return self._answers.get((version, question.key))
 
     def predict(self, question: Question) -> bytes:
         """Predict the answer, as JSON, and cache it.
@@ -76,15 +75,28 @@ class Answers:
             UnanswerableQuery, UnknownPrecision: no predictor can answer.
             DeadlineExceeded: the time of the request is over.
         """
+        (answer,) = self.predict_all([question])
+        if isinstance(answer, InputError):
+            raise answer
+        return answer
+
+    def predict_all(self, questions: Sequence[Question]) -> list[bytes | InputError]:
+        """Predict n answers in one call, each as JSON or the error that prevents it; cache them.
+
+        Raises:
+            DeadlineExceeded: the time of the request is over.
+        """
         in_use = self.adaptation.current()
-        answer = answer_of(question, in_use).model_dump_json().encode()
+        outcomes = [
+            outcome if isinstance(outcome, InputError) else outcome.model_dump_json().encode()
+            for outcome in answers_to(questions, in_use)
+        ]
         # What ended halfway may look like a metric that nobody answers: it is not cached.
         check()
-        with self._lock:
-            self._answers[in_use.loaded.version, question.key] = answer
-            while len(self._answers) > self._kept:
-                self._answers.popitem(last=False)
-        return answer
+        for question, outcome in zip(questions, outcomes, strict=True):
+            if isinstance(outcome, bytes):
+                self._answers.put((in_use.loaded.version, question.key), outcome)
+        return outcomes
 
     def delete_graph(self, digest: str) -> None:
         """Delete an uploaded graph.

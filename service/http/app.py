@@ -9,6 +9,7 @@ from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Scope
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from forerun import __version__
 from forerun.data.errors import InputError
@@ -103,6 +104,8 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
 
 def _load(state: State, loaded: LoadedPredictor | None) -> None:
     settings = state.settings
+    # Matrices of one answer are small: threads that wait for each other cost more than they save.
+    threadpool_limits(1, user_api="blas")
     graphs = GraphStore(settings.home / "graphs", settings.graphs_kept)
     devices = DeviceStore(settings.home / "devices")
     predictor = loaded or load_at_once(settings)

@@ -1,7 +1,8 @@
 """One grade of trust per metric: measured on this device, calibrated, or extrapolated."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -40,9 +41,9 @@ class Trust:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evidence:
-    """What the answers to a query rest on.
+    """What the answers to queries rest on that differ in nothing but their batch size.
 
     Attributes:
         record: the training set of the predictors.
@@ -54,6 +55,17 @@ class Evidence:
     record: TrainingRecord
     predictors: Mapping[str, str]
     adapted: frozenset[str] = field(default_factory=frozenset)
+
+    def by_device(self, metric: str, query: Query) -> Trust:
+        """The grade by what was measured on the device; it does not depend on the batch size."""
+        if metric not in self._by_device:
+            datasets = _datasets(metric, query, self)
+            self._by_device[metric] = _by_device(metric, query, datasets, self.record)
+        return self._by_device[metric]
+
+    @cached_property
+    def _by_device(self) -> dict[str, Trust]:
+        return {}
 
 
 def trust_in(
@@ -89,7 +101,7 @@ def trust_in(
         return Trust("A", "adapted to your measurements on this device")
     if by_limits.grade == "B":
         return by_limits
-    return _by_device(metric, query, _datasets(metric, query, evidence), evidence.record)
+    return evidence.by_device(metric, query)
 
 
 def trust_by(limits: Sequence[Limit]) -> Trust:
@@ -159,13 +171,7 @@ def _other_run(
         return None
     run = f"{asked.precision}, {asked.runtime}, {asked.phase}"
     how_often = f"{rows} times" if rows else "never"
-    elsewhere = sum(
-        count
-        for counts in record.counts.values()
-        for setting, count in counts.items()
-        if replace(setting, device=asked.device) == asked
-    )
-    if elsewhere < ENOUGH_ROWS:
+    if record.rows_on_any_device(asked) < ENOUGH_ROWS:
         return Trust("C", f"extrapolated: hardly any network was measured so ({run})")
     return Trust("B", f"calibrated: this device was measured, but {how_often} so ({run})")
 

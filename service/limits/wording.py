@@ -5,6 +5,7 @@ memory bandwidth: 140, training saw 10 to 37`. The sentence of every other limit
 """
 
 from dataclasses import replace
+from functools import lru_cache
 from math import exp
 from typing import Literal, NamedTuple
 
@@ -51,6 +52,7 @@ _FAMILIES: tuple[tuple[str, str, Scale], ...] = (
 )
 
 
+@lru_cache(maxsize=1024)
 def in_words(limit: Limit) -> Limit:
     """The limit with a sentence that names its feature in words and quantities.
 

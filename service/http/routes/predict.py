@@ -1,5 +1,6 @@
 """POST /v1/predict: latency, memory, power and energy of a workload on a device."""
 
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -39,13 +40,7 @@ async def predict(
 @router.post("/predict:batch", response_model=BatchOut)
 async def predict_batch(asked: BatchIn, answers: TheAnswers, state: TheState) -> Response:
     """Answers to up to 1,000 requests, in order; an invalid request gets a problem of its own."""
-
-    def items() -> bytes:
-        return b",".join(
-            _item(index, item, answers, state.telemetry) for index, item in enumerate(asked.items)
-        )
-
-    listed = await state.run(items)
+    listed = await state.run(lambda: b",".join(_items(asked.items, answers, state.telemetry)))
     return Response(b'{"items":[' + listed + b"]}", media_type="application/json")
 
 
@@ -74,9 +69,10 @@ async def predict_model(
 
 async def _answered(asked: PredictIn, answers: Answers, state: State) -> bytes:
     """Answer from the cache on the event loop; everything else runs on a worker thread."""
-    if answers.is_at_hand(asked):
-        question = answers.question(asked)
-        before = answers.before(question)
+    in_use = answers.at_hand(asked)
+    if in_use is not None:
+        question = answers.question(asked, in_use)
+        before = answers.before(question, in_use)
         if before is not None:
             state.telemetry.known.inc()
             return before
@@ -99,13 +95,35 @@ def _new(question: Question, answers: Answers, telemetry: Telemetry) -> bytes:
     return answer
 
 
-def _item(index: int, item: Any, answers: Answers, telemetry: Telemetry) -> bytes:
-    """The answer to one request of a batch, or its problem document."""
-    try:
-        question = answers.question(PredictIn.model_validate(item))
-        return _known_or_new(question, answers, telemetry)
-    except InputError as error:
-        return content(problem_of(error, f"/items/{index}", ("items", index)))
-    except ValidationError as error:
-        body, at = {"items": {index: item}}, ("body", "items", index)
-        return content(unfit(error.errors(), f"/items/{index}", body, at))
+def _items(items: Sequence[Any], answers: Answers, telemetry: Telemetry) -> list[bytes]:
+    """The answer to each request of a batch, or its problem document; new ones in one call."""
+    contents: list[bytes] = [b""] * len(items)
+    in_use = answers.adaptation.current()
+    asked: dict[Hashable, tuple[Question, list[int]]] = {}
+    for index, item in enumerate(items):
+        try:
+            question = answers.question(PredictIn.model_validate(item), in_use)
+        except InputError as error:
+            contents[index] = content(problem_of(error, f"/items/{index}", ("items", index)))
+        except ValidationError as error:
+            body, at = {"items": {index: item}}, ("body", "items", index)
+            contents[index] = content(unfit(error.errors(), f"/items/{index}", body, at))
+        else:
+            asked.setdefault(question.key, (question, []))[1].append(index)
+    outcomes = {key: answers.before(question, in_use) for key, (question, _) in asked.items()}
+    new = [key for key, before in outcomes.items() if before is None]
+    telemetry.known.inc(sum(len(rows) for _, rows in asked.values()) - len(new))
+    predicted = answers.predict_all([asked[key][0] for key in new])
+    telemetry.new.inc(sum(isinstance(outcome, bytes) for outcome in predicted))
+    found = {**outcomes, **dict(zip(new, predicted, strict=True))}
+    for key, (_, rows) in asked.items():
+        for index in rows:
+            contents[index] = _content(found[key], index)
+    return contents
+
+
+def _content(outcome: bytes | InputError | None, index: int) -> bytes:
+    if isinstance(outcome, bytes):
+        return outcome
+    assert outcome is not None
+    return content(problem_of(outcome, f"/items/{index}", ("items", index)))

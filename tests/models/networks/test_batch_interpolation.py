@@ -10,6 +10,7 @@ from forerun.features.lowering.kernel_kinds import KERNEL_CODE
 from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.networks.features import Chip, kind_seconds
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S, shortest_seconds
+from forerun.models.networks import batch_interpolation
 from forerun.models.networks.additive_model import (
     COLUMNS,
     PARENTS,
@@ -20,6 +21,7 @@ from forerun.models.networks.batch_interpolation import (
     FILLED_S,
     batch_ladder,
     filling_batch,
+    law_of_powers,
     law_seconds,
 )
 
@@ -44,6 +46,10 @@ def net(scale: float = 1.0, repeat: float = 1.0) -> Kernels:
     return Kernels.of(rows, 1.0, 0.0, 0)
 
 
+def seconds(kernels: Kernels, batch: float, mode: str) -> float:
+    return float(law_seconds(TIMES, kernels, CHIP, np.array([float(batch)]), mode)[0])
+
+
 @given(batch=st.integers(1, 4096), filled=st.sampled_from([2**i for i in range(13)]))
 def test_the_ladder_encloses_a_batch_that_fills_the_device(batch: int, filled: int) -> None:
     ladder = batch_ladder(batch, filled)
@@ -62,30 +68,30 @@ def test_the_ladder_encloses_a_batch_that_fills_the_device(batch: int, filled: i
 @given(scale=st.floats(1e-5, 1e4), mode=st.sampled_from(list(PARENTS)))
 def test_the_filling_batch_is_the_smallest_that_takes_long_enough(scale: float, mode: str) -> None:
     kernels = net(scale)
-    filled = filling_batch(TIMES, kernels, CHIP, mode)
+    filled = filling_batch(law_of_powers(TIMES, kernels, CHIP, mode))
     assert filled & (filled - 1) == 0
-    assert law_seconds(TIMES, kernels, CHIP, filled, mode) >= FILLED_S or filled == 2**20
+    assert seconds(kernels, filled, mode) >= FILLED_S or filled == 2**20
     if filled > 1:
-        assert law_seconds(TIMES, kernels, CHIP, filled // 2, mode) < FILLED_S
+        assert seconds(kernels, filled // 2, mode) < FILLED_S
 
 
 def test_what_never_fills_the_device_stops_at_a_largest_batch() -> None:
     constant = Kernels.of((launch("constant", 0.0, 1e3),), 1.0, 0.0, 0)
-    assert filling_batch(TIMES, constant, CHIP, "eager") == 2**20
+    assert filling_batch(law_of_powers(TIMES, constant, CHIP, "eager")) == 2**20
 
 
 @given(batch=st.floats(1, 4096), more=st.floats(1, 8), mode=st.sampled_from(list(PARENTS)))
 def test_the_law_never_falls_with_the_batch_and_grows_no_faster(
     batch: float, more: float, mode: str
 ) -> None:
-    one, other = (law_seconds(TIMES, net(), CHIP, b, mode) for b in (batch, batch * more))
+    one, other = (seconds(net(), b, mode) for b in (batch, batch * more))
     assert one <= other * (1 + 1e-12)
     assert other <= one * more * (1 + 1e-9)
 
 
 def test_no_kernel_is_below_its_floor_and_repeats_count() -> None:
     kernels = net(1e-6, repeat=3.0)
-    found = TIMES.kernel_seconds(kernels, CHIP, 1.0, "eager")
+    [found] = TIMES.kernel_seconds(kernels, CHIP, np.ones(1), "eager")
     assert (found >= SHORTEST_KERNEL_S * kernels.repeat).all()
     np.testing.assert_allclose(found[:2], (shortest_seconds(kernels, CHIP) * 3.0)[:2])
 
@@ -94,7 +100,7 @@ def test_no_kernel_is_below_its_floor_and_repeats_count() -> None:
 def test_at_large_batches_the_law_is_the_sum_that_the_coefficients_are_fitted_to(mode: str) -> None:
     """The sums over kernels and over kinds are equal, except for launches that a queue hides."""
     kernels, batch = net(), 4096.0
-    found = TIMES.kernel_seconds(kernels, CHIP, batch, mode)
+    [found] = TIMES.kernel_seconds(kernels, CHIP, np.array([batch]), mode)
     assert (found[:3] > shortest_seconds(kernels, CHIP)[:3]).all()
     design = design_row(kind_seconds(kernels, CHIP, batch), CHIP)
     terms = TIMES.terms(design[None], [mode])[0]
@@ -106,7 +112,16 @@ def test_a_device_twice_as_fast_is_nowhere_slower() -> None:
     twice = Chip(200e12, 400e12, 50e12, 2e12, 100.0, 2**24, is_cpu=False)
     for batch in (1, 8, 64, 1024):
         slow, fast = (
-            TIMES.kernel_seconds(net(), chip, float(batch), "eager") for chip in (CHIP, twice)
+            TIMES.kernel_seconds(net(), chip, np.array([float(batch)]), "eager")[0]
+            for chip in (CHIP, twice)
         )
         assert (fast <= slow).all()
     assert fast[0] == pytest.approx(slow[0] / 2)
+
+
+def test_many_batch_sizes_take_what_each_takes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where they are computed in several parts, so that memory is bounded."""
+    sizes = np.array([1.0, 3.0, 700.0, 4096.0, 5.0])
+    alone = [seconds(net(), size, "compiled") for size in sizes]
+    monkeypatch.setattr(batch_interpolation, "_MOST_TIMES", 8)
+    assert law_seconds(TIMES, net(), CHIP, sizes, "compiled").tolist() == alone
