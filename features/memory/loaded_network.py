@@ -66,6 +66,9 @@ class LoadedNetwork:
         self.item = 4.0 if self.autocast else 2.0 if mixed else ELEMENT_BYTES[precision]
         self._training, self._inference = setup is not None, inference
         self.summed_results = _summed_results(graph) if self._training else frozenset()
+        self._last_reader = {
+            source: place for place, op in enumerate(graph.operators) for source in op.inputs
+        }
         self.dropped = dropped(graph, drop)
         how = setup or inference
         self.eager = how is not None and how.attention == "eager"
@@ -238,10 +241,11 @@ def _fed(graph: OperatorGraph) -> Iterator[tuple[Shape, bool]]:
     Operators that read tensors of one shape are assumed to read the same tensor.
     """
     for batched in (True, False):
-        fed: Counter[Shape] = Counter()
+        fed: dict[Shape, int] = {}
         for op in graph.operators:
             if not op.inputs and op.batched == batched:
-                fed |= Counter(op.input_shapes)
+                for shape, times in Counter(op.input_shapes).items():
+                    fed[shape] = max(times, fed.get(shape, 0))
         for shape, times in fed.items():
             for _ in range(times):
                 yield shape, batched
