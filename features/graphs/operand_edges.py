@@ -78,9 +78,7 @@ def copied_operands(graph: OperatorGraph) -> Mapping[int, tuple[Shape, ...]]:
         else:
             pairs = zip(op.input_shapes, _sources(ops, op), strict=True)
             shapes = tuple(
-                shape
-                for shape, source in pairs
-                if source is not None and rows.hold(source, shape)
+                shape for shape, source in pairs if source is not None and rows.hold(source, shape)
             )
         if shapes:
             found[place] = shapes

@@ -10,6 +10,8 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from forerun.features.deadline import watched
+
 ROUND = 512
 SMALL_REQUEST, SMALL_SEGMENT = 1 << 20, 2 << 20
 LARGE_REQUEST, LARGE_SEGMENT = 10 << 20, 20 << 20
@@ -177,7 +179,7 @@ class Replay:
         device, blocks, asked = self._device, self._blocks, self._asked
         live, requested = self._live, self._requested
         allocate, free = device.allocate, device.free
-        for event in events:
+        for event in watched(events):
             if event >= 0:
                 size = sizes[event]
                 if size:

@@ -9,6 +9,7 @@ from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.data.workload import InferenceSetup, NumberFormat, TrainingSetup
+from forerun.features.deadline import watched
 from forerun.features.graphs.blocks import stretch
 from forerun.features.graphs.dropout import dropped
 from forerun.features.graphs.norm_upcast import in_full_precision, norm_chains
@@ -144,7 +145,7 @@ class LoadedNetwork:
         share = 1.0
         if total is not None and known > adapters:
             share = min(1.0, total / (known - adapters))
-        for place, weights in enumerate(self.weights):
+        for place, weights in enumerate(watched(self.weights)):
             self.mark_weights(place)
             for weight in weights:
                 if weight.owner is None:
@@ -158,7 +159,7 @@ class LoadedNetwork:
         self.tape.place = Place(
             stage=BEFORE if self._places and self._places[0].stage == BEFORE else WITHIN
         )
-        for op in self.graph.operators:
+        for op in watched(self.graph.operators):
             if self._cached and op.kind == "attention":
                 self._keep_cache(op)
         for shape, batched in _fed(self.graph):

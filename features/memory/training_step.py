@@ -11,7 +11,7 @@ from typing import Final
 
 from forerun.data.graph import OperatorGraph
 from forerun.data.workload import NumberFormat, TrainingSetup
-from forerun.features.deadline import check
+from forerun.features.deadline import check, watched
 from forerun.features.graphs.blocks import Part, parts, spans
 from forerun.features.memory.allocation_requests import ACTIVATIONS, GRADIENTS, OPTIMIZER, Requests
 from forerun.features.memory.attention import is_causal, write_score_gradients
@@ -73,7 +73,7 @@ class Steps:
         for _ in range(self._setup.accumulation):
             self._micro_batch()
         copies = []
-        for place, weights in enumerate(self.walk.weights):
+        for place, weights in enumerate(watched(self.walk.weights)):
             self.walk.mark_weights(place)
             if not self._slots:
                 for weight in weights:

@@ -4,7 +4,7 @@ Constants that are computed in the graph (tables of rotary embeddings, positions
 A head that shares its matrix with the embedding has no weights of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -12,6 +12,7 @@ from math import prod
 from forerun.data.errors import InputError
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import FrozenFormat, NumberFormat, TrainingSetup
+from forerun.features.deadline import watched
 from forerun.features.memory.training_state import Weight, weights_of
 from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 from forerun.features.operators.roofline import ELEMENT_BYTES
@@ -85,7 +86,7 @@ def graph_weights(
     tied = _tied(graph, head, operators)
     angles = _angles(graph.operators)
     found = []
-    for place, op in enumerate(operators):
+    for place, op in enumerate(watched(operators)):
         weights = list(weights_of(op, setup, adapted=place in adapted))
         if place in angles:
             weights = [replace(weight, trained=False) for weight in weights]
@@ -192,9 +193,7 @@ def _nearest(operators: Sequence[Operator], start: set[int], linear: set[int]) -
     return positions
 
 
-def _ends_before(
-    operators: Sequence[Operator], linear: set[int]
-) -> list[tuple[int, int] | None]:
+def _ends_before(operators: Sequence[Operator], linear: set[int]) -> list[tuple[int, int] | None]:
     """The first and the last of the linear layers met first when walking up from each operator."""
     found: list[tuple[int, int] | None] = []
     for op in operators:

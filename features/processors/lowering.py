@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.deadline import watched
 from forerun.features.processors.nodes import (
     BLOCK,
     CONV_KINDS,
@@ -52,7 +53,7 @@ class _Lowering:
 
     def nodes(self) -> tuple[CpuNode, ...]:
         self._mark_patterns()
-        for place, op in enumerate(self._ops):
+        for place, op in enumerate(watched(self._ops)):
             if place in self._dropped:
                 continue
             if place in self._written_out:
@@ -75,7 +76,7 @@ class _Lowering:
     # Functions written out as elementary operators.
 
     def _mark_patterns(self) -> None:
-        for place, op in enumerate(self._ops):
+        for place, op in enumerate(watched(self._ops)):
             function = function_name(op)
             if function == "erf":
                 self._mark_gelu(place)

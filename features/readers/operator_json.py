@@ -9,6 +9,7 @@ from typing import Any
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.graph import BINDING_REASONS, FORMAT, Operator, OperatorGraph, Shape
+from forerun.features.deadline import watched
 from forerun.features.operators.costs import operator_cost
 from forerun.features.operators.kinds import KIND_CODE, KINDS
 from forerun.features.readers.input_sizes import InputSizes
@@ -86,10 +87,10 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         assumptions = content.get("assumptions", [])
         if not isinstance(assumptions, list) or not all(isinstance(a, str) for a in assumptions):
             raise ValueError("`assumptions` must be a list of sentences")
-        for position, row in enumerate(rows):
+        for position, row in enumerate(watched(rows)):
             _check_row(row, position)
         graph = OperatorGraph.from_json(content)
-        for position, op in enumerate(graph.operators):
+        for position, op in enumerate(watched(graph.operators)):
             _check_operator(op, position)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableModel(where, _sentence(error)) from error
@@ -104,7 +105,7 @@ def check_graph(graph: OperatorGraph, where: str) -> OperatorGraph:
             lacks a shape it needs; the message names the operator.
     """
     try:
-        for position, op in enumerate(graph.operators):
+        for position, op in enumerate(watched(graph.operators)):
             for shape in (*op.input_shapes, *op.output_shapes):
                 _check_shape(list(shape), f"operator {position} ({op.name}): a shape")
             _check_operator(op, position)

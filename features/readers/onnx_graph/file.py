@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from onnx import inliner
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
+from forerun.features.deadline import watched
 from forerun.features.readers.onnx_graph.shapes import VALUES_KEPT
 
 MAX_NODES = 100_000
@@ -71,15 +72,15 @@ def ordered(
             node reads a tensor that no node makes.
     """
     listed = list(nodes)
-    if not all(isinstance(name, str) for node in listed for name in _node_names(node)):
+    if not all(isinstance(name, str) for node in watched(listed) for name in _node_names(node)):
         raise UnreadableModel(where, "it is damaged: a name in it is no text.")
     maker: dict[str, int] = {}
-    for position, node in enumerate(listed):
+    for position, node in enumerate(watched(listed)):
         for name in filter(None, node.output):
             if name in maker or (name in given and not shadows):
                 raise UnreadableModel(where, f"tensor {name!r} is made twice.")
             maker[name] = position
-    for node in listed:
+    for node in watched(listed):
         for name in filter(None, node.input):
             if name not in maker and name not in given:
                 what = node.name or node.op_type
