@@ -9,12 +9,17 @@ torch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.deadline import check, watched
 from forerun.features.operators.fusion import fuse_attention
+from forerun.features.operators.query_table import GraphKey
+
+RECOMPOSED_KEPT = 4
+"""Graphs in the cache: one answer asks for the same graph several times."""
 
 _VIEWS = frozenset({"Slice", "Split", "Expand", "Cast", "CastLike"})
 _PICKS = "Gather"
@@ -44,6 +49,12 @@ class _Idiom(NamedTuple):
 
 def recomposed(graph: OperatorGraph) -> OperatorGraph:
     """The graph with each chain as one operator and without views; the argument is not changed."""
+    return _recomposed(GraphKey(graph))
+
+
+@lru_cache(maxsize=RECOMPOSED_KEPT)
+def _recomposed(key: GraphKey) -> OperatorGraph:
+    graph = key.graph
     seen = _of(graph.operators)
     found: list[_Idiom] = []
     taken: set[int] = set()
