@@ -15,6 +15,7 @@ Shape = tuple[int, ...]
 Attribute = int | float | str | tuple[int, ...]
 
 FORMAT = "forerun.graph/1"
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 BindingReason = Literal[
     "given",
@@ -111,12 +112,20 @@ class OperatorGraph:
 
         The source format, `bound_dimensions` and `assumptions` do not enter it.
         """
-        content = self.to_json()
-        content.pop("source")
-        content.pop("bound_dimensions", None)
-        content.pop("assumptions", None)
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        outline = {
+            "format": FORMAT,
+            "batch_size": self.batch_size,
+            "training": self.training,
+            "parameter_elements": self.parameter_elements,
+            "operators": [],
+        }
+        before, after = _SORTED.encode(outline).split("[]")
+        digest = hashlib.sha256(f"{before}[".encode())
+        # Operator by operator, since other threads wait while one long text is made.
+        for place, op in enumerate(self.operators):
+            digest.update(("," * (place > 0) + _SORTED.encode(_operator_to_json(op))).encode())
+        digest.update(f"]{after}".encode())
+        return digest.hexdigest()[:32]
 
     @cached_property
     def unknown(self) -> Mapping[str, int]:

@@ -8,10 +8,11 @@ biases, the output of an encoder) are passed to every part and do not prevent a 
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.deadline import check
 from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 
 READ_BY_MANY = 4
@@ -39,7 +40,7 @@ def spans(graph: OperatorGraph, segments: int) -> Sequence[range]:
     n = len(graph)
     places = cuts(graph) if segments > 1 else ()
     wanted = [round(n * part / segments) for part in range(1, segments)] if places else []
-    chosen = sorted({min(places, key=lambda c: abs(c - goal)) for goal in wanted})
+    chosen = sorted({_nearest(places, goal) for goal in wanted})
     return [range(first, end) for first, end in pairwise([0, *chosen, n])]
 
 
@@ -57,6 +58,12 @@ def stretch(graph: OperatorGraph) -> tuple[int, int]:
     """First position of the first block, and the position after the last; all without blocks."""
     blocks = [part.span for part in parts(graph) if part.block]
     return (blocks[0].start, blocks[-1].stop) if blocks else (0, len(graph))
+
+
+def _nearest(places: Sequence[int], goal: int) -> int:
+    """The place closest to a goal, the first of two; places are in order."""
+    after = bisect_left(places, goal)
+    return min(places[max(0, after - 1) : after + 1], key=lambda place: abs(place - goal))
 
 
 @lru_cache(maxsize=GRAPHS_KEPT)
@@ -109,11 +116,13 @@ def _readers(graph: OperatorGraph) -> list[list[int]]:
 def _parts(key: GraphKey) -> tuple[Part, ...]:
     graph = key.graph
     n, places = len(graph), (*cuts(graph), len(graph))
-    looks = _looks(graph.operators)
+    between = frozenset((0, *places))
+    looks, weighed = _looks(graph.operators), _weighed(graph.operators)
     found: list[Part] = []
     start = at = 0
     while at < n:
-        length, times = _repeated(looks, graph, places, at) if at in places or not at else (0, 0)
+        check()
+        length, times = _repeated(looks, weighed, places, at) if at in between else (0, 0)
         if not times:
             after = bisect_left(places, at + 1)
             at = places[after] if after < len(places) else n
@@ -139,17 +148,22 @@ def _looks(operators: Sequence[Operator]) -> list[int]:
     ]
 
 
+def _weighed(operators: Sequence[Operator]) -> list[int]:
+    """(n + 1,) number of operators with weights before each position."""
+    return [0, *accumulate(int(op.parameter_elements > 0) for op in operators)]
+
+
 def _repeated(
-    looks: Sequence[int], graph: OperatorGraph, places: Sequence[int], at: int
+    looks: Sequence[int], weighed: Sequence[int], places: Sequence[int], at: int
 ) -> tuple[int, int]:
     """Length of the shortest part that starts here and repeats, and its count; else zeros."""
     first = bisect_left(places, at + FEWEST_OPERATORS)
     for end in places[first : first + LONGEST_BLOCK]:
         length = end - at
+        if weighed[end] == weighed[at] or looks[end : end + 1] != looks[at : at + 1]:
+            continue
         block = looks[at:end]
         if looks[end : end + length] != block:
-            continue
-        if not any(op.parameter_elements for op in graph.operators[at:end]):
             continue
         times = 2
         while looks[at + times * length : at + (times + 1) * length] == block:

@@ -47,11 +47,12 @@ def norm_chains(graph: OperatorGraph) -> tuple[NormChain, ...]:
 
 def in_full_precision(chains: tuple[NormChain, ...], graph: OperatorGraph) -> Mapping[int, float]:
     """Position -> bytes of an element of the results between a norm's two ends."""
-    found: dict[int, float] = {}
+    # Position of a result -> where the last norm that it belongs to ends.
+    ends: dict[int, int] = {}
     for chain in chains:
-        inside = {chain.first}
-        for place in range(chain.first + 1, chain.last):
-            if not inside.isdisjoint(graph.operators[place].inputs):
-                inside.add(place)
-        found |= dict.fromkeys(inside, 4.0)
-    return found
+        ends[chain.first] = max(chain.last, ends.get(chain.first, 0))
+    for place, op in enumerate(graph.operators if ends else ()):
+        end = max((ends.get(source, 0) for source in op.inputs), default=0)
+        if end > place:
+            ends[place] = max(end, ends.get(place, 0))
+    return dict.fromkeys(ends, 4.0)

@@ -69,6 +69,7 @@ def copied_operands(graph: OperatorGraph) -> Mapping[int, tuple[Shape, ...]]:
     if graph.batch_size != 1:
         return {}
     ops, found = graph.operators, {}
+    rows = _Rows(ops)
     for place, op in enumerate(ops):
         if not op.batched or op.name not in _DECOMPOSED:
             continue
@@ -77,9 +78,7 @@ def copied_operands(graph: OperatorGraph) -> Mapping[int, tuple[Shape, ...]]:
         else:
             pairs = zip(op.input_shapes, _sources(ops, op), strict=True)
             shapes = tuple(
-                shape
-                for shape, source in pairs
-                if source is not None and _is_within_rows(ops, source, shape)
+                shape for shape, source in pairs if source is not None and rows.hold(source, shape)
             )
         if shapes:
             found[place] = shapes
@@ -114,15 +113,29 @@ def _sources(operators: Sequence[Operator], op: Operator) -> list[int | None]:
     return found
 
 
-def _is_within_rows(operators: Sequence[Operator], source: int, shape: Shape) -> bool:
-    """Whether matrices interleave in memory, so that several samples are not a batch of them."""
-    if len(shape) != 3 or shape[0] == 1:
-        return False
-    while True:
-        op = operators[source]
-        out = op.output_shapes[0] if op.output_shapes else ()
-        if out[-2:] != shape[-2:]:
-            return op.batched and op.kind in ("linear", *_SAME_LAYOUT)
-        if op.kind not in _SAME_LAYOUT or len(op.inputs) != 1:
+class _Rows:
+    """Results whose matrices interleave in memory."""
+
+    def __init__(self, operators: Sequence[Operator]) -> None:
+        self._operators = operators
+        # Position of a result and sizes of its last two dimensions -> whether they interleave.
+        self._known: dict[tuple[int, Shape], bool] = {}
+
+    def hold(self, source: int, shape: Shape) -> bool:
+        """Whether matrices of a shape lie so in a result that samples are no batch of them."""
+        if len(shape) != 3 or shape[0] == 1:
             return False
-        source = op.inputs[0]
+        walked: list[tuple[int, Shape]] = []
+        at = (source, shape[-2:])
+        while at not in self._known:
+            walked.append(at)
+            op = self._operators[at[0]]
+            out = op.output_shapes[0] if op.output_shapes else ()
+            if out[-2:] != at[1]:
+                self._known[at] = op.batched and op.kind in ("linear", *_SAME_LAYOUT)
+            elif op.kind not in _SAME_LAYOUT or len(op.inputs) != 1:
+                self._known[at] = False
+            else:
+                at = (op.inputs[0], at[1])
+        self._known.update(dict.fromkeys(walked, self._known[at]))
+        return self._known[at]

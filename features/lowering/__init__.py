@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from forerun.data.graph import OperatorGraph
+from forerun.features.deadline import check, watched
 from forerun.features.lowering.attention import attention_launches, swallowed
 from forerun.features.lowering.branches import merged_away
 from forerun.features.lowering.casts import Types
@@ -85,6 +86,7 @@ class _Lowering:
 
     def kernels(self) -> Kernels:
         for i in range(len(self._nodes)):
+            check()
             if self._gone[i]:
                 self._types.pass_through(i)
             elif self._nodes.is_product(i):
@@ -107,7 +109,7 @@ class _Lowering:
         nodes, mode = self._nodes, self._mode
         gone = [False] * len(nodes)
         places = merged_away(nodes) if mode.reparameterised else set()
-        for i, kind in enumerate(nodes.kind):
+        for i, kind in enumerate(watched(nodes.kind)):
             if kind == "attention":
                 places |= swallowed(nodes, i, mode)
         for i in places:
@@ -164,7 +166,7 @@ class _Lowering:
         """Launch fused groups in compiled modes; returns the bytes that fusion saves."""
         nodes, types = self._nodes, self._types
         saved = sum((nodes.read[i] + nodes.written[i]) * types.half for i in self._fusible)
-        for group in fused_groups(nodes, self._fusible):
+        for group in watched(fused_groups(nodes, self._fusible)):
             traffic = group_traffic(nodes, group, types, self._gone)
             saved -= traffic.read + traffic.written
             if self._mode.compiled:

@@ -6,6 +6,7 @@ norms over one input become one convolution.
 
 from typing import NamedTuple
 
+from forerun.features.deadline import watched
 from forerun.features.lowering.nodes import Nodes
 
 
@@ -20,7 +21,7 @@ class _Branches(NamedTuple):
 def merged_away(nodes: Nodes) -> set[int]:
     """Positions that merging removes; the largest convolution of every sum remains."""
     gone: set[int] = set()
-    for root in range(len(nodes)):
+    for root in watched(range(len(nodes))):
         if not _is_sum(nodes, root) or root in gone:
             continue
         if nodes.only(root) and _is_sum(nodes, nodes.readers[root][0]):

@@ -7,6 +7,7 @@ fused where they iterate over the same elements; only results used outside the g
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from forerun.features.deadline import watched
 from forerun.features.lowering.casts import Types
 from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.lowering.nodes import Nodes
@@ -29,7 +30,7 @@ def fused_groups(nodes: Nodes, members: Sequence[int]) -> list[list[int]]:
     fusible = set(members)
     parent = {i: i for i in members}
     space = {i: _iterated(nodes, i) for i in members}
-    for i in members:
+    for i in watched(members):
         for j in nodes.sources[i]:
             if j in fusible and _joins(nodes, space, j, i):
                 parent[_root(parent, j)] = _root(parent, i)

@@ -9,11 +9,17 @@ torch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.deadline import check, watched
 from forerun.features.operators.fusion import fuse_attention
+from forerun.features.operators.query_table import GraphKey
+
+RECOMPOSED_KEPT = 4
+"""Graphs in the cache: one answer asks for the same graph several times."""
 
 _VIEWS = frozenset({"Slice", "Split", "Expand", "Cast", "CastLike"})
 _PICKS = "Gather"
@@ -43,10 +49,16 @@ class _Idiom(NamedTuple):
 
 def recomposed(graph: OperatorGraph) -> OperatorGraph:
     """The graph with each chain as one operator and without views; the argument is not changed."""
+    return _recomposed(GraphKey(graph))
+
+
+@lru_cache(maxsize=RECOMPOSED_KEPT)
+def _recomposed(key: GraphKey) -> OperatorGraph:
+    graph = key.graph
     seen = _of(graph.operators)
     found: list[_Idiom] = []
     taken: set[int] = set()
-    for i in range(len(seen.ops)):
+    for i in watched(range(len(seen.ops))):
         for match in (_gelu, _gate, _layer_norm, _biased):
             idiom = match(seen, i)
             if idiom is not None and not taken & (idiom.inner | {idiom.last}):
@@ -70,7 +82,7 @@ def tidied_table(graph: OperatorGraph, fused_rms_norm: bool) -> OperatorGraph:
     """
     seen = _of(graph.operators)
     found: list[_Idiom] = []
-    for i in range(len(seen.ops)):
+    for i in watched(range(len(seen.ops))):
         idiom = _biased(seen, i)
         if idiom is None and fused_rms_norm:
             idiom = _rms_norm(seen, i)
@@ -234,7 +246,7 @@ def _one(function: str, graph: _Graph, last: int, source: int, inner: set[int]) 
 def _without_views(graph: OperatorGraph) -> OperatorGraph:
     seen = _of(graph.operators)
     views: set[int] = set()
-    for i in range(len(seen.ops) - 1, -1, -1):
+    for i in watched(range(len(seen.ops) - 1, -1, -1)):
         op, readers = seen.ops[i], seen.readers[i]
         strided = [j in views or seen.ops[j].kind in ("matmul", "attention") for j in readers]
         read_in_place = op.name in ("Transpose", _PICKS) and bool(readers) and all(strided)
@@ -250,6 +262,7 @@ def _rewritten(
     kept: list[Operator] = []
     where: list[tuple[int, ...]] = []
     for i, op in enumerate(graph.operators):
+        check()
         chosen = made.get(i, op)
         inputs = tuple(dict.fromkeys(p for j in chosen.inputs for p in where[j]))
         if i in dropped:

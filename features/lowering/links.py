@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.features.deadline import check, watched
 from forerun.features.lowering.kernel_kinds import KERNEL_CODE
 from forerun.features.lowering.kernels import Launch
 
@@ -33,7 +34,7 @@ def links(
     last: dict[int, int] = {}
     casts: list[tuple[int, int]] = []
     edges: dict[tuple[int, int], None] = {}
-    for place, operators in enumerate(members):
+    for place, operators in enumerate(watched(members)):
         if launches[place].kind in _CASTS:
             casts.append((place, operators[0]))
             continue
@@ -45,6 +46,7 @@ def links(
     edges.update(((place, first[i]), None) for place, i in casts if i in first)
     written: list[tuple[int, ...]] = []
     for i, producers in enumerate(sources):
+        check()
         read = tuple(dict.fromkeys(w for j in producers for w in written[j]))
         if i in first:
             edges.update(((w, first[i]), None) for w in read if w != first[i])

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.deadline import watched
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers.aten import plain_name
 
@@ -55,9 +56,9 @@ class Nodes:
         self.width: list[float] = table.width.tolist()
         self.sources: list[list[int]] = [
             [j for j in op.inputs if 0 <= j < i and (j or not from_table or self._reads(i, j))]
-            for i, op in enumerate(ops)
+            for i, op in enumerate(watched(ops))
         ]
-        for i, op in enumerate(ops):
+        for i, op in enumerate(watched(ops)):
             if self.kind[i] == "elementwise":
                 self.read[i] = _distinct_elements(op, self.sources[i], self.written, self.read[i])
         self.readers: list[list[int]] = [[] for _ in ops]
@@ -89,7 +90,7 @@ class Nodes:
     def _reached(self) -> list[bool]:
         """Flags of operators that depend on the image; guessed edges may have marked too many."""
         reached: list[bool] = []
-        for i, op in enumerate(self.ops):
+        for i, op in enumerate(watched(self.ops)):
             kind = self.kind[i]
             standardised_weight = kind == "batch_norm" and not op.parameter_elements
             gathered_weight = self.name[i] == "index" and op.parameter_elements > 0

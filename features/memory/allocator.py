@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forerun.features.deadline import watched
+
 ROUND = 512
 SMALL_REQUEST, SMALL_SEGMENT = 1 << 20, 2 << 20
 LARGE_REQUEST, LARGE_SEGMENT = 10 << 20, 20 << 20
@@ -105,7 +107,7 @@ class CachingAllocator:
         needs = (-(-np.asarray(sizes, dtype=np.int64) // ROUND) * ROUND).tolist()
         small_pool, large_pool = self.free
         least_large = ROUND if self._expandable else SMALL_REQUEST + 1
-        for event in events:
+        for event in watched(events):
             tensor = event if event >= 0 else ~event
             need = needs[tensor]
             if not need:

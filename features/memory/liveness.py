@@ -7,11 +7,12 @@ run keeps its own.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.data.workload import InferenceSetup, NumberFormat
+from forerun.features.deadline import check
 from forerun.features.memory.allocation_requests import (
     ACTIVATIONS,
     WEIGHTS,
@@ -61,7 +62,7 @@ class Walk(LoadedNetwork):
     def forward(
         self,
         span: range,
-        where: dict[int, int],
+        where: MutableMapping[int, int],
         kept: dict[int, list[int]] | None,
         cached: list[int] | None = None,
     ) -> list[int]:
@@ -81,6 +82,7 @@ class Walk(LoadedNetwork):
         left = Counter(i for place in span for i in set(ops[place].inputs))
         copies: list[int] = []
         for place in span:
+            check()
             op, rule = ops[place], self.rules[place]
             sources = [where[i] for i in op.inputs]
             if rule.view and sources:
@@ -208,13 +210,10 @@ class Walk(LoadedNetwork):
             yield from same[-1:]
 
     def _leaving(self, span: range) -> set[int]:
-        ops = self.graph.operators
-        read = {i for op in ops for i in op.inputs}
-        later = {i for op in ops[span.stop :] for i in op.inputs}
         return {
             place
             for place in span
-            if place in later or place not in read or place in self.summed_results
+            if self._last_reader.get(place, span.stop) >= span.stop or place in self.summed_results
         }
 
     def _keep(self, place: int, rule: Saved, read: list[int], out: int) -> list[int]:

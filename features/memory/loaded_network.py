@@ -9,6 +9,7 @@ from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.data.workload import InferenceSetup, NumberFormat, TrainingSetup
+from forerun.features.deadline import watched
 from forerun.features.graphs.blocks import stretch
 from forerun.features.graphs.dropout import dropped
 from forerun.features.graphs.norm_upcast import in_full_precision, norm_chains
@@ -66,6 +67,9 @@ class LoadedNetwork:
         self.item = 4.0 if self.autocast else 2.0 if mixed else ELEMENT_BYTES[precision]
         self._training, self._inference = setup is not None, inference
         self.summed_results = _summed_results(graph) if self._training else frozenset()
+        self._last_reader = {
+            source: place for place, op in enumerate(graph.operators) for source in op.inputs
+        }
         self.dropped = dropped(graph, drop)
         how = setup or inference
         self.eager = how is not None and how.attention == "eager"
@@ -141,7 +145,7 @@ class LoadedNetwork:
         share = 1.0
         if total is not None and known > adapters:
             share = min(1.0, total / (known - adapters))
-        for place, weights in enumerate(self.weights):
+        for place, weights in enumerate(watched(self.weights)):
             self.mark_weights(place)
             for weight in weights:
                 if weight.owner is None:
@@ -155,7 +159,7 @@ class LoadedNetwork:
         self.tape.place = Place(
             stage=BEFORE if self._places and self._places[0].stage == BEFORE else WITHIN
         )
-        for op in self.graph.operators:
+        for op in watched(self.graph.operators):
             if self._cached and op.kind == "attention":
                 self._keep_cache(op)
         for shape, batched in _fed(self.graph):
@@ -238,10 +242,11 @@ def _fed(graph: OperatorGraph) -> Iterator[tuple[Shape, bool]]:
     Operators that read tensors of one shape are assumed to read the same tensor.
     """
     for batched in (True, False):
-        fed: Counter[Shape] = Counter()
+        fed: dict[Shape, int] = {}
         for op in graph.operators:
             if not op.inputs and op.batched == batched:
-                fed |= Counter(op.input_shapes)
+                for shape, times in Counter(op.input_shapes).items():
+                    fed[shape] = max(times, fed.get(shape, 0))
         for shape, times in fed.items():
             for _ in range(times):
                 yield shape, batched

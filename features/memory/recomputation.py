@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.deadline import check
 from forerun.features.memory.saved_tensors import Saved, kept_operands
 
 FUSED: Final = frozenset({"elementwise", "softmax", "layer_norm", "group_norm", "copy"})
@@ -39,23 +40,26 @@ def kept_results(
         differentiable: (n,) whether each result has a gradient.
         trained: (n,) whether each operator has weights of its own that get a gradient.
     """
-    operators, found = graph.operators, set[int]()
-    origins: list[frozenset[int]] = []
-    for place, op in enumerate(operators):
-        rule, known = rules[place], [differentiable[i] for i in op.inputs]
-        read = [origins[i] for i in op.inputs]
+    needed, found = [False] * len(graph), set[int]()
+    # In reverse, since what is needed of a recomputed result is needed of its operands.
+    for place, op in reversed(list(enumerate(graph.operators))):
+        check()
         if not op.batched:
-            origins.append(frozenset())
+            continue
+        rule, known = rules[place], [differentiable[i] for i in op.inputs]
+        fused = is_fused(op) and not rule.view
+        if fused and differentiable[place]:
+            needed[place] |= rule.output
+            weighed = op.parameter_elements > 0
+            kept = kept_operands(op, known, trained=trained[place], weighed=weighed)
+            for position in kept if rule.inputs else ():
+                needed[op.inputs[position]] = True
+        if not needed[place]:
             continue
         branches = op.attributes.get("function") in _SUMS and sum(known) > 1
-        again = rule.view or (is_fused(op) and not branches)
-        origins.append(frozenset[int]().union(*read) if again else frozenset({place}))
-        if rule.view or not is_fused(op) or not differentiable[place]:
-            continue
-        if rule.inputs:
-            weighed = op.parameter_elements > 0
-            for position in kept_operands(op, known, trained=trained[place], weighed=weighed):
-                found |= read[position] if position < len(read) else frozenset()
-        if rule.output:
-            found |= origins[place]
+        if rule.view or (fused and not branches):
+            for source in op.inputs:
+                needed[source] = True
+        else:
+            found.add(place)
     return frozenset(found)

@@ -9,6 +9,7 @@ from math import prod
 from typing import NamedTuple
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.deadline import watched
 
 INDEX_BYTES = 8
 STATISTIC_BYTES = 4
@@ -77,7 +78,7 @@ def saved_tensors(graph: OperatorGraph, *, dropout: bool = True) -> tuple[Saved,
         Saved(through=True, view=True)
         if place in views
         else (_plain_attention(op) if place in unfused else saved(op))
-        for place, op in enumerate(graph.operators)
+        for place, op in enumerate(watched(graph.operators))
     )
 
 

@@ -6,10 +6,12 @@ until the next step starts (`zero_grad` sets them to none), the optimizer's slot
 step on. All steps from the second on are equal, so two are walked.
 """
 
+from collections import ChainMap
 from typing import Final
 
 from forerun.data.graph import OperatorGraph
 from forerun.data.workload import NumberFormat, TrainingSetup
+from forerun.features.deadline import check, watched
 from forerun.features.graphs.blocks import Part, parts, spans
 from forerun.features.memory.allocation_requests import ACTIVATIONS, GRADIENTS, OPTIMIZER, Requests
 from forerun.features.memory.attention import is_causal, write_score_gradients
@@ -71,7 +73,7 @@ class Steps:
         for _ in range(self._setup.accumulation):
             self._micro_batch()
         copies = []
-        for place, weights in enumerate(self.walk.weights):
+        for place, weights in enumerate(watched(self.walk.weights)):
             self.walk.mark_weights(place)
             if not self._slots:
                 for weight in weights:
@@ -101,7 +103,7 @@ class Steps:
             part, leaving = self._parts[number], ends[number]
             last = number == len(self._parts) - 1
             if part.block:
-                again = dict(where)
+                again: ChainMap[int, int] = ChainMap({}, where)
                 made = [again[place] for place in self.walk.forward(part.span, again, kept)]
                 self._tape.release(*made)
             if not last:
@@ -148,6 +150,7 @@ class Steps:
 
     def _backward(self, span: range, kept: dict[int, list[int]], flowing: dict[int, int]) -> None:
         for place in reversed(span):
+            check()
             gradient = flowing.pop(place, None)
             if gradient is not None:
                 gradient = self._undropped(place, gradient)

@@ -4,7 +4,7 @@ Constants that are computed in the graph (tables of rotary embeddings, positions
 A head that shares its matrix with the embedding has no weights of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -12,6 +12,7 @@ from math import prod
 from forerun.data.errors import InputError
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import FrozenFormat, NumberFormat, TrainingSetup
+from forerun.features.deadline import watched
 from forerun.features.memory.training_state import Weight, weights_of
 from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 from forerun.features.operators.roofline import ELEMENT_BYTES
@@ -85,7 +86,7 @@ def graph_weights(
     tied = _tied(graph, head, operators)
     angles = _angles(graph.operators)
     found = []
-    for place, op in enumerate(operators):
+    for place, op in enumerate(watched(operators)):
         weights = list(weights_of(op, setup, adapted=place in adapted))
         if place in angles:
             weights = [replace(weight, trained=False) for weight in weights]
@@ -161,25 +162,22 @@ def _adapted(graph: OperatorGraph, setup: TrainingSetup | None) -> frozenset[int
 
 @lru_cache(maxsize=GRAPHS_KEPT)
 def _targets(key: GraphKey, wanted: str) -> frozenset[int]:
-    graph, head = key.graph, head_of(key.graph)
-    linear = {i for i, op in enumerate(graph.operators) if op.kind == "linear" and i != head}
+    operators, head = key.graph.operators, head_of(key.graph)
+    linear = {i for i, op in enumerate(operators) if op.kind == "linear" and i != head}
     if wanted == "all_linear":
         return frozenset(linear)
-    found: set[int] = set()
-    for place, op in enumerate(graph.operators):
-        if op.kind != "attention":
-            continue
-        before = sorted(_nearest(graph.operators, op.inputs, linear))
-        if wanted == "query_value":
-            # Query, key and value in the order in which they run; a fused layer holds all of them.
-            found.update((before[0], before[-1]) if before else ())
-            continue
-        found.update(before)
-        found.update(_first_after(graph.operators, place, linear))
-    return frozenset(found)
+    attends = [place for place, op in enumerate(operators) if op.kind == "attention"]
+    if wanted == "query_value":
+        # Query, key and value in the order in which they run; a fused layer holds all of them.
+        ends = _ends_before(operators, linear)
+        return frozenset(end for place in attends for end in ends[place] or ())
+    start = {source for place in attends for source in operators[place].inputs}
+    after = _first_after(operators, linear)
+    before = _nearest(operators, start, linear)
+    return frozenset(before.union(after[place] for place in attends if place in after))
 
 
-def _nearest(operators: Sequence[Operator], start: Sequence[int], linear: set[int]) -> set[int]:
+def _nearest(operators: Sequence[Operator], start: set[int], linear: set[int]) -> set[int]:
     """Linear layers met first when walking up from some operators."""
     positions: set[int] = set()
     todo, known = list(start), set(start)
@@ -195,12 +193,23 @@ def _nearest(operators: Sequence[Operator], start: Sequence[int], linear: set[in
     return positions
 
 
-def _first_after(operators: Sequence[Operator], place: int, linear: set[int]) -> Iterator[int]:
-    """The linear layer that reads a result, directly or through copies and similar operators."""
-    reached = {place}
-    for later in range(place + 1, len(operators)):
-        if not reached.isdisjoint(operators[later].inputs):
-            if later in linear:
-                yield later
-                return
-            reached.add(later)
+def _ends_before(operators: Sequence[Operator], linear: set[int]) -> list[tuple[int, int] | None]:
+    """The first and the last of the linear layers met first when walking up from each operator."""
+    found: list[tuple[int, int] | None] = []
+    for op in operators:
+        before = [(i, i) if i in linear else found[i] for i in op.inputs]
+        known = [ends for ends in before if ends is not None]
+        found.append((min(a for a, _ in known), max(b for _, b in known)) if known else None)
+    return found
+
+
+def _first_after(operators: Sequence[Operator], linear: set[int]) -> dict[int, int]:
+    """The linear layer that reads each result, directly or through copies and similar operators."""
+    found: dict[int, int] = {}
+    for place in range(len(operators) - 1, -1, -1):
+        first = place if place in linear else found.get(place)
+        if first is None:
+            continue
+        for source in operators[place].inputs:
+            found[source] = min(first, found.get(source, first))
+    return found

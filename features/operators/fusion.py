@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.deadline import watched
 
 _SCALES = frozenset({"mul", "div"})
 _MASKS = frozenset({"add", "mul", "div"})
@@ -27,7 +28,7 @@ def fuse_attention(
     """
     ops = graph.operators
     readers: dict[int, list[int]] = defaultdict(list)
-    for position, op in enumerate(ops):
+    for position, op in enumerate(watched(ops)):
         for source in op.inputs:
             readers[source].append(position)
     dropped: set[int] = set()
@@ -124,7 +125,7 @@ def _alone(readers: dict[int, list[int]], position: int) -> bool:
 def _without(graph: OperatorGraph, fused: dict[int, Operator], dropped: set[int]) -> OperatorGraph:
     kept: list[Operator] = []
     where: dict[int, int] = {}
-    for position, op in enumerate(graph.operators):
+    for position, op in enumerate(watched(graph.operators)):
         if position in dropped:
             continue
         chosen = fused.get(position, op)

@@ -8,6 +8,7 @@ import numpy as np
 from forerun.data.columns import Columns
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.shapes import Bool, Float64, Int
+from forerun.features.deadline import watched
 from forerun.features.operators.costs import OperatorCost, operator_cost
 from forerun.features.operators.kinds import CLASS_OF_KIND, KIND_CODE
 
@@ -60,7 +61,7 @@ class OperatorTable(Columns):
     def of(cls, operators: Iterable[Operator]) -> "OperatorTable":
         """The table of these operators, in order, at their shapes."""
         ops = list(operators)
-        costs = np.array([operator_cost(op) for op in ops], dtype=np.float64).reshape(
+        costs = np.array([operator_cost(op) for op in watched(ops)], dtype=np.float64).reshape(
             len(ops), len(OperatorCost._fields)
         )
         columns = dict(zip(OperatorCost._fields, np.ascontiguousarray(costs.T), strict=True))

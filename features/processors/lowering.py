@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.deadline import watched
 from forerun.features.processors.nodes import (
     BLOCK,
     CONV_KINDS,
@@ -36,12 +37,13 @@ class _Lowering:
     """One pass over the operators in order, which folds operators and tracks layouts."""
 
     def __init__(self, operators: Sequence[Operator]) -> None:
-        self._ops = operators
+        self._ops = list(operators)
         self._readers: dict[int, list[int]] = defaultdict(list)
         for place, op in enumerate(operators):
             for source in op.inputs:
                 self._readers[source].append(place)
         self._stands_for: dict[int, int] = {}
+        self._last_folded: dict[int, int] = {}
         self._blocked: set[int] = set()
         self._reordered: set[tuple[int, bool]] = set()
         self._finished: set[int] = set()
@@ -51,7 +53,7 @@ class _Lowering:
 
     def nodes(self) -> tuple[CpuNode, ...]:
         self._mark_patterns()
-        for place, op in enumerate(self._ops):
+        for place, op in enumerate(watched(self._ops)):
             if place in self._dropped:
                 continue
             if place in self._written_out:
@@ -74,7 +76,7 @@ class _Lowering:
     # Functions written out as elementary operators.
 
     def _mark_patterns(self) -> None:
-        for place, op in enumerate(self._ops):
+        for place, op in enumerate(watched(self._ops)):
             function = function_name(op)
             if function == "erf":
                 self._mark_gelu(place)
@@ -142,9 +144,7 @@ class _Lowering:
             return
         self._dropped |= set(inner) - {last}
         self._written_out[last] = kind
-        self._ops = [
-            replace(op, inputs=roots) if place == last else op for place, op in enumerate(self._ops)
-        ]
+        self._ops[last] = replace(self._ops[last], inputs=roots)
 
     def _fused_function(self, place: int, op: Operator) -> None:
         sources = self._inputs(op)
@@ -173,28 +173,30 @@ class _Lowering:
             norm = op.kind == "batch_norm" or function_name(op) in ("mul", "add")
             open_ended = source not in self._finished
             if unary and norm and _channelwise(op) and open_ended:
-                self._stands_for[place] = source
+                self._fold_into(source, place)
                 return True
             if unary and function_name(op) in _FOLDED:
-                self._stands_for[place] = source
+                self._fold_into(source, place)
                 self._finished.add(source)
                 return True
             joins = (
                 function_name(op) == "add" and len(sources) == 2 and source not in self._finished
             )
             if joins and source in self._blocked and self._same_layout(sources, op):
-                self._stands_for[place] = source
+                self._fold_into(source, place)
                 self._read_branch(source, bytes_of(op.output_shapes))
                 return True
         return False
 
     def _holds_alone(self, source: int, place: int) -> bool:
         """Whether `place` is the only reader of `source` and of all operators folded into it."""
-        last = source
-        for other, target in self._stands_for.items():
-            if self._source(target) == source:
-                last = max(last, other)
-        return self._readers[last] == [place] or set(self._readers[last]) == {place}
+        readers = self._readers[self._last_folded.get(source, source)]
+        # Readers are in order.
+        return bool(readers) and readers[0] == readers[-1] == place
+
+    def _fold_into(self, source: int, place: int) -> None:
+        self._stands_for[place] = source
+        self._last_folded[source] = place
 
     def _same_layout(self, sources: Sequence[int], op: Operator) -> bool:
         shapes = {self._shape(source) for source in sources}

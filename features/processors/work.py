@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.graph import OperatorGraph
+from forerun.features.deadline import watched
 from forerun.features.operators.query_table import GraphKey
 from forerun.features.processors.lowering import cpu_nodes
 from forerun.features.processors.nodes import CONV_KINDS, NODE_KINDS, CpuNode
@@ -70,7 +71,7 @@ def work_of(graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTE
     far = held**2 / (held**2 + cache_bytes**2) if held else 0.0
     amounts = np.zeros(len(COLUMNS))
     count = 0.0
-    for node in nodes:
+    for node in watched(nodes):
         amounts += node.repeat * _amounts(node, factor if node.scales else 1.0, far, cache_bytes)
         count += node.repeat
     amounts[_PLACE["fixed", "run"]] = 1.0

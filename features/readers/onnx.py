@@ -12,17 +12,26 @@ from typing import Any
 import numpy as np
 import onnx
 
-from forerun.data.errors import UnreadableModel
+from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.graph import Operator, OperatorGraph, Shape
+from forerun.features.deadline import check, watched
 from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx_graph.binding import Binding, Tensor
 from forerun.features.readers.onnx_graph.control_flow import ControlFlow
-from forerun.features.readers.onnx_graph.file import check_dimensions, opsets, ordered, parse
+from forerun.features.readers.onnx_graph.file import (
+    MAX_NODES,
+    check_dimensions,
+    opsets,
+    ordered,
+    parse,
+)
 from forerun.features.readers.onnx_graph.kinds import SIZES, VIEWS
 from forerun.features.readers.onnx_graph.operators import Node, operators_of
 from forerun.features.readers.onnx_graph.shapes import Shapes, constant_of
 from forerun.features.readers.probe import PROBE_BATCH, Probe
 
+MAX_INFERRED = 2 * MAX_NODES
+"""Nodes whose shapes are inferred, each run of a loop's body anew."""
 _USES_PAST = "use_cache_branch"
 """Input of exported decoders that chooses the branch which reads a key-value cache; ours is empty,
 so it is false."""
@@ -135,8 +144,8 @@ class _Walk:
                 f"shapes are not known from {self._first_unknown!r} on; "
                 "give the shapes of its inputs, or export it with fixed shapes.",
             )
-        made = [self._probe.at(op, batch_size) for op in self._operators]
-        for op in made:
+        made = [self._probe.at(op, batch_size) for op in watched(self._operators)]
+        for op in watched(made):
             for shape in (*op.input_shapes, *op.output_shapes):
                 check_dimensions(op.name, shape, self._where)
         return OperatorGraph(
@@ -161,7 +170,7 @@ class _Walk:
             )
 
     def _take_weights(self, graph: onnx.GraphProto) -> None:
-        for tensor in graph.initializer:
+        for tensor in watched(graph.initializer):
             # An empty initializer is how exporters write "left out".
             if any(d < 0 for d in tensor.dims) or prod(tensor.dims) > 2**53:
                 check_dimensions(tensor.name, tensor.dims, self._where)
@@ -190,6 +199,13 @@ class _Walk:
 
     def _visit(self, nodes: Iterable[onnx.NodeProto], depth: int) -> None:
         for node in nodes:
+            check()
+            if self._shapes.inferred > MAX_INFERRED:
+                raise ModelTooLarge(
+                    self._where,
+                    f"its loops take over {MAX_INFERRED:,} steps to follow. Export it with fewer "
+                    "runs of its loops, or the body of a loop as a model of its own.",
+                )
             if self._control_flow.follows(node, depth):
                 continue
             outputs = self._shapes.infer(node)
@@ -209,8 +225,8 @@ class _Walk:
             return sources
         wrapped = Node(node, inputs, outputs, self._grows)
         self._count_weights(wrapped)
+        grown = any(self._grows(t) for t in (*outputs, *inputs) if t)
         for op in operators_of(wrapped):
-            grown = any(self._grows(t) for t in (*outputs, *(t for t in inputs if t)))
             self._operators.append(replace(op, inputs=sources, batched=grown))
             sources = (len(self._operators) - 1,)
         return sources

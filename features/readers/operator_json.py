@@ -9,7 +9,7 @@ from typing import Any
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel, in_field
 from forerun.data.graph import BINDING_REASONS, FORMAT, Operator, OperatorGraph, Shape
-from forerun.features.deadline import check_operators
+from forerun.features.deadline import check_operators, watched
 from forerun.features.operators.costs import operator_cost
 from forerun.features.operators.kinds import KIND_CODE, KINDS
 from forerun.features.readers.input_sizes import InputSizes
@@ -90,11 +90,11 @@ def graph_of(content: Mapping[str, Any], where: str = "the operator graph") -> O
         assumptions = content.get("assumptions", [])
         if not isinstance(assumptions, list) or not all(isinstance(a, str) for a in assumptions):
             raise ValueError("`assumptions` must be a list of sentences")
-        for position, row in enumerate(rows):
+        for position, row in enumerate(watched(rows)):
             place = ("operators", position)
             _check_row(row, position)
         graph = OperatorGraph.from_json(content)
-        for position, op in enumerate(graph.operators):
+        for position, op in enumerate(watched(graph.operators)):
             place = ("operators", position)
             _check_operator(op, position)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -113,7 +113,7 @@ def check_graph(graph: OperatorGraph, where: str) -> OperatorGraph:
     """
     check_operators(len(graph), where)
     try:
-        for position, op in enumerate(graph.operators):
+        for position, op in enumerate(watched(graph.operators)):
             for shape in (*op.input_shapes, *op.output_shapes):
                 _check_shape(list(shape), f"operator {position} ({op.name}): a shape")
             _check_operator(op, position)

@@ -11,6 +11,7 @@ import numpy as np
 
 from forerun.data.errors import BadArtifact
 from forerun.data.shapes import Float64
+from forerun.features.deadline import check
 from forerun.models.gradient_boosting.lightgbm_library import (
     LEAVES,
     LoadedBooster,
@@ -117,6 +118,7 @@ class BoosterBag:
         """Mean prediction of the boosters, shape (n,); no row depends on the other rows."""
         total = np.zeros(len(matrix))
         for booster in self._boosters:
+            check()
             total += booster.predict(matrix)
         return total / len(self._boosters)
 

@@ -5,7 +5,7 @@ whose condition is not known the larger one is taken, and the graph says so. Wha
 such way stays one unknown operator.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from forerun.data.graph import Operator
+from forerun.features.deadline import check
 from forerun.features.readers.onnx_graph.binding import Tensor
 from forerun.features.readers.onnx_graph.shapes import Shapes
 
@@ -22,6 +23,9 @@ _MOST_EVALUATED = 20_000
 """Nodes that are evaluated to find the end of a loop."""
 _MOST_UNROLLED = 32
 """Runs of a body whose tensors change shape from run to run; longer loops are not followed."""
+
+_MOST_NAMED = 16
+"""Branches that are named one by one where it is not known which of them runs."""
 
 _Tensors = list[Tensor | None]
 
@@ -45,7 +49,19 @@ class ControlFlow:
     ) -> None:
         self._shapes, self._operators = shapes, operators
         self._take_weights, self._visit = take_weights, visit
-        self.assumptions: list[str] = []
+        self._open_branches: dict[str, None] = {}
+
+    @property
+    def assumptions(self) -> Iterator[str]:
+        """What the file leaves to the run and how it was decided, one sentence each."""
+        names = [f"{name!r:.80}" for name in self._open_branches]
+        if len(names) > _MOST_NAMED:
+            names = [f"{names[0]} and {len(names) - 1:,} others"]
+        for name in names:
+            yield (
+                f"which branch of If {name} runs is not known before the run; the one with more "
+                "operators is taken"
+            )
 
     def follows(self, node: onnx.NodeProto, depth: int) -> bool:
         """Put what the node runs in its place; False where that is not possible."""
@@ -65,11 +81,7 @@ class ControlFlow:
         condition = self._value(node.input[0])
         if condition is None:
             branch = max(then, other, key=_nodes)
-            what = node.name or node.output[0]
-            self.assumptions.append(
-                f"which branch of If {what!r:.80} runs is not known before the run; the one with "
-                "more operators is taken"
-            )
+            self._open_branches.setdefault(node.name or node.output[0])
         else:
             branch = then if condition else other
         self._visit(branch, depth + 1)
@@ -106,6 +118,7 @@ class ControlFlow:
                 return None
             self._start(body, run, carried)
             for node in nodes:
+                check()
                 for name, tensor in zip(node.output, self._shapes.infer(node), strict=True):
                     self._bind([name], [tensor])
             proceed = self._value(body.output[0].name)

@@ -1,6 +1,6 @@
 """An ONNX file as a validated protobuf without weights; errors of files are raised here."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from math import prod
 from pathlib import Path
@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from onnx import inliner
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
-from forerun.features.deadline import check_operators
+from forerun.features.deadline import check_operators, watched
 from forerun.features.readers.onnx_graph.shapes import VALUES_KEPT
 
 MAX_NODES = 100_000
@@ -58,7 +58,7 @@ def opsets(model: onnx.ModelProto) -> Mapping[str, int]:
 
 
 def ordered(
-    nodes: Iterable[onnx.NodeProto], given: Iterable[str], where: str, *, shadows: bool = False
+    nodes: Iterable[onnx.NodeProto], given: Container[str], where: str, *, shadows: bool = False
 ) -> list[onnx.NodeProto]:
     """The nodes so that each comes after those it reads from.
 
@@ -73,18 +73,17 @@ def ordered(
             node reads a tensor that no node makes.
     """
     listed = list(nodes)
-    if not all(isinstance(name, str) for node in listed for name in _node_names(node)):
+    if not all(isinstance(name, str) for node in watched(listed) for name in _node_names(node)):
         raise UnreadableModel(where, "it is damaged: a name in it is no text.")
-    known = set(given)
     maker: dict[str, int] = {}
-    for position, node in enumerate(listed):
+    for position, node in enumerate(watched(listed)):
         for name in filter(None, node.output):
-            if name in maker or (name in known and not shadows):
+            if name in maker or (name in given and not shadows):
                 raise UnreadableModel(where, f"tensor {name!r} is made twice.")
             maker[name] = position
-    for node in listed:
+    for node in watched(listed):
         for name in filter(None, node.input):
-            if name not in maker and name not in known:
+            if name not in maker and name not in given:
                 what = node.name or node.op_type
                 raise UnreadableModel(where, f"{what!r} reads {name!r}, which nothing makes.")
     sources = {i: [maker[n] for n in node.input if n in maker] for i, node in enumerate(listed)}

@@ -1,6 +1,6 @@
 """Shapes of every tensor of an ONNX graph, node by node, and the values of its small constants."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -15,6 +15,13 @@ from forerun.features.readers.onnx_graph.kinds import FOLDED_VALUES, KIND_OF, SI
 
 VALUES_KEPT = 4096
 """Elements of the largest constant whose value is kept: shapes and axes, never weights."""
+
+SIGNATURE_VALUES = 64
+"""Elements of the largest constant that a node is recognised by, when it repeats an earlier one."""
+_SMALL_ATTRIBUTES = frozenset(
+    onnx.AttributeProto.AttributeType.Value(name)
+    for name in ("INT", "FLOAT", "STRING", "INTS", "FLOATS", "STRINGS")
+)
 
 _PASSED_ON = frozenset(
     "Cast CastLike DequantizeLinear Flatten Identity Reshape Squeeze Transpose Unsqueeze".split()
@@ -32,6 +39,10 @@ class Shapes:
         opsets: operator set version by domain.
         binding: free dimensions.
         declared: `value_info` of the graph by name, used where inference fails.
+
+    Attributes:
+        tensors: tensors known so far.
+        inferred: number of nodes whose outputs were inferred.
     """
 
     def __init__(
@@ -41,6 +52,8 @@ class Shapes:
         self._imports = [helper.make_opsetid(d, v) for d, v in opsets.items()]
         self._binding = binding
         self._declared = declared
+        self._known: dict[Hashable, Sequence[tuple[int, Shape | None]]] = {}
+        self.inferred = 0
         self.tensors: dict[str, Tensor] = {}
 
     def __getitem__(self, name: str) -> Tensor | None:
@@ -48,12 +61,11 @@ class Shapes:
 
     def infer(self, node: onnx.NodeProto) -> list[Tensor]:
         """The outputs of a node, in order, without producers. Never raises for a bad node."""
+        self.inferred += 1
         inputs = [self[name] for name in node.input]
         constant = node.op_type in SIZES or all(t.constant for t in inputs if t is not None)
-        types = self._inferred(node)
         outputs: list[Tensor] = []
-        for name in node.output:
-            elem_type, shape = types.get(name, (0, None))
+        for name, (elem_type, shape) in zip(node.output, self._inferred(node, inputs), strict=True):
             if shape is None:
                 elem_type, shape = self._fallback(node, name, elem_type, inputs)
             outputs.append(Tensor(elem_type, shape, constant, root=_root(node, inputs, name)))
@@ -62,7 +74,20 @@ class Shapes:
         values = self._values(node, inputs, outputs)
         return [_with_value(t, v) for t, v in zip(outputs, values, strict=True)]
 
-    def _inferred(self, node: onnx.NodeProto) -> dict[str, tuple[int, Shape | None]]:
+    def _inferred(
+        self, node: onnx.NodeProto, inputs: Sequence[Tensor | None]
+    ) -> Sequence[tuple[int, Shape | None]]:
+        """Element type and shape of each output; those of equal nodes are inferred once."""
+        signature = _signature(node, inputs)
+        known = None if signature is None else self._known.get(signature)
+        if known is None:
+            types = self._infer(node)
+            known = [types.get(name, (0, None)) for name in node.output]
+            if signature is not None:
+                self._known[signature] = known
+        return known
+
+    def _infer(self, node: onnx.NodeProto) -> dict[str, tuple[int, Shape | None]]:
         op_type = STANDARD_FORM.get(node.op_type, node.op_type)
         domain = "" if op_type != node.op_type or node.domain == "ai.onnx" else node.domain
         schema = _schema(op_type, domain, self._opsets.get(domain, 0))
@@ -192,6 +217,26 @@ def constant_of(tensor: onnx.TensorProto) -> Tensor:
         except Exception:  # Damaged contents: the shape is what counts.
             value = None
     return Tensor(tensor.data_type, shape, True, value, tensor.name)
+
+
+def _signature(node: onnx.NodeProto, inputs: Sequence[Tensor | None]) -> Hashable:
+    """What the types of a node's outputs follow from; None where that is large."""
+    if any(a.type not in _SMALL_ATTRIBUTES for a in node.attribute):
+        return None
+    operands: list[Hashable] = []
+    for tensor in inputs:
+        if tensor is None:
+            operands.append(None)
+        elif tensor.value is None:
+            operands.append((tensor.elem_type, tensor.shape))
+        elif tensor.value.size <= SIGNATURE_VALUES:
+            value = tensor.value
+            operands.append((tensor.elem_type, tensor.shape, value.dtype.str, value.tobytes()))
+        else:
+            return None
+    attributes = tuple(a.SerializeToString() for a in node.attribute)
+    made = tuple(map(bool, node.output))
+    return node.domain, node.op_type, attributes, tuple(operands), made
 
 
 @lru_cache(maxsize=1024)

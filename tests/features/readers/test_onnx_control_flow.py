@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from forerun.data.errors import ModelTooLarge
 from forerun.features.readers import read_graph
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -145,6 +146,36 @@ def test_of_an_unknown_condition_the_larger_branch_is_taken_and_the_graph_says_s
     (sentence,) = graph.assumptions
     assert "branch of If 'gate'" in sentence
     assert not graph.unknown
+
+
+def test_of_many_unknown_conditions_the_graph_names_the_first_and_counts_the_others():
+    names = ["x", *(f"t{number}" for number in range(19)), "y"]
+    nodes = []
+    for number in range(20):
+        bodies = {}
+        for name, count in (("then_branch", 1), ("else_branch", 2)):
+            made = [names[number], *(f"{name}{number}_{step}" for step in range(count))]
+            inner = [node("Relu", [made[k]], [made[k + 1]]) for k in range(count)]
+            result = helper.make_empty_tensor_value_info(made[-1])
+            bodies[name] = helper.make_graph(inner, name, [], [result])
+        nodes.append(node("If", ["c"], [names[number + 1]], name=f"gate{number}", **bodies))
+    condition = [
+        node("ReduceMax", ["x"], ["most"], keepdims=0),
+        node("Cast", ["most"], ["c"], to=BOOL),
+    ]
+    graph = read([*condition, *nodes])
+    (sentence,) = graph.assumptions
+    assert "branch of If 'gate0' and 19 others runs" in sentence
+
+
+def test_loops_that_take_too_long_to_follow_are_refused(monkeypatch):
+    monkeypatch.setattr("forerun.features.readers.onnx.MAX_INFERRED", 20)
+    grows = node("Concat", ["v", "v"], ["v2"], axis=1)
+    inner = body([*WHILE_TRUE, grows, node("Relu", ["v2"], ["v3"])], "c2", ["v"], ["v3"])
+    loop = node("Loop", ["m", "", "x"], ["y"], body=inner)
+    assert len(read([loop], [constant("m", np.int64(4))])) == 8
+    with pytest.raises(ModelTooLarge, match="over 20 steps to follow"):
+        read([loop], [constant("m", np.int64(12))])
 
 
 def test_a_merged_decoder_reads_a_prompt_without_a_cache():
