@@ -6,6 +6,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Before the first import of NumPy: workers that compute on every core wait for one another, which
+# took twice the processor time of one thread each.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 pytest_plugins = ["tests.shapes"]
 
 # How long an example takes says how busy the machine is, not whether a promise holds.
