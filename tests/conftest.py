@@ -32,7 +32,7 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """What reads the reference bundles or the mirror is marked `reference`.
 
-    Workers begin with files of costly tests, so that none is left with one when all others are done.
+    Workers begin with files of costly tests, so that none has one left when the others are done.
     """
     for item in items:
         if {"reference", "mirror"} & set(getattr(item, "fixturenames", ())):

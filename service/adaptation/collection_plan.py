@@ -149,7 +149,7 @@ class CollectionPlan(_Part):
             raise BadPlan(f"The plan names {missing[0]}, which is not there.")
         parts = [self.operators.trials()] if self.operators else []
         parts += [part.trials() for part in self.networks]
-        # Before the reference networks, which take seconds to build: a wrong name is refused at once.
+        # Before the reference networks, which take seconds to build: wrong names are refused first.
         single = [trial for part in parts for trial in part]
         sizes = self.reference_batch_sizes if self.reference_networks else ()
         built = built_trials(table, batch_sizes=sizes) if sizes else ()
