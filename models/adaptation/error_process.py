@@ -19,7 +19,7 @@ from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.gaussian_process.covariances import distances, matern, same
 from forerun.models.gaussian_process.mixture import log_density, posterior_weights
-from forerun.models.gaussian_process.posterior import Posterior
+from forerun.models.gaussian_process.posterior import Posterior, without_group
 
 NEGLIGIBLE = 0.01
 """Weight relative to the largest, below which an expert is left out."""
@@ -202,9 +202,11 @@ def leave_groups_out(
         prior_factor: as in `Offsets.fit`.
     """
     gram = Gram.between(rows.strata, rows.features, rows)
-    posteriors = [
-        Posterior.of(_covariance(gram, rows, e), _own_noise(e), rows.errors) for e in experts
-    ]
+    inverses = np.stack(
+        [Posterior.of(_covariance(gram, rows, e), _own_noise(e), rows.errors).inverse
+         for e in experts]
+    )  # fmt: skip
+    centred = np.array([e.centred for e in experts])
     by_offset = np.empty(len(rows))
     left = np.empty((len(experts), len(rows)))
     score = np.log([e.weight for e in experts])
@@ -212,15 +214,13 @@ def leave_groups_out(
         held = rows.groups == group
         others = rows.take(np.flatnonzero(~held))
         offsets = Offsets.fit(others.errors, others.strata, others.groups, prior_factor)
-        base = offsets.at(rows.strata)
-        by_offset[held] = rows.errors[held] - base[held]
-        targets = _targets(rows, offsets)
-        variances = np.empty((len(experts), int(held.sum())))
-        for i, (expert, posterior) in enumerate(zip(experts, posteriors, strict=True)):
-            mean, covariance = posterior.without_group(held, targets[expert.centred])
-            truth = by_offset[held] if expert.centred else rows.errors[held]
-            left[i, held], variances[i] = truth - mean, np.diag(covariance)
+        by_offset[held] = rows.errors[held] - offsets.at(rows.strata[held])
+        plain, clipped = _targets(rows, offsets)
+        targets = np.where(centred[:, None], clipped, plain)
+        means, covariances = without_group(inverses, held, targets)
+        left[:, held] = np.where(centred[:, None], by_offset[held], rows.errors[held]) - means
         # A group has the same weight however many rows it has.
+        variances = np.diagonal(covariances, axis1=1, axis2=2)
         score += log_density(left[:, held], variances).mean(axis=1)
     weights = posterior_weights(score)
     return LeftOut(by_offset, weights @ left, weights)

@@ -91,25 +91,43 @@ class Posterior:
         return np.asarray(np.maximum(prior - explained, 0.0))
 
     def without_group(
-        self, held_out: Bool[np.ndarray, " k"], values: Float64[np.ndarray, " k"] | None = None
+        self, held_out: Bool[np.ndarray, " k"]
     ) -> tuple[Float64[np.ndarray, " h"], Float64[np.ndarray, "h h"]]:
         """Mean and covariance of held-out values, noise included, given only the remaining ones.
 
-        Equation 5.12 of Rasmussen and Williams for a block of rows: with the inverse covariance A
-        partitioned into held-out (h) and remaining (r) rows, the covariance is inv(A_hh) and the
-        mean -inv(A_hh) A_hr v_r. The held-out entries of the values are not read.
-
         Args:
-            held_out: (k,) mask of h rows.
-            values: (k,), in place of those of the posterior.
+            held_out: (k,) mask of h rows; their values are not read.
 
         Returns:
             (h,) means; (h, h) covariance.
         """
-        rest = (self.values if values is None else values)[~held_out]
-        covariance = np.linalg.inv(self.inverse[np.ix_(held_out, held_out)])
-        mean = -covariance @ (self.inverse[np.ix_(held_out, ~held_out)] @ rest)
-        return np.asarray(mean), np.asarray(covariance)
+        means, covariances = without_group(self.inverse[None], held_out, self.values[None])
+        return means[0], covariances[0]
+
+
+def without_group(
+    inverses: Float64[np.ndarray, "e k k"],
+    held_out: Bool[np.ndarray, " k"],
+    values: Float64[np.ndarray, "e k"],
+) -> tuple[Float64[np.ndarray, "e h"], Float64[np.ndarray, "e h h"]]:
+    """Mean and covariance of held-out values under e processes, given only the remaining ones.
+
+    Equation 5.12 of Rasmussen and Williams for a block of rows: with the inverse covariance A
+    partitioned into held-out (h) and remaining (r) rows, the covariance is inv(A_hh) and the
+    mean -inv(A_hh) A_hr v_r.
+
+    Args:
+        inverses: (e, k, k) inverse of each process's covariance of the values with their noise.
+        held_out: (k,) mask of h rows; their values are not read.
+        values: (e, k) values of each process.
+
+    Returns:
+        (e, h) means; (e, h, h) covariances, noise included.
+    """
+    rows = inverses[:, held_out]
+    covariances = np.linalg.inv(rows[:, :, held_out])
+    pulls = rows[:, :, ~held_out] @ values[:, ~held_out, None]
+    return -(covariances @ pulls)[..., 0], covariances
 
 
 def mean_weights(

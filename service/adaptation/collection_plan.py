@@ -147,12 +147,13 @@ class CollectionPlan(_Part):
         missing = [file for file in files if not file.is_file()]
         if missing:
             raise BadPlan(f"The plan names {missing[0]}, which is not there.")
-        sizes = self.reference_batch_sizes if self.reference_networks else ()
-        built = built_trials(table, batch_sizes=sizes) if sizes else ()
         parts = [self.operators.trials()] if self.operators else []
         parts += [part.trials() for part in self.networks]
+        # Before the reference networks, which take seconds to build: wrong names are refused first.
+        single = [trial for part in parts for trial in part]
+        sizes = self.reference_batch_sizes if self.reference_networks else ()
+        built = built_trials(table, batch_sizes=sizes) if sizes else ()
         own = processor_trials() if self.processor_operators else ()
-        single = (trial for part in parts for trial in part)
         trials = (*built, *own, *single, *onnx_trials(files, table))
         return tuple({trial.key: trial for trial in trials}.values())
 

@@ -11,6 +11,7 @@ from forerun.data.collectors.latency.gpu_windows import Pace, Pacing
 from forerun.data.collectors.runner.stopwatch import Stopwatch
 from forerun.data.collectors.runner.trial import Trial
 from forerun.data.collectors.system.nvml import Nvml, PowerWindow
+from forerun.data.collectors.system.other_load import QuietWait
 from forerun.data.collectors.workloads.single_operators import linear, rows
 from tests.contracts.collector_contract import CollectorContract
 from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda
@@ -28,7 +29,10 @@ class TestCpu(CollectorContract):
     cls = CpuCollector
 
     def make(self):
-        return CpuCollector("mine", trials("onnxruntime", "onnxruntime"), QUICK)
+        # Other tests run on this machine at the same time: it does not wait until they end.
+        return CpuCollector(
+            "mine", trials("onnxruntime", "onnxruntime"), QUICK, QuietWait(left_s=0.0)
+        )
 
 
 class OnFakeGpu(CollectorContract):

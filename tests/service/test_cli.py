@@ -74,29 +74,6 @@ def test_predict_shows_one_device_in_full(run, graph):
     assert "\x1b[" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["predict", "GRAPH", "--device", "rtx 4091"], "Did you mean rtx-4090"),
-        (["predict", "nowhere.onnx", "--device", "l4"], "nowhere.onnx"),
-        (["predict", "GRAPH", "--device", "l4", "--precision", "fp17"], "--precision 'fp17'"),
-        (["devices", "abacus"], "No device named 'abacus'"),
-        (["devices", "--kind", "abacus"], "gpu, cpu, npu"),
-        (["devices", "--kind", "vm"], "No device is of kind 'vm'; there are cpu, gpu"),
-        (["data", "pull", "nothing"], "No dataset named 'nothing'"),
-        (["evaluate", "nothing"], "No dataset named 'nothing'"),
-        (["evaluate", "neusight"], "forerun data pull neusight"),
-        (["promote"], "Give a version"),
-    ],
-)
-def test_wrong_input_is_one_line_and_exit_2(run, graph, words, said):
-    done = run(*(graph if word == "GRAPH" else word for word in words))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert said in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 def test_devices_lists_the_catalogue_and_one_sheet_with_sources(run):
     listed = json.loads(run("devices", "--json").stdout)["devices"]
     assert run("devices", "list", "--json").stdout == run("devices", "--json").stdout

@@ -59,6 +59,16 @@ def test_left_out_errors_are_those_of_a_fit_without_the_group(expert):
         np.testing.assert_allclose(left.by_process[held], rows.errors[held] - mean, atol=1e-9)
 
 
+def test_left_out_errors_of_several_experts_are_those_of_each_alone():
+    rows = SupportSet.of(*models(5, 0, by_mode), comparable=True)
+    experts = [NETWORK_EXPERTS[-1], NETWORK_EXPERTS[3], NETWORK_EXPERTS[-5]]
+    together = leave_groups_out(rows, experts)
+    alone = [leave_groups_out(rows, [expert]) for expert in experts]
+    assert (together.weights > 1e-6).all()
+    mixed = together.weights @ [one.by_process for one in alone]
+    np.testing.assert_allclose(together.by_process, mixed, rtol=1e-12)
+
+
 def test_rows_of_one_model_do_not_vouch_for_each_other():
     # Each model has an error of its own in both modes: nothing carries over to other models.
     rng = np.random.default_rng(0)

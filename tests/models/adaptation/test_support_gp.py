@@ -119,8 +119,8 @@ def test_an_erratic_device_is_called_so_and_a_plain_one_is_not():
 
 
 def test_more_rows_than_weigh_the_experts_still_all_count():
-    assert error_on_new_rows("smooth", 400, 0) < error_on_new_rows("smooth", 20, 0)
-    assert adapted(*drawn("smooth", 400, 0)).rows(L4) == 400
+    assert error_on_new_rows("smooth", 300, 0) < error_on_new_rows("smooth", 20, 0)
+    assert adapted(*drawn("smooth", 300, 0)).rows(L4) == 300
 
 
 def test_intervals_are_never_wider_than_those_of_a_new_device():

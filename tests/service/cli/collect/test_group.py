@@ -11,6 +11,7 @@ import pytest
 
 from forerun.data.collectors.interference import live_window, native, neighbours, own_program
 from forerun.data.collectors.latency import fingerprint
+from forerun.data.collectors.system.other_load import OtherLoad
 from forerun.data.collectors.workloads import processor_operators
 from forerun.data.collectors.workloads.operator_sweep import operator_sweep
 from forerun.data.measurement import read_measurements
@@ -25,7 +26,13 @@ SMALL = tuple(op for op in operator_sweep(4, largest=2**17) if op.kind in KINDS)
 
 
 @pytest.fixture
-def small(monkeypatch):
+def crowded(monkeypatch):
+    """Other tests run on this machine at the same time: nothing waits for them to end."""
+    monkeypatch.setattr(OtherLoad, "disturbs", False)
+
+
+@pytest.fixture
+def small(monkeypatch, crowded):
     """Small operators in short windows, in place of the reference operators."""
     monkeypatch.setattr(fingerprint, "reference_operators", lambda: SMALL)
     monkeypatch.setattr(processor_operators, "quick_operators", lambda: SMALL)
@@ -33,7 +40,7 @@ def small(monkeypatch):
     monkeypatch.setattr(collecting, "UNSTEADY", 1e9)
     one = {"cpu-inverted-b": measured_networks.ONNX_NETWORKS["cpu-inverted-b"]}
     monkeypatch.setattr(measured_networks, "ONNX_NETWORKS", one)
-    # Other tests run on this machine at the same time: no row is left out for that.
+    # No row is left out for what ran at the same time.
     monkeypatch.setattr(measurement_files, "crowded", lambda rows: rows["status"].isna())
 
 
@@ -62,7 +69,7 @@ def test_adapt_takes_what_was_collected_about_a_machine_that_nobody_described(
 
 
 @pytest.mark.slow
-def test_without_torch_onnxruntime_measures_and_says_so(forerun, monkeypatch, tmp_path):
+def test_without_torch_onnxruntime_measures_and_says_so(forerun, crowded, monkeypatch, tmp_path):
     plan = tmp_path / "plan.yaml"
     plan.write_text(
         "window_s: 0.01\nreference_networks: false\n"

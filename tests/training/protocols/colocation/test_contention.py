@@ -208,17 +208,14 @@ def test_counts_of_our_own_runs_are_no_features(monkeypatch):
     allowed = ("probe.latency_ns", "probe.near_ns", "probe.latency_cycles")
 
     splits = Contention().splits(bundle)
-    left_out = [one for one in splits if one.protocol.startswith("leave_one_corunner_out")][:3]
+    split = next(one for one in splits if one.protocol.startswith("leave_one_corunner_out"))
 
     def answers(metrics):
         given = with_windows(
             rows, [dict(zip(metrics, one, strict=False)) for one in rates.tolist()]
         )
-        found = []
-        for split in left_out:
-            fitted = ColocationBoost(bags=1).fit(given.take(split.train))
-            found.append(fitted.predict(given.take(split.judged).queries).values["p_cpu"])
-        return np.concatenate(found)
+        fitted = ColocationBoost(bags=1).fit(given.take(split.train))
+        return fitted.predict(given.take(split.judged).queries).values["p_cpu"]
 
     nothing = answers(())
     np.testing.assert_array_equal(answers(names), nothing)
