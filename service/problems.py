@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from forerun.service.log import log
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 80
+LONGEST_DETAIL = 1_200
 MOST_LINES = 5
 UNFIT = "The request does not fit the schema"
 STATUSES: Mapping[int, tuple[str, str]] = {
@@ -46,6 +47,13 @@ class Problem(BaseModel):
     )
     did_you_mean: list[str] | None = Field(default=None, description="similar names")
     request_id: str | None = Field(default=None, description="identifier of the request in the log")
+
+    @field_validator("detail")
+    @classmethod
+    def _is_one_line(cls, text: str) -> str:
+        """What is repeated of a request may hold any character, and be of any length."""
+        line = "".join(map(_printable, text[: LONGEST_DETAIL + 1]))
+        return line if len(line) <= LONGEST_DETAIL else f"{line[:LONGEST_DETAIL]} ..."
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -124,7 +132,8 @@ def _plain(status: int, detail: str, where: str | None, **more: Any) -> Problem:
 
 
 def _line(item: Mapping[str, Any]) -> str:
-    where, given = ".".join(str(part) for part in item["loc"]), item.get("input")
+    where = ".".join(str(part)[:LONGEST_VALUE] for part in item["loc"])
+    given = item.get("input")
     if where == "body" and isinstance(given, bytes):
         return "body: it is not sent as JSON; add the header 'Content-Type: application/json'"
     if item["type"] == "json_invalid":
@@ -132,6 +141,13 @@ def _line(item: Mapping[str, Any]) -> str:
     if item["type"] == "missing":
         return f"{where}: {item['msg']}"
     return f"{where}: {item['msg']} (given {_excerpt(given)})"
+
+
+def _printable(character: str) -> str:
+    """The character, or its escape sequence where printing it would change the line."""
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def _excerpt(value: Any) -> str:
