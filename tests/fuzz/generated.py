@@ -53,7 +53,12 @@ def _of_operation(
     note: Callable[[Asked, list[str], int], None],
 ) -> None:
     @seed(number)
-    @settings(max_examples=cases, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=cases,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case: Case) -> None:
         response = case.call()

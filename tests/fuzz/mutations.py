@@ -22,9 +22,10 @@ NUMBERS: Sequence[Any] = (
 )
 TEXTS: Sequence[str] = (
     *("", " ", "\x00", "\n", "a\nb", "\ud800", "\udfff\ud800", "\u202e", "é", "😀", "A" * 10_000),
-    *("null", "NaN", "1e400", "true", "../../etc/passwd", "%00", "<script>", "{{7*7}}", "l4"),
-    *("conv", "resnet50", "fp16", "fp8", "gpu", "cpu", "training", "inference", "compiled", "'"),
-)  # fmt: skip
+    *("9" * 400, "1." + "9" * 400, "-1", "1.2.3", "null", "NaN", "1e400", "true", "%00", "'"),
+    *("../../etc/passwd", "<script>", "{{7*7}}", "l4", "conv", "resnet50", "fp16", "fp8"),
+    *("gpu", "cpu", "training", "inference", "compiled"),
+)
 OTHERS: Sequence[Any] = (None, True, False, [], {}, [[]], [{}], {"": None}, [None], [1, "a"])
 NESTED = "lists or objects that start with {} nested {} deep"
 DEPTHS = (10, 100, 1_000, 20_000)

@@ -59,9 +59,15 @@ def _of_refusal(status: int, kind: str, content: bytes) -> Iterator[str]:
         yield f"a refusal in {kind or 'no format'}"
         return
     problem = _strict(content)
+    if problem.get("status") != status:
+        yield f"the problem has the status {problem.get('status')}"
+    yield from _of_problem(problem)
+
+
+def _of_problem(problem: dict[str, Any]) -> Iterator[str]:
     detail = problem.get("detail", "")
-    if problem.get("status") != status or not problem.get("title"):
-        yield "a problem without its status and title"
+    if not problem.get("title"):
+        yield "a problem without a title"
     if not detail.strip() or len(detail) > LONGEST_DETAIL or not detail.isprintable():
         yield f"the detail is not one clear line ({len(detail)} characters): {detail[:300]!r}"
     if any(word in detail for word in INTERNALS):
@@ -85,6 +91,8 @@ def _of_values(where: str, value: Any) -> Iterator[str]:
             yield from _of_values(f"{where}[{index}]", item)
     if not isinstance(value, dict):
         return
+    if {"detail", "status"} <= value.keys():  # of an item of a batch
+        yield from _of_problem(value)
     if {"value", "low", "high"} <= value.keys() and {"unit", "coverage"} & value.keys():
         yield from _of_estimate(where, value)
     for key, item in value.items():

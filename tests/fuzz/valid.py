@@ -8,9 +8,11 @@ from urllib.parse import urlencode
 import httpx
 import onnx
 
+from forerun.data.named.networks import network_named
+from forerun.features.readers import read_graph
 from forerun.service.presets import presets
 from forerun.service.schemas.colocation import EXAMPLE_ALONE, EXAMPLE_WINDOW
-from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_GRAPH, EXAMPLE_NETWORK
+from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_GRAPH, EXAMPLE_NETWORK, OperatorIn
 from tests.fuzz.asked import BINARY, Asked
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -45,6 +47,33 @@ LLM_FORM = {
     "tensor_parallel": 2,
     "experts": 64,
     "experts_per_token": 4,
+}
+SHEETS = ("rtx-4090", "xeon-platinum-8480-plus", "mi300x")
+SOFTWARE = {
+    "framework": "torch",
+    "version": "2.9.1",
+    "runtime": "compiled",
+    "layout": "nhwc",
+    "cuda": "12.8",
+    "driver": "570.1",
+    "threads": 8,
+}
+INFERENCE = {"attention": "eager", "logits": "last", "cache_tokens": 512, "cache_precision": "fp16"}
+TRAINING = {
+    "optimizer": "adam",
+    "accumulation": 2,
+    "lora_rank": 8,
+    "data_parallel": 2,
+    "tensor_parallel": 2,
+    "pipeline_parallel": 2,
+    "zero_stage": 1,
+    "attention": "eager",
+    "dropout": 0.1,
+    "checkpoint_segments": 2,
+    "frozen_weights": "nf4",
+    "adapter_precision": "fp32",
+    "loss_chunks": 4,
+    "sequence_parallel": True,
 }
 MODEL = {
     "device": "l4",
@@ -87,6 +116,8 @@ def valid_requests(client: httpx.Client) -> list[Asked]:
         Asked.of_json("/v1/colocation", {"candidate": PROGRAM, "host": HOSTS[0]}),
         Asked.of_json("/v1/colocation/rank", {"candidate": PROGRAM, "hosts": HOSTS}),
         Asked.of_json("/v1/colocation/now", {"program": PROGRAM, "window": EXAMPLE_WINDOW}),
+        *_all_fields(client),
+        *_operators(),
         *_uploads(),
         *_read(client),
     ]
@@ -104,6 +135,39 @@ def _documented(document: dict[str, Any]) -> Iterator[Asked]:
             for body in bodies:
                 place = path.replace("{name}", str(body.get("name", "l4")))
                 yield Asked.of_json(place, body, method.upper())
+
+
+def _all_fields(client: httpx.Client) -> Iterator[Asked]:
+    """Questions that give every optional field of sheet, software and set-up."""
+    own = {"name": "mine", "title": "Mine", "aliases": []}
+    sheets = [client.get(f"/v1/devices/{name}").json() | own for name in SHEETS]
+    graph = read_graph((LIGHT / "light_squeezenet.onnx").read_bytes()).to_json()
+    network = {"kind": "network", "graph": graph, "batch_size": 8, "precision": "amp"}
+    generates = network | {"graph": "gpt2", "inference": INFERENCE}
+    trained = network | {"graph": "bert-base", "phase": "training", "training": TRAINING}
+    for workload in (network, generates, trained):
+        for sheet in sheets:
+            asked = {"workload": workload, "device": sheet}
+            yield Asked.of_json("/v1/predict", asked | {"software": SOFTWARE})
+        limits = {"latency_ms": 1e6, "power_w": 1e4, "peak_memory_mib": 1e6, "in_domain_only": True}
+        asked = {"workload": workload, "devices": ["l4", sheets[0]], "limits": limits}
+        yield Asked.of_json("/v1/rank", asked | {"operation": {"power_limit_w": 100}})
+    rows = [{"workload": network, "metrics": {"latency_ms": 3.5, "power_w": 60}, "spread": 0.02}]
+    yield Asked.of_json("/v1/devices/t4/measurements", {"measurements": rows})
+    yield from (Asked.of_json("/v1/devices/mine", sheet, "PUT") for sheet in sheets)
+
+
+def _operators() -> Iterator[Asked]:
+    """One operator of every kind in two networks, alone on a device."""
+    operators = {
+        each["kind"]: {name: each[name] for name in each if name in OperatorIn.model_fields}
+        for name in ("resnet50", "bert-base", "efficientnet-b0")
+        for each in network_named(name).to_json()["operators"]
+    }
+    for device, precision in (("rtx-4090", "fp16"), ("xeon-platinum-8480-plus", "fp32")):
+        for operator in operators.values():
+            workload = {"kind": "kernel", "operator": operator, "precision": precision}
+            yield Asked.of_json("/v1/predict", {"workload": workload, "device": device})
 
 
 def _uploads() -> Iterator[Asked]:
