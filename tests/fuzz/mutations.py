@@ -103,8 +103,8 @@ def _nasty(value: Any, random: Random) -> Any:
 
 
 def _places(content: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container with every key or index in it."""
-    waiting = [content]
+    """Every container with every key or index in it; none for a number or a text."""
+    waiting = [content] if isinstance(content, dict | list) else []
     while waiting:
         each = waiting.pop()
         keys = list(each) if isinstance(each, dict) else range(len(each))
