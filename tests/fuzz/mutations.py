@@ -20,6 +20,7 @@ NUMBERS: Sequence[Any] = (
     *(2**31 - 1, 2**31, 2**32, 2**40, 2**50, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), 10**30),
     *(65_535, 65_536, 65_537, 1_000_000, float("nan"), float("inf"), float("-inf")),
 )
+WHOLE = [number for number in NUMBERS if isinstance(number, int)]
 TEXTS: Sequence[str] = (
     *("", " ", "\x00", "\n", "a\nb", "\ud800", "\udfff\ud800", "\u202e", "é", "😀", "A" * 10_000),
     *("9" * 400, "1." + "9" * 400, "-1", "1.2.3", "null", "NaN", "1e400", "true", "%00", "'"),
@@ -43,7 +44,9 @@ def mutated(valid: Asked, random: Random) -> Asked:
     if valid.content_type == BINARY:
         changes += [_flipped, _flipped, _truncated, _duplicated, _fields, _fields, _fields]
     elif valid.body:
-        changes += [_values] * 8 + [_raw, _truncated, _flipped, _duplicated, _keys, _type]
+        changes += (
+            [_values] * 5 + [_numbers] * 4 + [_raw, _truncated, _flipped, _duplicated, _keys, _type]
+        )
     else:
         changes += [_query, _path]
     return random.choice(changes)(valid, random)
@@ -55,6 +58,17 @@ def _values(valid: Asked, random: Random) -> Asked:
     for _ in range(random.randint(1, MOST_CHANGES)):
         content = _changed(content, random)
     return replace(valid, body=_dumped(content))
+
+
+def _numbers(valid: Asked, random: Random) -> Asked:
+    """Other numbers at a few places of the JSON that have one, most often of the same type."""
+    content = json.loads(valid.body)
+    places = [place for place in _places(content) if type(place[0][place[1]]) in (int, float)]
+    for _ in range(random.randint(1, MOST_CHANGES) if places else 0):
+        holder, key = random.choice(places)
+        whole = isinstance(holder[key], int) and random.random() < 0.8
+        holder[key] = random.choice(WHOLE if whole else NUMBERS)
+    return replace(valid, body=json.dumps(content).encode())
 
 
 def _dumped(content: Any) -> bytes:

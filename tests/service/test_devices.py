@@ -1,11 +1,14 @@
 """Spec sheets over HTTP: listed, registered for good, the catalogue's own protected."""
 
+import json
+
 import pytest
 from fastapi.testclient import TestClient
 
 from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 
+JSON = {"Content-Type": "application/json"}
 SHEET = {
     "name": "my-card",
     "title": "My card",
@@ -58,3 +61,21 @@ def test_a_sheet_that_cannot_be_is_refused(client, path, changes, status):
     answer = client.put(f"/v1/devices/{path}", json=SHEET | changes)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sources": {"memory_gib": "\ud800"}},
+        {"caveats": ["\ud800"]},
+        {"aliases": ["a\ud800"]},
+        {"caveats": ["long " * 1_000]},
+        {"caveats": ["many"] * 1_000},
+    ],
+)
+def test_text_that_cannot_be_stored_is_refused(client, changes):
+    """Half of a surrogate pair is no Unicode; JSON may hold it all the same."""
+    content = json.dumps(SHEET | changes)
+    answer = client.put("/v1/devices/my-card", content=content, headers=JSON)
+    assert answer.status_code == 422
+    assert next(iter(changes)) in answer.json()["detail"]
