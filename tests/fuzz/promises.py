@@ -32,7 +32,10 @@ def broken(path: str, status: int, kind: str, content: bytes) -> list[str]:
         kind: content type of the answer.
         content: body of the answer.
     """
-    return list(_broken(path, status, kind.partition(";")[0], content))
+    try:
+        return list(_broken(path, status, kind.partition(";")[0], content))
+    except ValueError as error:
+        return [f"not JSON with finite numbers: {error}"]
 
 
 def judged(asked: Asked, answer: httpx.Response) -> list[str]:
@@ -75,11 +78,7 @@ def _of_problem(problem: dict[str, Any]) -> Iterator[str]:
 
 
 def _of_answer(path: str, content: bytes) -> Iterator[str]:
-    try:
-        answer = _strict(content)
-    except ValueError as error:
-        yield f"not JSON with finite numbers: {error}"
-        return
+    answer = _strict(content)
     if not path.startswith(MEASURED):
         yield from _of_values("", answer)
 
