@@ -17,6 +17,7 @@ from tests.fuzz.onnx_fields import with_other_fields
 
 NUMBERS: Sequence[Any] = (
     *(0, -0.0, -1, 1, 2, 0.5, 1e-320, 5e-324, 1e-300, 1e-9, 1e308, 1.7e308, -1e308, 1e15, 1e16),
+    *(1e-3, 1e-6, 1e6, 1e9, 1e12, 1e100, 1e300),
     *(2**31 - 1, 2**31, 2**32, 2**40, 2**50, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), 10**30),
     *(65_535, 65_536, 65_537, 1_000_000, float("nan"), float("inf"), float("-inf")),
 )
@@ -61,13 +62,17 @@ def _values(valid: Asked, random: Random) -> Asked:
 
 
 def _numbers(valid: Asked, random: Random) -> Asked:
-    """Other numbers at a few places of the JSON that have one, most often of the same type."""
+    """Other numbers at a few places, most often of the same type, or one at all of an object."""
     content = json.loads(valid.body)
     places = [place for place in _places(content) if type(place[0][place[1]]) in (int, float)]
     for _ in range(random.randint(1, MOST_CHANGES) if places else 0):
         holder, key = random.choice(places)
         whole = isinstance(holder[key], int) and random.random() < 0.8
-        holder[key] = random.choice(WHOLE if whole else NUMBERS)
+        number = random.choice(WHOLE if whole else NUMBERS)
+        together = random.random() < 0.3
+        for other, name in places if together else ((holder, key),):
+            if other is holder:
+                other[name] = number
     return replace(valid, body=json.dumps(content).encode())
 
 

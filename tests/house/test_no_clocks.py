@@ -13,8 +13,11 @@ from tests.house.sources import name_of
 
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time", "clock_gettime"}
 TIMED = ("tests/benchmarks/",)
-MAY_READ_CLOCKS = {"tests/waiting.py", "tests/data/collectors/fake_gpu.py"}
-"""What polls until something holds, and a device whose counters move with time."""
+MAY_READ_CLOCKS = {
+    "tests/waiting.py", "tests/data/collectors/fake_gpu.py", "tests/soak/__main__.py",
+}  # fmt: skip
+"""What polls until something holds, a device whose counters move with time, and what asks a server
+for minutes."""
 
 
 def clocks_read(source):
