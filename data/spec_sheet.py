@@ -34,7 +34,10 @@ weights are unpacked to half precision. Narrowing never happens by itself, so fp
 no substitute (a TPU has no fp32 peak).
 """
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Tflops = Annotated[float, Field(ge=1e-6, le=1e6)]
+GigabytesPerSecond = Annotated[float, Field(ge=1e-3, le=1e6)]
+Watts = Annotated[float, Field(ge=1e-3, le=1e5)]
+"""Figures have bounds far outside of any hardware, so that no ratio of two of them overflows."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=80)]
 Label = Annotated[str, Field(pattern=r"[A-Za-z0-9]", max_length=120)]
 Sentence = Annotated[str, Field(max_length=1000)]
@@ -62,39 +65,51 @@ class Device(BaseModel):
         default=(), max_length=MOST_LINES, description="further names it is known by"
     )
     architecture: Label | None = Field(default=None, description="such as ampere or cdna3")
-    memory_gib: Positive | None = Field(
-        default=None, description="memory, GiB; None for a CPU, where it is what is plugged in"
+    memory_gib: float | None = Field(
+        default=None,
+        ge=1e-6,
+        le=1e6,
+        description="memory, GiB; None for a CPU, where it is what is plugged in",
     )
-    memory_bandwidth_gbs: Positive | None = Field(
+    memory_bandwidth_gbs: GigabytesPerSecond | None = Field(
         default=None, description="peak memory bandwidth, 1e9 bytes/s"
     )
-    peak_tflops: Mapping[Precision, Positive] = Field(
+    peak_tflops: Mapping[Precision, Tflops] = Field(
         default_factory=dict,
         description="dense arithmetic peak by precision, 1e12 FLOP/s (operations for int8), on "
         "tensor or matrix cores where the precision has them; fp32 is the ordinary vector rate",
     )
-    fp32_matrix_tflops: Positive | None = Field(
+    fp32_matrix_tflops: Tflops | None = Field(
         default=None,
         description="rate of matrix cores in true fp32, 1e12 FLOP/s (AMD CDNA); None when "
         "matrix multiplications in fp32 run at peak_tflops.fp32",
     )
     compute_units: int | None = Field(
-        default=None, gt=0, description="streaming multiprocessors, compute units or cores"
-    )
-    l2_mib: Positive | None = Field(
         default=None,
+        ge=1,
+        le=10_000_000,
+        description="streaming multiprocessors, compute units or cores",
+    )
+    l2_mib: float | None = Field(
+        default=None,
+        ge=1e-4,
+        le=1e6,
         description="cache shared by all compute units, MiB: L2 of a GPU (AMD's Infinity Cache "
         "not counted), L3 of a CPU",
     )
-    boost_clock_mhz: Positive | None = Field(default=None, description="highest clock, MHz")
-    tdp_w: Positive | None = Field(default=None, description="thermal design power, W")
-    idle_w: Positive | None = Field(default=None, description="power when idle, W")
-    interconnect_gbs: Positive | None = Field(
+    boost_clock_mhz: float | None = Field(
+        default=None, ge=1.0, le=1e5, description="highest clock, MHz"
+    )
+    tdp_w: Watts | None = Field(default=None, description="thermal design power, W")
+    idle_w: Watts | None = Field(default=None, description="power when idle, W")
+    interconnect_gbs: GigabytesPerSecond | None = Field(
         default=None,
         description="link to other devices, 1e9 bytes/s, both directions together: NVLink or "
         "Infinity Fabric where the module has it, else PCIe",
     )
-    process_nm: Positive | None = Field(default=None, description="class of the process, nm")
+    process_nm: float | None = Field(
+        default=None, ge=0.1, le=1e5, description="class of the process, nm"
+    )
     year: int | None = Field(default=None, ge=1990, le=2100, description="year of release")
     sources: Mapping[str, Sentence] = Field(
         default_factory=dict, description="where each figure stands, by field name"

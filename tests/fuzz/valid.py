@@ -13,6 +13,7 @@ from forerun.features.readers import read_graph
 from forerun.service.presets import presets
 from forerun.service.schemas.colocation import EXAMPLE_ALONE, EXAMPLE_WINDOW
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_GRAPH, EXAMPLE_NETWORK, OperatorIn
+from forerun.service.schemas.serving import EXAMPLE_DIFFUSION, EXAMPLE_LLM
 from tests.fuzz.asked import BINARY, Asked
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -152,6 +153,10 @@ def _all_fields(client: httpx.Client) -> Iterator[Asked]:
         limits = {"latency_ms": 1e6, "power_w": 1e4, "peak_memory_mib": 1e6, "in_domain_only": True}
         asked = {"workload": workload, "devices": ["l4", sheets[0]], "limits": limits}
         yield Asked.of_json("/v1/rank", asked | {"operation": {"power_limit_w": 100}})
+    for sheet in sheets[::2]:
+        yield Asked.of_json("/v1/llm/estimate", EXAMPLE_LLM | {"device": sheet})
+        yield Asked.of_json("/v1/diffusion/estimate", EXAMPLE_DIFFUSION | {"device": sheet})
+        yield Asked.of_json("/v1/power/sweep", {"workload": network, "device": sheet})
     rows = [{"workload": network, "metrics": {"latency_ms": 3.5, "power_w": 60}, "spread": 0.02}]
     yield Asked.of_json("/v1/devices/t4/measurements", {"measurements": rows})
     yield from (Asked.of_json("/v1/devices/mine", sheet, "PUT") for sheet in sheets)
