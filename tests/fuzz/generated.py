@@ -19,6 +19,9 @@ from schemathesis.specs.openapi.checks import (
 from tests.fuzz.asked import Asked
 from tests.fuzz.promises import broken
 
+WITHIN_S = 600
+"""Seconds after which a request is taken to hang; how long it takes says how busy the machine is."""
+
 DOCUMENTED = [status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -61,7 +64,7 @@ def _of_operation(
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case: Case) -> None:
-        response = case.call()
+        response = case.call(timeout=WITHIN_S)
         sent = response.request
         body = sent.body if isinstance(sent.body, bytes) else (sent.body or "").encode()
         path, _, query = sent.path_url.partition("?")
