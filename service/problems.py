@@ -3,11 +3,11 @@
 import json
 import secrets
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -31,6 +31,22 @@ STATUSES: Mapping[int, tuple[str, str]] = {
 """HTTP status -> slug and title of problems that do not come from an `InputError`."""
 
 
+def one_line(text: str) -> str:
+    """The text as one line of bounded length, with escape sequences where it is not printable.
+
+    What is repeated of a request may hold any character, and be of any length.
+    """
+    shown = (
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in text[: LONGEST_DETAIL + 1]
+    )
+    line = "".join(shown)
+    return line if len(line) <= LONGEST_DETAIL else f"{line[:LONGEST_DETAIL]} ..."
+
+
+Line = Annotated[str, AfterValidator(one_line)]
+
+
 class Problem(BaseModel):
     """What went wrong, where, and how to correct it."""
 
@@ -41,19 +57,12 @@ class Problem(BaseModel):
     )
     title: str = Field(description="the kind of problem, in words")
     status: int = Field(description="HTTP status")
-    detail: str = Field(description="what went wrong, where, and how to correct it")
+    detail: Line = Field(description="what went wrong, where, and how to correct it")
     instance: str | None = Field(
         default=None, description="path of the request; in a batch, the item as /items/0"
     )
     did_you_mean: list[str] | None = Field(default=None, description="similar names")
     request_id: str | None = Field(default=None, description="identifier of the request in the log")
-
-    @field_validator("detail")
-    @classmethod
-    def _is_one_line(cls, text: str) -> str:
-        """What is repeated of a request may hold any character, and be of any length."""
-        line = "".join(map(_printable, text[: LONGEST_DETAIL + 1]))
-        return line if len(line) <= LONGEST_DETAIL else f"{line[:LONGEST_DETAIL]} ..."
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -141,13 +150,6 @@ def _line(item: Mapping[str, Any]) -> str:
     if item["type"] == "missing":
         return f"{where}: {item['msg']}"
     return f"{where}: {item['msg']} (given {_excerpt(given)})"
-
-
-def _printable(character: str) -> str:
-    """The character, or its escape sequence where printing it would change the line."""
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode()
 
 
 def _excerpt(value: Any) -> str:

@@ -20,7 +20,7 @@ from tests.fuzz.asked import Asked
 from tests.fuzz.promises import broken
 
 WITHIN_S = 600
-"""Seconds after which a request is taken to hang; how long it takes says how busy the machine is."""
+"""Seconds after which a request is taken to hang, far beyond what any machine needs."""
 
 DOCUMENTED = [status_code_conformance, content_type_conformance, response_schema_conformance]
 
