@@ -64,7 +64,7 @@ def _of_operation(
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case: Case) -> None:
-        response = case.call(timeout=WITHIN_S)
+        response = case.call(timeout=WITHIN_S, headers={"Host": "localhost"})
         sent = response.request
         body = sent.body if isinstance(sent.body, bytes) else (sent.body or "").encode()
         path, _, query = sent.path_url.partition("?")

@@ -17,5 +17,5 @@ def in_process(loaded: LoadedPredictor) -> Iterator[TestClient]:
     """A client of the application; a fault inside is an answer of status 500, as over a socket."""
     with tempfile.TemporaryDirectory() as home:
         app = create_app(Settings(home=Path(home)), loaded)
-        with TestClient(app, raise_server_exceptions=False) as client:
+        with TestClient(app, "http://localhost", raise_server_exceptions=False) as client:
             yield client
