@@ -1,5 +1,6 @@
 """Software a workload runs under."""
 
+import re
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,6 +10,8 @@ FUSING: frozenset[Runtime] = frozenset(("compiled", "reduce-overhead", "tensorrt
 """Runtimes that fuse the operators between matrix products into one kernel."""
 
 Layout = Literal["nchw", "nhwc"]
+_VERSION = re.compile(r"([0-9]{1,6})(?:\.([0-9]{1,6})(?:\..*)?)?(?:\+.*)?", re.DOTALL)
+"""Major and minor number at the start of a version."""
 
 
 class Software(BaseModel):
@@ -39,10 +42,5 @@ class Software(BaseModel):
     @property
     def version_number(self) -> float | None:
         """Major + minor / 100, so 2.9.1 is 2.09; None when the version is not known."""
-        if self.version is None:
-            return None
-        parts = self.version.split("+")[0].split(".")
-        try:
-            return int(parts[0]) + (int(parts[1]) / 100 if len(parts) > 1 else 0.0)
-        except ValueError:
-            return None
+        found = _VERSION.fullmatch(self.version or "")
+        return None if found is None else int(found[1]) + int(found[2] or 0) / 100

@@ -40,6 +40,8 @@ Watts = Annotated[float, Field(ge=1e-3, le=1e5)]
 """Figures have bounds far outside of any hardware, so that no ratio of two of them overflows."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=80)]
 Label = Annotated[str, Field(pattern=r"[A-Za-z0-9]", max_length=120)]
+Sentence = Annotated[str, Field(max_length=1000)]
+MOST_LINES = 100
 
 
 class Device(BaseModel):
@@ -60,7 +62,7 @@ class Device(BaseModel):
     vendor: Label = Field(description="nvidia, amd, intel, google, aws, ...")
     kind: DeviceKind = Field(description="gpu, cpu, npu, fpga or vm")
     aliases: tuple[Label, ...] = Field(
-        default=(), max_length=64, description="further names it is known by"
+        default=(), max_length=MOST_LINES, description="further names it is known by"
     )
     architecture: Label | None = Field(default=None, description="such as ampere or cdna3")
     memory_gib: float | None = Field(
@@ -109,11 +111,11 @@ class Device(BaseModel):
         default=None, ge=0.1, le=1e5, description="class of the process, nm"
     )
     year: int | None = Field(default=None, ge=1990, le=2100, description="year of release")
-    sources: Mapping[str, str] = Field(
+    sources: Mapping[str, Sentence] = Field(
         default_factory=dict, description="where each figure stands, by field name"
     )
-    caveats: tuple[str, ...] = Field(
-        default=(), max_length=64, description="what to know about the figures"
+    caveats: tuple[Sentence, ...] = Field(
+        default=(), max_length=MOST_LINES, description="what to know about the figures"
     )
     origin: Origin = Field(
         default="registered",

@@ -3,12 +3,12 @@
 import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -18,6 +18,7 @@ from forerun.service.log import log
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 80
+LONGEST_DETAIL = 1_200
 MOST_LINES = 5
 MOST_FIELDS = 100
 UNFIT = "The request does not fit the schema"
@@ -34,6 +35,22 @@ STATUSES: Mapping[int, tuple[str, str]] = {
 """HTTP status -> slug and title of problems that do not come from an `InputError`."""
 
 
+def one_line(text: str) -> str:
+    """The text as one line of bounded length, with escape sequences where it is not printable.
+
+    What is repeated of a request may hold any character, and be of any length.
+    """
+    shown = (
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in text[: LONGEST_DETAIL + 1]
+    )
+    line = "".join(shown)
+    return line if len(line) <= LONGEST_DETAIL else f"{line[:LONGEST_DETAIL]} ..."
+
+
+Line = Annotated[str, AfterValidator(one_line)]
+
+
 class FieldProblem(BaseModel):
     """What is wrong with one field of the body, or with one parameter."""
 
@@ -45,7 +62,7 @@ class FieldProblem(BaseModel):
     parameter: str | None = Field(
         default=None, description="name of the parameter of the path or of the query"
     )
-    detail: str = Field(description="what is wrong with it")
+    detail: Line = Field(description="what is wrong with it")
 
 
 class Problem(BaseModel):
@@ -58,7 +75,7 @@ class Problem(BaseModel):
     )
     title: str = Field(description="the kind of problem, in words")
     status: int = Field(description="HTTP status")
-    detail: str = Field(description="what went wrong, where, and how to correct it")
+    detail: Line = Field(description="what went wrong, where, and how to correct it")
     instance: str | None = Field(
         default=None, description="path of the request; in a batch, the item as /items/0"
     )
@@ -233,7 +250,8 @@ def _line_and_column(text: Any, position: Any) -> str:
 
 
 def _line(item: Mapping[str, Any], place: Sequence[str | int]) -> str:
-    where, given = ".".join(str(step) for step in place), item.get("input")
+    where = ".".join(str(step)[:LONGEST_VALUE] for step in place)
+    given = item.get("input")
     if where == "body" and isinstance(given, bytes):
         return "body: it is not sent as JSON; add the header 'Content-Type: application/json'"
     if item["type"] == "missing":

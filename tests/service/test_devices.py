@@ -1,5 +1,7 @@
 """Spec sheets over HTTP: listed, registered for good, the catalogue's own protected."""
 
+import json
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -7,6 +9,7 @@ from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from tests.service.conftest import linear_row
 
+JSON = {"Content-Type": "application/json"}
 SHEET = {
     "name": "my-card",
     "title": "My card",
@@ -92,3 +95,21 @@ def test_a_device_with_measurements_in_use_is_deleted_only_after_they_are_rolled
     assert remedy in refused.json()["detail"]
     assert adapting.delete(remedy).status_code == 200
     assert adapting.delete("/v1/devices/my-card").status_code == 204
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sources": {"memory_gib": "\ud800"}},
+        {"caveats": ["\ud800"]},
+        {"aliases": ["a\ud800"]},
+        {"caveats": ["long " * 1_000]},
+        {"caveats": ["many"] * 1_000},
+    ],
+)
+def test_text_that_cannot_be_stored_is_refused(client, changes):
+    """Half of a surrogate pair is no Unicode; JSON may hold it all the same."""
+    content = json.dumps(SHEET | changes)
+    answer = client.put("/v1/devices/my-card", content=content, headers=JSON)
+    assert answer.status_code == 422
+    assert next(iter(changes)) in answer.json()["detail"]

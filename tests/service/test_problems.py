@@ -1,10 +1,11 @@
 """Problems: one shape for every error, a page for every type, nothing of our insides."""
 
 import json
+from urllib.parse import quote
 
 import pytest
 
-from forerun.service.problems import kinds
+from forerun.service.problems import LONGEST_DETAIL, kinds
 from forerun.service.schemas.prediction import EXAMPLE
 
 
@@ -48,6 +49,22 @@ def test_a_huge_value_is_not_echoed(client):
     answer = client.post("/v1/predict", json=EXAMPLE | {"device": "g" * 900_000})
     assert answer.status_code == 422
     assert len(answer.content) < 500
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\x00", "\u202eright to left", "k" * 50_000])
+def test_a_name_of_any_kind_is_repeated_in_one_line_of_bounded_length(client, name):
+    refusals = [
+        client.post("/v1/predict", json=EXAMPLE | {name: 1}),
+        client.put("/v1/devices/x", json={"peak_tflops": {name: 1}}),
+        client.get("/v1/" + quote(name[:30_000])),
+        client.get("/v1/devices", params={"kind": name[:30_000]}),
+    ]
+    for answer in refusals:
+        detail = answer.json()["detail"]
+        assert 400 <= answer.status_code < 500
+        assert detail.isprintable()
+        assert len(detail) <= LONGEST_DETAIL + 4
+    assert name[:4].isprintable() or "\\" in refusals[0].json()["detail"]
 
 
 def test_a_body_that_does_not_say_it_is_json_gets_the_header_it_needs(client):

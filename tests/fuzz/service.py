@@ -1,0 +1,21 @@
+"""The application in this process, with its real start-up, in an empty home."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fastapi.testclient import TestClient
+
+from forerun.models.artifact.loading import LoadedPredictor
+from forerun.service.http.app import create_app
+from forerun.service.settings import Settings
+
+
+@contextmanager
+def in_process(loaded: LoadedPredictor) -> Iterator[TestClient]:
+    """A client of the application; a fault inside is an answer of status 500, as over a socket."""
+    with tempfile.TemporaryDirectory() as home:
+        app = create_app(Settings(home=Path(home)), loaded)
+        with TestClient(app, "http://localhost", raise_server_exceptions=False) as client:
+            yield client
