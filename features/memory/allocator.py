@@ -133,17 +133,7 @@ class CachingAllocator:
                 continue
             length, start = blocks.pop(tensor)
             live -= length
-            end = start + length
-            if end in size_at:
-                behind = size_at.pop(end)
-                del pool[bisect_left(pool, (behind, end))]
-                end += behind
-            if start in before:
-                start = before.pop(start)
-                del pool[bisect_left(pool, (size_at[start], start))]
-            insort(pool, (end - start, start))
-            size_at[start] = end - start
-            before[end] = start
+            _join(pool, size_at, before, start, start + length)
         self.live, self.most = live, most
         return Peaks(most, self.reserved)
 
@@ -170,6 +160,22 @@ class CachingAllocator:
         self.ends[which] = end + taken
         self.reserved += taken
         return free + taken, end - free
+
+
+def _join(
+    pool: list[Block], size_at: dict[int, int], before: dict[int, int], start: int, end: int
+) -> None:
+    """Put the freed bytes from `start` to `end` into the pool, joined to its free neighbours."""
+    if end in size_at:
+        behind = size_at.pop(end)
+        del pool[bisect_left(pool, (behind, end))]
+        end += behind
+    if start in before:
+        start = before.pop(start)
+        del pool[bisect_left(pool, (size_at[start], start))]
+    insort(pool, (end - start, start))
+    size_at[start] = end - start
+    before[end] = start
 
 
 def peaks(

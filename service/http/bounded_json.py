@@ -38,10 +38,10 @@ def parsed(content: bytes, piece_bytes: int = PIECE_BYTES) -> Any:
             values or keys.
     """
     if len(content) <= piece_bytes and content.count(b"[") + content.count(b"{") <= MOST_DEPTH:
-        return _loaded(content, 0)
+        return _loaded(content, content, 0)
     text = _Text(content.removeprefix(b"\xef\xbb\xbf"), piece_bytes)
     text.check_depth()
-    return _loaded(content, 0) if len(content) <= piece_bytes else text.value()
+    return _loaded(content, content, 0) if len(content) <= piece_bytes else text.value()
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _Text:
         inside = np.cumsum(quotes, dtype=np.uint8) & 1
         if inside.size and inside[-1]:
             start = int(np.flatnonzero(quotes)[-1])
-            raise JSONDecodeError("Unterminated string starting at", "", start)
+            raise _mistake("Unterminated string starting at", self.content, start)
         # The bit 0x20 makes a brace of a bracket, as it makes lower case of upper case.
         folded = letters | 0x20
         found = (folded == ord("{")) | (folded == ord("}")) | (letters == ord(","))
@@ -106,23 +106,23 @@ class _Text:
         """
         first = self.content[: self.marks[0]] if self.marks.size else b"."
         if first.strip():
-            return _loaded(self.content, 0)
+            return _loaded(self.content, self.content, 0)
         ends = np.flatnonzero(self.depths <= 0)
         if not ends.size:
-            raise JSONDecodeError("The end is missing", "", len(self.content))
+            raise _mistake("The end is missing", self.content, len(self.content))
         end = int(ends[0])
         rest = int(self.marks[end]) + 1
         if self.content[rest:].strip():
-            raise JSONDecodeError("Extra data", "", rest)
+            raise _mistake("Extra data", self.content, rest)
         return self._container(0, end)
 
     def _container(self, first: int, last: int) -> Any:
         """The list or object between two marks."""
         start, end = int(self.marks[first]), int(self.marks[last])
         if end - start <= self.piece_bytes:
-            return _loaded(self.content[start : end + 1], start)
+            return _loaded(self.content, self.content[start : end + 1], start)
         if self.kinds[first] + 2 != self.kinds[last]:
-            raise JSONDecodeError("Expecting ',' delimiter", "", end)
+            raise _mistake("Expecting ',' delimiter", self.content, end)
         is_list = self.kinds[first] == ord("[")
         values: list[Any] = []
         members: dict[str, Any] = {}
@@ -153,15 +153,15 @@ class _Text:
         start, end = int(self.marks[left]) + 1, int(self.marks[right])
         piece = self.content[start:end]
         if not piece.strip():
-            raise JSONDecodeError("Expecting value", "", end)
+            raise _mistake("Expecting value", self.content, end)
         # One element that is larger than a piece holds marks of its own, unless it is a string.
         if len(piece) <= self.piece_bytes or right == left + 1:
-            return _loaded(opening + piece + closing, start - 1)
+            return _loaded(self.content, opening + piece + closing, start - 1)
         inner, outer = left + 1, right - 1
         before = self.content[start : self.marks[inner]]
         if self.content[int(self.marks[outer]) + 1 : end].strip():
-            raise JSONDecodeError("Expecting ',' delimiter", "", int(self.marks[outer]) + 1)
-        held = _loaded(opening + before + b"null" + closing, start - 1)
+            raise _mistake("Expecting ',' delimiter", self.content, int(self.marks[outer]) + 1)
+        held = _loaded(self.content, opening + before + b"null" + closing, start - 1)
         value = self._container(inner, outer)
         return [value] if isinstance(held, list) else dict.fromkeys(held, value)
 
@@ -177,13 +177,26 @@ def _escaped(letters: NDArray[np.uint8]) -> Int[np.ndarray, " n"]:
     return after[: np.searchsorted(after, len(letters))]
 
 
-def _loaded(content: bytes, offset: int) -> Any:
+def _loaded(whole: bytes, piece: bytes, offset: int) -> Any:
     """The value of a text, or of a piece of one that begins at that position of the whole."""
     try:
-        return json.loads(content)
+        return json.loads(piece)
     except JSONDecodeError as error:
-        raise JSONDecodeError(error.msg, "", offset + error.pos) from None
+        before = error.doc[: error.pos].encode("utf-8", "surrogatepass")
+        raise _mistake(error.msg, whole, offset + len(before)) from None
     except UnicodeDecodeError:
         raise HTTPException(400, "the body is not text in UTF-8") from None
     except ValueError:
-        raise JSONDecodeError("A number has too many digits", "", offset) from None
+        raise _mistake("A number has too many digits", whole, offset) from None
+
+
+def _mistake(why: str, whole: bytes, position: int) -> JSONDecodeError:
+    """The error with the whole text, from which its line and column follow.
+
+    Args:
+        why: what is wrong.
+        whole: the whole text.
+        position: where it is wrong, byte of the text.
+    """
+    text = whole.decode("utf-8", "replace")
+    return JSONDecodeError(why, text, len(whole[:position].decode("utf-8", "replace")))

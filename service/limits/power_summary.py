@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NO_PEAK = "not measured: the data holds averages over whole runs, no window"
 NO_IDLE = "the sheet does not give it"
-NO_ENERGY = "energy_j is not known"
+NO_ENERGY = "energy_j is not known, or was not asked for"
 
 
 class PowerFactsOut(BaseModel):

@@ -49,6 +49,9 @@ def _broken(path: str, status: int, kind: str, content: bytes) -> Iterator[str]:
         yield f"status {status}: {content[:300]!r}"
     elif status >= 400 and kind != "text/html":
         yield from _of_refusal(status, kind, content)
+    elif status == 204:
+        if content:
+            yield f"an answer without content has some: {content[:300]!r}"
     elif kind == "application/json":
         yield from _of_answer(path, content)
     elif kind == "text/html" and any(word in content for word in NO_NUMBERS):

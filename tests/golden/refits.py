@@ -289,8 +289,8 @@ def program_mean() -> Refit:
 
 
 def colocation_network() -> Refit:
+    from tests.contracts.fitted_colocation import network
     from tests.contracts.tiny_colocation import colocations
-    from tests.models.colocation.test_booster import network
 
     return network(), _some(colocations(1, seed=4).queries)
 

@@ -1,6 +1,5 @@
 """The registry has a time limit, and what it said last is kept for the next start."""
 
-import asyncio
 import json
 import stat
 import sys
@@ -16,6 +15,7 @@ from forerun.models.router import Router
 from forerun.service.champion import FILE, FOLDER, Champion, ask, keep, kept
 from forerun.service.loading import load_at_once, load_predictors
 from forerun.service.settings import Settings
+from tests.coroutines import run
 
 URI = "http://127.0.0.1:1"
 
@@ -56,7 +56,7 @@ def test_a_registry_that_never_answers_is_given_up_and_its_process_ended(
     settings, registry, tmp_path
 ):
     registry(f"echo $$ > {tmp_path}/pid; exec sleep 1000")
-    champion = asyncio.run(ask(settings.model_copy(update={"registry_timeout_seconds": 0.5})))
+    champion = run(ask(settings.model_copy(update={"registry_timeout_seconds": 0.5})))
     assert champion.version is None
     assert "did not answer within 0.5 s" in str(champion.problem)
     pid = int((tmp_path / "pid").read_text())
@@ -75,7 +75,7 @@ def test_a_registry_that_never_answers_is_given_up_and_its_process_ended(
 def test_a_registry_that_fails_leaves_the_champion_before(settings, registry, script, problem):
     keep(said("0123456789ab"), settings)
     registry(script)
-    champion = asyncio.run(ask(settings))
+    champion = run(ask(settings))
     assert champion.version == "0123456789ab"
     assert problem in str(champion.problem)
 
@@ -83,9 +83,9 @@ def test_a_registry_that_fails_leaves_the_champion_before(settings, registry, sc
 def test_a_champion_and_the_lack_of_one_are_told_apart(settings, registry):
     keep(said("0123456789ab"), settings)
     registry('echo a library prints; echo \'{"path": "registry/ba9876543210"}\'')
-    assert asyncio.run(ask(settings)).version == "ba9876543210"
+    assert run(ask(settings)).version == "ba9876543210"
     registry("echo '{\"path\": null}'")
-    champion = asyncio.run(ask(settings))
+    champion = run(ask(settings))
     assert (champion.version, champion.problem) == (None, None)
 
 

@@ -8,6 +8,7 @@ import pytest
 from forerun.service.http.admission import Admission
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.settings import Settings
+from tests.coroutines import run
 
 MIB = 2**20
 
@@ -42,7 +43,7 @@ def admitted(tmp_path, work, **limits):
             await work(client, app)
         return telemetry
 
-    return asyncio.run(main())
+    return run(main())
 
 
 async def started(app, number):

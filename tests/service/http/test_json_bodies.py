@@ -12,6 +12,7 @@ from forerun.service.http.json_bodies import ON_THE_LOOP_BYTES
 from forerun.service.schemas.colocation import MOST_METRICS, MOST_SECONDS
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.settings import Settings
+from tests.coroutines import run
 
 JSON = {"Content-Type": "application/json"}
 
@@ -54,7 +55,7 @@ def test_other_requests_wait_for_a_small_part_of_the_work_on_a_large_body(tmp_pa
     """
     content = window_of(number)
     assert len(content) > 13 * 2**20
-    whole_s, longest_s = asyncio.run(_times(create_app(Settings(home=tmp_path), loaded), content))
+    whole_s, longest_s = run(_times(create_app(Settings(home=tmp_path), loaded), content))
     assert longest_s < whole_s / 3
 
 

@@ -11,6 +11,7 @@ from forerun.features.deadline import check, check_operators, current
 from forerun.service.http.departure import Departure
 from forerun.service.http.lanes import Busy, Lane
 from forerun.service.http.telemetry import Telemetry
+from tests.coroutines import run
 from tests.waiting import eventually
 
 LONG_S = 600.0
@@ -63,13 +64,13 @@ def test_further_work_is_refused_at_once_when_the_queue_is_full(lane_of, telemet
         assert await waiting
         assert await lane.run(lambda: 3) == 3
 
-    asyncio.run(main())
+    run(main())
     eventually(lambda: in_progress(telemetry) == 0)
 
 
 def test_work_ends_at_its_deadline(lane_of, telemetry):
     with pytest.raises(DeadlineExceeded, match="FORERUN_ANSWER_SECONDS"):
-        asyncio.run(lane_of(seconds=0.1).run(until_ended))
+        run(lane_of(seconds=0.1).run(until_ended))
     eventually(lambda: in_progress(telemetry) == 0)
     assert abandoned(telemetry, "deadline") == 1
 
@@ -77,7 +78,7 @@ def test_work_ends_at_its_deadline(lane_of, telemetry):
 def test_work_that_checks_nothing_is_answered_at_its_deadline_too(lane_of):
     release = Event()
     with pytest.raises(DeadlineExceeded):
-        asyncio.run(lane_of(seconds=0.1).run(release.wait))
+        run(lane_of(seconds=0.1).run(release.wait))
     release.set()
 
 
@@ -92,7 +93,7 @@ def test_work_that_waits_past_its_deadline_never_starts(lane_of):
                 await work
         release.set()
 
-    asyncio.run(main())
+    run(main())
     assert not started
 
 
@@ -107,7 +108,7 @@ def test_work_ends_when_its_client_leaves(lane_of, telemetry):
         with Departure(receive).watchable(), pytest.raises(ClientDisconnect):
             await lane_of().run(until_ended)
 
-    asyncio.run(main())
+    run(main())
     eventually(lambda: in_progress(telemetry) == 0)
     assert abandoned(telemetry, "client left") == 1
 
@@ -130,19 +131,19 @@ def test_what_is_read_ahead_reaches_the_handler(lane_of):
             assert await lane_of().run(release.wait)
         assert [await departure.receive() for _ in wanted] == wanted
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_work_of_a_lane_asks_the_same_lane_without_waiting(lane_of):
     lane = lane_of(waiting=0)
-    assert asyncio.run(lane.run(lambda: asyncio.run(lane.run(lambda: 3)))) == 3
+    assert run(lane.run(lambda: asyncio.run(lane.run(lambda: 3)))) == 3
 
 
 def test_the_number_of_operators_is_limited_in_a_lane_and_nowhere_else(lane_of):
     check_operators(6, "a graph")
     with pytest.raises(ModelTooLarge, match="6 operators; 5 at most"):
-        asyncio.run(lane_of().run(lambda: check_operators(6, "a graph")))
-    asyncio.run(lane_of().run(lambda: check_operators(5, "a graph")))
+        run(lane_of().run(lambda: check_operators(6, "a graph")))
+    run(lane_of().run(lambda: check_operators(5, "a graph")))
 
 
 def test_a_lane_may_let_its_work_go_on_to_its_end(lane_of):
@@ -154,7 +155,7 @@ def test_a_lane_may_let_its_work_go_on_to_its_end(lane_of):
         ended.set()
 
     with pytest.raises(DeadlineExceeded):
-        asyncio.run(lane.run(work))
+        run(lane.run(work))
     release.set()
     assert ended.wait(LONG_S)
 
@@ -163,10 +164,10 @@ def test_a_failure_reaches_the_caller_and_makes_room(lane_of):
     lane = lane_of(waiting=0)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
-            asyncio.run(lane.run(lambda: 1 / 0))
+            run(lane.run(lambda: 1 / 0))
 
 
 def test_the_deadline_ends_with_the_work(lane_of):
     lane = lane_of()
-    assert asyncio.run(lane.run(current)).seconds == LONG_S
+    assert run(lane.run(current)).seconds == LONG_S
     assert current() is None

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
+from tests.coroutines import run
 from tests.service.real_server import real_server
 from tests.waiting import eventually
 
@@ -86,7 +87,7 @@ def test_a_thousand_connections_are_answered_or_refused_and_then_all_is_well(ser
     if most < 3 * CONNECTIONS:
         pytest.skip(f"a process may have {most} open files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    answers = asyncio.run(_at_once(server.port))
+    answers = run(_at_once(server.port))
     by_status = {status: [a for a in answers if a[0] == status] for status, _ in answers}
     assert set(by_status) == {200, 503}
     assert all(b"retry-after: 1" in header for _, header in by_status[503])
