@@ -1,0 +1,153 @@
+"""Attention of a language model's layer, by how it keeps keys and values."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Multi-head, grouped-query or multi-query attention.
+
+    Attributes:
+        query_heads: number of heads of the queries.
+        key_value_heads: number of heads of keys and values; 1 for multi-query attention.
+        head_dim: width of a head of queries and keys.
+        value_head_dim: width of a head of the values.
+        window: tokens that a token attends to; None for all that came before.
+        gated: whether the output is multiplied by a gate, as wide as the queries.
+        values_are_keys: whether one projection makes both keys and values.
+        index_heads, index_dim: heads and width of the indexer that selects blocks of keys; 0 for
+            none.
+    """
+
+    query_heads: int
+    key_value_heads: int
+    head_dim: int
+    value_head_dim: int
+    window: int | None = None
+    gated: bool = False
+    values_are_keys: bool = False
+    index_heads: int = 0
+    index_dim: int = 0
+
+    def parameters(self, hidden_size: int) -> int:
+        """Number of weights in a layer of that width."""
+        queries = self.query_heads * self.head_dim * (2 if self.gated else 1)
+        keys = self.key_value_heads * self.head_dim
+        values = 0 if self.values_are_keys else self.key_value_heads * self.value_head_dim
+        indexer = (self.index_heads + 1) * self.index_dim if self.index_heads else 0
+        outputs = self.query_heads * self.value_head_dim
+        return hidden_size * (queries + keys + values + outputs + indexer)
+
+    def cached(self, context_tokens: int) -> int:
+        """Number of values kept of a sequence with that many tokens."""
+        kept = context_tokens if self.window is None else min(context_tokens, self.window)
+        token = self.key_value_heads * (self.head_dim + self.value_head_dim)
+        return kept * (token + (self.index_dim if self.index_heads else 0))
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """Multi-head latent attention: keys and values of all heads are made from one short vector.
+
+    Source: DeepSeek-V2 (arXiv 2405.04434); the indexer, DeepSeek-V3.2 (arXiv 2512.02556).
+
+    Attributes:
+        query_heads: number of heads.
+        query_rank: width of the vector that queries are made from; None where they are not
+            compressed.
+        key_value_rank: width of the vector that keys and values are made from, which is cached.
+        plain_dim, rotary_dim: width of the parts of a head without and with rotary positions.
+        value_head_dim: width of a head of the values.
+        gated: whether the output is multiplied by a gate.
+        index_heads, index_dim: heads and width of the indexer that selects keys; 0 for none.
+        own_indexer: whether this layer has an indexer of its own, or uses another layer's choice.
+    """
+
+    query_heads: int
+    query_rank: int | None
+    key_value_rank: int
+    plain_dim: int
+    rotary_dim: int
+    value_head_dim: int
+    gated: bool = False
+    index_heads: int = 0
+    index_dim: int = 0
+    own_indexer: bool = True
+
+    def parameters(self, hidden_size: int) -> int:
+        """Number of weights in a layer of that width."""
+        head = self.plain_dim + self.rotary_dim
+        values = self.query_heads * self.value_head_dim
+        queries = self.query_heads * head
+        rank = self.query_rank
+        made = hidden_size * queries if rank is None else rank * (hidden_size + queries)
+        kept = hidden_size * (self.key_value_rank + self.rotary_dim)
+        unfolded = self.key_value_rank * (self.query_heads * self.plain_dim + values)
+        outputs = hidden_size * values * (2 if self.gated else 1)
+        return made + kept + unfolded + outputs + self._indexer(hidden_size)
+
+    def _indexer(self, hidden_size: int) -> int:
+        if not (self.index_heads and self.own_indexer):
+            return 0
+        source = hidden_size if self.query_rank is None else self.query_rank
+        queries = source * self.index_heads * self.index_dim
+        return queries + hidden_size * (self.index_dim + self.index_heads)
+
+    def cached(self, context_tokens: int) -> int:
+        """Number of values kept of a sequence with that many tokens."""
+        index = self.index_dim if self.index_heads and self.own_indexer else 0
+        return context_tokens * (self.key_value_rank + self.rotary_dim + index)
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedAttention:
+    """Attention to the latest tokens and to compressed blocks of earlier ones, as in DeepSeek-V4.
+
+    One head of keys, which are the values too, serves all heads of the queries.
+
+    Attributes:
+        query_heads: number of heads.
+        head_dim: width of a head.
+        query_rank: width of the vector that queries are made from.
+        output_groups, output_rank: the outputs are projected in groups to vectors of this width.
+        window: latest tokens that are kept as they are.
+        block_tokens: earlier tokens in one compressed block; 0 where they are dropped.
+        index_heads, index_dim: heads and width of the indexer that selects blocks; 0 for none.
+    """
+
+    query_heads: int
+    head_dim: int
+    query_rank: int
+    output_groups: int
+    output_rank: int
+    window: int
+    block_tokens: int = 0
+    index_heads: int = 0
+    index_dim: int = 0
+
+    def parameters(self, hidden_size: int) -> int:
+        """Number of weights in a layer of that width."""
+        queries = self.query_heads * self.head_dim
+        made = self.query_rank * (hidden_size + queries) + hidden_size * self.head_dim
+        outputs = self.output_rank * (queries + self.output_groups * hidden_size)
+        return made + outputs + self._blocks(hidden_size)
+
+    def _blocks(self, hidden_size: int) -> int:
+        """Weights of the compression, which makes a vector and its weight, and of the indexer."""
+        if not self.block_tokens:
+            return 0
+        blocks = 2 * hidden_size * self.head_dim
+        if not self.index_heads:
+            return blocks
+        # Blocks that are selected overlap, so that each token enters two of them.
+        queries = self.query_rank * self.index_heads * self.index_dim
+        index = queries + hidden_size * (self.index_heads + 4 * self.index_dim)
+        return 2 * blocks + index
+
+    def cached(self, context_tokens: int) -> int:
+        """Number of values kept of a sequence with that many tokens."""
+        latest = min(context_tokens, self.window) * self.head_dim
+        if not self.block_tokens:
+            return latest
+        index = self.index_dim if self.index_heads else 0
+        return latest + context_tokens // self.block_tokens * (self.head_dim + index)

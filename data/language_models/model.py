@@ -1,0 +1,148 @@
+"""A language model as a list of layers."""
+
+from dataclasses import dataclass, field
+
+from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
+from forerun.data.language_models.feed_forward import Dense, Experts
+from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
+from forerun.data.language_models.weights import BYTES, WeightFormats
+
+Mixer = (
+    Attention
+    | LatentAttention
+    | CompressedAttention
+    | GatedDeltaNet
+    | KimiDeltaAttention
+    | StateSpace
+)
+FeedForward = Dense | Experts
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer.
+
+    Attributes:
+        mixer: what exchanges information between tokens; None where the layer has none.
+        feed_forward: what each token passes alone, one after the other; some layers have none.
+    """
+
+    mixer: Mixer | None
+    feed_forward: tuple[FeedForward, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VisionTower:
+    """The encoder of images in front of a language model.
+
+    Attributes:
+        layers: number of layers.
+        hidden_size: width of a patch.
+        attention_width: width of all heads together.
+        width: inner width of the feed-forward networks.
+        patch_pixels: pixels of a patch along each side.
+        merged: patches along each side that become one token.
+        output_size: width of a token of the language model.
+        merges: networks that join patches: one at the end, and one for each inner layer whose
+            values the language model takes too.
+    """
+
+    layers: int
+    hidden_size: int
+    attention_width: int
+    width: int
+    patch_pixels: int
+    merged: int
+    output_size: int
+    merges: int = 1
+
+    def parameters(self) -> int:
+        """Number of weights."""
+        layer = 4 * self.hidden_size * self.attention_width + 2 * self.hidden_size * self.width
+        joined = self.hidden_size * self.merged**2
+        return self.layers * layer + self.merges * joined * (joined + self.output_size)
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModel:
+    """A decoder, with an encoder of images where it has one.
+
+    Attributes:
+        family: `model_type` of its configuration.
+        hidden_size: width of a token between layers.
+        vocabulary: number of tokens that it knows.
+        layers: the layers, first to last; layers that only draft tokens are not among them.
+        tied_embeddings: whether the output matrix is the table of embeddings.
+        most_tokens: longest context, tokens; None where the configuration does not say.
+        vision: the encoder of images; None for none.
+        formats: number formats of weights, keys and values.
+        draft_layers: layers that predict further tokens, for speculative decoding.
+        unread_fields: fields of the configuration whose meaning is not known here.
+    """
+
+    family: str
+    hidden_size: int
+    vocabulary: int
+    layers: tuple[Layer, ...]
+    tied_embeddings: bool
+    most_tokens: int | None = None
+    vision: VisionTower | None = None
+    formats: WeightFormats = field(default_factory=WeightFormats)
+    draft_layers: int = 0
+    unread_fields: tuple[str, ...] = ()
+
+    def table_parameters(self) -> int:
+        """Number of weights of the table of embeddings; the output matrix has as many."""
+        return self.vocabulary * self.hidden_size
+
+    def parameters(self) -> int:
+        """Number of weights of the decoder, its embeddings and its output matrix."""
+        tables = self.table_parameters() * (1 if self.tied_embeddings else 2)
+        return tables + sum(self._layer(layer, active=False) for layer in self.layers)
+
+    def active_parameters(self) -> int:
+        """Number of weights that one token is multiplied with: all but embeddings and the experts
+        that it is not routed to.
+        """
+        layers = sum(self._layer(layer, active=True) for layer in self.layers)
+        return self.table_parameters() + layers
+
+    def cache_bytes(self, context_tokens: int) -> float:
+        """Bytes of keys, values and states of one sequence with that many tokens."""
+        attended, states = 0, 0
+        for layer in self.layers:
+            match layer.mixer:
+                case None:
+                    continue
+                case Attention() | LatentAttention() | CompressedAttention() as mixer:
+                    attended += mixer.cached(context_tokens)
+                case GatedDeltaNet() | KimiDeltaAttention() | StateSpace() as mixer:
+                    states += mixer.cached(context_tokens)
+        return attended * BYTES[self.formats.cache] + states * BYTES[self.formats.state]
+
+    def weight_bytes(self) -> float:
+        """Bytes of the decoder's weights in their formats, with embeddings and output matrix."""
+        whole = self.table_parameters() * BYTES[self.formats.unquantized]
+        if not self.tied_embeddings:
+            whole += self.table_parameters() * BYTES[self.formats.head]
+        for number, layer in enumerate(self.layers):
+            form = self.formats.of_layer(number)
+            if layer.mixer is not None:
+                whole += layer.mixer.parameters(self.hidden_size) * BYTES[form.mixer]
+            for part in layer.feed_forward:
+                match part:
+                    case Dense():
+                        whole += part.parameters(self.hidden_size) * BYTES[form.dense]
+                    case Experts():
+                        routed = part.experts * part.expert(self.hidden_size)
+                        whole += routed * BYTES[form.experts]
+                        whole += part.shared(self.hidden_size) * BYTES[form.shared]
+                        whole += part.router(self.hidden_size) * BYTES[self.formats.unquantized]
+        return whole
+
+    def _layer(self, layer: Layer, *, active: bool) -> int:
+        mixer = 0 if layer.mixer is None else layer.mixer.parameters(self.hidden_size)
+        parts = layer.feed_forward
+        if active:
+            return mixer + sum(part.active(self.hidden_size) for part in parts)
+        return mixer + sum(part.parameters(self.hidden_size) for part in parts)

@@ -1,0 +1,92 @@
+"""Layers that keep a state of fixed size in place of keys and values."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GatedDeltaNet:
+    """Linear attention by the gated delta rule (arXiv 2412.06464), as in Qwen3-Next.
+
+    Attributes:
+        key_heads, value_heads: number of heads.
+        key_dim, value_dim: width of a head.
+        convolution: tokens that the convolution before it covers.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    convolution: int
+
+    def parameters(self, hidden_size: int) -> int:
+        """Number of weights in a layer of that width."""
+        keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
+        made = hidden_size * (2 * keys + 2 * values + 2 * self.value_heads)
+        return made + (2 * keys + values) * self.convolution + values * hidden_size
+
+    def cached(self, context_tokens: int) -> int:
+        """Number of values kept of a sequence, whatever its length."""
+        channels = 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+        state = self.value_heads * self.key_dim * self.value_dim
+        return state + channels * (self.convolution - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class KimiDeltaAttention:
+    """Linear attention with a decay for each channel (arXiv 2510.26692).
+
+    Attributes:
+        heads: number of heads.
+        head_dim: width of a head of queries, keys and values.
+        convolution: tokens that the convolutions before it cover.
+        full_gate: whether the output's gate is a full matrix, not one of the rank of a head.
+    """
+
+    heads: int
+    head_dim: int
+    convolution: int
+    full_gate: bool = False
+
+    def parameters(self, hidden_size: int) -> int:
+        """Number of weights in a layer of that width."""
+        width = self.heads * self.head_dim
+        low_rank = self.head_dim * (hidden_size + width)
+        gate = hidden_size * width if self.full_gate else low_rank
+        products = 4 * hidden_size * width + hidden_size * self.heads
+        return products + low_rank + gate + 3 * width * self.convolution
+
+    def cached(self, context_tokens: int) -> int:
+        """Number of values kept of a sequence, whatever its length."""
+        width = self.heads * self.head_dim
+        return width * self.head_dim + 3 * width * (self.convolution - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpace:
+    """A selective state space with scalar decay, Mamba-2 (arXiv 2405.21060).
+
+    Attributes:
+        heads: number of heads.
+        head_dim: width of a head.
+        groups: groups of heads that share input and output matrices.
+        state_size: values of state of each channel.
+        convolution: tokens that the convolution before it covers.
+    """
+
+    heads: int
+    head_dim: int
+    groups: int
+    state_size: int
+    convolution: int
+
+    def parameters(self, hidden_size: int) -> int:
+        """Number of weights in a layer of that width."""
+        width, shared = self.heads * self.head_dim, 2 * self.groups * self.state_size
+        made = hidden_size * (2 * width + shared + self.heads)
+        return made + (width + shared) * self.convolution + width * hidden_size
+
+    def cached(self, context_tokens: int) -> int:
+        """Number of values kept of a sequence, whatever its length."""
+        width, shared = self.heads * self.head_dim, 2 * self.groups * self.state_size
+        return width * self.state_size + (width + shared) * (self.convolution - 1)

@@ -1,0 +1,1 @@
+"""Reader of language models' `config.json`, without transformers and without torch."""

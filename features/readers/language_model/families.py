@@ -1,0 +1,141 @@
+"""The families of language models that are read, by `model_type`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from forerun.data.language_models.attention import Attention
+from forerun.data.language_models.feed_forward import Dense
+from forerun.data.language_models.model import Layer
+from forerun.features.readers.language_model import feed_forwards, mixers
+from forerun.features.readers.language_model.fields import Fields
+
+Layers = Callable[[Fields, int], tuple[Layer, ...]]
+"""Fields of the decoder and its number of layers -> the layers."""
+
+
+def _of(mixer: mixers.Mixers, feed_forward: feed_forwards.FeedForwards) -> Layers:
+    """Layers of a mixer and a feed-forward network each."""
+
+    def layers(fields: Fields, count: int) -> tuple[Layer, ...]:
+        pairs = zip(mixer(fields, count), feed_forward(fields, count), strict=True)
+        return tuple(Layer(one, tuple(parts)) for one, parts in pairs)
+
+    return layers
+
+
+_DENSE = _of(mixers.grouped, feed_forwards.gated)
+_EXPERTS = _of(mixers.grouped, feed_forwards.experts)
+_LATENT = _of(mixers.latent, feed_forwards.experts)
+_PLAIN = _of(mixers.merged, feed_forwards.plain)
+
+
+def _nemotron_h(fields: Fields, count: int) -> tuple[Layer, ...]:
+    """Layers of one kind each, as a pattern or a list says."""
+    letters = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+    pattern = fields.text("hybrid_override_pattern")
+    listed = fields.words("layers_block_type", count, tuple(letters.values()))
+    if pattern is None and listed is None:
+        raise fields.bad("hybrid_override_pattern", "is missing")
+    if pattern is not None:
+        if len(pattern) != count or set(pattern) - set(letters):
+            raise fields.bad(
+                "hybrid_override_pattern", f"is not {count} letters of {', '.join(letters)}"
+            )
+        kinds = tuple(letters[letter] for letter in pattern)
+        if listed is not None and listed != kinds:
+            raise fields.bad("layers_block_type", "contradicts hybrid_override_pattern")
+    else:
+        kinds = listed or ()
+    for name in ("mtp_hybrid_override_pattern", "mtp_layers_block_type"):
+        fields.raw(name)
+    pairs = zip(
+        mixers.state_spaces(fields, kinds), feed_forwards.in_own_layers(fields, kinds), strict=True
+    )
+    return tuple(Layer(mixer, parts) for mixer, parts in pairs)
+
+
+def _deci(fields: Fields, count: int) -> tuple[Layer, ...]:
+    """Nemotron of the Puzzle family: each layer's block says what is left of it."""
+    heads = fields.integer("num_attention_heads")
+    hidden = fields.integer("hidden_size")
+    if hidden % heads:
+        raise fields.bad("hidden_size", f"is {hidden}, which {heads} heads do not divide")
+    fields.raw("num_key_value_heads")
+    blocks = fields.listed("block_configs", count)
+    if blocks is None:
+        raise fields.bad("block_configs", "is missing")
+    return tuple(_deci_layer(fields, block, hidden, heads) for block in blocks)
+
+
+def _deci_layer(fields: Fields, block: Any, hidden: int, heads: int) -> Layer:
+    inner = Fields(fields.where, block if isinstance(block, Mapping) else {}, "block_configs.")
+    attention, network = inner.part("attention"), inner.part("ffn")
+    if attention is None or network is None:
+        raise fields.bad("block_configs", "holds a block without attention and ffn")
+    for part in (attention, network):
+        if part.flag("replace_with_linear"):
+            raise part.bad("replace_with_linear", "is set, and such layers are not read yet")
+    mixer = None
+    if not attention.flag("no_op"):
+        per_head = attention.integer("n_heads_in_group")
+        width = hidden // heads
+        window = attention.maybe_integer("window_length")
+        mixer = Attention(heads, max(heads // per_head, 1), width, width, window)
+    if network.flag("no_op"):
+        return Layer(mixer, ())
+    multiple = network.number("ffn_mult", least=0.0, most=64.0)
+    if multiple is None:
+        raise network.bad("ffn_mult", "is missing")
+    return Layer(mixer, (Dense(_deci_width(multiple, hidden)),))
+
+
+_DECI_STEP: Final = 256
+
+
+def _deci_width(multiple: float, hidden: int) -> int:
+    """Two thirds of that multiple, rounded up to a multiple of 256, as these models count it."""
+    width = int(2 * multiple * hidden / 3)
+    return -(-width // _DECI_STEP) * _DECI_STEP
+
+
+FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
+    {
+        **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "mimo"), _DENSE),
+        **dict.fromkeys(("phi3", "granite", "olmo2", "olmo3", "smollm3", "seed_oss"), _DENSE),
+        **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "glm4", "cohere2", "internlm2"), _DENSE),
+        **dict.fromkeys(("qwen3_vl", "qwen3_vl_text", "qwen2_vl", "qwen2_5_vl"), _DENSE),
+        **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"), _EXPERTS),
+        **dict.fromkeys(("gpt_oss", "minimax_m2", "glm4_moe", "step3p7"), _EXPERTS),
+        **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"), _LATENT),
+        "glm_moe_dsa": _LATENT,
+        **dict.fromkeys(("gpt2", "gpt_neox", "opt", "bloom", "falcon", "gpt_bigcode"), _PLAIN),
+        **dict.fromkeys(
+            ("deepseek_v4", "deepseek_ref"), _of(mixers.compressed, feed_forwards.experts)
+        ),
+        **dict.fromkeys(
+            ("minimax_m3", "minimax_m3_text"), _of(mixers.selected, feed_forwards.experts)
+        ),
+        "llama4_text": _of(mixers.chunked, feed_forwards.interleaved),
+        "gemma4_text": _of(mixers.sized_by_kind, feed_forwards.both),
+        "mimo_v2_flash": _of(mixers.sized_by_pattern, feed_forwards.experts),
+        "qwen3_next": _of(mixers.delta, feed_forwards.experts),
+        "qwen3_5_text": _of(mixers.delta, feed_forwards.gated),
+        "qwen3_5_moe_text": _of(mixers.delta, feed_forwards.experts),
+        "kimi_linear": _of(mixers.kimi, feed_forwards.experts),
+        "nemotron_h": _nemotron_h,
+        "nemotron-nas": _deci,
+    }
+)
+"""`model_type` -> how its layers are read."""
+
+TIED: Final = frozenset(
+    {"gemma", "gemma2", "gemma3_text", "gemma4_text", "gpt2", "opt", "bloom", "falcon"}
+    | {"gpt_bigcode", "cohere2"}
+)
+"""Families whose output matrix is the table of embeddings unless the file says otherwise."""
+
+
+def known() -> Sequence[str]:
+    """The families, in alphabetical order."""
+    return sorted(FAMILIES)

@@ -1,0 +1,125 @@
+"""What each token passes alone, layer by layer, as each family writes it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from forerun.data.language_models.feed_forward import Dense, Experts
+from forerun.data.language_models.model import FeedForward
+from forerun.features.readers.language_model.fields import Fields
+
+FeedForwards = Callable[[Fields, int], Sequence[tuple[FeedForward, ...]]]
+"""Fields of the decoder and its number of layers -> the feed-forward networks of each layer."""
+
+_EXPERTS: Final = ("num_experts", "n_routed_experts", "num_local_experts")
+_PER_TOKEN: Final = (
+    *("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts"),
+    "moe_top_k",
+)
+_SHARED_WIDTHS: Final = (
+    *("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
+    *("shared_intermediate_size", "share_expert_dim"),
+)
+
+
+def gated(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """One gated network in every layer."""
+    return [(Dense(fields.integer("intermediate_size")),)] * layers
+
+
+def plain(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """One network without a gate in every layer, four times as wide as a token unless said."""
+    hidden = fields.integer("hidden_size", "n_embd", "d_model")
+    names = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
+    return [(Dense(fields.maybe_integer(*names) or 4 * hidden, gated=False),)] * layers
+
+
+def experts(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """Experts in most layers, a dense network in those that the fields name."""
+    mixture = _experts(fields)
+    sparse = _sparse_layers(fields, layers)
+    if all(sparse):
+        fields.raw("intermediate_size")
+        return [(mixture,)] * layers
+    width = fields.maybe_integer("dense_intermediate_size", "intermediate_size_mlp")
+    dense = Dense(width or fields.integer("intermediate_size"))
+    fields.raw("intermediate_size")
+    return [(mixture,) if routed else (dense,) for routed in sparse]
+
+
+def interleaved(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """Llama 4: experts in every n-th layer, with a shared one as wide as they are."""
+    mixture = _experts(fields)
+    mixture = replace(mixture, shared_width=mixture.width)
+    step = fields.integer("interleave_moe_layer_step", default=1)
+    dense = Dense(fields.integer("intermediate_size_mlp"))
+    named = fields.raw("moe_layers")
+    if named is not None and named != [n for n in range(layers) if (n + 1) % step == 0]:
+        raise fields.bad("moe_layers", "contradicts interleave_moe_layer_step")
+    return [(mixture,) if (n + 1) % step == 0 else (dense,) for n in range(layers)]
+
+
+def both(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """Gemma 4: a dense network in every layer, and experts after it where there are any."""
+    dense = Dense(fields.integer("intermediate_size"))
+    if fields.flag("use_double_wide_mlp"):
+        raise fields.bad("use_double_wide_mlp", "is set, and such layers are not read yet")
+    if not fields.flag("enable_moe_block"):
+        for name in (*_EXPERTS, *_PER_TOKEN, "moe_intermediate_size"):
+            fields.raw(name)
+        return [(dense,)] * layers
+    return [(dense, _experts(fields))] * layers
+
+
+def in_own_layers(fields: Fields, kinds: Sequence[str]) -> list[tuple[FeedForward, ...]]:
+    """Nemotron-H: layers that are nothing but a feed-forward network, without a gate."""
+    made: dict[str, tuple[FeedForward, ...]] = {}
+    if "mlp" in kinds:
+        made["mlp"] = (Dense(fields.integer("intermediate_size"), gated=False),)
+    if "moe" in kinds:
+        mixture = _experts(fields)
+        latent = fields.maybe_integer("moe_latent_size")
+        made["moe"] = (replace(mixture, gated=False, latent_size=latent),)
+    fields.raw("intermediate_size")
+    return [made.get(kind, ()) for kind in kinds]
+
+
+def _experts(fields: Fields) -> Experts:
+    number, chosen = fields.integer(*_EXPERTS), fields.integer(*_PER_TOKEN)
+    if chosen > number:
+        raise fields.bad(_PER_TOKEN[0], f"is {chosen}, more than {number} experts")
+    width = fields.maybe_integer("moe_intermediate_size") or fields.integer("intermediate_size")
+    return Experts(
+        experts=number,
+        per_token=chosen,
+        width=width,
+        shared_width=_shared_width(fields, width),
+        latent_size=fields.maybe_integer("routed_expert_hidden_size"),
+    )
+
+
+def _shared_width(fields: Fields, width: int) -> int:
+    """Inner width of all shared experts: as the fields say, or as wide as so many routed ones."""
+    count = fields.maybe_integer("n_shared_experts", "num_shared_experts", least=0)
+    given = fields.maybe_integer(*_SHARED_WIDTHS, least=0)
+    if given is not None:
+        return given * (1 if count is None else count)
+    return (count or 0) * width
+
+
+def _sparse_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
+    """Whether each layer has experts."""
+    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
+    first = fields.integer("first_k_dense_replace", default=0, least=0)
+    step = fields.integer("decoder_sparse_step", default=1)
+    dense = set(fields.raw("mlp_only_layers") or ())
+    frequency = fields.raw("moe_layer_freq")
+    if kinds is not None:
+        return tuple(kind == "sparse" for kind in kinds)
+    if isinstance(frequency, list):
+        return fields.switches("moe_layer_freq", layers) or ()
+    every = fields.integer("moe_layer_freq", default=1)
+    return tuple(
+        n >= first and n % every == 0 and n not in dense and (n + 1) % step == 0
+        for n in range(layers)
+    )

@@ -1,0 +1,151 @@
+"""Typed access to the fields of a configuration, which remembers what was read."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forerun.data.errors import UnreadableModel
+
+MOST = 1 << 24
+"""Largest size that is read: no published model has one over a thirtieth of it."""
+
+
+class Fields:
+    """The fields of one JSON object of a configuration.
+
+    A field that is null counts as absent. Every error names the file and the field.
+    """
+
+    def __init__(self, where: str, given: Mapping[str, Any], path: str = "") -> None:
+        """
+        Args:
+            where: name of the file, for errors.
+            given: the object.
+            path: path of the object in the file, with a dot at its end unless it is empty.
+        """
+        self.where, self._given, self._path = where, given, path
+        self._read: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return self._given.get(name) is not None
+
+    def unread(self) -> list[str]:
+        """Paths of the fields that nobody asked for, without those that are null, 0 or empty."""
+        return [
+            self._path + name
+            for name, value in self._given.items()
+            if name not in self._read and value
+        ]
+
+    def bad(self, name: str, why: str) -> UnreadableModel:
+        """The error about one field."""
+        return UnreadableModel(self.where, f"{self._path}{name} {why}.")
+
+    def raw(self, name: str) -> Any:
+        """The value as it stands; None where it is absent."""
+        self._read.add(name)
+        return self._given.get(name)
+
+    def integer(
+        self, *names: str, default: int | None = None, least: int = 1, most: int = MOST
+    ) -> int:
+        """The whole number that stands under any of these names.
+
+        Raises:
+            UnreadableModel: it is absent and has no default, is no whole number from `least` to
+                `most`, or two of the names contradict each other.
+        """
+        found = {name: self.raw(name) for name in names if self.raw(name) is not None}
+        for name, value in found.items():
+            self._check(name, value, least, most)
+        if len(set(found.values())) > 1:
+            said = " but ".join(f"{name} is {value}" for name, value in found.items())
+            raise UnreadableModel(self.where, f"{said}: they should be the same.")
+        if found:
+            return int(next(iter(found.values())))
+        if default is None:
+            raise self.bad(names[0], "is missing")
+        return default
+
+    def maybe_integer(self, *names: str, least: int = 1) -> int | None:
+        """The whole number under any of these names, or None where there is none."""
+        if any(name in self for name in names):
+            return self.integer(*names, least=least)
+        for name in names:
+            self._read.add(name)
+        return None
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Whether a flag is set."""
+        value = self.raw(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.bad(name, f"is {_short(value)}, not true or false")
+        return value
+
+    def number(self, name: str, *, least: float, most: float) -> float | None:
+        """A number, or None where it is absent."""
+        value = self.raw(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            raise self.bad(name, f"is {_short(value)}, not a number")
+        if not least <= value <= most:
+            raise self.bad(name, f"is {_short(value)}, not from {least:g} to {most:g}")
+        return float(value)
+
+    def text(self, name: str) -> str | None:
+        """A text, or None where it is absent."""
+        value = self.raw(name)
+        if value is not None and not isinstance(value, str):
+            raise self.bad(name, f"is {_short(value)}, not a text")
+        return value
+
+    def listed(self, name: str, length: int) -> Sequence[Any] | None:
+        """A list with one entry for each layer, or None where it is absent."""
+        value = self.raw(name)
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise self.bad(name, f"is {_short(value)}, not a list")
+        if len(value) != length:
+            raise self.bad(name, f"has {len(value)} entries for {length} layers")
+        return value
+
+    def words(self, name: str, length: int, known: Sequence[str]) -> tuple[str, ...] | None:
+        """A list with one of the known words for each layer, or None where it is absent."""
+        value = self.listed(name, length)
+        for word in value or ():
+            if word not in known:
+                raise self.bad(name, f"names {_short(word)}; known are {', '.join(known)}")
+        return None if value is None else tuple(value)
+
+    def switches(self, name: str, length: int) -> tuple[bool, ...] | None:
+        """A list with 0 or 1 for each layer, or None where it is absent."""
+        value = self.listed(name, length)
+        for entry in value or ():
+            if entry not in (0, 1):
+                raise self.bad(name, f"holds {_short(entry)}, not 0 or 1")
+        return None if value is None else tuple(bool(entry) for entry in value)
+
+    def part(self, name: str) -> "Fields | None":
+        """The fields of an inner object, or None where it is absent."""
+        value = self.raw(name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.bad(name, f"is {_short(value)}, not an object")
+        return Fields(self.where, value, f"{self._path}{name}.")
+
+    def _check(self, name: str, value: Any, least: int, most: int) -> None:
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not whole:
+            raise self.bad(name, f"is {_short(value)}, not a whole number")
+        if not least <= value <= most:
+            raise self.bad(name, f"is {_short(value)}, not from {least} to {most}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

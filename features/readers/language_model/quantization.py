@@ -1,0 +1,253 @@
+"""Number formats of weights from the quantisation block of a configuration.
+
+Blocks name modules: those that are not converted, or those that are. The modules of each part of a
+layer are therefore compared under the names that published checkpoints use.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from types import MappingProxyType
+from typing import Any, Final
+
+from forerun.data.errors import UnreadableModel
+from forerun.data.language_models.weights import LayerFormats, WeightFormats
+from forerun.features.readers.language_model.fields import Fields
+
+_MIXER = (
+    *("self_attn.q_proj", "self_attn.q_a_proj", "self_attn.qkv_proj", "self_attn.q_b_proj"),
+    *("attn.wq_a", "linear_attn.in_proj_qkv", "mixer.in_proj", "mixer.q_proj"),
+)
+_PARTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "mixer": _MIXER,
+        "dense": ("mlp.up_proj", "mlp.gate_proj", "mlp.down_proj", "mixer.up_proj"),
+        "shared": (
+            *("mlp.shared_experts.up_proj", "mlp.shared_expert.up_proj"),
+            *("ffn.shared_experts.w1", "mixer.shared_experts.up_proj"),
+            *("block_sparse_moe.shared_experts.up_proj", "block_sparse_moe.shared_experts.w1"),
+        ),
+        "experts": (
+            *("mlp.experts.0.up_proj", "ffn.experts.0.w1", "block_sparse_moe.experts.0.w1"),
+            *("mixer.experts.0.up_proj", "experts.0.up_proj", "moe.experts.0.up_proj"),
+        ),
+    }
+)
+"""Names, within a layer, of a module that stands for each part."""
+_OWN_EXPERTS: Final = MappingProxyType({"gemma4_text": ("experts.0.up_proj",)})
+"""Names of the module of routed experts in families where the usual ones stand for others."""
+_EXPERT_TYPES: Final = MappingProxyType({"fp4": "mxfp4", "fp8": "fp8"})
+_HEADS: Final = ("lm_head", "head")
+_ALGORITHMS: Final = MappingProxyType(
+    {
+        "fp8": "fp8",
+        "fp8_pb_wo": "fp8",
+        "fp8_per_channel_per_token": "fp8",
+        "mxfp8": "mxfp8",
+        "mxfp4": "mxfp4",
+        "nvfp4": "nvfp4",
+        "w4a16_nvfp4": "nvfp4",
+        "w4a16_awq": "int4",
+        "awq": "int4",
+        "gptq": "int4",
+        "int8": "int8",
+        "w8a8": "int8",
+    }
+)
+_EXPERTS_ALONE: Final = frozenset({"mxfp4"})
+"""Methods that convert routed experts and nothing else."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which format a module has.
+
+    Attributes:
+        usual: format of modules that are converted.
+        kept: whether a module, by its path, is not converted.
+        named: path of a module -> its format, where the block lists modules with formats.
+        experts_alone: whether only routed experts are converted.
+        listed_alone: whether only the modules of `named` are converted.
+        rest: format of what `named` does not list.
+    """
+
+    usual: str
+    kept: Callable[[str], bool]
+    named: Mapping[str, str] = field(default_factory=dict)
+    experts_alone: bool = False
+    listed_alone: bool = False
+    rest: str = "bf16"
+
+    def of(self, paths: Sequence[str], *, routed: bool) -> str:
+        """Format of a part of a layer that goes by any of these paths."""
+        for path in paths:
+            for end in _ends(path):
+                if end in self.named:
+                    return self.named[end]
+        if any(self.kept(path) for path in paths) or (self.experts_alone and not routed):
+            return self.rest
+        return self.rest if self.listed_alone else self.usual
+
+
+def formats_of(
+    block: Fields | None,
+    separate: Fields | None,
+    *,
+    unquantized: str,
+    experts: str | None,
+    family: str,
+    layers: int,
+) -> WeightFormats:
+    """Number formats of a model's weights.
+
+    Args:
+        block: `quantization_config`; None where there is none.
+        separate: `quantization` of `hf_quant_config.json`; None where there is no such file.
+        unquantized: format of the weights that are not converted.
+        experts: `expert_dtype`, the format of routed experts; None where it is not said.
+        family: `model_type` of the decoder.
+        layers: number of layers.
+
+    Raises:
+        UnreadableModel: the method or format is not known.
+    """
+    given = block if block is not None else separate
+    if given is None:
+        return WeightFormats(unquantized=unquantized, head=unquantized, cache=unquantized)
+    rules = _rules(given, unquantized)
+    parts = {**_PARTS, "experts": _OWN_EXPERTS.get(family, _PARTS["experts"])}
+    made = tuple(
+        LayerFormats(
+            **{
+                part: rules.of([f"layers.{n}.{name}" for name in names], routed=part == "experts")
+                for part, names in parts.items()
+            }
+        )
+        for n in range(layers)
+    )
+    if experts is not None and not rules.named:
+        if experts not in _EXPERT_TYPES:
+            raise UnreadableModel(given.where, f"expert_dtype {experts!r} is not known.")
+        made = tuple(replace(one, experts=_EXPERT_TYPES[experts]) for one in made)
+    return WeightFormats(
+        unquantized=unquantized,
+        head=rules.of(_HEADS, routed=False) if _HEADS[0] in rules.named else unquantized,
+        cache=_cache(given) or unquantized,
+        layers=made,
+    )
+
+
+def _rules(given: Fields, unquantized: str) -> Rules:
+    listed = given.raw("quantized_layers") or {}
+    named = {_inner(name): _algorithm(given, entry) for name, entry in listed.items()}
+    method, algorithm = given.text("quant_method"), given.text("quant_algo")
+    kept = [
+        *(given.raw("ignore") or ()),
+        *(given.raw("exclude_modules") or ()),
+        *(given.raw("modules_to_not_convert") or ()),
+    ]
+    mixed = (algorithm or "").upper() == "MIXED_PRECISION"
+    if mixed and not named:
+        raise given.bad("quantized_layers", "is missing, but quant_algo is MIXED_PRECISION")
+    usual = unquantized if mixed else _usual(given, method, algorithm)
+    # What a list of other formats leaves out stays in blockwise FP8.
+    blockwise = mixed and method == "fp8"
+    return Rules(
+        usual=usual,
+        kept=_matcher(kept) if not blockwise else lambda _: False,
+        named=named,
+        experts_alone=method in _EXPERTS_ALONE,
+        listed_alone=mixed,
+        rest="fp8" if blockwise else unquantized,
+    )
+
+
+def _usual(given: Fields, method: str | None, algorithm: str | None) -> str:
+    groups = given.raw("config_groups")
+    if algorithm is not None:
+        return _algorithm(given, {"quant_algo": algorithm})
+    if isinstance(groups, Mapping) and groups:
+        return _of_group(given, next(iter(groups.values())))
+    if method is not None and method.lower() in _ALGORITHMS:
+        bits = given.maybe_integer("bits")
+        return "int8" if bits == 8 else _ALGORITHMS[method.lower()]
+    raise given.bad("quant_method", f"{method!r} is not known")
+
+
+def _algorithm(given: Fields, entry: Any) -> str:
+    name = entry.get("quant_algo") if isinstance(entry, Mapping) else None
+    if not isinstance(name, str) or name.lower() not in _ALGORITHMS:
+        raise given.bad("quant_algo", f"{name!r} is not known")
+    return _ALGORITHMS[name.lower()]
+
+
+def _of_group(given: Fields, group: Any) -> str:
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    if not isinstance(weights, Mapping):
+        raise given.bad("config_groups", "holds a group without weights")
+    match (weights.get("type"), weights.get("num_bits"), weights.get("group_size")):
+        case ("float", 8, 32):
+            return "mxfp8"
+        case ("float", 8, _):
+            return "fp8"
+        case ("float", 4, 16):
+            return "nvfp4"
+        case ("float", 4, 32):
+            return "mxfp4"
+        case ("int", 4, _):
+            return "int4"
+        case ("int", 8, _):
+            return "int8"
+        case kind:
+            raise given.bad("config_groups", f"holds weights of {kind}")
+
+
+def _cache(given: Fields) -> str | None:
+    """Format of keys and values; None where they are not converted."""
+    scheme, named = given.raw("kv_cache_scheme"), given.text("kv_cache_quant_algo")
+    if isinstance(scheme, Mapping):
+        return "fp8" if scheme.get("num_bits") == 8 else None
+    text = scheme if isinstance(scheme, str) else named
+    if text is None:
+        return None
+    if text.lower() not in _ALGORITHMS:
+        raise given.bad("kv_cache_quant_algo", f"{text!r} is not known")
+    return _ALGORITHMS[text.lower()]
+
+
+def _inner(path: str) -> str:
+    """A module's path from its layer on, so that prefixes of different programs do not matter."""
+    found = re.search(r"layers\.\d+.*", path)
+    return found.group() if found else path
+
+
+def _ends(path: str) -> Iterable[str]:
+    """The path, and those of the modules that contain it, down to a layer's part."""
+    parts = path.split(".")
+    return (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+
+
+def _matcher(patterns: Sequence[Any]) -> Callable[[str], bool]:
+    """Whether a module, by its path within the layers, is named by one of the patterns.
+
+    A plain name is that of a module or of one that contains it; `*` stands for anything, and what
+    follows `re:` is a regular expression.
+    """
+    plain: set[str] = set()
+    regular: list[re.Pattern[str]] = []
+    for pattern in patterns:
+        text = str(pattern)
+        if text.startswith("re:"):
+            regular.append(re.compile(text[3:]))
+        elif "*" in text:
+            regular.append(re.compile(translate(_inner(text))))
+        else:
+            plain.add(_inner(text))
+
+    def kept(path: str) -> bool:
+        if any(end in plain for end in _ends(path)):
+            return True
+        return any(one.match(path) or one.match(f"model.{path}") for one in regular)
+
+    return kept

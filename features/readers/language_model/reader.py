@@ -1,0 +1,175 @@
+"""A language model's `config.json` as the description of its layers.
+
+Nothing of the model is built, so that a description takes milliseconds and needs the base
+installation alone.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from forerun.data.errors import ModelTooLarge, UnreadableModel
+from forerun.data.language_models.model import LanguageModel, VisionTower
+from forerun.features.readers.language_model.families import FAMILIES, TIED, known
+from forerun.features.readers.language_model.fields import Fields
+from forerun.features.readers.language_model.ignored import of_meaning
+from forerun.features.readers.language_model.quantization import formats_of
+
+MOST_BYTES: Final = 1 << 24
+"""Largest file that is read; the largest published one has 3 MB."""
+MOST_LAYERS: Final = 4096
+_DECODERS: Final = ("text_config", "llm_config", "language_config")
+_PARTS: Final = (*_DECODERS, "vision_config", "audio_config", "quantization_config")
+_NUMBER_FORMATS: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+def read_language_model(
+    source: Path | bytes | Mapping[str, Any], quantization: Path | bytes | None = None
+) -> LanguageModel:
+    """Describe a language model.
+
+    Args:
+        source: `config.json`: the file, its bytes, or its object.
+        quantization: `hf_quant_config.json`, which some quantised releases keep apart.
+
+    Returns:
+        The description. `unread_fields` names the fields whose meaning is not known here.
+
+    Raises:
+        UnreadableModel: a file is damaged, of an unknown family, or contradicts itself; the
+            message names the field.
+        ModelTooLarge: a file is too large to be a configuration.
+    """
+    where = source.name if isinstance(source, Path) else "the configuration"
+    whole = Fields(where, source if isinstance(source, Mapping) else _object(source, where))
+    separate = None
+    if quantization is not None:
+        other = quantization.name if isinstance(quantization, Path) else "the quantisation"
+        outer = Fields(other, _object(quantization, other))
+        separate = outer.part("quantization") or outer
+    return _described(whole, separate)
+
+
+def _object(source: Path | bytes, where: str) -> Mapping[str, Any]:
+    """The JSON object of a file."""
+    try:
+        size = source.stat().st_size if isinstance(source, Path) else len(source)
+        if size > MOST_BYTES:
+            raise ModelTooLarge(where, f"it has {size:,} bytes; the limit is {MOST_BYTES:,}.")
+        content = source.read_bytes() if isinstance(source, Path) else source
+        given = json.loads(content)
+    except OSError as error:
+        raise UnreadableModel(where, f"{error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise UnreadableModel(where, f"it is not sound JSON: {error}.") from None
+    if not isinstance(given, dict):
+        raise UnreadableModel(where, "it is JSON, but not an object.")
+    return given
+
+
+def _described(whole: Fields, separate: Fields | None) -> LanguageModel:
+    decoder = _decoder(whole)
+    family = _family(whole, decoder)
+    hidden = decoder.integer("hidden_size", "n_embd", "d_model")
+    count = _count(decoder)
+    layers = FAMILIES[family](decoder, count)
+    block = whole.part("quantization_config") or decoder.part("quantization_config")
+    vision = whole.part("vision_config")
+    formats = formats_of(
+        block,
+        separate,
+        unquantized=_unquantized(whole, decoder),
+        experts=decoder.text("expert_dtype"),
+        family=family,
+        layers=count,
+    )
+    model = LanguageModel(
+        family=family,
+        hidden_size=hidden,
+        vocabulary=decoder.integer("vocab_size"),
+        layers=layers,
+        tied_embeddings=_tied(whole, decoder, family),
+        most_tokens=decoder.maybe_integer("max_position_embeddings", "n_positions"),
+        vision=None if vision is None else _vision(vision, hidden),
+        formats=formats,
+        draft_layers=_drafts(decoder),
+    )
+    unread = [*whole.unread(), *(decoder.unread() if decoder is not whole else ())]
+    return replace(model, unread_fields=of_meaning(dict.fromkeys(unread)))
+
+
+def _count(decoder: Fields) -> int:
+    """Number of layers; files that list the kind of each layer may leave it out."""
+    names = ("num_hidden_layers", "n_layer", "num_layers")
+    listed = decoder.raw("layers_block_type")
+    default = len(listed) if isinstance(listed, list) and listed else None
+    return decoder.integer(*names, default=default, most=MOST_LAYERS)
+
+
+def _decoder(whole: Fields) -> Fields:
+    """The fields of the language model itself, which stand apart where there are several parts."""
+    for name in _DECODERS:
+        part = whole.part(name)
+        if part is not None:
+            return part
+    return whole
+
+
+def _family(whole: Fields, decoder: Fields) -> str:
+    outer = whole.text("model_type")
+    named = decoder.text("model_type") or outer
+    if decoder is not whole and decoder.text("model_type") is None and outer is not None:
+        # Some files leave it to the outer part: `minimax_m3_vl` holds a `minimax_m3_text`.
+        named = outer.removesuffix("_vl") + "_text"
+    if named is None:
+        raise whole.bad("model_type", "is missing: is this the config.json of a model?")
+    if named not in FAMILIES:
+        raise whole.bad("model_type", f"{named!r} is not known; known are {', '.join(known())}")
+    return named
+
+
+def _tied(whole: Fields, decoder: Fields, family: str) -> bool:
+    default = whole.flag("tie_word_embeddings", default=family in TIED)
+    return decoder.flag("tie_word_embeddings", default=default)
+
+
+def _unquantized(whole: Fields, decoder: Fields) -> str:
+    """The format that weights are published in where they are not quantised; bf16 unless said."""
+    for fields in (decoder, whole):
+        for name in ("dtype", "torch_dtype"):
+            found = fields.text(name)
+            if found is not None and found in _NUMBER_FORMATS:
+                return _NUMBER_FORMATS[found]
+    return "bf16"
+
+
+def _drafts(decoder: Fields) -> int:
+    names = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+    found = [decoder.maybe_integer(name, least=0) for name in names]
+    for name in ("mtp_transformer_layers", "use_mtp", "mtp_use_dedicated_embeddings"):
+        decoder.raw(name)
+    return next((count for count in found if count), 0)
+
+
+def _vision(part: Fields, output_size: int) -> VisionTower | None:
+    """The encoder of images, under the names that its makers use."""
+    hidden = part.maybe_integer("vt_hidden_size", "hidden_size", "embed_dim")
+    layers = part.maybe_integer("vt_num_hidden_layers", "depth", "num_hidden_layers")
+    width = part.maybe_integer("vt_intermediate_size", "intermediate_size")
+    if hidden is None or layers is None:
+        return None
+    merged = part.raw("merge_kernel_size")
+    side = merged[0] if isinstance(merged, list) and merged else None
+    deep = part.raw("deepstack_visual_indexes")
+    return VisionTower(
+        layers=layers,
+        hidden_size=hidden,
+        attention_width=part.integer("qkv_hidden_size", default=hidden),
+        width=width or 4 * hidden,
+        patch_pixels=part.integer("patch_size", default=14),
+        merged=side if isinstance(side, int) else part.integer("spatial_merge_size", default=1),
+        output_size=output_size,
+        merges=1 + (len(deep) if isinstance(deep, list) else 0),
+    )

@@ -1,0 +1,129 @@
+"""A configuration that is damaged or contradicts itself is refused with the name of the field."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
+from forerun.features.readers.language_model import reader
+from forerun.features.readers.language_model.reader import read_language_model
+
+LLAMA = {
+    **{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336},
+    **{"vocab_size": 128256, "torch_dtype": "bfloat16"},
+}
+MIXTURE = {
+    **{"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 4, "head_dim": 128},
+    **{"num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 6144},
+    **{"vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8},
+    **{"moe_intermediate_size": 768},
+}
+LATENT = {
+    **{"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 6},
+    **{"num_attention_heads": 128, "kv_lora_rank": 512, "q_lora_rank": 1536, "v_head_dim": 128},
+    **{"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "intermediate_size": 18432},
+    **{"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8},
+    **{"moe_intermediate_size": 2048, "first_k_dense_replace": 3, "vocab_size": 129280},
+    "quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "says"),
+    [
+        (LLAMA, {"model_type": "llama9"}, "model_type 'llama9' is not known; known are bloom"),
+        (LLAMA, {"model_type": None}, "model_type is missing"),
+        (LLAMA, {"hidden_size": None}, "hidden_size is missing"),
+        (LLAMA, {"hidden_size": -4096}, "hidden_size is -4096, not from 1"),
+        (LLAMA, {"hidden_size": "4096"}, "hidden_size is '4096', not a whole number"),
+        (LLAMA, {"hidden_size": True}, "hidden_size is True, not a whole number"),
+        (LLAMA, {"hidden_size": 1e300}, r"hidden_size is 1e\+300, not from 1"),
+        (LLAMA, {"hidden_size": 4100}, "hidden_size is 4100, which 32 heads do not divide"),
+        (LLAMA, {"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, not from 1 to 4096"),
+        (LLAMA, {"num_key_value_heads": 7}, "num_key_value_heads is 7, which does not divide 32"),
+        (LLAMA, {"n_layer": 31}, "num_hidden_layers is 32 but n_layer is 31"),
+        (LLAMA, {"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no', not true or false"),
+        (LLAMA, {"layer_types": ["full_attention"]}, "layer_types has 1 entries for 32 layers"),
+        (LLAMA, {"layer_types": ["sideways"] * 32}, "layer_types names 'sideways'; known are"),
+        (LLAMA, {"layer_types": ["sliding_attention"] * 32}, "sliding_window is missing"),
+        (LLAMA, {"quantization_config": {"quant_method": "x3"}}, "quant_method 'x3' is not known"),
+        (LLAMA, {"quantization_config": "fp8"}, "quantization_config is 'fp8', not an object"),
+        (MIXTURE, {"num_experts_per_tok": 129}, "num_experts_per_tok is 129, more than 128"),
+        (MIXTURE, {"num_experts": None}, "num_experts is missing"),
+        (MIXTURE, {"n_routed_experts": 64}, "num_experts is 128 but n_routed_experts is 64"),
+        (LATENT, {"kv_lora_rank": None}, "kv_lora_rank is missing"),
+        (LATENT, {"moe_layer_freq": [2] * 6}, "moe_layer_freq holds 2, not 0 or 1"),
+        (LATENT, {"num_key_value_heads": 8}, "num_key_value_heads is not the number of heads"),
+    ],
+)
+def test_the_field_is_named(base, change, says):
+    with pytest.raises(UnreadableModel, match=says):
+        read_language_model({**base, **change})
+
+
+@pytest.mark.parametrize("base", [LLAMA, MIXTURE, LATENT], ids=lambda c: c["model_type"])
+def test_the_configurations_themselves_are_read(base):
+    assert read_language_model(base).unread_fields == ()
+
+
+def test_a_field_of_unknown_meaning_is_named_in_the_description():
+    model = read_language_model({**LLAMA, "memory_layers": 3, "vision_start_token_id": 5})
+    assert model.unread_fields == ("memory_layers",)
+
+
+def test_a_truncated_file_is_refused(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA)[:-30])
+    with pytest.raises(UnreadableModel, match=r"Cannot read config\.json: it is not sound JSON"):
+        read_language_model(path)
+
+
+def test_what_is_no_object_or_not_there_is_refused(tmp_path):
+    with pytest.raises(UnreadableModel, match="not an object"):
+        read_language_model(b"[1, 2]")
+    with pytest.raises(UnreadableModel, match="No such file"):
+        read_language_model(tmp_path / "config.json")
+    with pytest.raises(UnreadableModel, match="not sound JSON"):
+        read_language_model(b"[" * 100_000)
+
+
+def test_a_file_too_large_to_be_a_configuration_is_not_opened(tmp_path, monkeypatch):
+    path = tmp_path / "config.json"
+    path.touch()
+    with path.open("r+b") as file:
+        file.truncate(10 * 2**30)  # sparse: takes no room on the disk
+    monkeypatch.setattr(reader.json, "loads", pytest.fail)
+    with pytest.raises(ModelTooLarge, match="10,737,418,240 bytes"):
+        read_language_model(path)
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.lists(st.integers(-2, 200), max_size=6),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_field_holds_the_answer_is_a_description_or_one_line(data):
+    given_fields = copy.deepcopy(data.draw(st.sampled_from([LLAMA, MIXTURE, LATENT])))
+    names = st.sampled_from([*given_fields, "layer_types", "moe_layer_freq", "vision_config"])
+    for name in data.draw(st.lists(names, min_size=1, max_size=3)):
+        given_fields[name] = data.draw(VALUES)
+    try:
+        model = read_language_model(given_fields)
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert model.active_parameters() > 0
+        assert model.weight_bytes() > 0
+        assert model.cache_bytes(1000) >= 0
