@@ -123,14 +123,14 @@ def test_an_encoder_of_images():
     assert tower.parameters() == 2 * (4 * 10 * 12 + 2 * 10 * 40) + 3 * 40 * 140
 
 
-def model(*, tied, formats=WeightFormats()):  # noqa: B008: a frozen value
+def model(*, tied, formats=None):
     mixture = Experts(experts=8, per_token=2, width=10, shared_width=30)
     layers = (
         Layer(Attention(4, 2, 8, 6), (Dense(40),)),
         Layer(StateSpace(3, 8, 2, 16, 4), (mixture,)),
         Layer(None, (Dense(20),)),
     )
-    return LanguageModel("toy", HIDDEN, 1000, layers, tied, formats=formats)
+    return LanguageModel("toy", HIDDEN, 1000, layers, tied, formats=formats or WeightFormats())
 
 
 def test_a_model_is_its_layers_and_its_tables():
