@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -9,13 +10,14 @@ from pydantic import ValidationError
 from forerun.data.errors import InputError
 from forerun.data.query import Operation, Query
 from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
+from forerun.features.readers.language_model.reader import json_object
 from forerun.service.answers.serving import estimated
 from forerun.service.python.estimate import Estimate, estimates_of
 from forerun.service.python.run_options import first_fault
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.view import View, Viewed, refusals
 from forerun.service.schemas.answers import ServingOut
-from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn
+from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn, LlmIn
 
 
 @dataclass(frozen=True)
@@ -113,46 +115,52 @@ class ServingAnswer(Viewed):
 
 
 def llm(
-    total_parameters: float,
+    total_parameters: float | None = None,
     *,
     device: DeviceLike,
+    config: str | Path | Mapping[str, Any] | None = None,
     device_count: int = 1,
     active_parameters: float | None = None,
     request: RequestKind = "chat",
     max_sequences: int = 1,
-    weights: WeightFormat = "bf16",
-    architecture: LlmArchitecture = "dense",
+    weights: WeightFormat | None = None,
+    architecture: LlmArchitecture | None = None,
     tensor_parallel: int = 1,
     expert_parallel: int = 1,
     data_parallel: int = 1,
-    experts: int = 0,
-    experts_per_token: int = 0,
+    experts: int | None = None,
+    experts_per_token: int | None = None,
     cache_bytes_per_token: float | None = None,
 ) -> ServingAnswer:
     """Predict power, tokens per second and energy per token of a language model that serves.
 
     Args:
-        total_parameters: number of parameters of the model.
+        total_parameters: number of parameters of the model; None with a configuration.
         device: name, spec sheet or its path.
+        config: the model's config.json, its path or its content, from which parameters,
+            architecture, experts and cache follow.
         device_count: number of devices.
         active_parameters: number of parameters used per token; all when None.
         request: kind of requests that are served.
         max_sequences: concurrent requests over all devices.
-        weights: number format of the weights.
-        architecture: kind of layers.
+        weights: number format of the weights; that of the configuration, or bf16, when None.
+        architecture: kind of layers; dense when None.
         tensor_parallel: degree of tensor parallelism, devices.
         expert_parallel: degree of expert parallelism, devices.
         data_parallel: degree of data parallelism of attention, devices.
-        experts: routed experts per layer; 0 for none.
-        experts_per_token: routed experts per token.
+        experts: routed experts per layer; none when None.
+        experts_per_token: routed experts per token; none when None.
         cache_bytes_per_token: size of the key-value cache per token over all layers, bytes.
 
     Raises:
         InputError: a value is not valid, or the degrees contradict the number of devices.
+        UnreadableModel: the configuration is damaged or of an unknown family.
         UnanswerableQuery: no predictor can answer.
     """
+    content = json_object(Path(config)) if isinstance(config, str | Path) else config
     model = {
         "total_parameters": total_parameters,
+        "config": content,
         "active_parameters": active_parameters,
         "request": request,
         "max_sequences": max_sequences,
@@ -165,8 +173,14 @@ def llm(
         "experts_per_token": experts_per_token,
         "cache_bytes_per_token": cache_bytes_per_token,
     }
-    title = f"language model of {total_parameters:,.4g} parameters, {max_sequences} sequences"
-    return _served(LlmEstimateIn, title, model, device, device_count)
+    given = {name: value for name, value in model.items() if value is not None}
+    what = (
+        "by its configuration"
+        if total_parameters is None
+        else f"of {total_parameters:,.4g} parameters"
+    )
+    title = f"language model {what}, {max_sequences} sequences"
+    return _served(LlmEstimateIn, title, given, device, device_count)
 
 
 def diffusion(
@@ -241,4 +255,7 @@ def _served(
     except ValidationError as error:
         raise InputError(first_fault(error)) from None
     query = Query(asked.model.workload(), sheet, operation=Operation(device_count))
-    return ServingAnswer.of(title, estimated(query, here.in_use))
+    answer = estimated(query, here.in_use)
+    if isinstance(asked.model, LlmIn):
+        answer = answer.model_copy(update={"model": asked.model.sizes()})
+    return ServingAnswer.of(title, answer)

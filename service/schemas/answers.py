@@ -9,6 +9,7 @@ from forerun.service.limits.interval import Grade, IntervalOut
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.limits.power_summary import PowerFactsOut
 from forerun.service.schemas.bound_dimensions import BoundDimensionOut
+from forerun.service.schemas.language_model import ModelSizesOut
 
 Objective = Literal[
     "latency_ms", "energy_j", "power_w", "peak_memory_mib", "throughput_per_w", "cost"
@@ -237,3 +238,6 @@ class ServingOut(LimitedAnswerOut):
     device: DeviceOut = Field(description="the device")
     device_count: int = Field(description="number of devices")
     predictor: PredictorOut = Field(description="the predictor that answered")
+    model: ModelSizesOut | None = Field(
+        default=None, description="what was read from the request's config; null without one"
+    )

@@ -1,9 +1,11 @@
 """Requests about generative models that are served."""
 
+from math import inf
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
+from forerun.data.errors import in_field
 from forerun.data.workload import (
     Diffusion,
     LlmArchitecture,
@@ -11,7 +13,9 @@ from forerun.data.workload import (
     RequestKind,
     WeightFormat,
 )
+from forerun.features.readers.language_model.reader import read_language_model
 from forerun.service.schemas.fields import OneDevice, Strict
+from forerun.service.schemas.language_model import ModelSizesOut
 
 MOST_DEVICES = 1024
 EXAMPLE_LLM: dict[str, Any] = {
@@ -25,6 +29,12 @@ EXAMPLE_DIFFUSION: dict[str, Any] = {
 }
 Parameters = Annotated[float, Field(ge=1e5, le=1e15, allow_inf_nan=False)]
 """Number of parameters; the smallest refuses billions that are given as a plain number."""
+CacheBytes = Annotated[float, Field(ge=1.0, le=1e12, allow_inf_nan=False)]
+FROM_CONFIG = frozenset(
+    {"total_parameters", "active_parameters", "architecture", "experts", "experts_per_token"}
+    | {"cache_bytes_per_token"}
+)
+"""Fields that follow from a configuration."""
 Parallel = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
 Pixels = Annotated[int, Field(ge=16, le=65_536)]
 
@@ -32,7 +42,14 @@ Pixels = Annotated[int, Field(ge=16, le=65_536)]
 class LlmIn(Strict):
     """A language model and how it is served; absent fields count as unknown."""
 
-    total_parameters: Parameters = Field(description="number of parameters of the model")
+    total_parameters: Parameters | None = Field(
+        default=None, description="number of parameters of the model; `config` may stand for it"
+    )
+    config: dict[str, Any] | None = Field(
+        default=None,
+        description="content of the model's config.json, from which parameters, architecture, "
+        "experts and cache follow, and `weights` unless they are given",
+    )
     active_parameters: Parameters | None = Field(
         default=None, description="number of parameters used per token; all when absent"
     )
@@ -57,23 +74,51 @@ class LlmIn(Strict):
     experts_per_token: int = Field(
         default=0, ge=0, le=65_536, description="routed experts per token"
     )
-    cache_bytes_per_token: Parameters | None = Field(
+    cache_bytes_per_token: CacheBytes | None = Field(
         default=None, description="size of the key-value cache per token over all layers, bytes"
     )
 
     @model_validator(mode="after")
+    def _sizes_are_given_once(self) -> "LlmIn":
+        if self.config is None and self.total_parameters is None:
+            raise ValueError("total_parameters is missing, and there is no config")
+        twice = sorted(FROM_CONFIG & self.model_fields_set)
+        if self.config is not None and twice:
+            raise ValueError(f"{twice[0]} follows from config; leave one of the two out")
+        return self
+
+    @model_validator(mode="after")
     def _no_token_passes_more_than_all(self) -> "LlmIn":
-        if (self.active_parameters or 0.0) > self.total_parameters:
+        if (self.active_parameters or 0.0) > (self.total_parameters or inf):
             raise ValueError("active_parameters cannot be more than total_parameters")
         if self.experts_per_token > self.experts:
             raise ValueError("experts_per_token cannot be more than experts")
         return self
 
     def workload(self) -> LlmServing:
-        """The workload of the query."""
-        given = self.model_dump()
-        given["active_parameters"] = self.active_parameters or self.total_parameters
+        """The workload of the query.
+
+        Raises:
+            UnreadableModel, BadRequest: as `sizes`.
+        """
+        given = self.model_dump(exclude={"config"})
+        sizes = self.sizes()
+        if sizes is not None:
+            named = self.weights if "weights" in self.model_fields_set else None
+            given |= sizes.request(weights=named)
+        given["active_parameters"] = given["active_parameters"] or given["total_parameters"]
         return LlmServing(**given)
+
+    def sizes(self) -> ModelSizesOut | None:
+        """What `config` gives; None without one.
+
+        Raises:
+            UnreadableModel: it is of an unknown family, contradicts itself, or lacks a field.
+        """
+        if self.config is None:
+            return None
+        with in_field("config"):
+            return ModelSizesOut.of(read_language_model(self.config))
 
 
 class DiffusionIn(Strict):

@@ -43,17 +43,27 @@ def read_language_model(
         ModelTooLarge: a file is too large to be a configuration.
     """
     where = source.name if isinstance(source, Path) else "the configuration"
-    whole = Fields(where, source if isinstance(source, Mapping) else _object(source, where))
+    whole = Fields(where, source if isinstance(source, Mapping) else json_object(source, where))
     separate = None
     if quantization is not None:
         other = quantization.name if isinstance(quantization, Path) else "the quantisation"
-        outer = Fields(other, _object(quantization, other))
+        outer = Fields(other, json_object(quantization, other))
         separate = outer.part("quantization") or outer
     return _described(whole, separate)
 
 
-def _object(source: Path | bytes, where: str) -> Mapping[str, Any]:
-    """The JSON object of a file."""
+def json_object(source: Path | bytes, where: str | None = None) -> Mapping[str, Any]:
+    """The JSON object of a configuration.
+
+    Args:
+        source: the file, or its bytes.
+        where: what it is called in errors; None for the name of the file.
+
+    Raises:
+        UnreadableModel: it is not there, is not JSON, or no object.
+        ModelTooLarge: it is too large to be a configuration.
+    """
+    where = where or (source.name if isinstance(source, Path) else "the configuration")
     try:
         size = source.stat().st_size if isinstance(source, Path) else len(source)
         if size > MOST_BYTES:

@@ -9,7 +9,7 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import ServingOut
-from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn
+from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn, LlmIn
 
 router = APIRouter(prefix="/v1", tags=["serving"], route_class=JsonRoute)
 
@@ -33,5 +33,8 @@ def serving_of(asked: LlmEstimateIn | DiffusionEstimateIn, answers: Answers) -> 
     with in_field("device"):
         device = answers.device(asked.device)
     operation = Operation(device_count=asked.device_count)
-    query = Query(asked.model.workload(), device, operation=operation)
-    return estimated(query, answers.adaptation.current())
+    with in_field("model"):
+        query = Query(asked.model.workload(), device, operation=operation)
+        sizes = asked.model.sizes() if isinstance(asked.model, LlmIn) else None
+    answer = estimated(query, answers.adaptation.current())
+    return answer if sizes is None else answer.model_copy(update={"model": sizes})

@@ -1,0 +1,87 @@
+"""A language model that serves is described by its config.json, or by its sizes."""
+
+import json
+
+import pytest
+
+import forerun
+from forerun.data.errors import InputError
+from forerun.service.http.app import create_app
+from tests.features.readers.language_model.test_bad_configurations import LATENT, LLAMA, MIXTURE
+
+ESTIMATE = "/v1/llm/estimate"
+SERVED = {"max_sequences": 32, "tensor_parallel": 8}
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    from fastapi.testclient import TestClient
+
+    from forerun.service.settings import Settings
+
+    with TestClient(create_app(Settings(home=tmp_path_factory.mktemp("home")))) as client:
+        yield lambda **model: client.post(
+            ESTIMATE, json={"model": model | SERVED, "device": "h100-sxm-80gb", "device_count": 8}
+        )
+
+
+@pytest.mark.parametrize("config", [LLAMA, MIXTURE, LATENT], ids=lambda c: c["model_type"])
+def test_the_answer_is_that_of_the_sizes_which_it_names(ask, config):
+    answer = ask(config=config).json()
+    read = answer["model"]
+    names = ("total_parameters", "active_parameters", "architecture", "experts")
+    names += ("experts_per_token", "cache_bytes_per_token", "weights")
+    by_sizes = ask(**{name: read[name] for name in names}).json()
+    assert by_sizes["metrics"] == answer["metrics"]
+    assert by_sizes["model"] is None
+
+
+def test_experts_that_no_token_passes_are_not_active(ask):
+    read = ask(config=MIXTURE).json()["model"]
+    unused = 4 * (128 - 8) * 3 * 2048 * 768
+    assert read["total_parameters"] - read["active_parameters"] == unused
+    assert (read["experts"], read["experts_per_token"]) == (128, 8)
+    dense = ask(config=LLAMA).json()["model"]
+    assert dense["total_parameters"] == dense["active_parameters"]
+
+
+def test_weights_are_those_of_the_configuration_unless_they_are_given(ask):
+    read = ask(config=LATENT).json()
+    assert read["model"]["weights"] == "fp8"
+    assert ask(config=LATENT, weights="fp8").json()["metrics"] == read["metrics"]
+    assert ask(config=LATENT, weights="bf16").json()["metrics"] != read["metrics"]
+
+
+def test_a_format_that_no_predictor_knows_must_be_replaced(ask):
+    block = {"quant_algo": "NVFP4"}
+    refused = ask(config=LLAMA | {"quantization_config": block})
+    assert refused.status_code == 422
+    assert "no predictor knows weights in nvfp4" in refused.json()["detail"]
+    assert ask(config=LLAMA | {"quantization_config": block}, weights="mxfp4").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("model", "says", "pointer"),
+    [
+        ({"config": LLAMA | {"hidden_size": -1}}, "hidden_size is -1", "#/model/config"),
+        ({"config": LLAMA | {"model_type": "x"}}, "'x' is not known", "#/model/config"),
+        ({"config": LLAMA, "experts": 3}, "experts follows from config", "#/model"),
+        ({}, "total_parameters is missing", "#/model"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(ask, model, says, pointer):
+    refused = ask(**model)
+    assert refused.status_code == 422
+    assert says in refused.json()["detail"]
+    assert refused.json()["errors"][0]["pointer"] == pointer
+
+
+def test_python_takes_a_file_or_its_content(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    by_file = forerun.llm(config=path, device="h100-sxm-80gb")
+    assert by_file.content.model.family == "llama"
+    assert by_file.metrics == forerun.llm(config=LLAMA, device="h100-sxm-80gb").metrics
+    with pytest.raises(InputError, match="No such file"):
+        forerun.llm(config=tmp_path / "other.json", device="h100-sxm-80gb")
