@@ -17,7 +17,7 @@ from tests.fuzz.valid import valid_requests
 
 pytestmark = pytest.mark.slow
 SEED = 0
-CASES = 300
+CASES = 200
 SAVED = sorted((Path(__file__).parent / "cases").glob("*.json"))
 
 
