@@ -1,6 +1,7 @@
 """Files that must survive: atomic, durable writes, one file for each value, and full disks."""
 
 import os
+import stat
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -134,6 +135,8 @@ class FileStore(Generic[Value]):
                 if held is not None and held[0] == signature is not None:
                     self._held.move_to_end(name)
                     return held[1]
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise OSError("it is not a regular file")  # a pipe would be waited for
             value = self._decode(name, path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(name) from None

@@ -20,7 +20,7 @@ UVICORN: dict[str, Any] = {
     "ws": "none",
     "http": "forerun.service.http.connections:LimitedConnection",
     "access_log": False,
-    "log_level": "warning",
+    "log_level": "error",
 }
 
 

@@ -45,6 +45,7 @@ class LimitedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what was waited for."""
         self._expect_nothing()
+        self.pipeline.clear()  # Nobody is left to read answers to further requests.
         self.resume_writing()
         super().connection_lost(exc)
 
@@ -56,6 +57,10 @@ class LimitedConnection(HttpToolsProtocol):
             self._end(431, f"The header has over {self._most_header_bytes // 1024} KiB.")
         elif self._in_body and self._received_bytes >= PROGRESS_BYTES:
             self._expect_data()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say that the bytes are no request, and close the connection."""
+        self._end(400, "The bytes that were received are not a request of HTTP/1.1.")
 
     def on_message_begin(self) -> None:
         """A client begins the header of a request."""

@@ -48,6 +48,15 @@ class CrossSite(InputError):
         )
 
 
+class Encoded(InputError):
+    """The body is compressed, or encoded in another way."""
+
+    slug, status = "encoded-body", 415
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(f"The body has the content encoding {encoding!r:.80}; send it without.")
+
+
 class Guarded:
     """ASGI middleware that checks where a request comes from, and adds headers to its answer.
 
@@ -87,7 +96,7 @@ class Guarded:
         """Refuse a host that is not allowed, and what a page of another site wants to change.
 
         Raises:
-            UnknownHost, CrossSite: the request is refused.
+            UnknownHost, CrossSite, Encoded: the request is refused.
         """
         host = origin = site = ""
         for name, value in scope["headers"]:
@@ -97,8 +106,12 @@ class Guarded:
                 origin = value.decode("latin-1").lower()
             elif name == b"sec-fetch-site":
                 site = value.decode("latin-1")
+            elif name == b"content-encoding" and value.lower() != b"identity":
+                raise Encoded(value.decode("latin-1"))
         name = _name(host)
-        if ANY not in self._allowed and name not in self._allowed and name != _reached(scope):
+        # No browser leaves the header out; programs that speak HTTP/1.0 do.
+        known = not host or name in self._allowed or name == _reached(scope)
+        if ANY not in self._allowed and not known:
             raise UnknownHost(host)
         if scope["method"] not in READING and (
             site == "cross-site" or (origin and _network_location(origin) != host)

@@ -206,6 +206,13 @@ def test_a_file_that_cannot_be_read_is_damaged(tmp_path):
     assert reported == ["folder.json"]
 
 
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    store = store_of(tmp_path)
+    os.mkfifo(tmp_path / "one.json")
+    with pytest.raises(DamagedFile, match="not a regular file"):
+        store.get("one.json")
+
+
 def test_damage_is_reported_again_after_it_was_mended(tmp_path):
     reported = []
     store = store_of(tmp_path, lambda path, why: reported.append(path.name))

@@ -16,12 +16,14 @@ from forerun.service.schemas.readiness import ReadyOut, RegistryOut
 router = APIRouter(tags=["health"])
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def healthz() -> StatusOut:
     """Whether the process is alive."""
     return StatusOut(status="ok")
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
 async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
     """Whether questions are answered, and whether uploads and measurements are stored.

@@ -29,10 +29,30 @@ def test_loopback_names_are_answered(asked, host):
 
 @pytest.mark.parametrize(
     "host",
-    ["rebound.example", "rebound.example:8080", "localhost.rebound.example", "10.0.0.7", "", "::1"],
+    ["rebound.example", "rebound.example:8080", "localhost.rebound.example", "10.0.0.7", "::1"],
 )
 def test_another_name_is_refused_where_the_service_is_for_this_machine_alone(asked, host):
     assert asked(host) == 421
+
+
+def test_a_request_without_a_host_is_answered_since_no_browser_sends_one(asked):
+    assert asked("") == 200
+
+
+def test_an_encoded_body_is_refused_with_the_reason(client):
+    for encoding in ("gzip", "br"):
+        headers = {"content-encoding": encoding}
+        answer = client.post("/v1/predict", content=b"1f8b", headers=headers)
+        assert answer.status_code == 415
+        assert encoding in answer.json()["detail"]
+    same = client.post("/v1/predict", json=EXAMPLE, headers={"content-encoding": "identity"})
+    assert same.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_who_watches_the_service_may_ask_for_the_head_alone(client, path):
+    answer = client.head(path)
+    assert (answer.status_code, answer.content) == (200, b"")
 
 
 def test_the_names_of_the_setting_are_answered_and_loopback_with_them(asked):
