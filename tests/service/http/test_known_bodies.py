@@ -1,4 +1,4 @@
-"""Answers by the bytes of a request: the same bytes, the same answer, as long as nothing changed."""
+"""Answers by the bytes of a request: they are given as long as nothing changed."""
 
 import json
 from dataclasses import replace
@@ -10,6 +10,7 @@ from forerun.service.http.known_bodies import LARGEST_BYTES
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from tests.service.conftest import GRAPH, linear_row
 from tests.service.test_devices import SHEET
+from tests.service.test_measurements import twice
 from tests.waiting import eventually
 
 JSON = {"Content-Type": "application/json"}
@@ -102,8 +103,8 @@ def test_measurements_change_the_answer_at_once_and_so_does_their_rollback(adapt
     asked = linear_row(512, None)["workload"]
     content = known(adapting, {"workload": asked, "device": "l4"})
     before = send(adapting, content)
-    rows = [linear_row(64 * n, 3.0 * n) for n in range(1, 11)]
-    made = adapting.post("/v1/devices/l4/measurements", json={"measurements": rows}).json()
+    measured = twice(adapting, sizes=range(64, 704, 64))
+    made = adapting.post("/v1/devices/l4/measurements", json=measured).json()
     after = send(adapting, content).json()["predictor"]
     assert (after["version"], after["adapted_rows"]) == (made["version"], 10)
     known(adapting, {"workload": asked, "device": "l4"})
@@ -131,7 +132,11 @@ def test_long_requests_are_answered_and_not_kept(client):
     for each in (kept, long, longer):
         assert [send(client, each).status_code for _ in range(3)] == [200] * 3
     bodies = answers_of(client).bodies
-    assert [bodies.answer(each) is not None for each in (kept, long, longer)] == [True, False, False]
+    assert [bodies.answer(each) is not None for each in (kept, long, longer)] == [
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"workload": 3}', b"\xff", b"[" * 99])
