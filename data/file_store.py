@@ -118,7 +118,7 @@ class FileStore(Generic[Value]):
                 return None
             self._held.move_to_end(name)
             value = self._held[name][1]
-        return value if (self._folder / name).exists() else None
+        return value if os.path.exists(f"{self._folder}/{name}") else None  # noqa: PTH110
 
     def get(self, name: str) -> Value:
         """The value of a file, from memory if the file did not change since it was read.

@@ -12,6 +12,7 @@ from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
+from forerun.service.http.known_bodies import KnownBodies
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
@@ -25,6 +26,9 @@ class Answers:
         devices: spec sheets.
         graphs: uploaded graphs.
         kept: largest number of cached answers.
+
+    Attributes:
+        bodies: cached answers by the bytes of the request.
     """
 
     def __init__(
@@ -32,6 +36,7 @@ class Answers:
     ) -> None:
         self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
         self._answers: Recent[Hashable, bytes] = Recent(kept)
+        self.bodies = KnownBodies(adaptation, devices, graphs, kept)
 
     def swap(self, loaded: LoadedPredictor) -> None:
         """Replace the base predictor; the adaptation is repeated on the new one."""

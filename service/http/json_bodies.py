@@ -28,13 +28,20 @@ class JsonRoute(APIRoute):
             return handler
 
         async def handled(given: Request) -> Response:
-            request = _BoundedRequest(given.scope, given.receive)
+            request = bounded(given)
             if len(await request.body()) <= ON_THE_LOOP_BYTES:
                 return await handler(request)
             state = await state_of(request)
             return await state.upload(lambda: asyncio.run(handler(request)))
 
         return handled
+
+
+def bounded(request: Request) -> Request:
+    """The same request, with its JSON parsed within bounds; its body is read once."""
+    if isinstance(request, _BoundedRequest):
+        return request
+    return _BoundedRequest(request.scope, request.receive)
 
 
 class _BoundedRequest(Request):

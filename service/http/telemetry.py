@@ -87,6 +87,7 @@ class Measured:
 
     def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
         self._app, self._telemetry = app, telemetry
+        self._kept: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle the request, and record its status and time."""
@@ -105,5 +106,12 @@ class Measured:
             await self._app(scope, receive, noted)
         finally:
             route = getattr(scope.get("route"), "path", "unmatched")
-            self._telemetry.requests.labels(route, status).inc()
-            self._telemetry.latency.labels(route).observe(time.perf_counter() - start)
+            requests, latency = self._kept.get((route, status)) or self._of(route, status)
+            requests.inc()
+            latency.observe(time.perf_counter() - start)
+
+    def _of(self, route: str, status: str) -> tuple[Counter, Histogram]:
+        """The metrics of a route and a status, which take longer to find than to change."""
+        telemetry = self._telemetry
+        found = telemetry.requests.labels(route, status), telemetry.latency.labels(route)
+        return self._kept.setdefault((route, status), found)

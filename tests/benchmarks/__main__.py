@@ -21,6 +21,8 @@ from tests.benchmarks.models import LIGHT
 from tests.benchmarks.own_cpu import own_cpu
 from tests.benchmarks.ratios import LIMITS as RATIO_LIMITS
 from tests.benchmarks.ratios import ratios
+from tests.benchmarks.server_cpu import LIMITS as SERVER_LIMITS
+from tests.benchmarks.server_cpu import server_cpu
 from tests.service.real_server import RealServer, real_server
 
 RESULTS = Path(__file__).parent / "results"
@@ -33,6 +35,7 @@ LIMITS = {
     "graph_network_answer_ms": ("<", 1.0),
     "graph_network_100_devices_ms": ("<", 5.0),
     **RATIO_LIMITS,
+    **SERVER_LIMITS,
     **COMMAND_LIMITS,
     "own_cpu_median_error_percent": ("<", 15.0),
     "own_cpu_inside_interval": (">", 0.75),
@@ -45,6 +48,7 @@ def main() -> int:
         **in_process(),
         **graph_network(),
         **over_http(),
+        **server_cpu(),
         **ratios(),
         **own_processor(),
         **commands(),

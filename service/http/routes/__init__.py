@@ -21,6 +21,7 @@ UPLOADS = ("/v1/graphs", "/v1/predict/model")
 """Paths whose handlers read the body in chunks, with a size limit of their own."""
 
 ROUTERS: tuple[APIRouter, ...] = (
+    predict.single,
     predict.router,
     rank.router,
     power.router,

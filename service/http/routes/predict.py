@@ -1,17 +1,18 @@
 """POST /v1/predict: latency, memory, power and energy of a workload on a device."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import ValidationError
+from starlette.exceptions import HTTPException
 
 from forerun.data.errors import CannotStore, InputError
 from forerun.service.answers.question import Question, question_about
 from forerun.service.http.answers import Answers
-from forerun.service.http.json_bodies import JsonRoute
-from forerun.service.http.state import State, TheAnswers, TheState
+from forerun.service.http.json_bodies import ON_THE_LOOP_BYTES, JsonRoute, bounded
+from forerun.service.http.state import State, TheAnswers, TheState, state_of
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.http.uploads import BINARY, graph_in, received
 from forerun.service.problems import content, problem_of, unfit
@@ -24,24 +25,47 @@ from forerun.service.schemas.prediction import (
 )
 from forerun.service.schemas.run_options import ModelQuestion
 
+JSON = (b"content-type", b"application/json")
+
+
+class PredictRoute(JsonRoute):
+    """The route of single predictions, which answers what is valid without FastAPI's validation.
+
+    That takes longer than a cached answer. Whatever is unusual or wrong is left to it, and so its
+    problems and the OpenAPI document are FastAPI's.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """A handler that asks FastAPI's one only where it does not know the answer itself."""
+        handler = super().get_route_handler()
+
+        async def handled(given: Request) -> Response:
+            request = bounded(given)
+            answer = await _at_once(request)
+            return await handler(request) if answer is None else _json(answer)
+
+        return handled
+
+
+single = APIRouter(prefix="/v1", tags=["predict"], route_class=PredictRoute)
 router = APIRouter(prefix="/v1", tags=["predict"], route_class=JsonRoute)
 
 
-@router.post("/predict", response_model=PredictionOut)
+@single.post("/predict", response_model=PredictionOut)
 async def predict(
     asked: Annotated[PredictIn, Body(openapi_examples=EXAMPLES)],
     answers: TheAnswers,
     state: TheState,
 ) -> Response:
     """Latency, memory, power and energy of one workload on one device, with 90 % intervals."""
-    return Response(await _answered(asked, answers, state), media_type="application/json")
+    return _json(await _answered(asked, answers, state))
 
 
 @router.post("/predict:batch", response_model=BatchOut)
 async def predict_batch(asked: BatchIn, answers: TheAnswers, state: TheState) -> Response:
     """Answers to up to 1,000 requests, in order; an invalid request gets a problem of its own."""
     listed = await state.run(lambda: b",".join(_items(asked.items, answers, state.telemetry)))
-    return Response(b'{"items":[' + listed + b"]}", media_type="application/json")
+    return _json(b'{"items":[' + listed + b"]}")
 
 
 @router.post("/predict/model", response_model=PredictionOut, openapi_extra=BINARY)
@@ -64,17 +88,52 @@ async def predict_model(
             question = question_about(asked.query(graph, sheet, set_ups))
             return _known_or_new(question, answers, state.telemetry)
 
-        return Response(await state.upload(answer), media_type="application/json")
+        return _json(await state.upload(answer))
 
 
-async def _answered(asked: PredictIn, answers: Answers, state: State) -> bytes:
-    """Answer from the cache on the event loop; everything else runs on a worker thread."""
+def _json(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
+
+
+async def _at_once(request: Request) -> bytes | None:
+    """The answer to a valid request of usual form and size; None for all others."""
+    scope, state = request.scope, await state_of(request)
+    answers = state.answers
+    if answers is None or scope["query_string"] or JSON not in scope["headers"]:
+        return None
+    body = await request.body()
+    if len(body) > ON_THE_LOOP_BYTES:
+        return None
+    known = answers.bodies.answer(body)
+    if known is not None:
+        state.telemetry.known.inc()
+        return known
+    try:
+        asked = PredictIn.model_validate(await request.json())
+    except (ValueError, HTTPException):
+        return None
+    return await _answered(asked, answers, state, body)
+
+
+async def _answered(
+    asked: PredictIn, answers: Answers, state: State, body: bytes | None = None
+) -> bytes:
+    """Answer from the cache on the event loop; everything else runs on a worker thread.
+
+    Args:
+        asked: the request.
+        answers: the answers.
+        state: the lanes of work.
+        body: the bytes of the request, under which a cached answer is found the next time.
+    """
     in_use = answers.at_hand(asked)
     if in_use is not None:
         question = answers.question(asked, in_use)
         before = answers.before(question, in_use)
         if before is not None:
             state.telemetry.known.inc()
+            if body is not None:
+                answers.bodies.keep(body, asked, question, in_use, before)
             return before
         return await state.run(lambda: _new(question, answers, state.telemetry))
     return await state.run(lambda: _known_or_new(answers.question(asked), answers, state.telemetry))
