@@ -56,6 +56,10 @@ class VisionTower:
     output_size: int
     merges: int = 1
 
+    def pixels_per_token(self) -> int:
+        """Pixels of an image along each side that become one token of the language model."""
+        return self.patch_pixels * self.merged
+
     def parameters(self) -> int:
         """Number of weights."""
         layer = 4 * self.hidden_size * self.attention_width + 2 * self.hidden_size * self.width

@@ -34,6 +34,18 @@ class ModelSizesOut(BaseModel):
     )
     weight_bytes: float = Field(description="size of the weights in their formats, bytes")
     weights: str = Field(description="number format of most weights")
+    most_tokens: int | None = Field(
+        description="longest context, tokens; null where it is not said"
+    )
+    draft_layers: int = Field(
+        description="layers that draft further tokens; not among the parameters"
+    )
+    image_parameters: float = Field(
+        description="number of parameters of the encoder of images, not among the others"
+    )
+    image_pixels_per_token: int | None = Field(
+        description="pixels of an image along each side for one token; null without an encoder"
+    )
     unread_fields: list[str] = Field(
         description="fields of the configuration whose meaning is not known"
     )
@@ -55,6 +67,12 @@ class ModelSizesOut(BaseModel):
             cache_bytes_per_token=model.cache_bytes(CONTEXT_TOKENS) / CONTEXT_TOKENS,
             weight_bytes=model.weight_bytes(),
             weights=_format(model),
+            most_tokens=model.most_tokens,
+            draft_layers=model.draft_layers,
+            image_parameters=0 if model.vision is None else model.vision.parameters(),
+            image_pixels_per_token=None
+            if model.vision is None
+            else model.vision.pixels_per_token(),
             unread_fields=list(model.unread_fields),
         )
 

@@ -120,6 +120,7 @@ def test_experts_may_work_on_shorter_vectors():
 
 def test_an_encoder_of_images():
     tower = VisionTower(2, 10, 12, 40, 14, merged=2, output_size=100, merges=3)
+    assert tower.pixels_per_token() == 28
     assert tower.parameters() == 2 * (4 * 10 * 12 + 2 * 10 * 40) + 3 * 40 * 140
 
 

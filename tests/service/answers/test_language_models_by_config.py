@@ -45,6 +45,21 @@ def test_experts_that_no_token_passes_are_not_active(ask):
     assert dense["total_parameters"] == dense["active_parameters"]
 
 
+def test_what_no_predictor_asks_is_said_too(ask):
+    tower = {"depth": 2, "hidden_size": 64, "intermediate_size": 256, "patch_size": 16}
+    config = {
+        "model_type": "qwen3_vl", "text_config": LLAMA | {"model_type": "qwen3_vl_text"},
+        "vision_config": tower | {"spatial_merge_size": 2},
+    }  # fmt: skip
+    read = ask(config=config).json()["model"]
+    assert read["image_pixels_per_token"] == 32
+    assert read["image_parameters"] == 2 * (4 * 64**2 + 2 * 64 * 256) + 256 * (256 + 4096)
+    assert read["total_parameters"] == ask(config=LLAMA).json()["model"]["total_parameters"]
+    drafting = ask(config=LATENT | {"num_nextn_predict_layers": 1}).json()["model"]
+    assert (drafting["draft_layers"], read["draft_layers"]) == (1, 0)
+    assert read["most_tokens"] is None
+
+
 def test_weights_are_those_of_the_configuration_unless_they_are_given(ask):
     read = ask(config=LATENT).json()
     assert read["model"]["weights"] == "fp8"
