@@ -63,8 +63,9 @@ class Router(StoredPredictor):
 
     def answering(self, query: Query, metric: str) -> Predictor | None:
         """The part that predicts a metric of a query; None where none does."""
+        seen = self.seen(query)
         able = (part for part in self.parts if metric in part.metrics)
-        return next((part for part in able if part.answers(self.seen(query))), None)
+        return next((part for part in able if part.answers(seen)), None)
 
     def seen(self, query: Query) -> Query:
         """The query that is passed to the parts, with an estimated spec sheet if there is none."""

@@ -4,8 +4,10 @@ A device enters through time only: features are means over the kernels, weighted
 roofline time on it. Ratios of the device itself are left out, since few devices are ever measured.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +84,23 @@ class Chip:
     is_cpu: bool
 
 
+@dataclass(frozen=True)
+class Chips:
+    """The figures of `Chip` of c devices as arrays that broadcast, each of shape (c, 1, 1)."""
+
+    matrix: Column
+    conv: Column
+    vector: Column
+    bandwidth: Column
+    units: Column
+
+    @classmethod
+    def of(cls, chips: Sequence[Chip]) -> Self:
+        """The figures of these devices."""
+        rows = [(c.matrix, c.conv, c.vector, c.bandwidth, c.units) for c in chips]
+        return cls(*np.array(rows, dtype=np.float64).T[..., None, None])
+
+
 def chip_of(device: Device, precision: NumberFormat) -> Chip:
     """The figures of a device for one precision; missing units and L2 are estimated.
 
@@ -99,11 +118,13 @@ def assumed(device: Device) -> tuple[str, ...]:
     return tuple(name for name in names if getattr(device, name) is None)
 
 
-def peak_flops(chip: Chip, tensor: NDArray[np.bool_], conv: NDArray[np.bool_]) -> Column:
-    """Peak of each kernel, FLOP/s, shape (n,).
+def peak_flops(
+    chip: Chip | Chips, tensor: NDArray[np.bool_], conv: NDArray[np.bool_]
+) -> Column:
+    """Peak of each kernel, FLOP/s, shape (n,); (c, 1, n) on several devices.
 
     Args:
-        chip: the device at the run's precision.
+        chip: the device at the run's precision, or c devices.
         tensor: (n,) whether it runs on matrix units.
         conv: (n,) whether it is a convolution.
     """

@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.data.shapes import Float64
 from forerun.features.lowering import Kernels
-from forerun.features.networks.features import Chip, peak_flops
+from forerun.features.networks.features import Chip, Chips, peak_flops
 
 SHORTEST_KERNEL_S = 2e-6
 """Seconds of the shortest kernel: the fastest of 814,611 matrix products on seven GPUs took 1.65
@@ -22,12 +22,14 @@ takes 2.6 nanoseconds for each element of its inner dimension (the same tables),
 64 x 64 on one unit; 32 x 32 without matrix units is assumed."""
 
 
-def shortest_seconds(kernels: Kernels, chip: Chip) -> Float64[np.ndarray, " n"]:
+def shortest_seconds(
+    kernels: Kernels, chip: Chip | Chips
+) -> Float64[np.ndarray, "*devices n"]:
     """Lower limit of each kernel's time at any batch size, seconds, shape (n,).
 
     Args:
         kernels: n launched kernels.
-        chip: the device at the run's precision.
+        chip: the device at the run's precision, or c devices, for the shape (c, 1, n).
     """
     tile = np.where(kernels.tensor, TENSOR_TILE, VECTOR_TILE)
     rate = peak_flops(chip, kernels.tensor, kernels.is_conv) / chip.units

@@ -22,7 +22,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.lowering import Kernels
 from forerun.features.lowering.kernel_kinds import HAS_FLOPS, KERNEL_KINDS
-from forerun.features.networks.features import LAUNCH_S, Chip, peak_flops
+from forerun.features.networks.features import LAUNCH_S, Chip, Chips, peak_flops
 from forerun.features.networks.kernel_floor import shortest_seconds
 
 PARENTS: Mapping[str, str] = {
@@ -172,16 +172,18 @@ class AdditiveLatencyModel:
         return scaled
 
     def kernel_seconds(
-        self, kernels: Kernels, chip: Chip, batch_sizes: Column, mode: str
+        self, kernels: Kernels, chip: Chip | Chips, batch_sizes: Column, mode: str
     ) -> Matrix:
         """Seconds of each kernel, shape (b, n), none below the shortest time of any kernel.
+
+        On c devices the shape is (c, b, n).
 
         The coefficients are fitted to a sum over kinds, which holds for large batches only. This
         sum over kernels also holds for small batches, and never falls with the batch size.
 
         Args:
             kernels: n launched kernels.
-            chip: the device at the run's precision.
+            chip: the device at the run's precision, or c devices.
             batch_sizes: (b,) samples in one run.
             mode: execution mode, one of `PARENTS`.
         """

@@ -7,13 +7,13 @@ that fills the device, the law alone scales the time. Between powers of two, the
 correction of the law is interpolated, so that the time never falls with the batch size.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Matrix
 from forerun.features.lowering import Kernels
-from forerun.features.networks.features import Chip
+from forerun.features.networks.features import Chip, Chips
 from forerun.models.networks.additive_model import AdditiveLatencyModel
 
 FILLED_S = 5e-3
@@ -48,34 +48,35 @@ def filling_batch(seconds_of_powers: Mapping[int, float]) -> int:
     """The smallest power of two whose kernels take `FILLED_S` or longer, at most 2**20.
 
     Args:
-        seconds_of_powers: `law_of_powers`.
+        seconds_of_powers: batch size -> `law_seconds`, for each of `POWERS` at least.
     """
-    return next((b for b, s in seconds_of_powers.items() if s >= FILLED_S), POWERS[-1])
-
-
-def law_of_powers(
-    times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, mode: str
-) -> Mapping[int, float]:
-    """Batch size -> `law_seconds`, for each of `POWERS`."""
-    batch_sizes = np.array(POWERS, dtype=np.float64)
-    seconds = law_seconds(times, kernels, chip, batch_sizes, mode)
-    return dict(zip(POWERS, seconds.tolist(), strict=True))
+    return next((b for b in POWERS if seconds_of_powers[b] >= FILLED_S), POWERS[-1])
 
 
 def law_seconds(
-    times: AdditiveLatencyModel, kernels: Kernels, chip: Chip, batch_sizes: Column, mode: str
-) -> Column:
-    """Summed seconds of all kernels, which never fall with the batch size, shape (b,).
+    times: AdditiveLatencyModel,
+    kernels: Kernels,
+    chips: Sequence[Chip],
+    batch_sizes: Column,
+    mode: str,
+) -> Matrix:
+    """Summed seconds of all kernels, which never fall with the batch size, shape (c, b).
 
     Args:
         times: coefficients of the kernels' times.
         kernels: launched kernels.
-        chip: the device at the run's precision.
+        chips: c devices at the run's precision.
         batch_sizes: (b,) samples in one run.
         mode: execution mode.
     """
-    step = max(1, _MOST_TIMES // max(1, len(kernels)))
-    parts = [batch_sizes[start : start + step] for start in range(0, len(batch_sizes), step)]
-    return np.concatenate(
-        [times.kernel_seconds(kernels, chip, part, mode).sum(axis=1) for part in parts]
-    )
+    seconds = np.empty((len(chips), len(batch_sizes)))
+    most = max(1, _MOST_TIMES // max(1, len(kernels)))
+    columns = max(1, min(len(batch_sizes), most))
+    rows = max(1, most // columns)
+    for first in range(0, len(chips), rows):
+        some = Chips.of(chips[first : first + rows])
+        for start in range(0, len(batch_sizes), columns):
+            part = batch_sizes[start : start + columns]
+            each = times.kernel_seconds(kernels, some, part, mode)
+            seconds[first : first + rows, start : start + columns] = each.sum(axis=-1)
+    return seconds

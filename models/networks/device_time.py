@@ -16,7 +16,7 @@ import numpy as np
 from forerun.data.columns import Column, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.lowering import lowered, lowering_mode
+from forerun.features.lowering import Kernels, lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
@@ -24,13 +24,13 @@ from forerun.features.recent import Recent
 from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import execution_mode
 from forerun.models.networks.batch_interpolation import (
+    POWERS,
     batch_ladder,
     filling_batch,
-    law_of_powers,
     law_seconds,
 )
 from forerun.models.networks.booster import NetworkBoost
-from forerun.models.networks.equal_runs import RunKey, equal_but_batch
+from forerun.models.networks.equal_runs import RunKey, equal_but_batch, on_any_device
 from forerun.models.operators.booster import OperatorBoost
 
 NORMAL_95 = 1.645
@@ -81,7 +81,8 @@ class _Request(NamedTuple):
         row: index of the network that the query is for.
         source: name of the predictor in `DeviceTime.parts`.
         key: equal for queries with equal answers.
-        query: the network at a batch size that fills the device.
+        like: a query that differs from this one in its batch size alone.
+        batch_size: samples in one run, which fill the device.
         factor: ratio of the kernels' summed time at the queried batch size to that of `query`.
         weight: weight in the mean of logarithms over the requests of a row; these add up to 1.
         extra: standard deviation of the logarithm that the change of batch size adds.
@@ -90,10 +91,17 @@ class _Request(NamedTuple):
     row: int
     source: str
     key: RunKey
-    query: Query
+    like: Query
+    batch_size: int
     factor: float
     weight: float
     extra: float
+
+    @property
+    def query(self) -> Query:
+        """The network at a batch size that fills the device."""
+        network = replace(self.like.network, batch_size=self.batch_size)
+        return replace(self.like, workload=network)
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,7 @@ class DeviceTime:
         limits: list[tuple[Limit, ...]] = [()] * n
         breakdowns: list[Mapping[str, float]] = [{}] * n
         for source, selected in self._by_source(queries):
-            asked = {request.key: request.query for request in selected}
+            asked = {request.key: request for request in selected}
             places = {key: place for place, key in enumerate(asked)}
             index = [places[request.key] for request in selected]
             answers = self._at_filling_batches(source, asked)
@@ -140,7 +148,8 @@ class DeviceTime:
             for row, place in zip(rows, index, strict=True):
                 limits[row], breakdowns[row] = answers[place].limits, answers[place].breakdown_ms
         # Corrections fitted at large batches may lower small batches below the time of launches.
-        floors = np.array([_launches(query) * SHORTEST_KERNEL_S for query in queries])
+        launches = {on_any_device(query): _kernels(query).launches for query in queries}
+        floors = SHORTEST_KERNEL_S * np.array([launches[on_any_device(q)] for q in queries])
         seconds, reach = np.maximum(np.exp(logs), floors), NORMAL_95 * extra
         scaled = zip(breakdowns, (seconds * 1e3).tolist(), strict=True)
         return DeviceTimes(
@@ -172,12 +181,12 @@ class DeviceTime:
             rows[source] = replace(taken, queries=queries, values={"latency_ms": filled * 1e3})
         return rows
 
-    def _at_filling_batches(self, source: str, asked: Mapping[RunKey, Query]) -> list[_Answer]:
-        """Answers of a predictor to queries by key; those of earlier calls are kept."""
-        queries = list(asked.values())
+    def _at_filling_batches(self, source: str, asked: Mapping[RunKey, _Request]) -> list[_Answer]:
+        """Answers of a predictor to requests by key; those of earlier calls are kept."""
+        requests = list(asked.values())
 
         def compute(missing: list[int]) -> list[_Answer]:
-            answer = self.parts[source].predict([queries[place] for place in missing])
+            answer = self.parts[source].predict([requests[place].query for place in missing])
             value = answer.values["latency_ms"]
             low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
             columns = (value.tolist(), low.tolist(), high.tolist())
@@ -196,45 +205,89 @@ class DeviceTime:
 
     def _by_source(self, queries: Sequence[Query]) -> Iterator[tuple[str, list[_Request]]]:
         """Each predictor with the queries to it, `NETWORKS` first."""
-        alike = equal_but_batch(queries).items()
-        requests = [r for key, rows in alike for r in self._requests(queries, key, rows)]
+        alike = equal_but_batch(queries)
+        laws = self._laws_of(queries, alike)
+        requests = [
+            request
+            for (key, rows), law in zip(alike.items(), laws, strict=True)
+            for request in _requests(queries, key, rows, law)
+        ]
         requests.sort(key=lambda request: request.row)
         for source, own in sorted(groups_of(request.source for request in requests).items()):
             yield source, [requests[index] for index in own]
 
-    def _requests(
-        self, queries: Sequence[Query], key: RunKey, rows: Sequence[int]
-    ) -> Iterator[_Request]:
-        """The queries to the predictors for networks that differ in their batch size alone."""
-        query = queries[rows[0]]
-        network = query.network
-        times, mode = self.networks.kernel_times, execution_mode(query)
-        if network.graph.training:
-            mode = "eager"
-        chip = chip_of(query.device, network.precision)
-        kernels = lowered(
-            network.graph, lowering_mode(network.graph, network.precision, query.software)
+    def _laws_of(
+        self, queries: Sequence[Query], alike: Mapping[RunKey, Sequence[int]]
+    ) -> list[Mapping[int, float]]:
+        """For each key, batch size -> seconds of all kernels: of `POWERS`, and as asked."""
+        firsts = [queries[rows[0]] for rows in alike.values()]
+        laws = self._laws.of_each(
+            list(alike),
+            lambda missing: self._laws_at(
+                [firsts[place] for place in missing], [POWERS] * len(missing)
+            ),
         )
-        law = self._laws.get(key)
-        if law is None:
-            law = law_of_powers(times, kernels, chip, mode)
-            self._laws.put(key, law)
-        filled = filling_batch(law)
-        ladders = {row: batch_ladder(queries[row].network.batch_size, filled) for row in rows}
-        at_batch = {batch: _at(query, batch) for ladder in ladders.values() for batch in ladder}
-        asked = {*at_batch, *(queries[row].network.batch_size for row in rows)}
-        others = sorted(asked - law.keys())
-        if others:
-            seconds = law_seconds(times, kernels, chip, np.array(others, dtype=np.float64), mode)
-            law = {**law, **dict(zip(others, seconds.tolist(), strict=True))}
-        for row, ladder in ladders.items():
-            own = queries[row].network.batch_size
-            extra = DOUBLING_DEVIATION * sqrt(max(0.0, log2(filled / own)))
-            for batch, share in ladder.items():
-                for source, weight in _sources(query):
-                    factor = law[own] / law[batch]
-                    filling = (*key, batch), at_batch[batch]
-                    yield _Request(row, source, *filling, factor, share * weight, extra)
+        others = [
+            sorted(_batches(queries, rows, filling_batch(law)) - law.keys())
+            for rows, law in zip(alike.values(), laws, strict=True)
+        ]
+        lacking = [place for place, own in enumerate(others) if own]
+        found = self._laws_at([firsts[p] for p in lacking], [others[p] for p in lacking])
+        for place, law in zip(lacking, found, strict=True):
+            laws[place] = {**laws[place], **law}
+        return laws
+
+    def _laws_at(
+        self, queries: Sequence[Query], sizes: Sequence[Sequence[int]]
+    ) -> list[Mapping[int, float]]:
+        """For each query, batch size -> seconds; devices of one network in one call.
+
+        Args:
+            queries: n networks.
+            sizes: batch sizes of each.
+        """
+        times = self.networks.kernel_times
+        laws: dict[int, Mapping[int, float]] = {}
+        pairs = zip(queries, sizes, strict=True)
+        for (*_, own), rows in groups_of((*on_any_device(q), tuple(s)) for q, s in pairs).items():
+            first = queries[rows[0]]
+            chips = [chip_of(queries[row].device, first.network.precision) for row in rows]
+            batches = np.array(own, dtype=np.float64)
+            seconds = law_seconds(times, _kernels(first), chips, batches, _mode(first))
+            for row, line in zip(rows, seconds.tolist(), strict=True):
+                laws[row] = dict(zip(own, line, strict=True))
+        return [laws[row] for row in range(len(queries))]
+
+
+def _requests(
+    queries: Sequence[Query], key: RunKey, rows: Sequence[int], law: Mapping[int, float]
+) -> Iterator[_Request]:
+    """The queries to the predictors for networks that differ in their batch size alone."""
+    query = queries[rows[0]]
+    filled, sources = filling_batch(law), _sources(query)
+    for row in rows:
+        own = queries[row].network.batch_size
+        extra = DOUBLING_DEVIATION * sqrt(max(0.0, log2(filled / own)))
+        for batch, share in batch_ladder(own, filled).items():
+            factor = law[own] / law[batch]
+            for source, weight in sources:
+                filling = (*key, batch), query, batch
+                yield _Request(row, source, *filling, factor, share * weight, extra)
+
+
+def _batches(queries: Sequence[Query], rows: Sequence[int], filled: int) -> set[int]:
+    """The batch sizes of these rows, and those at which a predictor is evaluated for them."""
+    own = {queries[row].network.batch_size for row in rows}
+    return own.union(*(batch_ladder(batch, filled) for batch in own))
+
+
+def _mode(query: Query) -> str:
+    return "eager" if query.network.graph.training else execution_mode(query)
+
+
+def _kernels(query: Query) -> Kernels:
+    network = query.network
+    return lowered(network.graph, lowering_mode(network.graph, network.precision, query.software))
 
 
 def _sources(query: Query) -> Sequence[tuple[str, float]]:
@@ -245,17 +298,6 @@ def _sources(query: Query) -> Sequence[tuple[str, float]]:
     if query.software.fuses or casts_of(network.precision) != "fp32":
         return ((NETWORKS, 1.0),)
     return ((NETWORKS, 0.5), (OPERATORS, 0.5))
-
-
-def _launches(query: Query) -> float:
-    network = query.network
-    mode = lowering_mode(network.graph, network.precision, query.software)
-    return lowered(network.graph, mode).launches
-
-
-def _at(query: Query, batch_size: int) -> Query:
-    network = query.network
-    return replace(query, workload=replace(network, batch_size=batch_size))
 
 
 def _scaled(breakdown: Mapping[str, float], total_ms: float) -> Mapping[str, float]:

@@ -23,10 +23,16 @@ def run_key(query: Query) -> RunKey:
     Raises:
         TypeError: the workload is no network.
     """
+    return (query.device, *on_any_device(query))
+
+
+def on_any_device(query: Query) -> RunKey:
+    """All that times of a network depend on except the batch size and the device.
+
+    Raises:
+        TypeError: the workload is no network.
+    """
     network = query.network
     graph = network.graph
     # The source of a graph decides its lowering, and is no part of its digest.
-    return (
-        *(graph.digest, graph.source, network.precision, network.phase),
-        *(query.device, query.software),
-    )
+    return (graph.digest, graph.source, network.precision, network.phase, query.software)

@@ -9,18 +9,20 @@ have normal priors (`TERMS`), and fitting is Bayesian linear regression.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, Matrix
+from forerun.data.columns import Column, Mask, Matrix, groups_of
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of, torch_version
 from forerun.features.networks.dispatch import dispatched_operators
-from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
-from forerun.models.networks.equal_runs import equal_but_batch
+from forerun.features.recent import Recent
+from forerun.models.domain.feature_range import DEVICES_KEPT, Sheet, same_sheet, sheet
+from forerun.models.networks.equal_runs import equal_but_batch, on_any_device
 
 _FUSED_FROM = 2.0
 
@@ -190,13 +192,24 @@ class HostTime:
         variance = np.einsum("ij,jk,ik->i", design_matrix, self.covariance, design_matrix)
         return np.log(calls) + design_matrix @ self.mean, variance
 
+    def _known(self, own: Sheet, modern: bool) -> list[HostEffect]:
+        """The effects of hosts of devices with this sheet."""
+        known = self._recent.get((own, modern))
+        if known is None:
+            known = [e for e in self.effects if e.modern == modern and same_sheet(e.sheet, own)]
+            self._recent.put((own, modern), known)
+        return known
+
+    @cached_property
+    def _recent(self) -> Recent[tuple[Sheet, bool], list[HostEffect]]:
+        return Recent(DEVICES_KEPT)
+
     def _effect(self, device: Device, modern: bool) -> tuple[float, float]:
         """Mean and variance of the random effect of a device's known hosts, else the prior's."""
         unknown = (0.0, HOST_DEVIATION**2)
         if not self.effects or not device.has_sheet:
             return unknown
-        own = sheet(device)
-        known = [e for e in self.effects if e.modern == modern and same_sheet(e.sheet, own)]
+        known = self._known(sheet(device), modern)
         if not known:
             return unknown
         means = np.array([e.mean for e in known])
@@ -207,12 +220,14 @@ class HostTime:
 def _design_matrix(queries: Sequence[Query]) -> tuple[Matrix, Column]:
     """The design matrix, (n, len(TERMS)), and the operators or kernels dispatched, (n,)."""
     design_matrix, calls = np.zeros((len(queries), len(TERMS))), np.ones(len(queries))
-    for row, query in enumerate(queries):
+    # Nothing here depends on the device.
+    for rows in groups_of(map(on_any_device, queries)).values():
+        query = queries[rows[0]]
         network, software = query.network, query.software
         mode = lowering_mode(network.graph, network.precision, software)
         if software.fuses:
-            calls[row] = max(1.0, lowered(network.graph, mode).launches)
+            calls[rows] = max(1.0, lowered(network.graph, mode).launches)
         else:
-            calls[row] = max(1.0, dispatched_operators(network.graph))
-        design_matrix[row] = [term.applies(query) for term in TERMS.values()]
+            calls[rows] = max(1.0, dispatched_operators(network.graph))
+        design_matrix[rows] = [term.applies(query) for term in TERMS.values()]
     return design_matrix, calls
