@@ -7,6 +7,7 @@ from typing import assert_never
 
 import numpy as np
 
+from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
@@ -16,6 +17,8 @@ from forerun.features.operators.backward import training_table
 from forerun.features.operators.table import OperatorTable
 
 GRAPHS_KEPT = 256
+MOST_TOGETHER = 1_000_000
+"""Largest number of operators times devices in one part of `gather_devices`."""
 RUNS_KEPT = 8
 """Number of runs in the cache: one run is queried on many devices, by several predictors."""
 
@@ -105,6 +108,41 @@ def gather(queries: Sequence[Query]) -> Iterator[Gathered]:
             tables[0] if len(tables) == 1 else OperatorTable.concatenate(tables),
             np.concatenate(owners).astype(np.intp),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Operators of one table on c devices.
+
+    Attributes:
+        devices: the c devices.
+        precision: precision of all runs.
+        table: the n operators.
+        owner: (c, n) position of each device's operators among the queries.
+    """
+
+    devices: Sequence[Device]
+    precision: NumberFormat
+    table: OperatorTable
+    owner: Int[np.ndarray, "c n"]
+
+
+def gather_devices(queries: Sequence[Query]) -> Iterator[Shared]:
+    """All operators of all queries: those of one network on many devices as one table."""
+    runs = groups_of(id(query.run) for query in queries)
+    shared = [rows for rows in runs.values() if len(rows) > 1]
+    for rows in shared:
+        run = queries[rows[0]].run
+        table = query_table(run)
+        step = max(1, MOST_TOGETHER // max(1, len(table)))
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            owner = np.repeat(np.array(some, dtype=np.intp)[:, None], len(table), axis=1)
+            yield Shared([queries[row].device for row in some], run.precision, table, owner)
+    alone = [rows[0] for rows in runs.values() if len(rows) == 1]
+    for part in gather([queries[row] for row in alone]):
+        owner = np.array(alone, dtype=np.intp)[part.owner]
+        yield Shared([part.device], part.precision, part.table, owner[None])
 
 
 def _operators(queries: Sequence[Query], rows: Sequence[int]) -> Iterator[Operator]:

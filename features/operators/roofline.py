@@ -3,6 +3,8 @@
 Williams, Waterman, Patterson: "Roofline: an insightful visual performance model", CACM 2009.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from forerun.data.device import Device, Precision
@@ -120,11 +122,31 @@ def roofline_ms(
     Raises:
         UnknownPrecision: the device's sheet has no peak for the precision.
     """
+    return np.asarray(rooflines_ms(table, [device], precision, tf32_convolutions)[0])
+
+
+def rooflines_ms(
+    table: OperatorTable,
+    devices: Sequence[Device],
+    precision: NumberFormat,
+    tf32_convolutions: bool = False,
+) -> Float64[np.ndarray, "c n"]:
+    """`roofline_ms` on each of c devices, shape (c, n)."""
+    figures = [_figures(device, precision, tf32_convolutions) for device in devices]
+    matrix, vector, conv, bandwidth = np.array(figures, dtype=np.float64).T[..., None]
+    peak = np.where(IS_GEMM[table.kind], matrix, vector)
+    peak = np.where(_IS_CONV[table.kind], conv, peak)
+    compute = table.flops / (peak * 1e9)
+    memory = traffic_bytes(table, precision) / (bandwidth * 1e6)
+    return np.maximum(compute, memory)
+
+
+def _figures(
+    device: Device, precision: NumberFormat, tf32_convolutions: bool
+) -> tuple[float, float, float, float]:
+    """Peaks of products, of other operators and of convolutions, and the bandwidth."""
     matrix = device.peak(COMPUTE_PRECISION[precision], matrix=True)
     vector = device.peak_tflops.get("fp32", matrix)
-    peak = np.where(IS_GEMM[table.kind], matrix, vector)
-    if tf32_convolutions and precision == "fp32" and "tf32" in device.peak_tflops:
-        peak = np.where(_IS_CONV[table.kind], device.peak("tf32", matrix=True), peak)
-    compute = table.flops / (peak * 1e9)
-    memory = traffic_bytes(table, precision) / (device.bandwidth_gbs * 1e6)
-    return np.maximum(compute, memory)
+    with_tf32 = tf32_convolutions and precision == "fp32" and "tf32" in device.peak_tflops
+    conv = device.peak("tf32", matrix=True) if with_tf32 else matrix
+    return matrix, vector, conv, device.bandwidth_gbs

@@ -4,7 +4,7 @@ Shares are of the expected device time (`forerun.features.power.kernel_activity`
 operators' work, so that the load of a network is the time-weighted mean of its operators' loads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +13,11 @@ from forerun.data.columns import Columns
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.shapes import Float64
+from forerun.data.workload import NumberFormat
 from forerun.features.operators.kinds import IS_GEMM
-from forerun.features.operators.query_table import gather
+from forerun.features.operators.query_table import gather_devices
 from forerun.features.operators.roofline import COMPUTE_PRECISION, traffic_bytes
+from forerun.features.operators.table import OperatorTable
 from forerun.features.power.kernel_activity import ACTIVITIES, kernel_activity
 
 SHORTEST_S = 1e-10
@@ -79,21 +81,20 @@ def gpu_load(queries: Sequence[Query]) -> GpuLoad:
     n, classes = len(queries), len(ACTIVITIES)
     busy = {name: np.zeros(n) for name in ("arithmetic", "memory", "device_s")}
     spent = {name: np.zeros(n * classes) for name in ("occupied", "filled")}
-    for part in gather(queries):
-        table, device = part.table, part.device
-        matrix = device.peak(COMPUTE_PRECISION[part.precision], matrix=True)
-        vector = device.peak_tflops.get("fp32", matrix)
-        peak = np.where(IS_GEMM[table.kind], matrix, vector) * 1e12
-        arithmetic = table.flops / peak
-        memory = traffic_bytes(table, part.precision) / (used_bandwidth_gbs(device) * 1e9)
+    for part in gather_devices(queries):
+        table, devices = part.table, part.devices
+        arithmetic = table.flops / (_peaks(table, devices, part.precision) * 1e12)
+        moved = traffic_bytes(table, part.precision)
+        memory = moved / (_column(map(used_bandwidth_gbs, devices)) * 1e9)
         roofline = np.maximum(np.maximum(arithmetic, memory), SHORTEST_S)
-        kernels = kernel_activity(table, roofline, compute_units(device))
+        kernels = kernel_activity(table, roofline, _column(map(compute_units, devices)))
         seconds = {"arithmetic": arithmetic, "memory": memory, "device_s": kernels.seconds}
         for name, column in seconds.items():
-            busy[name] += np.bincount(part.owner, column * table.repeat, n)
+            busy[name] += np.bincount(part.owner.ravel(), (column * table.repeat).ravel(), n)
         cell, time = part.owner * classes + kernels.activity, kernels.seconds * table.repeat
-        spent["occupied"] += np.bincount(cell, time, n * classes)
-        spent["filled"] += np.bincount(cell, time * kernels.filled, n * classes)
+        spent["occupied"] += np.bincount(cell.ravel(), time.ravel(), n * classes)
+        filled = (time * kernels.filled).ravel()
+        spent["filled"] += np.bincount(cell.ravel(), filled, n * classes)
     whole = busy["device_s"]
     boards = _boards([query.device for query in queries])
     occupied, filled = (column.reshape(n, classes) / whole[:, None] for column in spent.values())
@@ -121,6 +122,21 @@ def saturating_load(
     products[:, ACTIVITIES.index("product")] = 1.0
     columns = (np.full(n, arithmetic), used, products, products, np.full(n, device_s))
     return GpuLoad(*columns, *_boards(devices))
+
+
+def _column(figures: Iterable[float]) -> Float64[np.ndarray, "c 1"]:
+    """A figure of each of c devices."""
+    return np.array(list(figures), dtype=np.float64)[:, None]
+
+
+def _peaks(
+    table: OperatorTable, devices: Sequence[Device], precision: NumberFormat
+) -> Float64[np.ndarray, "c n"]:
+    """Peak of n operators on c devices, 1e12 FLOP/s."""
+    matrix = [device.peak(COMPUTE_PRECISION[precision], matrix=True) for device in devices]
+    pairs = zip(devices, matrix, strict=True)
+    vector = [device.peak_tflops.get("fp32", own) for device, own in pairs]
+    return np.where(IS_GEMM[table.kind], _column(matrix), _column(vector))
 
 
 def is_graphics(device: Device) -> bool:

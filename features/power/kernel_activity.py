@@ -62,28 +62,30 @@ _EFFICIENCY = np.array(list(EFFICIENCY.values()))
 
 @dataclass(frozen=True)
 class KernelActivity:
-    """n operators on one device.
+    """n operators on one device, or on each of c devices.
 
     Attributes:
         activity: (n,) positions in `ACTIVITIES`.
-        seconds: (n,) expected time on the device.
-        filled: (n,) share of the arithmetic units that have work, 0 to 1.
+        seconds: (n,) or (c, n) expected time on the device.
+        filled: (n,) or (c, n) share of the arithmetic units that have work, 0 to 1.
     """
 
     activity: Int[np.ndarray, " n"]
-    seconds: Float64[np.ndarray, " n"]
-    filled: Float64[np.ndarray, " n"]
+    seconds: Float64[np.ndarray, "*c n"]
+    filled: Float64[np.ndarray, "*c n"]
 
 
 def kernel_activity(
-    table: OperatorTable, roofline_s: Float64[np.ndarray, " n"], units: float
+    table: OperatorTable,
+    roofline_s: Float64[np.ndarray, "*c n"],
+    units: Float64[np.ndarray, "*c one"] | float,
 ) -> KernelActivity:
     """Time and occupation of n operators, each alone on a device.
 
     Args:
         table: n operators at their batch size.
-        roofline_s: (n,) their lower bound, seconds.
-        units: compute units of the device.
+        roofline_s: (n,) their lower bound, seconds; (c, n) on c devices.
+        units: compute units of the device; (c, 1) of c devices.
     """
     grouped = (table.batch > 1) & ((table.kernel > 1) | (table.k <= 1))
     depthwise = grouped & (table.kind == KIND_CODE["conv"])

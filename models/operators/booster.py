@@ -7,30 +7,29 @@ Intervals come from variance components (`intervals`): errors that all kernels o
 not average out in a network, errors of single shapes do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask
+from forerun.data.columns import Column, Mask, groups_of
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import NumberFormat
 from forerun.features.operators.features import (
     DEVICE_RATIOS,
     FAMILIES,
     FAMILY_OF_KIND,
     FEATURES,
     SHORTEST_KERNEL_MS,
+    OperatorFeatures,
     assumed,
     device_ratios,
 )
 from forerun.features.operators.kinds import by_class
-from forerun.features.operators.query_table import gather
-from forerun.features.operators.table import OperatorTable
+from forerun.features.operators.query_table import Gathered, gather
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.stored_predictor import StoredPredictor
@@ -42,7 +41,7 @@ from forerun.models.operators.family_boosters import (
     DeviceBoosters,
     family_ms,
     fit_devices,
-    mixed_ratio,
+    mixed_ratios,
 )
 from forerun.models.operators.held_out_errors import errors_by_others, held_out_errors
 from forerun.models.operators.intervals import ErrorComponents, HeldOut, calibrate, site_keys
@@ -55,6 +54,9 @@ from forerun.models.operators.training_rows import (
     correction_columns,
 )
 from forerun.models.prediction import Predictions
+
+MOST_TOGETHER = 100_000
+"""Operators that are predicted together, at which their features take some ten MB."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,7 @@ class OperatorBoost(StoredPredictor):
         n = len(measurements)
         times, features = np.empty(n), np.zeros((n, CORRECTION_WIDTH))
         strata = np.full(n, "", dtype="<U16")
-        for part in gather(measurements.queries):
-            timed = unadapted._kernels(part.table, part.device, part.precision)
+        for part, timed in unadapted._timed(measurements.queries):
             times[part.owner], features[part.owner] = timed.times, timed.features
             strata[part.owner] = timed.families
         errors = np.log(measurements.values["latency_ms"] / times)
@@ -180,8 +181,7 @@ class OperatorBoost(StoredPredictor):
         """
         families = len(FAMILIES)
         rows, time = np.zeros((len(queries), CORRECTION_WIDTH + families)), np.zeros(len(queries))
-        for part in gather(queries):
-            timed = self._kernels(part.table, part.device, part.precision)
+        for part, timed in self._timed(queries):
             total_ms = timed.times * part.table.repeat
             one_hot = np.eye(families)[FAMILY_OF_KIND[part.table.kind]] * np.sqrt(families)
             np.add.at(rows, part.owner, np.hstack([timed.features, one_hot]) * total_ms[:, None])
@@ -216,8 +216,7 @@ class OperatorBoost(StoredPredictor):
         Neither the host's time (dispatch, Python) nor corrections by whole networks are included.
         """
         timed = TimedNetworks.empty(len(queries))
-        for part in gather(queries):
-            kernels = self._kernels(part.table, part.device, part.precision)
+        for part, kernels in self._timed(queries):
             timed.add(part, kernels, self._novelty(part.device), self.components)
         return timed
 
@@ -240,30 +239,57 @@ class OperatorBoost(StoredPredictor):
             scale[rows] = np.exp(mean)
         return scale, deviation
 
-    def _kernels(
-        self, table: OperatorTable, device: Device, precision: NumberFormat
-    ) -> TimedKernels:
-        """Times of n operators on one device in one precision."""
-        timed = TimedKernels.empty(len(table))
-        adapted = self.kernels.of(device) is not None
-        position = device_position(device)
-        for family, rows, features in by_family(table, device, precision):
-            ratio = mixed_ratio(self.experts, position, family, features)
-            times = family_ms(family, features, ratio)
-            timed.families[rows] = family
-            timed.site[rows], timed.kernel[rows] = site_keys(family, features)
-            if family in self.scales:
-                columns = correction_columns(features, times)
-                timed.features[rows] = self.scales[family].apply(columns, CORRECTION_WIDTH)
-            if adapted:
-                devices, strata = [device] * len(times), [family] * len(times)
-                error, timed.deviation[rows] = self.kernels.correction(
-                    devices, strata, timed.features[rows]
-                )
-                times = times * np.exp(error)
-            shortest = SHORTEST_KERNEL_MS if device.kind == "gpu" else 0.0
-            timed.times[rows] = np.maximum(times, shortest)
+    def _kernels(self, parts: Sequence[Gathered]) -> list[TimedKernels]:
+        """Times of operators, of each device and precision; a booster is called once for all."""
+        timed = [TimedKernels.empty(len(part.table)) for part in parts]
+        positions = [device_position(part.device) for part in parts]
+        pieces = [
+            (place, *piece)
+            for place, part in enumerate(parts)
+            for piece in by_family(part.table, part.device, part.precision)
+        ]
+        for family, own in groups_of(family for _, family, _, _ in pieces).items():
+            selected = [pieces[index] for index in own]
+            near = [positions[place] for place, *_ in selected]
+            ratios = mixed_ratios(self.experts, near, family, [piece[3] for piece in selected])
+            for (place, _, rows, features), ratio in zip(selected, ratios, strict=True):
+                self._put(timed[place], parts[place].device, family, rows, features, ratio)
         return timed
+
+    def _put(
+        self,
+        timed: TimedKernels,
+        device: Device,
+        family: str,
+        rows: Mask,
+        features: OperatorFeatures,
+        ratio: Column,
+    ) -> None:
+        """Fill in the rows of one family on one device, from the log ratios of their times."""
+        times = family_ms(family, features, ratio)
+        timed.families[rows] = family
+        timed.site[rows], timed.kernel[rows] = site_keys(family, features)
+        if family in self.scales:
+            columns = correction_columns(features, times)
+            timed.features[rows] = self.scales[family].apply(columns, CORRECTION_WIDTH)
+        if self.kernels.of(device) is not None:
+            devices, strata = [device] * len(times), [family] * len(times)
+            error, timed.deviation[rows] = self.kernels.correction(
+                devices, strata, timed.features[rows]
+            )
+            times = times * np.exp(error)
+        shortest = SHORTEST_KERNEL_MS if device.kind == "gpu" else 0.0
+        timed.times[rows] = np.maximum(times, shortest)
+
+    def _timed(self, queries: Sequence[Query]) -> Iterator[tuple[Gathered, TimedKernels]]:
+        """The operators of all queries by device and precision, with their times."""
+        waiting: list[Gathered] = []
+        for part in gather(queries):
+            waiting.append(part)
+            if sum(len(own.table) for own in waiting) >= MOST_TOGETHER:
+                yield from zip(waiting, self._kernels(waiting), strict=True)
+                waiting = []
+        yield from zip(waiting, self._kernels(waiting), strict=True)
 
     def _experts(self, rows: OperatorRows, chosen: Mask) -> dict[str, DeviceBoosters]:
         seeds = range(self.seed * 100 + 1, self.seed * 100 + 1 + self.bag)

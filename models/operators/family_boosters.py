@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask
+from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.device import Device
 from forerun.features.operators.features import FAMILIES, LAUNCH_MS, OperatorFeatures
 from forerun.models.domain.device_novelty import (
@@ -117,10 +117,9 @@ class DeviceBoosters:
             unlimited[family] = float(_share(at_full_clock, power_ms).mean())
         return cls(position, bags, unlimited)
 
-    def ratio(self, family: str, features: OperatorFeatures) -> Column | None:
-        """Log ratios of n kernels of one family, (n,); None where no booster was fitted."""
-        ratios = [bag.predict(features.matrix) for bag in self.bags_of(family)]
-        return np.mean(ratios, axis=0) if ratios else None
+    def ratio(self, family: str, matrix: Matrix) -> Column:
+        """Log ratios of n kernels of a family that has boosters, (n,), from (n, d) features."""
+        return np.asarray(np.mean([bag.predict(matrix) for bag in self.bags_of(family)], axis=0))
 
     def bags_of(self, family: str) -> list[BoosterBag]:
         """The boosters that predict kernels of a family."""
@@ -171,16 +170,41 @@ def mixed_ratio(
         family: family of the kernels.
         features: features of the n kernels.
     """
-    weights = np.array([expert.weight(family, position) for expert in experts])
-    near = (weights > 0.0) & (weights >= _NEGLIGIBLE * weights.max(initial=0.0))
-    chosen = list(compress(zip(experts, weights, strict=True), near))
-    load_together(bag for expert, _ in chosen for bag in expert.bags_of(family))
-    total, ratio = 0.0, np.zeros(len(features.roofline_ms))
-    for expert, weight in chosen:
-        own = expert.ratio(family, features)
-        if own is not None:
-            ratio, total = ratio + weight * own, total + weight
-    return ratio / total if total else ratio
+    return mixed_ratios(experts, [position], family, [features])[0]
+
+
+def mixed_ratios(
+    experts: Sequence[DeviceBoosters],
+    positions: Sequence[Column],
+    family: str,
+    features: Sequence[OperatorFeatures],
+) -> list[Column]:
+    """`mixed_ratio` on each of c devices, with one call of each booster.
+
+    Args:
+        experts: boosters of the training devices.
+        positions: coordinates of the devices.
+        family: family of the kernels.
+        features: features of the kernels on each device.
+    """
+    weights = np.array([[e.weight(family, own) for e in experts] for own in positions])
+    weights = weights.reshape(len(positions), len(experts))
+    near = weights >= _NEGLIGIBLE * weights.max(axis=1, initial=0.0, keepdims=True)
+    near &= weights > 0.0
+    used = list(compress(experts, near.any(axis=0)))
+    load_together(bag for expert in used for bag in expert.bags_of(family))
+    ratios = [np.zeros(len(own.roofline_ms)) for own in features]
+    totals = np.zeros(len(features))
+    for expert, asked, weight in zip(experts, near.T, weights.T, strict=True):
+        places = np.flatnonzero(asked).tolist()
+        if not places or not expert.bags_of(family):
+            continue
+        matrix = np.concatenate([features[place].matrix for place in places])
+        ends = np.cumsum([len(ratios[place]) for place in places])[:-1]
+        for place, own in zip(places, np.split(expert.ratio(family, matrix), ends), strict=True):
+            ratios[place] += weight[place] * own
+            totals[place] += weight[place]
+    return [own / total if total else own for own, total in zip(ratios, totals, strict=True)]
 
 
 def family_ms(family: str, features: OperatorFeatures, ratio: Column) -> Column:

@@ -87,10 +87,12 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionO
     """
     predictor = in_use.loaded.predictor
     # Measurements of a device may be of the operators that no predictor knows.
-    cases = [
-        _case(question, predictor, priced=question.query.device in in_use.rows)
-        for question in questions
-    ]
+    cases = _with_bounds(
+        [
+            _case(question, predictor, priced=question.query.device in in_use.rows)
+            for question in questions
+        ]
+    )
     outcomes: dict[int, Prediction | InputError] = {}
     timed = [row for row, case in enumerate(cases) if case.untimed is None]
     for needed, own in groups_of(_needed(cases[row]) for row in timed).items():
@@ -130,12 +132,26 @@ def _case(question: Question, predictor: Predictor, *, priced: bool) -> _Case:
     if unpriced:
         return _Case(question, query, None, unpriced=unpriced)
     try:
-        # Absurd sheets and shapes overflow here; `_answer` rejects what is not finite.
-        with np.errstate(all="ignore"):
-            bound = float(Roofline().predict([query]).values["latency_ms"][0])
+        query.device.peak(COMPUTE_PRECISION[query.run.precision])
     except UnknownPrecision as error:
         return _Case(question, query, None, error)
-    return _Case(question, query, bound)
+    return _Case(question, query, None)
+
+
+def _with_bounds(cases: Sequence[_Case]) -> list[_Case]:
+    """The cases with their roofline times, where these can be computed."""
+    bounded = [
+        row
+        for row, case in enumerate(cases)
+        if case.untimed is None and case.query.has_bound and not case.unpriced
+    ]
+    found = list(cases)
+    # Absurd sheets and shapes overflow here; `_answer` rejects what is not finite.
+    with np.errstate(all="ignore"):
+        bounds = Roofline().predict([cases[row].query for row in bounded]).values["latency_ms"]
+    for row, bound in zip(bounded, bounds.tolist(), strict=True):
+        found[row] = replace(cases[row], bound=bound)
+    return found
 
 
 def _unanswered(query: Query, predictor: Predictor) -> InputError | None:
