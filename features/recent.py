@@ -10,15 +10,16 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """Values by key, at most so many; several threads may use them.
+    """Values by key, up to a total weight; several threads may use them.
 
     Args:
-        most: number of values from which on the one that was used longest ago is dropped.
+        most: total weight from which on the values that were used longest ago are dropped; their
+            number, where each has the weight 1.
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._lock = most, Lock()
-        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._most, self._weight, self._lock = most, 0, Lock()
+        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._values)
@@ -26,18 +27,24 @@ class Recent(Generic[Key, Value]):
     def get(self, key: Key) -> Value | None:
         """The value of a key; None when there is none."""
         with self._lock:
-            value = self._values.get(key)
-            if value is not None:
-                self._values.move_to_end(key)
-            return value
-
-    def put(self, key: Key, value: Value) -> None:
-        """Keep a value, in place of an earlier one of that key."""
-        with self._lock:
-            self._values[key] = value
+            kept = self._values.get(key)
+            if kept is None:
+                return None
             self._values.move_to_end(key)
-            while len(self._values) > self._most:
-                self._values.popitem(last=False)
+            return kept[0]
+
+    def put(self, key: Key, value: Value, weight: int = 1) -> None:
+        """Keep a value, in place of an earlier one of that key.
+
+        It is kept even where it alone is heavier than all may be together.
+        """
+        with self._lock:
+            _, before = self._values.pop(key, (None, 0))
+            self._values[key] = value, weight
+            self._weight += weight - before
+            while self._weight > self._most and len(self._values) > 1:
+                _, (_, dropped) = self._values.popitem(last=False)
+                self._weight -= dropped
 
     def of_each(
         self, keys: Sequence[Key], compute: Callable[[list[int]], Sequence[Value]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, Self
 
 import numpy as np
@@ -64,8 +65,16 @@ class Router(StoredPredictor):
     def answering(self, query: Query, metric: str) -> Predictor | None:
         """The part that predicts a metric of a query; None where none does."""
         seen = self.seen(query)
-        able = (part for part in self.parts if metric in part.metrics)
+        able = self._by_metric.get(metric, ())
         return next((part for part in able if part.answers(seen)), None)
+
+    @cached_property
+    def _by_metric(self) -> dict[str, list[Predictor]]:
+        parts: dict[str, list[Predictor]] = {}
+        for part in self.parts:
+            for metric in part.metrics:
+                parts.setdefault(metric, []).append(part)
+        return parts
 
     def seen(self, query: Query) -> Query:
         """The query that is passed to the parts, with an estimated spec sheet if there is none."""

@@ -7,13 +7,12 @@ biases, the output of an encoder) are passed to every part and do not prevent a 
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.deadline import check
-from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 
 READ_BY_MANY = 4
 """Number of readers above which many parts read a tensor, if they are in at least as many parts; a
@@ -66,7 +65,7 @@ def _nearest(places: Sequence[int], goal: int) -> int:
     return min(places[max(0, after - 1) : after + 1], key=lambda place: abs(place - goal))
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _cuts(key: GraphKey) -> tuple[int, ...]:
     graph = key.graph
     n, readers = len(graph), _readers(graph)
@@ -112,7 +111,7 @@ def _readers(graph: OperatorGraph) -> list[list[int]]:
     return readers
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _parts(key: GraphKey) -> tuple[Part, ...]:
     graph = key.graph
     n, places = len(graph), (*cuts(graph), len(graph))

@@ -4,10 +4,10 @@
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
 from forerun.data.graph import OperatorGraph
 from forerun.features.deadline import check, watched
+from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.lowering.attention import attention_launches, swallowed
 from forerun.features.lowering.branches import merged_away
 from forerun.features.lowering.casts import Types
@@ -19,12 +19,9 @@ from forerun.features.lowering.mode import LoweringMode, lowering_mode
 from forerun.features.lowering.nodes import Nodes
 from forerun.features.lowering.pointwise import pointwise_launches
 from forerun.features.lowering.products import product_launch, product_sizes
-from forerun.features.operators.query_table import GraphKey
 from forerun.features.operators.table import OperatorTable
 
 __all__ = ["Kernels", "LoweringMode", "lower", "lower_linked", "lowered", "lowering_mode"]
-
-LOWERINGS_KEPT = 1024
 
 
 def lowered(graph: OperatorGraph, mode: LoweringMode) -> Kernels:
@@ -68,7 +65,7 @@ def _lowerings(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator[
         yield _Lowering(prepared[key], mode)
 
 
-@lru_cache(maxsize=LOWERINGS_KEPT)
+@kept_by_graph(4 * OPERATORS_KEPT)
 def _kept(key: GraphKey, mode: LoweringMode) -> Kernels:
     return next(lower(key.graph, (mode,)))
 

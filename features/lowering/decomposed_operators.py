@@ -9,14 +9,13 @@ torch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.deadline import check, watched
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.operators.fusion import fuse_attention
-from forerun.features.operators.query_table import GraphKey
 
 RECOMPOSED_KEPT = 4
 """Graphs in the cache: one answer asks for the same graph several times."""
@@ -52,7 +51,7 @@ def recomposed(graph: OperatorGraph) -> OperatorGraph:
     return _recomposed(GraphKey(graph))
 
 
-@lru_cache(maxsize=RECOMPOSED_KEPT)
+@kept_by_graph()
 def _recomposed(key: GraphKey) -> OperatorGraph:
     graph = key.graph
     seen = _of(graph.operators)

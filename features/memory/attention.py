@@ -6,12 +6,11 @@ in turn: scores, scaled scores, masked scores, softmax, dropout.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.memory.allocation_requests import ACTIVATIONS, RequestLog
-from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 
 MASK_BYTES = 1.0
 SOFTMAX_BYTES = 4.0
@@ -86,7 +85,7 @@ def is_causal(graph: OperatorGraph) -> bool:
     return _is_causal(GraphKey(graph))
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _is_causal(key: GraphKey) -> bool:
     masks = attends = False
     for op in key.graph.operators:

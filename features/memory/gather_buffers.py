@@ -6,18 +6,17 @@ are scattered (Zhao et al. 2023, arXiv 2304.11277). Stage 2 holds one block's co
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.workload import NumberFormat, TrainingSetup
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.graphs.blocks import parts
 from forerun.features.memory.allocation_requests import GRADIENTS, Requests
 from forerun.features.memory.allocator import peaks
 from forerun.features.memory.tensor_parallel import divided_weights
 from forerun.features.memory.weights import graph_weights
-from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 
 GATHERED_AT_ONCE = 2
 """Blocks gathered at a time: the one that runs and the one that is prefetched."""
@@ -68,7 +67,7 @@ def reserved_by_stream(
     )
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _largest(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> tuple[float, float]:
     """Bytes of the weights and of the gradients of the largest part that is gathered at a time."""
     graph, item = key.graph, 2.0 if precision in _HALF else None

@@ -5,11 +5,10 @@ a forward pass has one, a training step two, since autograd runs the backward pa
 its own (`getCurrentCUDABlasHandle` of aten/src/ATen/cuda/CublasHandlePool.cpp).
 """
 
-from functools import lru_cache
 from typing import Final
 
 from forerun.data.workload import Network
-from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 
 CUBLAS_MIB: Final = (2 * 4096 + 8 * 16) / 1024
 """8,519,680 bytes: `:4096:2:16:8`, PyTorch's default where `CUBLAS_WORKSPACE_CONFIG` is not set
@@ -30,6 +29,6 @@ def cublas_workspace_mib(network: Network) -> float:
     return CUBLAS_MIB * (2 if network.phase == "training" else 1)
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _multiplies(key: GraphKey) -> bool:
     return any(op.kind in _PRODUCTS for op in key.graph.operators)

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod
 from typing import Final, NamedTuple
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from forerun.data.columns import groups_of
 from forerun.data.graph import Operator
 from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
+from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.memory.allocation_requests import Requests
 from forerun.features.memory.allocator import CachingAllocator, Peaks, peaks
 from forerun.features.memory.allocator_columns import FEWEST, peaks_of_each
@@ -21,7 +21,6 @@ from forerun.features.memory.gather_buffers import gathered_bytes, reserved_by_s
 from forerun.features.memory.liveness import inference_requests
 from forerun.features.memory.training_state import device_shares
 from forerun.features.memory.training_step import training_requests
-from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 from forerun.features.operators.roofline import ELEMENT_BYTES
 
 Column = NDArray[np.float64]
@@ -122,7 +121,7 @@ class Allocation(NamedTuple):
     expandable_segments: bool
 
 
-@lru_cache(maxsize=4 * GRAPHS_KEPT)
+@kept_by_graph(4 * OPERATORS_KEPT)
 def _planned(
     key: GraphKey, batch_size: int, precision: NumberFormat, setup: Setup, how: Allocation
 ) -> MemoryPlan:
@@ -172,7 +171,7 @@ def _plan(
     )
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _looks_up(key: GraphKey) -> bool:
     return any(op.kind == "embedding" for op in key.graph.operators)
 
@@ -262,7 +261,7 @@ def _setup(network: Network) -> Setup:
     return network.inference or InferenceSetup()
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _requests(
     key: GraphKey, precision: NumberFormat, setup: Setup, execution: Execution
 ) -> Requests:
@@ -271,7 +270,7 @@ def _requests(
     return training_requests(key.graph, precision, setup, execution)
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _loaded(
     key: GraphKey, precision: NumberFormat, setup: InferenceSetup, how: Allocation
 ) -> tuple[CachingAllocator, int]:
@@ -313,7 +312,7 @@ class _Elements:
     shares: tuple[float, ...]
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _elements(key: GraphKey) -> _Elements:
     operators, written = key.graph.operators, np.zeros(2)
     found: dict[str, list[tuple[float, float]]] = {which: [] for which in "sgp"}

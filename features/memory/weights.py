@@ -6,15 +6,14 @@ A head that shares its matrix with the embedding has no weights of its own.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from math import prod
 
 from forerun.data.errors import InputError
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import FrozenFormat, NumberFormat, TrainingSetup
 from forerun.features.deadline import watched
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.memory.training_state import Weight, weights_of
-from forerun.features.operators.query_table import GRAPHS_KEPT, GraphKey
 from forerun.features.operators.roofline import ELEMENT_BYTES
 
 FORMAT_BYTES: dict[FrozenFormat, float] = {
@@ -160,7 +159,7 @@ def _adapted(graph: OperatorGraph, setup: TrainingSetup | None) -> frozenset[int
     return _targets(GraphKey(graph), setup.lora_targets)
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _targets(key: GraphKey, wanted: str) -> frozenset[int]:
     operators, head = key.graph.operators, head_of(key.graph)
     linear = {i for i, op in enumerate(operators) if op.kind == "linear" and i != head}

@@ -4,11 +4,9 @@ In eager mode Python and the framework's dispatcher spend about 30 to 60 microse
 operator, whatever its size; compiled code only launches one kernel per fused group.
 """
 
-from functools import lru_cache
-
 from forerun.data.graph import OperatorGraph
+from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.lowering.decomposed_operators import recomposed
-from forerun.features.operators.query_table import GraphKey
 
 CALLS: dict[str, float] = {"batch_norm": 2.0}
 """Dispatcher calls of an operator kind where they are not one: a batch norm allocates its saved
@@ -29,7 +27,7 @@ def dispatched_operators(graph: OperatorGraph) -> float:
     return _dispatched(GraphKey(graph), graph.source == "onnx")
 
 
-@lru_cache(maxsize=1024)
+@kept_by_graph(4 * OPERATORS_KEPT)
 def _dispatched(key: GraphKey, recompose: bool) -> float:
     graph = recomposed(key.graph) if recompose else key.graph
     calls = sum(CALLS.get(op.kind, 1.0) * op.repeat for op in graph.operators)

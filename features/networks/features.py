@@ -118,9 +118,7 @@ def assumed(device: Device) -> tuple[str, ...]:
     return tuple(name for name in names if getattr(device, name) is None)
 
 
-def peak_flops(
-    chip: Chip | Chips, tensor: NDArray[np.bool_], conv: NDArray[np.bool_]
-) -> Column:
+def peak_flops(chip: Chip | Chips, tensor: NDArray[np.bool_], conv: NDArray[np.bool_]) -> Column:
     """Peak of each kernel, FLOP/s, shape (n,); (c, 1, n) on several devices.
 
     Args:

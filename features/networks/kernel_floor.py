@@ -22,9 +22,7 @@ takes 2.6 nanoseconds for each element of its inner dimension (the same tables),
 64 x 64 on one unit; 32 x 32 without matrix units is assumed."""
 
 
-def shortest_seconds(
-    kernels: Kernels, chip: Chip | Chips
-) -> Float64[np.ndarray, "*devices n"]:
+def shortest_seconds(kernels: Kernels, chip: Chip | Chips) -> Float64[np.ndarray, "*devices n"]:
     """Lower limit of each kernel's time at any batch size, seconds, shape (n,).
 
     Args:

@@ -8,15 +8,15 @@ Weisfeiler and Leman 1968), without changing the result.
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.graph import OperatorGraph
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.lowering import Kernels, LoweringMode, lower_linked
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
-from forerun.features.operators.query_table import GraphKey
 
 Column = NDArray[np.float64]
 Edges = NDArray[np.intp]
@@ -109,7 +109,7 @@ def kernel_graphs(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterat
         yield KernelGraph.of(kernels, edges)
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _kept(key: GraphKey, mode: LoweringMode) -> KernelGraph:
     return next(kernel_graphs(key.graph, (mode,)))
 

@@ -13,10 +13,10 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.shapes import Int
 from forerun.data.workload import Kernel, Network, NumberFormat, OperatorWorkload
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.operators.backward import training_table
 from forerun.features.operators.table import OperatorTable
 
-GRAPHS_KEPT = 256
 MOST_TOGETHER = 1_000_000
 """Largest number of operators times devices in one part of `gather_devices`."""
 RUNS_KEPT = 8
@@ -44,28 +44,13 @@ def graph_table(graph: OperatorGraph) -> OperatorTable:
     return _kept(GraphKey(graph))
 
 
-class GraphKey:
-    """A graph as a cache key: by digest, so that equal graphs share one entry."""
-
-    __slots__ = ("graph",)
-
-    def __init__(self, graph: OperatorGraph) -> None:
-        self.graph = graph
-
-    def __hash__(self) -> int:
-        return hash(self.graph.digest)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GraphKey) and self.graph.digest == other.graph.digest
-
-
 @lru_cache(maxsize=RUNS_KEPT)
 def _run_table(key: GraphKey, batch_size: int, trained: bool) -> OperatorTable:
     table = _kept(key).at_batch(batch_size / key.graph.batch_size)
     return training_table(table) if trained else table
 
 
-@lru_cache(maxsize=GRAPHS_KEPT)
+@kept_by_graph()
 def _kept(key: GraphKey) -> OperatorTable:
     return OperatorTable.of_graph(key.graph)
 

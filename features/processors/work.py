@@ -6,14 +6,13 @@ compute. Weights, and activations that outgrow the caches of one core, are share
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.graph import OperatorGraph
 from forerun.features.deadline import watched
-from forerun.features.operators.query_table import GraphKey
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.processors.lowering import cpu_nodes
 from forerun.features.processors.nodes import CONV_KINDS, NODE_KINDS, CpuNode
 
@@ -78,7 +77,7 @@ def work_of(graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTE
     return Work(amounts, count)
 
 
-@lru_cache(maxsize=512)
+@kept_by_graph()
 def _nodes(key: GraphKey) -> tuple[CpuNode, ...]:
     return cpu_nodes(key.graph)
 

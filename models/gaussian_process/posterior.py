@@ -45,19 +45,20 @@ class Posterior:
         Raises:
             ValueError: the covariance is not positive definite.
         """
+        from scipy.linalg.lapack import dtrtri
+
         size = len(values)
         noisy = covariance + np.eye(size) * noise
         # A covariance that is singular to rounding gets the least jitter that makes it positive.
         for jitter in (0.0, 1e-10, 1e-8, 1e-6, 1e-4):
             try:
-                factor = np.linalg.inv(
-                    np.linalg.cholesky(noisy + jitter * np.trace(noisy) / size * np.eye(size))
-                )
+                root = np.linalg.cholesky(noisy + jitter * np.trace(noisy) / size * np.eye(size))
                 break
             except np.linalg.LinAlgError:
                 continue
         else:
             raise ValueError("the covariance is not positive")
+        factor, _ = dtrtri(root, lower=1)
         inverse = factor.T @ factor
         weights = inverse @ values
         # The factor has the roots of the inverse's determinant on its diagonal.

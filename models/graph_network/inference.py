@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from forerun.data.columns import Column, Matrix, Positions
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
+from forerun.features.graph_cache import GraphKey
 from forerun.features.lowering import LoweringMode
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_graph import KernelGraph, kernel_graphs
-from forerun.features.operators.query_table import GraphKey
 from forerun.models.graph_network.encoder import GRAPH_INPUTS
 from forerun.models.graph_network.inputs import Runs, runs_of
 from forerun.models.networks.additive_model import AdditiveLatencyModel

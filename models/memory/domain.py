@@ -12,6 +12,7 @@ from typing import Self
 from forerun.data.columns import Column, Matrix, rows_by
 from forerun.data.query import Query
 from forerun.data.workload import TrainingSetup
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.graphs.dropout import says_of_dropout
 from forerun.features.memory.attention import is_causal
 from forerun.features.memory.inert_options import without_inert
@@ -133,8 +134,12 @@ def assumptions(query: Query) -> tuple[Limit, ...]:
         generates = network.inference is None and is_causal(network.graph)
         return (GENERATES,) if generates else ()
     setup = network.training or TrainingSetup()
-    attends = any(op.kind == "attention" for op in network.graph.operators)
-    embeds = any(op.kind == "embedding" for op in network.graph.operators)
-    if setup.dropout is None and attends and embeds and not says_of_dropout(network.graph):
-        return (NO_DROPOUT,)
-    return ()
+    leaves_out = setup.dropout is None and _leaves_dropout_out(GraphKey(network.graph))
+    return (NO_DROPOUT,) if leaves_out else ()
+
+
+@kept_by_graph()
+def _leaves_dropout_out(key: GraphKey) -> bool:
+    """Whether a network of text, which mostly has dropout, says nothing of it."""
+    kinds = {op.kind for op in key.graph.operators}
+    return {"attention", "embedding"} <= kinds and not says_of_dropout(key.graph)

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from functools import lru_cache
 from math import log, log2
 
 import numpy as np
@@ -12,7 +11,7 @@ from forerun.data.device import Device
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import batch_size_of, operator_graph
-from forerun.features.operators.query_table import GraphKey
+from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_of
 from forerun.models.processors.rates import COUNT, RateRows
 
@@ -73,7 +72,7 @@ def structure_of(graph: OperatorGraph) -> str:
     return _structure(GraphKey(graph))
 
 
-@lru_cache(maxsize=1024)
+@kept_by_graph(4 * OPERATORS_KEPT)
 def _structure(key: GraphKey) -> str:
     if len(key.graph) == 1:
         # A single operator has no batch dimension: all its dimensions count.

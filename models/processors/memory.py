@@ -7,7 +7,6 @@ and again where they are packed for matrix products, so their factor is fitted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -16,8 +15,8 @@ from forerun.data.columns import Column, Matrix, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.memory.liveness import inference_requests
-from forerun.features.operators.query_table import GraphKey
 from forerun.models.prediction import Predictions
 
 MIB = 2.0**20
@@ -102,7 +101,7 @@ def _parts(queries: Sequence[Query]) -> Matrix:
     return np.array(rows)
 
 
-@lru_cache(maxsize=512)
+@kept_by_graph()
 def _sizes(key: GraphKey) -> tuple[float, float]:
     """MiB of weights, and of activations at their peak at the graph's own batch size."""
     graph = key.graph

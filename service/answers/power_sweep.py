@@ -63,6 +63,7 @@ def swept(
     """
     predictor = in_use.loaded.predictor
     if isinstance(predictor, Router):
+        predictor = predictor.only(("latency_ms", "power_w", "energy_j"))
         query = predictor.seen(query)
     hidden = not_known(query)
     if hidden:

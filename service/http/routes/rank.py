@@ -5,6 +5,7 @@ from fastapi import APIRouter, Response
 from forerun.data.device import Device
 from forerun.data.errors import InputError, in_field
 from forerun.data.query import Query
+from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.service.answers.ranking import (
     RANKING_METRICS,
@@ -36,9 +37,12 @@ def rank_of(asked: RankIn, answers: Answers) -> RankOut:
         workload = workload_of(asked.workload, answers.graphs.get)
     devices = _devices(asked, answers)
     operation = operation_of(workload, asked.operation.power_limit_w)
+    usual = [usual_software(asked.software, workload, device) for device in devices]
+    # One object for all devices with equal software is compared by identity from here on.
+    shared: dict[Software, Software] = {}
     queries = [
-        Query(workload, device, usual_software(asked.software, workload, device), operation)
-        for device in devices
+        Query(workload, device, shared.setdefault(software, software), operation)
+        for device, software in zip(devices, usual, strict=True)
     ]
     samples = workload.batch_size if isinstance(workload, Network) else 1
     prices = prices_by_device(asked.prices_per_hour, asked.objective, devices, answers.device)
