@@ -8,7 +8,7 @@ adds the residuals that both leave on similar networks (`NetworkResiduals`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -17,12 +17,14 @@ from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.operators.kinds import by_class
+from forerun.features.recent import Recent
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, group_weights, out_of_fold, weighted_quantile
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.equal_runs import RunKey, batch_key
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
@@ -50,6 +52,8 @@ SETTINGS: Mapping[str, Any] = {
     "lambda_l2": 2.0,
 }
 RESIDUAL, WHOLE = "residual", "whole"
+ANSWERS_KEPT = 10_000
+"""Networks on a device and at a batch size whose times are kept for the next adaptation."""
 OTHER_MODES_WEIGHT = 0.5
 """Weight of rows other than mixed-precision inference on a GPU in nchw."""
 
@@ -156,7 +160,12 @@ class NetworkBoost(StoredPredictor):
     def adapt(self, measurements: Measurements) -> Self:
         """Adapt to the devices of a few networks with `latency_ms`: errors by execution mode."""
         rows = NetworkRows.of(measurements.queries)
-        unadapted_ms = np.exp(self._answer(rows).log_seconds) * 1e3
+        # Whoever adapts to one more device adapts to the rows of all others again.
+        unadapted = self._log_seconds.of_each(
+            [batch_key(query) for query in measurements.queries],
+            lambda missing: self._answer(rows.take(np.array(missing))).log_seconds.tolist(),
+        )
+        unadapted_ms = np.exp(unadapted) * 1e3
         errors = np.log(measurements.values["latency_ms"] / unadapted_ms)
         devices, modes = [q.device for q in measurements.queries], rows.modes.tolist()
         support_gp = self.support_gp.updated(
@@ -169,6 +178,11 @@ class NetworkBoost(StoredPredictor):
             comparable=True,
         )
         return replace(self, support_gp=support_gp)
+
+    @cached_property
+    def _log_seconds(self) -> Recent[RunKey, float]:
+        """Logarithm of the seconds of networks on a device without corrections."""
+        return Recent(ANSWERS_KEPT)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the `count` networks that are most informative to measure on a new device.

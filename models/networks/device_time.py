@@ -21,6 +21,7 @@ from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import chip_of
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
 from forerun.features.recent import Recent
+from forerun.models.equal_runs import RunKey, equal_but_batch, on_any_device
 from forerun.models.limit import Limit
 from forerun.models.networks.additive_model import execution_mode
 from forerun.models.networks.batch_interpolation import (
@@ -30,7 +31,6 @@ from forerun.models.networks.batch_interpolation import (
     law_seconds,
 )
 from forerun.models.networks.booster import NetworkBoost
-from forerun.models.networks.equal_runs import RunKey, equal_but_batch, on_any_device
 from forerun.models.operators.booster import OperatorBoost
 
 NORMAL_95 = 1.645

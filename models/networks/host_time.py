@@ -22,7 +22,7 @@ from forerun.features.lowering.mode import casts_of, torch_version
 from forerun.features.networks.dispatch import dispatched_operators
 from forerun.features.recent import Recent
 from forerun.models.domain.feature_range import DEVICES_KEPT, Sheet, same_sheet, sheet
-from forerun.models.networks.equal_runs import equal_but_batch, on_any_device
+from forerun.models.equal_runs import equal_but_batch, on_any_device
 
 _FUSED_FROM = 2.0
 

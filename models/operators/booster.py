@@ -9,7 +9,7 @@ not average out in a network, errors of single shapes do.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -30,11 +30,13 @@ from forerun.features.operators.features import (
 )
 from forerun.features.operators.kinds import by_class
 from forerun.features.operators.query_table import Gathered, gather
+from forerun.features.recent import Recent
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.device_novelty import device_position, novelty_limits, novelty_of
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.equal_runs import RunKey, batch_key
 from forerun.models.estimator import SETTING
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.operators.family_boosters import (
@@ -55,6 +57,8 @@ from forerun.models.operators.training_rows import (
 )
 from forerun.models.prediction import Predictions
 
+SUMS_KEPT = 10_000
+"""Networks on a device and at a batch size whose sums are kept for the next adaptation."""
 MOST_TOGETHER = 100_000
 """Operators that are predicted together, at which their features take some ten MB."""
 
@@ -158,8 +162,15 @@ class OperatorBoost(StoredPredictor):
         return replace(self, kernels=kernels)
 
     def _with_networks(self, measurements: Measurements) -> Self:
-        unadapted = replace(self, networks=SupportGP()).predict(measurements.queries)
-        errors = np.log(measurements.values["latency_ms"] / unadapted.values["latency_ms"])
+        queries = measurements.queries
+        # Whoever adapts to one more device adapts to the rows of all others again.
+        unadapted = self._sums_ms.of_each(
+            [batch_key(query) for query in queries],
+            lambda missing: self.timed_networks(
+                [queries[row] for row in missing]
+            ).device_ms.tolist(),
+        )
+        errors = np.log(measurements.values["latency_ms"] / np.array(unadapted))
         devices = [q.device for q in measurements.queries]
         phases = [_phase(q) for q in measurements.queries]
         no_features = np.zeros((len(devices), 1))
@@ -167,6 +178,11 @@ class OperatorBoost(StoredPredictor):
             errors, devices, phases, no_features, self.known, graph_digests(measurements.queries)
         )
         return replace(self, networks=networks)
+
+    @cached_property
+    def _sums_ms(self) -> Recent[RunKey, float]:
+        """Device time of networks without corrections by whole networks, milliseconds."""
+        return Recent(SUMS_KEPT)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the `count` workloads that are most informative to measure on a new device.

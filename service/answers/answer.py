@@ -21,8 +21,8 @@ from forerun.data.workload import (
 )
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
+from forerun.models.equal_runs import run_key
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.networks.equal_runs import run_key
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router

@@ -37,3 +37,23 @@ def test_missing_values_are_computed_in_one_call_and_known_ones_not_again() -> N
 def test_more_keys_than_are_kept_have_their_values_all_the_same() -> None:
     recent: Recent[int, int] = Recent(1)
     assert recent.of_each([1, 2, 3], lambda places: [place + 1 for place in places]) == [1, 2, 3]
+
+
+def test_heavy_values_leave_room_for_fewer_others() -> None:
+    recent: Recent[str, int] = Recent(10)
+    for key, weight in (("a", 4), ("b", 4), ("c", 4)):
+        recent.put(key, 1, weight)
+    assert (recent.get("a"), recent.get("b"), recent.get("c")) == (None, 1, 1)
+    recent.put("b", 2, 6)
+    assert (recent.get("b"), recent.get("c")) == (2, 1)
+    recent.put("d", 3, 1)
+    assert (recent.get("b"), recent.get("c"), recent.get("d")) == (None, 1, 3)
+
+
+def test_a_value_heavier_than_all_may_be_is_kept_alone_until_the_next_one() -> None:
+    recent: Recent[str, int] = Recent(10)
+    recent.put("a", 1)
+    recent.put("huge", 2, 1000)
+    assert (recent.get("a"), recent.get("huge"), len(recent)) == (None, 2, 1)
+    recent.put("b", 3)
+    assert (recent.get("huge"), recent.get("b")) == (None, 3)

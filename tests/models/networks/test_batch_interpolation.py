@@ -19,9 +19,9 @@ from forerun.models.networks.additive_model import (
 )
 from forerun.models.networks.batch_interpolation import (
     FILLED_S,
+    POWERS,
     batch_ladder,
     filling_batch,
-    law_of_powers,
     law_seconds,
 )
 
@@ -47,7 +47,11 @@ def net(scale: float = 1.0, repeat: float = 1.0) -> Kernels:
 
 
 def seconds(kernels: Kernels, batch: float, mode: str) -> float:
-    return float(law_seconds(TIMES, kernels, CHIP, np.array([float(batch)]), mode)[0])
+    return float(law_seconds(TIMES, kernels, [CHIP], np.array([float(batch)]), mode)[0, 0])
+
+
+def law_of_powers(kernels: Kernels, mode: str) -> dict[int, float]:
+    return {batch: seconds(kernels, batch, mode) for batch in POWERS}
 
 
 @given(batch=st.integers(1, 4096), filled=st.sampled_from([2**i for i in range(13)]))
@@ -68,7 +72,7 @@ def test_the_ladder_encloses_a_batch_that_fills_the_device(batch: int, filled: i
 @given(scale=st.floats(1e-5, 1e4), mode=st.sampled_from(list(PARENTS)))
 def test_the_filling_batch_is_the_smallest_that_takes_long_enough(scale: float, mode: str) -> None:
     kernels = net(scale)
-    filled = filling_batch(law_of_powers(TIMES, kernels, CHIP, mode))
+    filled = filling_batch(law_of_powers(kernels, mode))
     assert filled & (filled - 1) == 0
     assert seconds(kernels, filled, mode) >= FILLED_S or filled == 2**20
     if filled > 1:
@@ -77,7 +81,7 @@ def test_the_filling_batch_is_the_smallest_that_takes_long_enough(scale: float, 
 
 def test_what_never_fills_the_device_stops_at_a_largest_batch() -> None:
     constant = Kernels.of((launch("constant", 0.0, 1e3),), 1.0, 0.0, 0)
-    assert filling_batch(law_of_powers(TIMES, constant, CHIP, "eager")) == 2**20
+    assert filling_batch(law_of_powers(constant, "eager")) == 2**20
 
 
 @given(batch=st.floats(1, 4096), more=st.floats(1, 8), mode=st.sampled_from(list(PARENTS)))
@@ -119,9 +123,18 @@ def test_a_device_twice_as_fast_is_nowhere_slower() -> None:
     assert fast[0] == pytest.approx(slow[0] / 2)
 
 
-def test_many_batch_sizes_take_what_each_takes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [8, 40, 1_000_000])
+def test_many_devices_and_batch_sizes_take_what_each_takes_alone(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
     """Also where they are computed in several parts, so that memory is bounded."""
     sizes = np.array([1.0, 3.0, 700.0, 4096.0, 5.0])
-    alone = [seconds(net(), size, "compiled") for size in sizes]
-    monkeypatch.setattr(batch_interpolation, "_MOST_TIMES", 8)
-    assert law_seconds(TIMES, net(), CHIP, sizes, "compiled").tolist() == alone
+    other = Chip(70e12, 80e12, 20e12, 3e12, 37.0, 2**23, is_cpu=False)
+    chips = [CHIP, other, CHIP]
+    alone = [
+        [float(law_seconds(TIMES, net(), [chip], sizes[[i]], "compiled")[0, 0]) for i in range(5)]
+        for chip in chips
+    ]
+    monkeypatch.setattr(batch_interpolation, "_MOST_TIMES", most)
+    assert law_seconds(TIMES, net(), chips, sizes, "compiled").tolist() == alone
+    assert alone[0] != alone[1]

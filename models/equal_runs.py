@@ -26,6 +26,15 @@ def run_key(query: Query) -> RunKey:
     return (query.device, *on_any_device(query))
 
 
+def batch_key(query: Query) -> RunKey:
+    """All that times of a network depend on.
+
+    Raises:
+        TypeError: the workload is no network.
+    """
+    return (*run_key(query), query.network.batch_size)
+
+
 def on_any_device(query: Query) -> RunKey:
     """All that times of a network depend on except the batch size and the device.
 

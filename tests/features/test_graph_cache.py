@@ -1,0 +1,65 @@
+"""Caches of results by graph: bounded by operators, so that large graphs do not fill the memory."""
+
+import gc
+import weakref
+
+import pytest
+
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.software import Software
+from forerun.features import graph_cache, lowering
+from forerun.features.graph_cache import GraphKey, kept_by_graph
+from forerun.features.lowering import lowered, lowering_mode
+
+
+def chain(length: int, width: int = 8) -> OperatorGraph:
+    shape = ((1, width),)
+    first = Operator("elementwise", "x", shape, shape)
+    rest = [Operator("elementwise", "x", shape, shape, inputs=(i,)) for i in range(length - 1)]
+    return OperatorGraph((first, *rest))
+
+
+def test_results_are_dropped_by_the_operators_of_their_graphs() -> None:
+    calls: list[tuple[int, str]] = []
+
+    @kept_by_graph(10)
+    def length_of(key: GraphKey, note: str) -> int:
+        calls.append((len(key.graph), note))
+        return len(key.graph)
+
+    small, large = GraphKey(chain(3)), GraphKey(chain(8))
+    assert [length_of(small, "a"), length_of(small, "b"), length_of(small, "a")] == [3, 3, 3]
+    assert calls == [(3, "a"), (3, "b")]
+    assert length_of(large, "a") == 8
+    assert length_of(large, "a") == 8
+    assert length_of(small, "a") == 3
+    assert calls == [(3, "a"), (3, "b"), (8, "a"), (3, "a")]
+
+
+def test_equal_graphs_share_a_result_and_none_is_a_result() -> None:
+    calls = []
+
+    @kept_by_graph()
+    def nothing(key: GraphKey) -> None:
+        calls.append(key)
+
+    nothing(GraphKey(chain(2)))
+    nothing(GraphKey(chain(2)))
+    assert len(calls) == 1
+
+
+def test_graphs_that_no_result_is_kept_of_are_freed() -> None:
+    """The lowerings of many large graphs do not stay in memory all at once."""
+    graphs = [chain(graph_cache.OPERATORS_KEPT // 2, width) for width in range(1, 12)]
+    freed = [weakref.ref(graph) for graph in graphs]
+    for graph in graphs:
+        lowered(graph, lowering_mode(graph, "fp32", Software()))
+    del graph
+    graphs.clear()
+    gc.collect()
+    assert sum(ref() is not None for ref in freed) <= 8
+
+
+def test_every_cache_by_graph_is_bounded_by_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`lru_cache` counts graphs, of whatever size."""
+    assert "lru_cache" not in vars(lowering)
