@@ -36,13 +36,13 @@ class Recent(Generic[Key, Value]):
     def put(self, key: Key, value: Value, weight: int = 1) -> None:
         """Keep a value, in place of an earlier one of that key.
 
-        It is kept even where it alone is heavier than all may be together.
+        It is kept even where it alone is heavier than all may be together, unless that is 0.
         """
         with self._lock:
             _, before = self._values.pop(key, (None, 0))
             self._values[key] = value, weight
             self._weight += weight - before
-            while self._weight > self._most and len(self._values) > 1:
+            while self._weight > self._most and len(self._values) > min(1, self._most):
                 _, (_, dropped) = self._values.popitem(last=False)
                 self._weight -= dropped
 

@@ -39,6 +39,7 @@ LIMITS = {
     "adapt_20_networks_over_predicting_them": ("<", 3.0),
     "search_15625_architectures_over_100": ("<", 120.0),
     "rank_300_hosts_over_30": ("<", 20.0),
+    "rank_200_devices_over_bare": ("<", 80.0),
     "rank_100_hosts_of_2_over_bare": ("<", 40.0),
     "rank_200_hosts_of_8_over_bare": ("<", 200.0),
 }
@@ -56,6 +57,7 @@ def ratios() -> dict[str, float]:
         "adapt_20_networks_over_predicting_them": _adapting(),
         "search_15625_architectures_over_100": _searching(),
         "rank_300_hosts_over_30": _hosts(),
+        "rank_200_devices_over_bare": _choosing(200),
         "rank_100_hosts_of_2_over_bare": _placing(100, 2),
         "rank_200_hosts_of_8_over_bare": _placing(200, 8),
     }
@@ -160,6 +162,32 @@ def _placing(hosts: int, residents: int) -> float:
                 lambda: other.get("/").raise_for_status(),
                 5,
             )
+
+
+def _choosing(count: int) -> float:
+    """A rank of GPUs for a network at a new batch size over an endpoint that returns a constant."""
+    gpus, bare, sizes = _gpus(count), FastAPI(), iter(range(3, 10_000))
+    bare.get("/")(lambda: {})
+    sheets = [_faster(gpus[n % len(gpus)], n) for n in range(count)]
+    with tempfile.TemporaryDirectory() as home:
+        app = create_app(Settings(home=Path(home)), bundled())
+        with TestClient(app) as client, TestClient(bare) as other:
+            digest = client.post("/v1/graphs", content=_resnet50()).json()["digest"]
+
+            def rank() -> None:
+                network = {"kind": "network", "graph": digest, "precision": "amp"}
+                workload = {**network, "batch_size": next(sizes)}
+                asked = {"workload": workload, "devices": sheets}
+                client.post("/v1/rank", json=asked).raise_for_status()
+
+            return ratio(rank, lambda: other.get("/").raise_for_status(), 5)
+
+
+def _faster(gpu: Device, number: int) -> dict[str, Any]:
+    """The sheet of a GPU with a memory that differs from all others."""
+    changed = {"name": f"gpu-{number}", "memory_bandwidth_gbs": gpu.bandwidth_gbs + number / 100}
+    kept = {"vendor", "kind", "architecture", "memory_gib", "peak_tflops", "compute_units", "tdp_w"}
+    return gpu.model_dump(mode="json", include=kept, exclude_none=True) | changed
 
 
 def _gpus(count: int) -> list[Device]:

@@ -57,3 +57,9 @@ def test_a_value_heavier_than_all_may_be_is_kept_alone_until_the_next_one() -> N
     assert (recent.get("a"), recent.get("huge"), len(recent)) == (None, 2, 1)
     recent.put("b", 3)
     assert (recent.get("huge"), recent.get("b")) == (None, 3)
+
+
+def test_nothing_is_kept_where_nothing_may_be() -> None:
+    recent: Recent[str, int] = Recent(0)
+    recent.put("a", 1)
+    assert (recent.get("a"), len(recent)) == (None, 0)
