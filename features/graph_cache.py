@@ -42,7 +42,9 @@ def kept_by_graph(
             counts with each of its graph's operators, and the latest one is always kept.
     """
 
-    def decorate(function: Callable[[GraphKey, *Rest], Value]) -> Callable[..., Value]:
+    def decorate(
+        function: Callable[[GraphKey, *Rest], Value],
+    ) -> Callable[[GraphKey, *Rest], Value]:
         results: Recent[tuple[object, ...], tuple[Value]] = Recent(operators)
 
         @wraps(function)

@@ -17,9 +17,6 @@ from forerun.features.deadline import check, watched
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.operators.fusion import fuse_attention
 
-RECOMPOSED_KEPT = 4
-"""Graphs in the cache: one answer asks for the same graph several times."""
-
 _VIEWS = frozenset({"Slice", "Split", "Expand", "Cast", "CastLike"})
 _PICKS = "Gather"
 _GATES: Mapping[str, str] = {"sigmoid": "silu", "hardsigmoid": "hardswish"}

@@ -22,7 +22,6 @@ Column = NDArray[np.float64]
 Edges = NDArray[np.intp]
 
 HOPS = 2
-GRAPHS_KEPT = 1024
 
 KERNEL_ROOTS: tuple[str, ...] = tuple(dict.fromkeys(kind.root for kind in KERNEL_KINDS))
 ROOT_OF_KERNEL_KIND = np.array([KERNEL_ROOTS.index(kind.root) for kind in KERNEL_KINDS])

@@ -138,7 +138,7 @@ def rooflines_ms(
     peak = np.where(_IS_CONV[table.kind], conv, peak)
     compute = table.flops / (peak * 1e9)
     memory = traffic_bytes(table, precision) / (bandwidth * 1e6)
-    return np.maximum(compute, memory)
+    return np.asarray(np.maximum(compute, memory))
 
 
 def _figures(

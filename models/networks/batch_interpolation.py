@@ -50,7 +50,7 @@ def filling_batch(seconds_of_powers: Mapping[int, float]) -> int:
     Args:
         seconds_of_powers: batch size -> `law_seconds`, for each of `POWERS` at least.
     """
-    return next((b for b in POWERS if seconds_of_powers[b] >= FILLED_S), POWERS[-1])
+    return next((int(b) for b in POWERS if seconds_of_powers[b] >= FILLED_S), 2**20)
 
 
 def law_seconds(

@@ -249,8 +249,8 @@ class DeviceTime:
         times = self.networks.kernel_times
         laws: dict[int, Mapping[int, float]] = {}
         pairs = zip(queries, sizes, strict=True)
-        for (*_, own), rows in groups_of((*on_any_device(q), tuple(s)) for q, s in pairs).items():
-            first = queries[rows[0]]
+        for rows in groups_of((on_any_device(q), tuple(s)) for q, s in pairs).values():
+            first, own = queries[rows[0]], sizes[rows[0]]
             chips = [chip_of(queries[row].device, first.network.precision) for row in rows]
             batches = np.array(own, dtype=np.float64)
             seconds = law_seconds(times, _kernels(first), chips, batches, _mode(first))

@@ -17,7 +17,6 @@ from forerun.data.workload import (
     Network,
     OperatorWorkload,
     Workload,
-    operator_graph,
 )
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
@@ -28,6 +27,7 @@ from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.question import Question
+from forerun.service.limits.assumed import assumed_in_reading, other_arithmetic
 from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts
 from forerun.service.limits.serving import too_heavy, within_design_power
@@ -264,21 +264,14 @@ def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, fl
 
 
 def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[Limit]:
-    limits = _other_arithmetic(case.query) if case.untimed is None else []
+    limits = other_arithmetic(case.query) if case.untimed is None else []
     limits += distinct(_said(case.query, prediction))
     if unknown and not any(limit.concerns(LATENCY) for limit in limits):
         count = sum(unknown.values())
         message = f"{count} operators are unknown and costed by their traffic alone"
         limits.insert(0, Limit(message, LATENCY))
-    limits += _assumed(case.query.workload)
+    limits += assumed_in_reading(case.query.workload)
     return [*limits, *set_up_limits(case.query), *too_heavy(case.query), *case.question.notes]
-
-
-def _assumed(workload: Workload) -> list[Limit]:
-    """A limit for each assumption that reading the graph made."""
-    if not isinstance(workload, OperatorWorkload):
-        return []
-    return [Limit(readable(line), LATENCY) for line in operator_graph(workload).assumptions]
 
 
 def _said(query: Query, prediction: Prediction) -> Iterable[Limit]:
@@ -293,17 +286,6 @@ def distinct(limits: Iterable[Limit]) -> list[Limit]:
     for limit in limits:
         first.setdefault(str(limit), limit)
     return list(first.values())
-
-
-def _other_arithmetic(query: Query) -> list[Limit]:
-    """A limit where the device has no peak rate for the requested precision."""
-    if not isinstance(query.workload, OperatorWorkload):
-        return []
-    wanted = COMPUTE_PRECISION[query.run.precision]
-    used = query.device.computes_in(wanted)
-    if used == wanted:
-        return []
-    return [Limit(f"the device's sheet has no {wanted} peak; its {used} rate is taken", LATENCY)]
 
 
 def unknown_operators(asked: Workload | OperatorGraph) -> dict[str, int]:
