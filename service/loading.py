@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -119,6 +120,12 @@ def _folder(settings: Settings) -> Path | None:
     """The folder that the settings select, after asking the registry; None for the bundled one."""
     if settings.predictor_folder is not None or settings.registry_uri is None:
         return settings.predictor_folder
-    champion = asyncio.run(ask(settings))
+    champion = _asked(settings)
     keep(champion, settings)
     return champion.folder(settings)
+
+
+def _asked(settings: Settings) -> Champion:
+    """What the registry says now; asked on a thread, since a notebook's own event loop runs here."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, ask(settings)).result()
