@@ -126,6 +126,6 @@ def _folder(settings: Settings) -> Path | None:
 
 
 def _asked(settings: Settings) -> Champion:
-    """What the registry says now; asked on a thread, since a notebook's own event loop runs here."""
+    """What the registry says now; asked on a thread, since a notebook has an event loop here."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, ask(settings)).result()
