@@ -81,7 +81,9 @@ class Goal:
             price = (self.prices_per_hour or {}).get(device)
             if price is None:
                 return None
-            value, low, high = (None if end is None else price * end / MS_AN_HOUR for end in ends)
+            value, low, high = (
+                None if end is None else price * end / MS_AN_HOUR + 0.0 for end in ends
+            )
         elif self.objective == "throughput_per_w":
             value, high, low = (self.samples / end if end else None for end in ends)
         else:

@@ -103,7 +103,8 @@ def _of_values(where: str, value: Any) -> Iterator[str]:
 
 def _of_estimate(where: str, estimate: dict[str, Any]) -> Iterator[str]:
     value, low, high = (estimate[name] for name in ("value", "low", "high"))
-    if value is not None and value <= 0:
+    is_free = where.endswith("objective") and str(value) == "0.0"  # at a price of nothing
+    if value is not None and value <= 0 and not is_free:
         yield f"{where} is {value}"
     if None not in (value, low, high) and not 0 <= low <= value <= high:
         yield f"{where}: {value} is not within {low} to {high}"
