@@ -81,9 +81,7 @@ class Goal:
             price = (self.prices_per_hour or {}).get(device)
             if price is None:
                 return None
-            value, low, high = (
-                None if end is None else price * end / MS_AN_HOUR + 0.0 for end in ends
-            )
+            value, low, high = (None if end is None else price * end / MS_AN_HOUR for end in ends)
         elif self.objective == "throughput_per_w":
             value, high, low = (self.samples / end if end else None for end in ends)
         else:
@@ -141,7 +139,7 @@ def prices_by_device(
         device = by_name.get(name) or device_named(name)
         if device not in by_name.values():
             raise InputError(f"prices_per_hour: {name} is not among the devices.")
-        prices[device] = price
+        prices[device] = price + 0.0  # a zero without a sign
     return prices
 
 
