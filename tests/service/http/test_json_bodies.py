@@ -56,7 +56,7 @@ def test_other_requests_wait_for_a_small_part_of_the_work_on_a_large_body(tmp_pa
     content = window_of(number)
     assert len(content) > 13 * 2**20
     whole_s, longest_s = run(_times(create_app(Settings(home=tmp_path), loaded), content))
-    assert longest_s < whole_s / 2
+    assert longest_s < 0.7 * whole_s  # in one piece, it is all of it
 
 
 async def _times(app, content):
