@@ -112,7 +112,7 @@ def _sparse_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
     first = fields.integer("first_k_dense_replace", default=0, least=0)
     step = fields.integer("decoder_sparse_step", default=1)
-    dense = set(fields.raw("mlp_only_layers") or ())
+    dense = set(fields.whole_numbers("mlp_only_layers"))
     frequency = fields.raw("moe_layer_freq")
     if kinds is not None:
         return tuple(kind == "sparse" for kind in kinds)

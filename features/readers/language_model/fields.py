@@ -113,6 +113,29 @@ class Fields:
             raise self.bad(name, f"has {len(value)} entries for {length} layers")
         return value
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts; empty where it is absent."""
+        return tuple(self._entries(name, str, "texts"))
+
+    def whole_numbers(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers; empty where it is absent."""
+        return tuple(self._entries(name, int, "whole numbers"))
+
+    def _entries(self, name: str, kind: type, called: str) -> list[Any]:
+        value = self.raw(name)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(type(entry) is kind for entry in value):
+            raise self.bad(name, f"is {_short(value)}, not a list of {called}")
+        return value
+
+    def objects(self, name: str) -> Mapping[str, Any]:
+        """An object whose names are data; empty where it is absent."""
+        value = self.raw(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise self.bad(name, f"is {_short(value)}, not an object")
+        return value or {}
+
     def words(self, name: str, length: int, known: Sequence[str]) -> tuple[str, ...] | None:
         """A list with one of the known words for each layer, or None where it is absent."""
         value = self.listed(name, length)

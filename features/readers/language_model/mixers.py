@@ -161,7 +161,8 @@ def kimi(fields: Fields, layers: int) -> list[Mixer]:
         full_gate=part.flag("use_full_rank_gate"),
     )
     # Layers are counted from 1 here.
-    whole, linear = part.raw("full_attn_layers") or [], part.raw("kda_layers") or []
+    whole = part.whole_numbers("full_attn_layers")
+    linear = part.whole_numbers("kda_layers")
     if sorted([*whole, *linear]) != list(range(1, layers + 1)):
         raise part.bad("full_attn_layers", "and kda_layers do not name each layer once")
     return [far if number in set(whole) else near for number in range(1, layers + 1)]

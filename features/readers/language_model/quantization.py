@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.language_models.weights import LayerFormats, WeightFormats
+from forerun.features.deadline import check
 from forerun.features.readers.language_model.fields import Fields
 
 _MIXER = (
@@ -55,6 +56,9 @@ _ALGORITHMS: Final = MappingProxyType(
         "w8a8": "int8",
     }
 )
+MOST_PATTERNS, MOST_REPETITIONS = 2_000, 4
+_SIMPLE: Final = re.compile(r"(?:\.\*|\\d\+|\\[.d]|[\w.$^/-]|\((?:\w+\|)*\w+\))*+")
+"""Regular expressions of names, `.*`, `\\d+` and choices of names."""
 _EXPERTS_ALONE: Final = frozenset({"mxfp4"})
 """Methods that convert routed experts and nothing else."""
 
@@ -81,6 +85,7 @@ class Rules:
 
     def of(self, paths: Sequence[str], *, routed: bool) -> str:
         """Format of a part of a layer that goes by any of these paths."""
+        check()
         for path in paths:
             for end in _ends(path):
                 if end in self.named:
@@ -139,14 +144,9 @@ def formats_of(
 
 
 def _rules(given: Fields, unquantized: str) -> Rules:
-    listed = given.raw("quantized_layers") or {}
+    listed = given.objects("quantized_layers")
     named = {_inner(name): _algorithm(given, entry) for name, entry in listed.items()}
     method, algorithm = given.text("quant_method"), given.text("quant_algo")
-    kept = [
-        *(given.raw("ignore") or ()),
-        *(given.raw("exclude_modules") or ()),
-        *(given.raw("modules_to_not_convert") or ()),
-    ]
     mixed = (algorithm or "").upper() == "MIXED_PRECISION"
     if mixed and not named:
         raise given.bad("quantized_layers", "is missing, but quant_algo is MIXED_PRECISION")
@@ -155,7 +155,7 @@ def _rules(given: Fields, unquantized: str) -> Rules:
     blockwise = mixed and method == "fp8"
     return Rules(
         usual=usual,
-        kept=_matcher(kept) if not blockwise else lambda _: False,
+        kept=_matcher(given) if not blockwise else lambda _: False,
         named=named,
         experts_alone=method in _EXPERTS_ALONE,
         listed_alone=mixed,
@@ -216,6 +216,13 @@ def _cache(given: Fields) -> str | None:
     return _ALGORITHMS[text.lower()]
 
 
+def _expression(given: Fields, name: str, text: str) -> re.Pattern[str]:
+    """A regular expression that a file brings; others could take hours to match."""
+    if not _SIMPLE.fullmatch(text) or text.count("*") + text.count("+") > MOST_REPETITIONS:
+        raise given.bad(name, f"holds the regular expression {text!r:.60}, which is not read here")
+    return re.compile(text)
+
+
 def _inner(path: str) -> str:
     """A module's path from its layer on, so that prefixes of different programs do not matter."""
     found = re.search(r"layers\.\d+.*", path)
@@ -228,22 +235,28 @@ def _ends(path: str) -> Iterable[str]:
     return (".".join(parts[:end]) for end in range(len(parts), 0, -1))
 
 
-def _matcher(patterns: Sequence[Any]) -> Callable[[str], bool]:
-    """Whether a module, by its path within the layers, is named by one of the patterns.
+def _matcher(given: Fields) -> Callable[[str], bool]:
+    """Whether a module, by its path within the layers, is among those that are not converted.
 
     A plain name is that of a module or of one that contains it; `*` stands for anything, and what
     follows `re:` is a regular expression.
+
+    Raises:
+        UnreadableModel: a regular expression is not of the simple kind that is used here, or there
+            are too many patterns.
     """
     plain: set[str] = set()
     regular: list[re.Pattern[str]] = []
-    for pattern in patterns:
-        text = str(pattern)
-        if text.startswith("re:"):
-            regular.append(re.compile(text[3:]))
-        elif "*" in text:
-            regular.append(re.compile(translate(_inner(text))))
-        else:
-            plain.add(_inner(text))
+    for name in ("ignore", "exclude_modules", "modules_to_not_convert"):
+        for text in given.texts(name):
+            if text.startswith("re:"):
+                regular.append(_expression(given, name, text.removeprefix("re:")))
+            elif "*" in text:
+                regular.append(re.compile(translate(_inner(text))))
+            else:
+                plain.add(_inner(text))
+            if len(regular) > MOST_PATTERNS:
+                raise given.bad(name, f"holds over {MOST_PATTERNS:,} patterns")
 
     def kept(path: str) -> bool:
         if any(end in plain for end in _ends(path)):

@@ -53,6 +53,7 @@ LATENT = {
         (LLAMA, {"quantization_config": {"quant_method": "x3"}}, "quant_method 'x3' is not known"),
         (LLAMA, {"quantization_config": "fp8"}, "quantization_config is 'fp8', not an object"),
         (MIXTURE, {"num_experts_per_tok": 129}, "num_experts_per_tok is 129, more than 128"),
+        (MIXTURE, {"mlp_only_layers": 5}, "mlp_only_layers is 5, not a list of whole numbers"),
         (MIXTURE, {"num_experts": None}, "num_experts is missing"),
         (MIXTURE, {"n_routed_experts": 64}, "num_experts is 128 but n_routed_experts is 64"),
         (LATENT, {"kv_lora_rank": None}, "kv_lora_rank is missing"),

@@ -73,6 +73,23 @@ def test_a_separate_file_says_the_same():
     assert (made.of_layer(3).dense, made.cache) == ("fp8", "fp8")
 
 
+@pytest.mark.parametrize(
+    ("block", "says"),
+    [
+        ({"ignore": 5}, "ignore is 5, not a list of texts"),
+        ({"ignore": [None]}, "not a list of texts"),
+        ({"modules_to_not_convert": ["re:("]}, r"holds the regular expression '\('"),
+        ({"ignore": [r"re:([\w.]+)+!"]}, "which is not read here"),
+        ({"ignore": ["re:.*.*.*.*.*x"]}, "which is not read here"),
+        ({"exclude_modules": ["a*"] * 2_001}, "holds over 2,000 patterns"),
+        ({"quantized_layers": [1]}, "not an object"),
+    ],
+)
+def test_lists_of_modules_that_are_none_or_could_take_hours_are_refused(block, says):
+    with pytest.raises(UnreadableModel, match=says):
+        formats(LLAMA, {"quant_method": "fp8"} | block)
+
+
 def test_a_mixture_of_formats_without_its_list_is_refused():
     with pytest.raises(UnreadableModel, match="quantized_layers is missing"):
         formats(LLAMA, {"quant_algo": "MIXED_PRECISION"})
