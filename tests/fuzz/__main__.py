@@ -38,7 +38,7 @@ def main() -> int:
     if given.kind != "mutated":
         with in_process(bundled()) as client:
             generated_cases(client, given.cases, given.seed, found.note)
-    return found.told()
+    return found.report()
 
 
 def _mutated(found: "_Found", seed: int, numbers: range) -> None:
@@ -74,7 +74,7 @@ class _Found:
         """Keep the slowest cases."""
         self._slow = sorted([*self._slow, (seconds, name)], reverse=True)[:LISTED]
 
-    def told(self) -> int:
+    def report(self) -> int:
         """Print the summary; 1 when a promise was broken."""
         print(f"statuses {dict(sorted(self._statuses.items()))}")
         for seconds, name in self._slow:

@@ -14,7 +14,7 @@ MIB = 2**20
 
 
 class Slow:
-    """An application that reads a body, and answers when it is told to."""
+    """An application that reads a body, and answers once it is released."""
 
     def __init__(self):
         self.received = self.reading = 0
