@@ -64,6 +64,13 @@ SERVING_METRICS: tuple[Metric, ...] = (
     Metric("energy_per_token_j", "J", "sum", "energy of all devices for one token written"),
     Metric("samples_per_s", "samples/s", "sum", "inputs answered a second, all devices together"),
     Metric("energy_per_sample_j", "J", "sum", "energy of all devices for one input answered"),
+    Metric("ttft_ms", "ms", "sum", "from a request to its first token, with queueing, mean"),
+    Metric("ttft_service_ms", "ms", "sum", "from a request to its first token, without queueing"),
+    Metric("tpot_ms", "ms", "sum", "time for each token written after the first, mean"),
+    Metric("request_latency_ms", "ms", "sum", "from a request to its last token, mean"),
+    Metric("requests_per_s", "requests/s", "sum", "requests answered a second, all devices"),
+    Metric("tokens_per_s_per_device", "tokens/s", "sum", "tokens written a second, one device"),
+    Metric("usd_per_million_tokens", "USD", "sum", "price of a million tokens written"),
     Metric("wall_power_w", "W", "time_mean", "average power of the whole system at the wall"),
     Metric("wall_energy_per_sample_j", "J", "sum", "energy at the wall for one input answered"),
 )

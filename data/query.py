@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
 from forerun.data.device import Device
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.software import Software
 from forerun.data.workload import (
     Architecture,
@@ -61,7 +62,13 @@ class Query:
             case Kernel() | Network():
                 return workload
             case (
-                Architecture() | LlmServing() | Diffusion() | Design() | Benchmark() | Colocation()
+                Architecture()
+                | LlmServing()
+                | LlmDeployment()
+                | Diffusion()
+                | Design()
+                | Benchmark()
+                | Colocation()
             ):
                 raise TypeError(f"a workload of kind {workload.kind!r} has no operators")
             case _:
@@ -75,6 +82,11 @@ class Query:
             TypeError: it is of another kind; check `workload.kind` first.
         """
         return _of_type(self.workload, Network)
+
+    @property
+    def deployment(self) -> LlmDeployment:
+        """The workload, which must be a deployed language model; raises as `network`."""
+        return _of_type(self.workload, LlmDeployment)
 
     @property
     def design(self) -> Design:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.program import ProgramGraph
 
 Phase = Literal["inference", "training"]
@@ -338,7 +339,14 @@ OperatorWorkload = Kernel | Network
 """What runs operators in a precision."""
 
 Workload = (
-    OperatorWorkload | Architecture | LlmServing | Diffusion | Design | Benchmark | Colocation
+    OperatorWorkload
+    | Architecture
+    | LlmServing
+    | LlmDeployment
+    | Diffusion
+    | Design
+    | Benchmark
+    | Colocation
 )
 
 
@@ -369,7 +377,9 @@ def batch_size_of(workload: Workload) -> int | None:
     match workload:
         case Network() | Diffusion():
             return workload.batch_size
-        case Kernel() | Architecture() | LlmServing() | Design() | Benchmark() | Colocation():
+        case Kernel() | Architecture() | Design() | Benchmark() | Colocation():
+            return None
+        case LlmServing() | LlmDeployment():
             return None
         case _:
             assert_never(workload)

@@ -15,6 +15,7 @@ from typing import Final, assert_never
 import numpy as np
 
 from forerun.data.device import Device, Precision
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
 from forerun.data.workload import (
     Architecture,
@@ -114,7 +115,15 @@ def cycle_bound(query: Query) -> CycleBound:
             return _step(workload, query.device, count)
         case Diffusion():
             return _batch(workload, query.device, count)
-        case Kernel() | Network() | Architecture() | Design() | Benchmark() | Colocation():
+        case (
+            Kernel()
+            | Network()
+            | Architecture()
+            | LlmDeployment()
+            | Design()
+            | Benchmark()
+            | Colocation()
+        ):
             raise TypeError(f"a workload of kind {workload.kind!r} generates nothing")
         case _:
             assert_never(workload)

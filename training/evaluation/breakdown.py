@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.errors import InputError
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import (
@@ -73,7 +74,9 @@ def _keys_of(query: Query) -> dict[str, str]:
             found["precision"] = workload.precision
         case Network():
             found |= {"precision": workload.precision, "phase": workload.phase}
-        case Architecture() | LlmServing() | Diffusion() | Design() | Benchmark() | Colocation():
+        case LlmServing() | LlmDeployment() | Diffusion():
+            pass
+        case Architecture() | Design() | Benchmark() | Colocation():
             pass
         case _:
             assert_never(workload)

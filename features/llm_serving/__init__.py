@@ -1,0 +1,1 @@
+"""What a language model costs to serve, in closed form: operators, iterations, memory, queues."""

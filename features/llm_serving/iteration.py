@@ -1,0 +1,38 @@
+"""Iterations of an inference engine: one forward pass over chunks of prompts and decoded tokens."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from forerun.data.columns import Column
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """n iterations of one worker; quantities are those of one data-parallel rank.
+
+    Attributes:
+        prefill_tokens: (n,) tokens of prompts that are processed.
+        prefill_pairs: (n,) pairs of such a token and a token that it attends to, before any window:
+            a whole prompt of t tokens has t (t + 1) / 2, a chunk of c after k cached tokens has
+            c k + c (c + 1) / 2.
+        prefill_sequences: (n,) prompts that these tokens belong to.
+        decode_sequences: (n,) sequences that decode one token.
+        decode_context: (n,) tokens in the caches of all these sequences together.
+    """
+
+    prefill_tokens: Column
+    prefill_pairs: Column
+    prefill_sequences: Column
+    decode_sequences: Column
+    decode_context: Column
+
+    def __len__(self) -> int:
+        return len(self.prefill_tokens)
+
+
+class IterationTime(Protocol):
+    """Times of iterations of one deployed worker."""
+
+    def seconds(self, iterations: Iterations) -> Column:
+        """Time of each iteration, shape (n,), seconds."""
+        ...
