@@ -9,6 +9,7 @@
     ├── UnknownDataset
     ├── UnknownGraph
     ├── UnknownPreset
+    ├── UnknownLanguageModel
     ├── UnknownModelVersion
     ├── PromotionRefused
     ├── UnreadableModel
@@ -19,6 +20,7 @@
     ├── BadDesign
     ├── BadBenchmark
     ├── BadTable
+    ├── BadTrace
     ├── BadEntry
     ├── MissingData
     ├── DamagedData
@@ -154,6 +156,20 @@ class UnknownPreset(InputError):
         super().__init__(f"No preset named {name!r:.80}. {hint}`forerun presets` lists all.")
 
 
+class UnknownLanguageModel(InputError):
+    """No configuration of a language model has that name, or several have."""
+
+    slug, status = "unknown-language-model", 404
+
+    def __init__(self, name: str, known: Collection[str]) -> None:
+        self.did_you_mean = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
+        super().__init__(
+            f"No language model named {name!r:.80} is built in. {hint}Give its config.json, which "
+            "needs no name."
+        )
+
+
 class UnknownModelVersion(InputError):
     """The registry holds no such version of the predictors."""
 
@@ -211,6 +227,15 @@ class BadTable(InputError):
     """A table of measurements does not have the columns, types or values it must have."""
 
     slug = "bad-table"
+
+
+class BadTrace(InputError):
+    """A trace of requests cannot be read."""
+
+    slug = "bad-trace"
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"Cannot read the trace ({where}): {why}.")
 
 
 class BadEntry(InputError):

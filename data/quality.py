@@ -40,7 +40,8 @@ FLAGS: Final[Mapping[str, float]] = MappingProxyType(
 `over_power`: above 1.3 times the design power; `energy_gap`: energy and power x time differ by more
 than 20 %; `shifted`: its group runs far slower than comparable groups, as under a power or heat
 limit; `folded`: almost nothing was run; `rounded`: its time is given in whole steps, which is a
-noise of known size; `conflict`: rows of the same query differ by more than a factor of 2.
+noise of known size; `conflict`: rows of the same query, or two figures of one row, differ by more
+than a factor of 2.
 """
 
 FASTER = 1.1

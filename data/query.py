@@ -5,6 +5,7 @@ from typing import TypeVar, assert_never
 
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.language_models.kernel import LlmKernel
 from forerun.data.software import Software
 from forerun.data.workload import (
     Architecture,
@@ -65,6 +66,7 @@ class Query:
                 Architecture()
                 | LlmServing()
                 | LlmDeployment()
+                | LlmKernel()
                 | Diffusion()
                 | Design()
                 | Benchmark()
@@ -87,6 +89,11 @@ class Query:
     def deployment(self) -> LlmDeployment:
         """The workload, which must be a deployed language model; raises as `network`."""
         return _of_type(self.workload, LlmDeployment)
+
+    @property
+    def llm_kernel(self) -> LlmKernel:
+        """The workload, which must be a kernel of a language model; raises as `network`."""
+        return _of_type(self.workload, LlmKernel)
 
     @property
     def design(self) -> Design:

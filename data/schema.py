@@ -29,7 +29,7 @@ def text(*, values: "tuple[str, ...] | None" = None, nullable: bool = False) -> 
 
 
 def number(
-    dtype: str = "float64",
+    dtype: str | None = "float64",
     *,
     low: float | None = None,
     above: float | None = None,
@@ -39,7 +39,7 @@ def number(
     """A column of finite numbers.
 
     Args:
-        dtype: numpy or pandas type.
+        dtype: numpy or pandas type; any when None.
         low: least value.
         above: value that all must exceed.
         high: greatest value.

@@ -5,6 +5,7 @@ from typing import Literal, assert_never
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.language_models.kernel import LlmKernel
 from forerun.data.program import ProgramGraph
 
 Phase = Literal["inference", "training"]
@@ -16,8 +17,9 @@ Optimizer = Literal["none", "sgd", "momentum", "adam", "adamw", "adafactor", "ad
 """Optimizer: `momentum` is SGD with momentum, `adam8bit` and `adam4bit` keep
 moments in 8 and 4 bits, `none` is a forward and backward pass without a step."""
 
-WeightFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4"]
-"""How weights are stored; `mxfp4` is four bits with a shared exponent for every 32 weights."""
+WeightFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nvfp4", "int4"]
+"""How weights are stored. `mxfp4` is four bits with a shared exponent for every 32 weights, `nvfp4`
+with a scale of 8 bits for every 16; `int4` is that of AWQ and GPTQ, unpacked before products."""
 
 FrozenFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nf4"]
 """How frozen weights are stored; `nf4` is QLoRA's four bits with doubly quantised scales (Dettmers
@@ -343,6 +345,7 @@ Workload = (
     | Architecture
     | LlmServing
     | LlmDeployment
+    | LlmKernel
     | Diffusion
     | Design
     | Benchmark
@@ -379,7 +382,7 @@ def batch_size_of(workload: Workload) -> int | None:
             return workload.batch_size
         case Kernel() | Architecture() | Design() | Benchmark() | Colocation():
             return None
-        case LlmServing() | LlmDeployment():
+        case LlmServing() | LlmDeployment() | LlmKernel():
             return None
         case _:
             assert_never(workload)

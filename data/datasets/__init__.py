@@ -11,6 +11,15 @@ from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.hls_designs.hlsyn import HLSyn
 from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.datasets.imported import imported_tables
+from forerun.data.datasets.language_models.aiconfigurator import AiConfigurator
+from forerun.data.datasets.language_models.aiconfigurator_serving import AiConfiguratorServing
+from forerun.data.datasets.language_models.apex import Apex
+from forerun.data.datasets.language_models.frontier_sim import FrontierSim
+from forerun.data.datasets.language_models.llm_inference_bench import LlmInferenceBench
+from forerun.data.datasets.language_models.llm_traces import LlmTraces
+from forerun.data.datasets.language_models.llmservingsim import LlmServingSim
+from forerun.data.datasets.language_models.splitwise import Splitwise
+from forerun.data.datasets.language_models.vidur import Vidur
 from forerun.data.datasets.memory.gpumemnet import GpuMemNet
 from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.datasets.networks.deepbench import DeepBench
@@ -25,12 +34,19 @@ from forerun.data.errors import UnknownDataset
 from forerun.data.plugins import plugins
 
 DATASETS: tuple[type[Dataset], ...] = (
+    AiConfigurator,
+    AiConfiguratorServing,
+    Apex,
     CloudProphetRuns,
     Contention,
     DeepBench,
+    FrontierSim,
     GpuMemNet,
     HLSyn,
     LambdaBench,
+    LlmInferenceBench,
+    LlmServingSim,
+    LlmTraces,
     MlEnergy,
     MlperfInference,
     NasLatency,
@@ -39,8 +55,10 @@ DATASETS: tuple[type[Dataset], ...] = (
     OnnxruntimeCpu,
     PublishedMemory,
     PublishedNetworks,
+    Splitwise,
     TimmBench,
     TorchOpEnergy,
+    Vidur,
     WaHls4ml,
     ZeusPowerCap,
 )

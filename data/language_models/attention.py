@@ -84,9 +84,10 @@ class LatentAttention:
         kept = hidden_size * (self.key_value_rank + self.rotary_dim)
         unfolded = self.key_value_rank * (self.query_heads * self.plain_dim + values)
         outputs = hidden_size * values * (2 if self.gated else 1)
-        return made + kept + unfolded + outputs + self._indexer(hidden_size)
+        return made + kept + unfolded + outputs + self.indexer(hidden_size)
 
-    def _indexer(self, hidden_size: int) -> int:
+    def indexer(self, hidden_size: int) -> int:
+        """Number of weights of the indexer in a layer of that width."""
         if not (self.index_heads and self.own_indexer):
             return 0
         source = hidden_size if self.query_rank is None else self.query_rank
@@ -130,10 +131,10 @@ class CompressedAttention:
         queries = self.query_heads * self.head_dim
         made = self.query_rank * (hidden_size + queries) + hidden_size * self.head_dim
         outputs = self.output_rank * (queries + self.output_groups * hidden_size)
-        return made + outputs + self._blocks(hidden_size)
+        return made + outputs + self.blocks(hidden_size)
 
-    def _blocks(self, hidden_size: int) -> int:
-        """Weights of the compression, which makes a vector and its weight, and of the indexer."""
+    def blocks(self, hidden_size: int) -> int:
+        """Number of weights of the indexer, and of the compression, for a vector and its weight."""
         if not self.block_tokens:
             return 0
         blocks = 2 * hidden_size * self.head_dim

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.model import LanguageModel
 
 EngineName = Literal["vllm", "sglang", "trtllm", "other"]
@@ -115,6 +116,10 @@ class LlmDeployment:
 
     The device count of the query's `operation` is `devices`.
 
+    Raises:
+        UnanswerableQuery: the model is an encoder-decoder, whose encoder and cross attention no
+            estimate of a deployment covers.
+
     Attributes:
         model: layers, and number formats of weights and cache.
         load: lengths and arrivals of requests.
@@ -129,6 +134,15 @@ class LlmDeployment:
     pool: Pool = Pool()
     prefill: Pool | None = None
     kind: Literal["llm_deployment"] = "llm_deployment"
+
+    def __post_init__(self) -> None:
+        cross = any(layer.cross is not None for layer in self.model.layers)
+        if self.model.encoder is not None or cross:
+            raise UnanswerableQuery(
+                f"Deployments of encoder-decoders are not answered, and {self.model.family} is "
+                "one: time and memory of its encoder and of its cross attention are not known "
+                "here. Ask about a decoder-only model."
+            )
 
     @property
     def devices(self) -> int:

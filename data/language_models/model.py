@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
+from forerun.data.language_models.encoder import Encoder
 from forerun.data.language_models.feed_forward import Dense, Experts
 from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
 from forerun.data.language_models.weights import BYTES, WeightFormats
@@ -25,10 +26,12 @@ class Layer:
     Attributes:
         mixer: what exchanges information between tokens; None where the layer has none.
         feed_forward: what each token passes alone, one after the other; some layers have none.
+        cross: attention to the output of the encoder; None where the model has none.
     """
 
     mixer: Mixer | None
     feed_forward: tuple[FeedForward, ...]
+    cross: Attention | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class VisionTower:
 
 @dataclass(frozen=True, slots=True)
 class LanguageModel:
-    """A decoder, with an encoder of images where it has one.
+    """A decoder, with an encoder of its input or of images where it has one.
 
     Attributes:
         family: `model_type` of its configuration.
@@ -82,6 +85,7 @@ class LanguageModel:
         formats: number formats of weights, keys and values.
         draft_layers: layers that predict further tokens, for speculative decoding.
         unread_fields: fields of the configuration whose meaning is not known here.
+        encoder: the encoder of an encoder-decoder; None for a decoder alone.
     """
 
     family: str
@@ -94,27 +98,46 @@ class LanguageModel:
     formats: WeightFormats = field(default_factory=WeightFormats)
     draft_layers: int = 0
     unread_fields: tuple[str, ...] = ()
+    encoder: Encoder | None = None
+
+    def __hash__(self) -> int:
+        """Hash of a few sizes, which is fast where a model has many layers."""
+        return hash((self.hidden_size, self.vocabulary, len(self.layers), self.draft_layers))
 
     def table_parameters(self) -> int:
         """Number of weights of the table of embeddings; the output matrix has as many."""
         return self.vocabulary * self.hidden_size
 
     def parameters(self) -> int:
-        """Number of weights of the decoder, its embeddings and its output matrix."""
+        """Number of weights of the decoder, its embeddings and its output matrix, and of the
+        encoder of an encoder-decoder.
+        """
         tables = self.table_parameters() * (1 if self.tied_embeddings else 2)
-        return tables + sum(self._layer(layer, active=False) for layer in self.layers)
+        encoder = 0 if self.encoder is None else self.encoder.parameters()
+        return encoder + tables + sum(self._layer(layer, active=False) for layer in self.layers)
 
     def active_parameters(self) -> int:
-        """Number of weights that one token is multiplied with: all but embeddings and the experts
-        that it is not routed to.
+        """Number of weights that one token is multiplied with as the decoder makes it: all but
+        embeddings and the experts that it is not routed to. Of an encoder-decoder, neither the
+        encoder nor the matrices that make keys and values of its output, once a request.
         """
         layers = sum(self._layer(layer, active=True) for layer in self.layers)
         return self.table_parameters() + layers
 
-    def cache_bytes(self, context_tokens: int) -> float:
-        """Bytes of keys, values and states of one sequence with that many tokens."""
+    def cache_bytes(self, context_tokens: int, encoder_tokens: int | None = None) -> float:
+        """Bytes of keys, values and states of one sequence.
+
+        Args:
+            context_tokens: tokens of the sequence in the decoder.
+            encoder_tokens: tokens of the input of an encoder-decoder; None for the length that
+                every input is brought to, or, where there is none, for as many as in the decoder.
+        """
         attended, states = 0, 0
+        fixed = None if self.encoder is None else self.encoder.tokens
+        source = context_tokens if fixed is None else fixed
         for layer in self.layers:
+            if layer.cross is not None:
+                attended += layer.cross.cached(source if encoder_tokens is None else encoder_tokens)
             match layer.mixer:
                 case None:
                     continue
@@ -125,14 +148,17 @@ class LanguageModel:
         return attended * BYTES[self.formats.cache] + states * BYTES[self.formats.state]
 
     def weight_bytes(self) -> float:
-        """Bytes of the decoder's weights in their formats, with embeddings and output matrix."""
-        whole = self.table_parameters() * BYTES[self.formats.unquantized]
+        """Bytes of the weights that `parameters` counts, in their formats."""
+        encoder = 0 if self.encoder is None else self.encoder.parameters()
+        whole = (encoder + self.table_parameters()) * BYTES[self.formats.unquantized]
         if not self.tied_embeddings:
             whole += self.table_parameters() * BYTES[self.formats.head]
         for number, layer in enumerate(self.layers):
             form = self.formats.of_layer(number)
             if layer.mixer is not None:
                 whole += layer.mixer.parameters(self.hidden_size) * BYTES[form.mixer]
+            if layer.cross is not None:
+                whole += layer.cross.parameters(self.hidden_size) * BYTES[form.mixer]
             for part in layer.feed_forward:
                 match part:
                     case Dense():
@@ -146,7 +172,10 @@ class LanguageModel:
 
     def _layer(self, layer: Layer, *, active: bool) -> int:
         mixer = 0 if layer.mixer is None else layer.mixer.parameters(self.hidden_size)
-        parts = layer.feed_forward
+        parts, cross = layer.feed_forward, layer.cross
+        if cross is not None:
+            outward = cross.query_heads * (cross.head_dim + cross.value_head_dim) * self.hidden_size
+            mixer += outward if active else cross.parameters(self.hidden_size)
         if active:
             return mixer + sum(part.active(self.hidden_size) for part in parts)
         return mixer + sum(part.parameters(self.hidden_size) for part in parts)

@@ -8,12 +8,19 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
+from forerun.data.datasets.language_models.llm_traces import LlmTraces
+from forerun.data.datasets.language_models.packed_tables import PackedTables
+from forerun.data.datasets.language_models.vidur import Vidur
 from forerun.data.datasets.networks.neusight import NeuSight
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.errors import MissingData
 from forerun.data.split import LeakedRows
 from tests.contracts.tiny_upstream import tiny_upstream
 
+PREDICTED = [cls for cls in DATASETS if cls is not LlmTraces]
+"""Traces of requests are no measurements."""
+MOST_ROWS = 2_000
+"""Rows of a reference table that are checked: of larger tables, a random sample."""
 ROWS = ("tiny", pytest.param("reference", marks=pytest.mark.reference))
 
 
@@ -22,7 +29,7 @@ def bundle_of(request, tmp_path):
     """A function from a dataset to its bundle, of made-up rows or the reference."""
     if request.param == "reference":
         root = request.getfixturevalue("reference")
-        return lambda dataset: real_bundle(dataset, root)
+        return lambda dataset: thinned(real_bundle(dataset, root), dataset, tmp_path / "thin")
 
     def made_up(dataset):
         tables = dataset.tidy(tiny_upstream(dataset.name, tmp_path / "upstream"))
@@ -41,6 +48,15 @@ def real_bundle(dataset, root):
         pytest.skip(str(error))
 
 
+def thinned(bundle, dataset, folder):
+    """A bundle of few rows of each large table of timed operators; others as they are."""
+    if not isinstance(dataset, PackedTables | Vidur):
+        return bundle
+    tables = {name: bundle.table(name) for name in bundle.tables()}
+    few = {n: t.sample(min(len(t), MOST_ROWS), random_state=0) for n, t in tables.items()}
+    return Bundle.write(folder, bundle.name, {n: t.reset_index(drop=True) for n, t in few.items()})
+
+
 def checked_splits(dataset, bundle):
     """All splits with their tables, after checking them."""
     splits = dataset.splits(bundle)
@@ -56,13 +72,13 @@ def checked_splits(dataset, bundle):
     return [(split, tables[split.table]) for split in splits]
 
 
-@pytest.mark.parametrize("cls", DATASETS)
+@pytest.mark.parametrize("cls", PREDICTED)
 def test_no_split_teaches_what_it_judges(cls, bundle_of):
     dataset = cls()
     checked_splits(dataset, bundle_of(dataset))
 
 
-@pytest.mark.parametrize("cls", DATASETS)
+@pytest.mark.parametrize("cls", PREDICTED)
 def test_a_judged_row_put_into_training_is_found(cls, bundle_of):
     dataset = cls()
     for split, frame in checked_splits(dataset, bundle_of(dataset)):
@@ -72,7 +88,7 @@ def test_a_judged_row_put_into_training_is_found(cls, bundle_of):
             replace(split, train=train).check(frame)
 
 
-@pytest.mark.parametrize("cls", DATASETS)
+@pytest.mark.parametrize("cls", PREDICTED)
 def test_a_judged_row_moved_into_training_is_found_by_its_content(cls, bundle_of):
     """Flags alone would not show it: the row teaches, its copy is judged."""
     dataset = cls()

@@ -1,0 +1,1 @@
+"""Datasets on language models: serving runs, timed operators, request traces."""

@@ -1,0 +1,89 @@
+"""Whole requests to language models on seven accelerators with five frameworks.
+
+One row of `results` is a batch of requests, all of `in_out_len` tokens in and as many out: seconds
+of the batch from end to end, and tokens in and out per second.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.columns import Names
+from forerun.data.datasets.language_models.operator_splits import few_rows
+from forerun.data.datasets.language_models.packed_tables import PackedTables
+from forerun.data.quality import Quantities, check, with_findings
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split, leave_values_out
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+RESULTS: Final = "results"
+SUPPORT_ROWS: Final = 10
+QUERY: Final = ("hardware", "num_devices", "framework", "model", "in_out_len", "batch_size")
+ACCELERATORS: Final[Mapping[str, str]] = MappingProxyType({"Intel PVC GPU": "Intel Max 1550"})
+"""Hardware as written -> its other name: Ponte Vecchio is the chip of the Max 1550."""
+FACTOR: Final = 2.0
+
+
+class LlmInferenceBench(PackedTables):
+    """Leave one accelerator or one model out; ten rows of an accelerator known."""
+
+    name = "llm_inference_bench"
+    title = "whole requests to language models on seven accelerators with five frameworks"
+    licence = "BSD-3-Clause, (c) 2024 UChicago Argonne, LLC"
+    citation = "LLM-Inference-Bench, SC 2024 workshops, github.com/argonne-lcf/LLM-Inference-Bench"
+    published = "no prediction"
+    origin = "github.com/argonne-lcf/LLM-Inference-Bench at 4211f5d, Plots/All_results.csv"
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schema of `results`; seconds, and tokens per second."""
+        import pandera.pandas as pa
+
+        columns: dict[str, Any] = {name: text() for name in ("hardware", "framework", "model")}
+        sizes = ("num_devices", "in_out_len", "batch_size")
+        columns |= {name: number("int64", above=0) for name in sizes}
+        columns |= {name: number(above=0) for name in ("latency_s", "throughput_tok_s")}
+        return {RESULTS: pa.DataFrameSchema(columns)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_device/ACCELERATOR`, `few_rows/results/ACCELERATOR` and `unseen_model/MODEL`.
+
+        One is judged, the others train; `few_rows` adds ten rows of the accelerator.
+        """
+        if not bundle.has(RESULTS):
+            return []
+        results = bundle.table(RESULTS)
+        device = accelerators(results)
+        derived = {"accelerator": device}
+        protocols = {"unseen_device": "accelerator", "unseen_model": "model"}
+        splits = leave_values_out(RESULTS, results, protocols, query_columns=QUERY, derived=derived)
+        return [*splits, *few_rows(RESULTS, results, device, QUERY, SUPPORT_ROWS)]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows: repeats, and those whose throughput is not tokens over latency."""
+        results = bundle.table(RESULTS)
+        time = 1e3 * results["latency_s"].to_numpy(dtype=np.float64)
+        findings = check(results, Quantities(time_ms=time), same=QUERY)
+        why = "throughput is not the tokens of the batch over its latency"
+        return with_findings(findings, contradictory(results), "conflict", why)
+
+
+def accelerators(results: "pd.DataFrame") -> Names:
+    """Accelerator of each of n rows, by one name."""
+    named = results["hardware"].map(lambda name: ACCELERATORS.get(name, name))
+    return named.to_numpy(dtype=np.str_)
+
+
+def contradictory(results: "pd.DataFrame") -> Mask:
+    """Flag of each of n rows whose throughput differs from tokens over latency by more than 2.
+
+    In rows of llama.cpp it is that of one request: tokens over latency by the batch size.
+    """
+    tokens = 2.0 * results["in_out_len"] * results["batch_size"]
+    ratio = tokens / results["latency_s"] / results["throughput_tok_s"]
+    return np.asarray((ratio > FACTOR) | (ratio < 1 / FACTOR), dtype=np.bool_)

@@ -1,0 +1,137 @@
+"""Splits of a table of timed operators: devices, generations or shapes held out, few rows known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.columns import Names
+from forerun.data.quality import Quantities, check
+from forerun.data.split import Mask, Split, folds_of, leave_folds_out, leave_values_out
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SITE_FOLDS: Final = 5
+FEW_ROWS: Final = 50
+"""Rows of a device that `few_rows` adds to those of the other devices."""
+SEED: Final = 0
+
+
+@dataclass(frozen=True)
+class OperatorTable:
+    """Which columns of a table of timed operators make a query, and which a site.
+
+    Attributes:
+        name: the table.
+        device: column of the device.
+        query: columns that together make one query, the device among them.
+        site: columns of the shape without what grows with a batch; rows of one site are held out
+            together.
+        generations: device -> its generation; without one, devices are held out singly alone.
+        few: queries of a device in the support set of `few_rows`.
+    """
+
+    name: str
+    device: str
+    query: tuple[str, ...]
+    site: tuple[str, ...]
+    generations: Mapping[str, str] = field(default_factory=dict)
+    few: int = FEW_ROWS
+
+    def splits(self, frame: "pd.DataFrame") -> list[Split]:
+        """Splits of the table, n rows; each protocol is followed by the table's name.
+
+        `unseen_device/TABLE/DEVICE` and `unseen_generation/TABLE/GENERATION`: one is judged, the
+        others train. `few_rows/TABLE/DEVICE`: as before, but a few random queries of the device
+        are training rows. `unseen_site/TABLE/FOLD`: sites are held out on all devices, in five
+        folds.
+        """
+        devices = frame[self.device].astype(str).to_numpy(dtype=np.str_)
+        derived: dict[str, Names] = {"site": row_names(frame, self.site)}
+        protocols = {f"unseen_device/{self.name}": self.device}
+        if self.generations:
+            codes, places = np.unique(devices, return_inverse=True)
+            named = np.array([self.generations.get(str(one), str(one)) for one in codes])
+            derived["generation"] = named[places]
+            protocols[f"unseen_generation/{self.name}"] = "generation"
+        splits = leave_values_out(
+            self.name, frame, protocols, query_columns=self.query, derived=derived
+        )
+        splits += few_rows(self.name, frame, devices, self.query, self.few)
+        splits += leave_folds_out(
+            f"unseen_site/{self.name}",
+            folds_of(derived["site"], SITE_FOLDS, self.name),
+            np.ones(len(frame), dtype=np.bool_),
+            lambda name, train, judged: Split(
+                name, self.name, train, judged, ("site",), self.query, {"site": derived["site"]}
+            ),
+        )
+        return splits
+
+    def flags(self, frame: "pd.DataFrame", time: str, factor: float = 1.0) -> "pd.DataFrame":
+        """Findings about the table's rows: repeats of a row, and figures that cannot be.
+
+        Args:
+            frame: the table.
+            time: column of the time.
+            factor: milliseconds in a unit of that column.
+        """
+        values = {"time_ms": factor * frame[time].to_numpy(dtype=np.float64)}
+        for name, column in (("power_w", "power_w"), ("tdp_w", "power_limit_w")):
+            if column in frame:
+                values[name] = frame[column].to_numpy(dtype=np.float64)
+        return check(frame, Quantities(**values), same=(*self.query, time))
+
+
+def few_rows(
+    table: str, frame: "pd.DataFrame", group: Names, query: tuple[str, ...], count: int = FEW_ROWS
+) -> list[Split]:
+    """One split `few_rows/TABLE/GROUP` per group that has more than `count` queries.
+
+    Its rows are judged, those of the other groups are training rows, and so are those of `count` of
+    its queries, drawn at random: a support set.
+
+    Args:
+        table: name of the table.
+        frame: the table, n rows.
+        group: n values, such as names of devices.
+        query: columns that together make one query.
+        count: queries in the support set.
+    """
+    codes = row_codes(frame, query)
+    splits = []
+    for value in np.unique(group):
+        its: Mask = group == value
+        queries = np.unique(codes[its])
+        if len(queries) <= count:
+            continue
+        drawn = np.random.default_rng(SEED).choice(queries, count, replace=False)
+        known = its & np.isin(codes, drawn)
+        name = f"few_rows/{table}/{value}"
+        splits.append(Split(name, table, ~its | known, its & ~known, (), query))
+    return splits
+
+
+def row_codes(frame: "pd.DataFrame", columns: Sequence[str]) -> NDArray[np.int64]:
+    """A number for each of n rows, the same where all columns are; missing values are alike."""
+    groups = frame.groupby(list(columns), observed=True, dropna=False, sort=True)
+    return np.asarray(groups.ngroup(), dtype=np.int64)
+
+
+def row_names(frame: "pd.DataFrame", columns: Sequence[str]) -> Names:
+    """The values of columns of n rows as text, such as `4096 x 512`: the same in every table."""
+    codes = row_codes(frame, columns)
+    first = np.unique(codes, return_index=True)[1]
+    rows = frame.iloc[first][list(columns)].itertuples(index=False)
+    names = [" x ".join(_plain(value) for value in row) for row in rows]
+    return np.array(names, dtype=np.str_)[codes]
+
+
+def _plain(value: object) -> str:
+    """A number without a fraction reads alike in columns of whole numbers and of others."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,148 @@
+"""The packaged tables of language models from the tidy tables: what is kept of each.
+
+`python -m forerun.data.datasets.language_models.pack TABLES FOLDER` packs the datasets of a folder
+that holds one bundle per dataset. What it leaves out stands in the README of each dataset.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.language_models.packed_tables import write_packed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Table = pd.DataFrame
+
+SHARE: Final = 0.5
+"""Share of the curves over `num_tokens` that is kept of the largest table."""
+SEED: Final = 0
+SMALL_TOKENS: Final = 64
+TOKEN_STEP: Final = 16
+
+Rule = Callable[["Table"], "Table"]
+
+
+def whole(table: "Table") -> "Table":
+    """All rows and columns."""
+    return table
+
+
+def half_of_the_curves(table: "Table") -> "Table":
+    """Rows of a seeded half of all configurations, each with all its numbers of tokens."""
+    table = table.drop_duplicates(ignore_index=True)
+    keys = [n for n in table if n not in ("num_tokens", "latency_ms")]
+    curve = table.groupby(keys, observed=True, dropna=False, sort=True).ngroup().to_numpy()
+    kept = np.random.default_rng(SEED).random(int(curve.max()) + 1) < SHARE
+    return table[kept[curve]].reset_index(drop=True)
+
+
+def without(*columns: str) -> Rule:
+    """A rule that drops columns."""
+
+    def rule(table: "Table") -> "Table":
+        return table.drop(columns=list(columns))
+
+    return rule
+
+
+def few_tokens(table: "Table") -> "Table":
+    """Rows of up to 64 tokens, and of multiples of 16 beyond; without a constant column."""
+    tokens = table["input"]
+    kept = (tokens <= SMALL_TOKENS) | (tokens % TOKEN_STEP == 0)
+    return table[kept].drop(columns="kv_cache").reset_index(drop=True)
+
+
+def missing_where_zero(*columns: str) -> Rule:
+    """A rule that takes zeros of these columns as not measured."""
+
+    def rule(table: "Table") -> "Table":
+        return table.assign(**{n: table[n].where(table[n] > 0) for n in columns})
+
+    return rule
+
+
+_SPREAD: Final = ("mean_ms", "min_ms", "max_ms")
+_V0: Final = tuple(
+    f"time_stats.attn_{phase}.{name}"
+    for phase in ("prefill", "decode")
+    for name in ("min", "max", "mean", "std")
+)
+_SEQUENCES: Final = (
+    *("max_seq_len", "min_seq_len", "avg_seq_len", "seq_len_variance", "seq_len_std"),
+    *("seq_len_cv", "decode_avg_kv_cache_size", "batch_composition_ratio"),
+)
+_LOAD: Final = (
+    *("tokens_per_expert_avg", "tokens_to_experts_ratio", "expert_utilization", "load_entropy"),
+    *("load_gini_coefficient", "min_load_ratio", "profiling_patch_tag"),
+)
+
+PACKED: Final[Mapping[str, Mapping[str, Rule]]] = MappingProxyType(
+    {
+        "aiconfigurator": {
+            **dict.fromkeys(("gemm", "context_attention", "generation_attention"), whole),
+            "moe": half_of_the_curves,
+            **dict.fromkeys(("nccl", "custom_allreduce", "power_gemm", "power_moe"), whole),
+            **dict.fromkeys(("power_context_attention", "power_generation_attention"), whole),
+        },
+        "aiconfigurator_serving": {"e2e_serving": whole, "gpu_specs": whole},
+        "frontier_sim": {
+            "attention": without(*_SPREAD, *_SEQUENCES),
+            "linear": without(*_SPREAD, "padded_n_embd", "padded_n_expanded_embd"),
+            "moe": without(*_SPREAD, *_LOAD),
+        },
+        "llmservingsim": {
+            **dict.fromkeys(("attention", "dense", "moe", "per_sequence"), whole),
+            "v0_attention": without(*_V0, "mean_ns", "p50_ns", "p90_ns", "max_ns"),
+            "v0_layers": few_tokens,
+        },
+        "llm_inference_bench": {"results": whole},
+        "apex": dict.fromkeys(("comm", "e2e_h100x8", "gemm_v100"), whole),
+        "splitwise": {
+            "perf_model": missing_where_zero("peak_power_frac_tdp", "avg_power_frac_tdp")
+        },
+        "llm_traces": dict.fromkeys(
+            ("apex_traces", "arxiv_summarization", "splitwise_code", "splitwise_conv"), whole
+        ),
+    }
+)
+"""Dataset -> table -> what is kept of it."""
+
+FROM: Final[Mapping[str, str]] = MappingProxyType({"aiconfigurator_serving": "aiconfigurator"})
+"""Dataset -> folder that has its tables, where that is another one."""
+
+
+def packed(name: str, tables: Path) -> dict[str, "Table"]:
+    """Table -> rows that are kept of it.
+
+    Args:
+        name: dataset, a key of `PACKED`.
+        tables: folder that holds one bundle per dataset.
+
+    Raises:
+        MissingData, BadTable: a table is not there or cannot be read.
+    """
+    bundle = Bundle.open(tables / FROM.get(name, name))
+    return {table: rule(bundle.table(table)) for table, rule in PACKED[name].items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Pack all datasets: `TABLES FOLDER [NAME ...]`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tables", type=Path, help="folder of bundles")
+    parser.add_argument("folder", type=Path, help="folder for the packed tables, one per dataset")
+    parser.add_argument("names", nargs="*", default=list(PACKED), help="datasets; all by default")
+    given: Any = parser.parse_args(arguments)
+    for name in given.names:
+        (given.folder / name).mkdir(parents=True, exist_ok=True)
+        write_packed(packed(name, given.tables), given.folder / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Results of load generators for language models, as the tools write them.
+
+Read are the JSON of `vllm bench serve --save-result` (vLLM) and of SGLang's `bench_serving`, the
+report of GuideLLM, and the export of AIPerf and GenAI-Perf. Times are means. What a file does not
+say, such as the device, is not guessed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from forerun.data.errors import BadTable
+
+
+@dataclass(frozen=True, slots=True)
+class ServingResult:
+    """What a load generator measured in one run; times in milliseconds, means.
+
+    Attributes:
+        tool: which tool's format it was.
+        input_tokens, output_tokens: mean lengths of prompts and answers.
+        concurrency: requests in flight; None where requests arrived at a rate.
+        requests_per_s: rate of arrivals; None where `concurrency` is given.
+        ttft_ms: time to the first token.
+        tpot_ms: time for each token after the first.
+        model: the model as the file names it; empty where it does not.
+    """
+
+    tool: str
+    input_tokens: float
+    output_tokens: float
+    concurrency: float | None
+    requests_per_s: float | None
+    ttft_ms: float
+    tpot_ms: float
+    model: str = ""
+
+
+def serving_results(content: Any, where: str) -> tuple[ServingResult, ...]:
+    """The runs in a file; empty where it is in none of the formats.
+
+    Args:
+        content: the file, parsed.
+        where: name of the file in messages.
+
+    Raises:
+        BadTable: it is in one of the formats, but a figure is missing or not positive; the message
+            names the field.
+    """
+    if not isinstance(content, Mapping):
+        return ()
+    if "mean_ttft_ms" in content:
+        return (_bench_serve(content, where),)
+    if isinstance(content.get("benchmarks"), list):
+        runs = content["benchmarks"]
+        return tuple(_guidellm(run, f"{where}, benchmarks.{i}") for i, run in enumerate(runs))
+    if "time_to_first_token" in content:
+        return (_aiperf(content, where),)
+    return ()
+
+
+def _bench_serve(run: Mapping[str, Any], where: str) -> ServingResult:
+    """VLLM and SGLang write the same names."""
+    completed = _number(run, where, "completed")
+    in_flight, rate = run.get("max_concurrency"), run.get("request_rate")
+    if in_flight is None and not _is_finite(rate):
+        # All requests are sent at once and none follows, which is neither a loop nor a rate.
+        raise BadTable(
+            f"{where}: neither max_concurrency nor a finite request_rate; run with one of them."
+        )
+    return ServingResult(
+        "bench serve",
+        _number(run, where, "total_input_tokens") / completed,
+        _number(run, where, "total_output_tokens") / completed,
+        None if in_flight is None else _number(run, where, "max_concurrency"),
+        None if in_flight is not None else _number(run, where, "request_rate"),
+        _number(run, where, "mean_ttft_ms"),
+        _number(run, where, "mean_tpot_ms"),
+        str(run.get("model_id") or run.get("model") or ""),
+    )
+
+
+def _guidellm(run: Any, where: str) -> ServingResult:
+    """One benchmark of a report; GuideLLM's own time per output token includes the first."""
+
+    def mean(name: str) -> float:
+        return _number(run, where, "metrics", name, "successful", "mean")
+
+    kind, rate = _strategy(run)
+    open_loop = kind in ("constant", "poisson", "async")
+    return ServingResult(
+        "GuideLLM",
+        mean("prompt_token_count"),
+        mean("output_token_count"),
+        None if open_loop else mean("request_concurrency"),
+        (rate if _is_finite(rate) else mean("requests_per_second")) if open_loop else None,
+        mean("time_to_first_token_ms"),
+        mean("inter_token_latency_ms"),
+    )
+
+
+def _strategy(run: Any) -> tuple[str, Any]:
+    """Kind of load of a benchmark, and its rate."""
+    for part in ("config", "args"):
+        found = _at(run, part, "strategy")
+        if isinstance(found, Mapping):
+            return str(found.get("type_", "")), found.get("rate")
+    return "", None
+
+
+def _aiperf(run: Mapping[str, Any], where: str) -> ServingResult:
+    def mean(name: str) -> float:
+        scale = 1e3 if _at(run, name, "unit") in ("s", "sec", "seconds") else 1.0
+        return scale * _number(run, where, name, "avg")
+
+    in_flight = _first(
+        run,
+        ("input_config", "loadgen", "concurrency"),
+        ("input_config", "perf_analyzer", "stimulus", "concurrency"),
+    )
+    rate = _first(
+        run,
+        ("input_config", "loadgen", "request_rate"),
+        ("input_config", "perf_analyzer", "stimulus", "request_rate"),
+    )
+    if not _is_finite(in_flight) and not _is_finite(rate):
+        raise BadTable(f"{where}: input_config names neither concurrency nor request_rate.")
+    closed = not _is_finite(rate)
+    return ServingResult(
+        "AIPerf",
+        mean("input_sequence_length"),
+        mean("output_sequence_length"),
+        float(in_flight) if closed else None,
+        None if closed else float(rate),
+        mean("time_to_first_token"),
+        mean("inter_token_latency"),
+    )
+
+
+def _first(run: Any, *paths: tuple[str, ...]) -> Any:
+    return next((found for path in paths if (found := _at(run, *path)) is not None), None)
+
+
+def _at(content: Any, *path: str) -> Any:
+    """The value at a path; None where there is none."""
+    for name in path:
+        if not isinstance(content, Mapping):
+            return None
+        content = content.get(name)
+    return content
+
+
+def _is_finite(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and isfinite(value) and value > 0
+
+
+def _number(content: Any, where: str, *path: str) -> float:
+    """The positive number at a path.
+
+    Raises:
+        BadTable: it is missing, or not a positive number.
+    """
+    value = _at(content, *path)
+    if not _is_finite(value):
+        shown = "missing" if value is None else f"{str(value)[:40]}, not a positive number"
+        raise BadTable(f"{where}: {'.'.join(path)} is {shown}.")
+    return float(value)

@@ -1,0 +1,139 @@
+"""Traces of requests: those that come with the package, and the user's own."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
+from math import isfinite
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.data.errors import BadTrace
+from forerun.data.language_models.requests import Requests
+
+FIELDS: Final = ("arrival_s", "input_tokens", "output_tokens")
+MOST_REQUESTS: Final = 200_000
+MOST_BYTES: Final = 32 * 2**20
+MOST_TOKENS: Final = 10_000_000
+APEX: Final = "apex_traces"
+PACKAGED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "splitwise_code": "Azure LLM inference trace 2023, code completion, 57 minutes",
+        "splitwise_conv": "Azure LLM inference trace 2023, conversation, 58 minutes",
+        **{
+            f"{kind}_{rate}_{family}": f"APEX, {text} at {value} requests/s, tokens of {family}"
+            for kind, text in (("creation", "creation of texts"), ("lmsys", "chat"))
+            for rate, value in (("025", 0.25), ("05", 0.5))
+            for family in ("llama", "mistral")
+        },
+    }
+)
+"""Name -> what the trace is."""
+
+
+def named_trace(name: str) -> Requests:
+    """A trace that comes with the package, from its first arrival on.
+
+    Raises:
+        BadTrace: no trace has that name.
+    """
+    import pandas as pd
+
+    if name not in PACKAGED:
+        raise BadTrace("trace", f"none is named {name!r:.80}; there are {', '.join(PACKAGED)}")
+    apex = not name.startswith("splitwise")
+    folder = resources.files("forerun.data") / "llm_tables" / "llm_traces"
+    with resources.as_file(folder / f"{APEX if apex else name}.parquet") as path:
+        table = pd.read_parquet(path)
+    if not apex:
+        columns = ("arrived_at", "num_prefill_tokens", "num_decode_tokens")
+        return _requests([table[column].to_numpy() for column in columns])
+    trace, _, family = name.rpartition("_")
+    rows = table[(table["trace"] == trace) & (table["tokenizer_family"] == family)]
+    arrival_s = rows["arrival_offset_ns"].to_numpy() / 1e9
+    return _requests(
+        [arrival_s, rows["prompt_tokens"].to_numpy(), rows["output_tokens"].to_numpy()]
+    )
+
+
+def read_trace(source: Path | Sequence[Mapping[str, Any]]) -> Requests:
+    """Requests of a CSV file with a header, of a file with one JSON object a line, or of rows.
+
+    Each has `arrival_s` (seconds from any origin), `input_tokens` and `output_tokens`; other fields
+    are ignored. Requests are put in the order of their arrival.
+
+    Raises:
+        BadTrace: the file cannot be read, is too large or empty, or a field is missing or is no
+            such number; the message says in which line.
+    """
+    rows = _rows(source) if isinstance(source, Path) else _numbered(source)
+    found: list[tuple[float, int, int]] = []
+    for where, row in rows:
+        if len(found) == MOST_REQUESTS:
+            raise BadTrace(where, f"a trace has at most {MOST_REQUESTS:,} requests; divide it")
+        found.append(_request(where, row))
+    if not found:
+        raise BadTrace(str(source) if isinstance(source, Path) else "trace", "it has no request")
+    return _requests([np.array(column) for column in zip(*found, strict=True)])
+
+
+def _requests(columns: Sequence[np.ndarray[Any, Any]]) -> Requests:
+    arrival, inputs, outputs = columns
+    order = np.argsort(arrival, kind="stable")
+    lengths = (np.maximum(1, column[order]).astype(np.intp) for column in (inputs, outputs))
+    return Requests(arrival[order].astype(np.float64), *lengths)
+
+
+def _numbered(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    return ((f"request {number}", row) for number, row in enumerate(rows, 1))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Where each row of a file stands, and the row."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadTrace(str(path), f"it is larger than {MOST_BYTES // 2**20} MiB; divide it")
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadTrace(str(path), str(error.strerror)) from error
+    except UnicodeDecodeError as error:
+        raise BadTrace(str(path), "it is no text in UTF-8") from error
+    if path.suffix == ".csv":
+        reader = csv.DictReader(text.splitlines())
+        for row in reader:
+            yield f"{path}, line {reader.line_num}", row
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise BadTrace(where, "it is no JSON object") from error
+            yield where, row
+
+
+def _request(where: str, row: object) -> tuple[float, int, int]:
+    if not isinstance(row, Mapping):
+        raise BadTrace(where, f"it is no object with the fields {', '.join(FIELDS)}")
+    for name in FIELDS:
+        if row.get(name) in (None, ""):
+            raise BadTrace(where, f"{name} is missing")
+    arrival, inputs, outputs = (_number(where, name, row[name]) for name in FIELDS)
+    for name, value in zip(FIELDS[1:], (inputs, outputs), strict=True):
+        if not 1 <= value <= MOST_TOKENS or value != int(value):
+            raise BadTrace(where, f"{name} is {value:g}; it is a whole number from 1")
+    return arrival, int(inputs), int(outputs)
+
+
+def _number(where: str, name: str, value: object) -> float:
+    try:
+        number = float("nan") if isinstance(value, bool) else float(str(value))
+    except ValueError:
+        number = float("nan")
+    if not isfinite(number):
+        raise BadTrace(where, f"{name} is {str(value)!r:.40}, which is no number")
+    return number

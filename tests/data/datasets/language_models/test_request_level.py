@@ -1,0 +1,89 @@
+"""LLM-Inference-Bench, Splitwise and traces: whole requests, their splits and their traps."""
+
+import pandas as pd
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.language_models.llm_inference_bench import (
+    SUPPORT_ROWS,
+    LlmInferenceBench,
+    contradictory,
+)
+from forerun.data.datasets.language_models.llm_traces import AZURE, LlmTraces
+from forerun.data.datasets.language_models.splitwise import POWER_SHARES, Splitwise
+from forerun.data.quality import counts
+from tests.contracts.dataset_contract import DatasetContract
+from tests.contracts.tiny_upstream import tiny_upstream
+
+
+class TestLlmInferenceBench(DatasetContract):
+    cls = LlmInferenceBench
+
+    def test_one_accelerator_under_two_names_is_held_out_whole(self, bundle):
+        splits = {s.protocol: s for s in LlmInferenceBench().splits(bundle)}
+        hardware = bundle.table("results")["hardware"]
+        judged = splits["unseen_device/Intel Max 1550"].judged
+        assert set(hardware[judged]) == {"Intel Max 1550", "Intel PVC GPU"}
+
+    def test_a_support_set_has_ten_rows(self, bundle):
+        splits = {s.protocol: s for s in LlmInferenceBench().splits(bundle)}
+        split, results = splits["few_rows/results/Nvidia H100 GPU"], bundle.table("results")
+        assert (split.train & (results["hardware"] == "Nvidia H100 GPU")).sum() == SUPPORT_ROWS
+
+    def test_throughput_of_one_request_in_a_batch_is_flagged(self, bundle):
+        results = bundle.table("results")
+        wrong = (results["framework"] == "llama.cpp") & (results["batch_size"] > 1)
+        assert contradictory(results).tolist() == wrong.tolist()
+        assert counts(LlmInferenceBench().flags(bundle))["conflict"] == wrong.sum()
+
+
+class TestSplitwise(DatasetContract):
+    cls = Splitwise
+
+    def test_a_pair_of_model_and_hardware_is_held_out(self, bundle):
+        splits = {s.protocol: s for s in Splitwise().splits(bundle)}
+        judged = bundle.table("perf_model")[splits["unseen_setup/bloom-176b x h100-80gb"].judged]
+        assert set(judged["model"]) == {"bloom-176b"}
+        assert set(judged["hardware"]) == {"h100-80gb"}
+
+
+def test_power_that_was_not_measured_is_missing():
+    runs = Splitwise().tidy(Splitwise().packaged())["perf_model"]
+    measured = runs["hardware"].eq("a100-80gb")
+    for name in POWER_SHARES:
+        assert runs[name].isna()[~measured].all()
+        assert (runs[name].dropna() > 0).all()
+
+
+def test_every_row_of_llama_cpp_with_a_batch_contradicts_itself_and_no_other():
+    results = LlmInferenceBench().tidy(LlmInferenceBench().packaged())["results"]
+    batches = results["framework"].eq("llama.cpp") & results["batch_size"].gt(1)
+    pd.testing.assert_series_equal(
+        pd.Series(contradictory(results)), batches, check_names=False, check_index=False
+    )
+
+
+@pytest.mark.parametrize("cls", [LlmInferenceBench, Splitwise, LlmTraces])
+def test_the_packaged_rows_are_valid(cls):
+    tables = cls().tidy(cls().packaged())
+    cls().validate(tables)
+    raw = cls().packaged()
+    for name, frame in tables.items():
+        assert f"`{name}` ({len(frame):,}" in raw.text("README.md")
+
+
+def test_arrivals_never_go_back():
+    traces = LlmTraces().tidy(LlmTraces().packaged())
+    for name in AZURE:
+        assert traces[name]["arrived_at"].is_monotonic_increasing
+    for _, trace in traces["apex_traces"].groupby(["tokenizer_family", "trace"]):
+        assert trace["arrival_offset_ns"].is_monotonic_increasing
+
+
+def test_traces_are_valid_and_have_nothing_to_predict(tmp_path):
+    raw = tiny_upstream("llm_traces", tmp_path / "upstream")
+    tables = LlmTraces().tidy(raw)
+    LlmTraces().validate(tables)
+    bundle = Bundle.write(tmp_path / "bundle", "llm_traces", tables)
+    assert LlmTraces().splits(bundle) == []
+    assert LlmTraces().flags(bundle).empty

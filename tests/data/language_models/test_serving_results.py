@@ -1,0 +1,95 @@
+"""Results of load generators in the formats of the tools; the figures here are invented."""
+
+import pytest
+
+from forerun.data.errors import BadTable
+from forerun.data.language_models.serving_results import serving_results
+
+BENCH = {
+    "backend": "vllm",
+    "model_id": "meta-llama/Llama-3.1-8B-Instruct",
+    "num_prompts": 100,
+    "request_rate": "inf",
+    "max_concurrency": 16,
+    "duration": 30.0,
+    "completed": 80,
+    "total_input_tokens": 81_920,
+    "total_output_tokens": 20_480,
+    "mean_ttft_ms": 90.0,
+    "median_ttft_ms": 70.0,
+    "mean_tpot_ms": 11.0,
+}
+GUIDELLM = {
+    "benchmarks": [
+        {
+            "config": {"strategy": {"type_": "concurrent", "streams": 8}},
+            "metrics": {
+                "prompt_token_count": {"successful": {"mean": 512.0}},
+                "output_token_count": {"successful": {"mean": 128.0}},
+                "request_concurrency": {"successful": {"mean": 7.9}},
+                "requests_per_second": {"successful": {"mean": 4.0}},
+                "time_to_first_token_ms": {"successful": {"mean": 55.0}},
+                "inter_token_latency_ms": {"successful": {"mean": 9.0}},
+            },
+        }
+    ]
+}
+AIPERF = {
+    "input_config": {"loadgen": {"concurrency": 4}},
+    "time_to_first_token": {"unit": "ms", "avg": 40.0},
+    "inter_token_latency": {"unit": "ms", "avg": 8.0},
+    "input_sequence_length": {"unit": "tokens", "avg": 256.0},
+    "output_sequence_length": {"unit": "tokens", "avg": 64.0},
+}
+
+
+def test_lengths_of_bench_serve_are_means_over_completed_requests() -> None:
+    (run,) = serving_results(BENCH, "a.json")
+    assert (run.input_tokens, run.output_tokens) == (1024.0, 256.0)
+    assert (run.concurrency, run.requests_per_s) == (16.0, None)
+    assert (run.ttft_ms, run.tpot_ms) == (90.0, 11.0)
+    assert run.model == "meta-llama/Llama-3.1-8B-Instruct"
+
+
+def test_arrivals_at_a_rate_are_an_open_loop() -> None:
+    (run,) = serving_results({**BENCH, "max_concurrency": None, "request_rate": 4.0}, "a.json")
+    assert (run.concurrency, run.requests_per_s) == (None, 4.0)
+
+
+def test_requests_sent_all_at_once_are_refused() -> None:
+    with pytest.raises(BadTable, match="neither max_concurrency nor a finite request_rate"):
+        serving_results({**BENCH, "max_concurrency": None}, "a.json")
+
+
+def test_each_benchmark_of_guidellm_is_a_run_with_its_measured_concurrency() -> None:
+    (run,) = serving_results(GUIDELLM, "a.json")
+    assert (run.concurrency, run.requests_per_s) == (7.9, None)
+    assert (run.ttft_ms, run.tpot_ms) == (55.0, 9.0)
+
+
+def test_a_poisson_benchmark_of_guidellm_takes_the_rate_that_was_asked_for() -> None:
+    one = {
+        **GUIDELLM["benchmarks"][0],
+        "config": {"strategy": {"type_": "poisson", "rate": 5.0}},
+    }
+    (run,) = serving_results({"benchmarks": [one]}, "a.json")
+    assert (run.concurrency, run.requests_per_s) == (None, 5.0)
+
+
+def test_seconds_of_aiperf_become_milliseconds() -> None:
+    (plain,) = serving_results(AIPERF, "a.json")
+    slow = {**AIPERF, "time_to_first_token": {"unit": "s", "avg": 0.04}}
+    (run,) = serving_results(slow, "a.json")
+    assert run == plain
+    assert run.ttft_ms == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize("value", [None, 0, -1.0, "12", True, float("nan"), float("inf")])
+def test_a_figure_that_is_no_positive_number_is_named(value: object) -> None:
+    with pytest.raises(BadTable, match="mean_tpot_ms is"):
+        serving_results({**BENCH, "mean_tpot_ms": value}, "a.json")
+
+
+@pytest.mark.parametrize("content", [[], {}, {"measurements": []}, 3, None])
+def test_other_content_is_in_no_format(content: object) -> None:
+    assert serving_results(content, "a.json") == ()

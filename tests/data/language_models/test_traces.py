@@ -1,0 +1,115 @@
+"""Traces: those of the package, the user's own, and what is wrong with them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from forerun.data.errors import BadTrace
+from forerun.data.language_models import traces
+from forerun.data.language_models.deployment import RequestLoad
+from forerun.data.language_models.requests import Requests
+from forerun.data.language_models.traces import PACKAGED, named_trace, read_trace
+
+ROW = {"arrival_s": 1.5, "input_tokens": 10, "output_tokens": 3}
+
+
+@pytest.mark.parametrize("name", PACKAGED)
+def test_every_packaged_trace_is_in_order_and_has_lengths(name):
+    requests = named_trace(name)
+    assert len(requests) >= 512
+    assert (np.diff(requests.arrival_s) >= 0).all()
+    assert requests.input_tokens.min() >= 1
+    assert requests.output_tokens.min() >= 1
+
+
+def test_the_hour_of_conversations_is_the_published_one():
+    requests = named_trace("splitwise_conv")
+    assert len(requests) == 19_366
+    assert requests.arrival_s[-1] == pytest.approx(3501.72, abs=0.01)
+    assert requests.load().requests_per_s == pytest.approx(5.53, abs=0.01)
+
+
+def test_requests_of_a_family_are_those_of_its_tokenizer():
+    assert named_trace("lmsys_05_llama").input_tokens.sum() == 63_148
+    assert named_trace("lmsys_05_mistral").input_tokens.sum() == 75_084
+
+
+def test_an_unknown_name_lists_those_that_there_are():
+    with pytest.raises(BadTrace, match="'nothing'; there are splitwise_code"):
+        named_trace("nothing")
+
+
+def test_csv_lines_and_rows_give_the_same_requests(tmp_path):
+    rows = [{**ROW, "arrival_s": 2.0, "note": "later"}, ROW]
+    (tmp_path / "a.csv").write_text(
+        "arrival_s,input_tokens,output_tokens,note\n2.0,10,3,later\n1.5,10,3,\n"
+    )
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    for source in (rows, tmp_path / "a.csv", tmp_path / "a.jsonl"):
+        requests = read_trace(source)
+        assert requests.arrival_s.tolist() == [1.5, 2.0]
+        assert requests.input_tokens.tolist() == [10, 10]
+        assert requests.output_tokens.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"input_tokens": 0}, "request 2.*input_tokens is 0"),
+        ({"input_tokens": 1.5}, "input_tokens is 1.5"),
+        ({"output_tokens": 1e9}, "output_tokens is 1e\\+09"),
+        ({"arrival_s": "soon"}, "arrival_s is 'soon', which is no number"),
+        ({"arrival_s": float("nan")}, "arrival_s is 'nan'"),
+        ({"arrival_s": True}, "no number"),
+        ({"output_tokens": None}, "output_tokens is missing"),
+    ],
+)
+def test_a_bad_field_is_named_with_its_request(change, said):
+    with pytest.raises(BadTrace, match=said):
+        read_trace([ROW, {**ROW, **change}])
+
+
+def test_files_that_are_no_traces_are_refused(tmp_path):
+    for name, content, said in (
+        ("a.csv", b"", "no request"),
+        ("b.csv", b"arrival_s,input_tokens\n1,2\n", "line 2.*output_tokens is missing"),
+        ("c.jsonl", b"[1]\n", "line 1.*no object"),
+        ("d.jsonl", b"{\n", "line 1.*no JSON object"),
+        ("e.csv", b"\xff\xfe\x00", "UTF-8"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(BadTrace, match=said):
+            read_trace(tmp_path / name)
+    with pytest.raises(BadTrace, match="No such file"):
+        read_trace(tmp_path / "none.csv")
+
+
+def test_traces_over_a_limit_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "MOST_REQUESTS", 2)
+    with pytest.raises(BadTrace, match=r"request 3.*at most 2 requests"):
+        read_trace([ROW] * 3)
+    monkeypatch.setattr(traces, "MOST_BYTES", 8)
+    (tmp_path / "a.csv").write_text("arrival_s,input_tokens\n")
+    with pytest.raises(BadTrace, match="larger than"):
+        read_trace(tmp_path / "a.csv")
+
+
+def test_random_requests_have_the_moments_of_their_load():
+    load = RequestLoad(500, 100, requests_per_s=4.0, input_variation=0.8, output_variation=0.5)
+    found = Requests.poisson(load, 20_000, seed=1).load()
+    for name in ("input_tokens", "output_tokens", "requests_per_s"):
+        assert getattr(found, name) == pytest.approx(getattr(load, name), rel=0.03)
+    for name in ("input_variation", "output_variation"):
+        assert getattr(found, name) == pytest.approx(getattr(load, name), rel=0.06)
+
+
+def test_a_rate_changes_the_arrivals_of_a_seed_and_not_its_lengths():
+    slow, fast = (Requests.poisson(RequestLoad(50, 9, requests_per_s=r), 20, 7) for r in (1.0, 4.0))
+    np.testing.assert_allclose(slow.arrival_s, 4 * fast.arrival_s)
+    assert slow.input_tokens.tolist() == fast.input_tokens.tolist() == [50] * 20
+
+
+def test_without_a_rate_all_requests_arrive_at_once():
+    assert not Requests.poisson(RequestLoad(50, 9, concurrency=3.0), 20).arrival_s.any()
+    assert Requests.poisson(RequestLoad(50, 9, concurrency=3.0), 20).load().requests_per_s is None
