@@ -16,6 +16,8 @@ import numpy as np
 
 from forerun.data.device import Device, Precision
 from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.language_models.kernel import LlmKernel
+from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
 from forerun.data.workload import (
     Architecture,
@@ -33,7 +35,16 @@ from forerun.data.workload import (
 Generative = LlmServing | Diffusion
 
 WEIGHT_BYTES: Final[Mapping[WeightFormat, float]] = MappingProxyType(
-    {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "mxfp4": 0.53}
+    {
+        "fp32": 4.0,
+        "fp16": 2.0,
+        "bf16": 2.0,
+        "fp8": 1.0,
+        "int8": 1.0,
+        "mxfp4": 0.53,
+        "nvfp4": BYTES["nvfp4"],
+        "int4": BYTES["int4"],
+    }
 )
 ARITHMETIC: Final[Mapping[WeightFormat, Precision]] = MappingProxyType(
     {
@@ -43,6 +54,8 @@ ARITHMETIC: Final[Mapping[WeightFormat, Precision]] = MappingProxyType(
         "fp8": "fp8",
         "int8": "int8",
         "mxfp4": "fp8",
+        "nvfp4": "fp4",
+        "int4": "bf16",
     }
 )
 """The fastest arithmetic that weights of a format are multiplied in."""
@@ -120,6 +133,7 @@ def cycle_bound(query: Query) -> CycleBound:
             | Network()
             | Architecture()
             | LlmDeployment()
+            | LlmKernel()
             | Design()
             | Benchmark()
             | Colocation()
@@ -127,6 +141,20 @@ def cycle_bound(query: Query) -> CycleBound:
             raise TypeError(f"a workload of kind {workload.kind!r} generates nothing")
         case _:
             assert_never(workload)
+
+
+def arithmetic(weights: WeightFormat, device: Device) -> Precision:
+    """The precision that products with weights of a format are in on a device.
+
+    Where the device does not multiply numbers of four bits, kernels unpack NVFP4 to half precision.
+
+    Raises:
+        UnknownPrecision: the sheet has no peak for it nor for what could stand in.
+    """
+    wanted = ARITHMETIC[weights]
+    if wanted == "fp4" and wanted not in device.peak_tflops:
+        wanted = "bf16"
+    return device.computes_in(wanted)
 
 
 def outputs(workload: Generative) -> float:
@@ -153,7 +181,7 @@ def _step(workload: LlmServing, device: Device, count: int) -> CycleBound:
     total, active = workload.total_parameters, workload.active_parameters
     batch, width = float(workload.max_sequences), WEIGHT_BYTES[workload.weights]
     bytes_s = count * device.bandwidth_gbs * 1e9
-    flops_s = count * device.peak(ARITHMETIC[workload.weights], matrix=True) * 1e12
+    flops_s = count * device.peak(arithmetic(workload.weights, device), matrix=True) * 1e12
     covered = _covered(workload, batch)
     question, answer = TOKENS[workload.request]
     billions = active / 1e9
@@ -192,7 +220,7 @@ def _batch(workload: Diffusion, device: Device, count: int) -> CycleBound:
         float(workload.batch_size * (workload.passes or USUAL_PASSES)),
     )
     tokens, steps = picture_tokens(workload), float(workload.steps)
-    flops_s = count * device.peak(ARITHMETIC[workload.weights], matrix=True) * 1e12
+    flops_s = count * device.peak(arithmetic(workload.weights, device), matrix=True) * 1e12
     read = weights * WEIGHT_BYTES[workload.weights]
     return CycleBound(
         weights=steps * read / (device.bandwidth_gbs * 1e9),

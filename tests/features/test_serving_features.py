@@ -13,6 +13,7 @@ from forerun.data.workload import Diffusion, LlmServing
 from forerun.features.serving_features import (
     DIFFUSION_FEATURES,
     LLM_FEATURES,
+    arithmetic,
     cycle_bound,
     diffusion_features,
     llm_features,
@@ -37,6 +38,29 @@ def served(draw):
 
 def ask(workload, count=1):
     return Query(workload, H100, operation=Operation(count))
+
+
+@pytest.mark.parametrize(
+    ("weights", "device", "precision"),
+    [
+        ("nvfp4", "b200", "fp4"),
+        ("nvfp4", "h100", "bf16"),
+        ("int4", "b200", "bf16"),
+        ("fp8", "h100", "fp8"),
+        ("fp8", "a100-sxm-80gb", "fp16"),
+    ],
+)
+def test_products_are_in_the_narrowest_arithmetic_that_a_device_has(weights, device, precision):
+    assert arithmetic(weights, DeviceCatalog.load().get(device)) == precision
+
+
+@pytest.mark.parametrize(("weights", "share"), [("nvfp4", 0.5625 / 2), ("int4", 0.5625 / 2)])
+def test_weights_of_four_bits_are_read_with_their_scales(weights, share):
+    wide, narrow = (
+        cycle_bound(ask(LlmServing(8e9, 8e9, "chat", 8, form, "dense")))
+        for form in ("bf16", weights)
+    )
+    assert narrow.weights == pytest.approx(share * wide.weights)
 
 
 def test_one_dense_step_by_hand():

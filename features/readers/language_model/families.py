@@ -8,6 +8,7 @@ from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.feed_forward import Dense
 from forerun.data.language_models.model import Layer
 from forerun.features.readers.language_model import feed_forwards, mixers
+from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
 from forerun.features.readers.language_model.fields import Fields
 
 Layers = Callable[[Fields, int], tuple[Layer, ...]]
@@ -28,6 +29,7 @@ _DENSE = _of(mixers.grouped, feed_forwards.gated)
 _EXPERTS = _of(mixers.grouped, feed_forwards.experts)
 _LATENT = _of(mixers.latent, feed_forwards.experts)
 _PLAIN = _of(mixers.merged, feed_forwards.plain)
+_UNGATED = _of(mixers.grouped, feed_forwards.plain)
 
 
 def _nemotron_h(fields: Fields, count: int) -> tuple[Layer, ...]:
@@ -102,14 +104,23 @@ def _deci_width(multiple: float, hidden: int) -> int:
 FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
     {
         **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "mimo"), _DENSE),
-        **dict.fromkeys(("phi3", "granite", "olmo2", "olmo3", "smollm3", "seed_oss"), _DENSE),
+        **dict.fromkeys(("phi3", "granite", "olmo", "olmo2", "olmo3", "smollm3"), _DENSE),
+        **dict.fromkeys(("seed_oss", "stablelm", "cohere", "ernie4_5", "Yi"), _DENSE),
+        **dict.fromkeys(
+            ("internlm", "internlm3", "aquila", "baichuan", "hunyuan_v1_dense"), _DENSE
+        ),
         **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "glm4", "cohere2", "internlm2"), _DENSE),
         **dict.fromkeys(("qwen3_vl", "qwen3_vl_text", "qwen2_vl", "qwen2_5_vl"), _DENSE),
         **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"), _EXPERTS),
-        **dict.fromkeys(("gpt_oss", "minimax_m2", "glm4_moe", "step3p7"), _EXPERTS),
+        **dict.fromkeys(("gpt_oss", "minimax_m2", "glm4_moe", "step3p7", "phimoe"), _EXPERTS),
+        **dict.fromkeys(("olmoe", "granitemoe"), _EXPERTS),
         **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"), _LATENT),
         "glm_moe_dsa": _LATENT,
         **dict.fromkeys(("gpt2", "gpt_neox", "opt", "bloom", "falcon", "gpt_bigcode"), _PLAIN),
+        **dict.fromkeys(("gptj", "codegen", "mpt", "phi"), _PLAIN),
+        **dict.fromkeys(("starcoder2", "nemotron", "persimmon"), _UNGATED),
+        "qwen": _of(mixers.grouped, feed_forwards.halved),
+        "dbrx": _of(mixers.nested, feed_forwards.nested),
         **dict.fromkeys(
             ("deepseek_v4", "deepseek_ref"), _of(mixers.compressed, feed_forwards.experts)
         ),
@@ -131,11 +142,49 @@ FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
 
 TIED: Final = frozenset(
     {"gemma", "gemma2", "gemma3_text", "gemma4_text", "gpt2", "opt", "bloom", "falcon"}
-    | {"gpt_bigcode", "cohere2"}
+    | {"gpt_bigcode", "cohere", "cohere2", "mpt", "starcoder2", "ernie4_5"}
+    | set(ENCODER_DECODERS)
 )
 """Families whose output matrix is the table of embeddings unless the file says otherwise."""
 
 
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "gemma": {"head_dim": 256, "vocab_size": 256_000},
+        "gemma2": {"head_dim": 256, "num_key_value_heads": 4, "vocab_size": 256_000}
+        | {"num_attention_heads": 8, "sliding_window": 4096, "sliding_window_pattern": 2},
+        "gemma3_text": {"head_dim": 256, "num_key_value_heads": 4, "vocab_size": 262_208}
+        | {"num_attention_heads": 8, "sliding_window": 4096, "sliding_window_pattern": 6},
+        "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
+        "ernie4_5": {"head_dim": 128},
+        "qwen3": {"head_dim": 128},
+        "gpt_oss": {"head_dim": 64},
+    }
+)
+"""What the files of a family leave out where they mean the defaults of its published class.
+
+Source: the configuration classes of transformers 5.
+"""
+
+_ENCODER: Final = "it is an encoder, which generates no tokens"
+_LAYERS: Final = "its kind of layers is not described here yet"
+REFUSED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("albert", "bert", "deberta-v2", "distilbert", "electra"), _ENCODER),
+        **dict.fromkeys(("modernbert", "mpnet", "roberta", "xlm-roberta", "vit"), _ENCODER),
+        **dict.fromkeys(("clip", "siglip", "wav2vec2", "hubert"), _ENCODER),
+        **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2"), _LAYERS),
+        **dict.fromkeys(("mamba", "mamba2", "recurrent_gemma", "rwkv", "zamba2"), _LAYERS),
+        **dict.fromkeys(
+            ("chatglm", "deci", "exaone", "exaone4", "gemma3n_text", "openelm"), _LAYERS
+        ),
+        **dict.fromkeys(("gemma3n_text", "granitemoehybrid", "openelm"), _LAYERS),
+        **dict.fromkeys(("led", "longt5", "nllb-moe", "switch_transformers", "t5gemma"), _LAYERS),
+    }
+)
+"""`model_type` of families that are known and not read -> why."""
+
+
 def known() -> Sequence[str]:
     """The families, in alphabetical order."""
-    return sorted(FAMILIES)
+    return sorted({*FAMILIES, *ENCODER_DECODERS}, key=str.lower)

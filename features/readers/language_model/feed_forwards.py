@@ -11,6 +11,8 @@ from forerun.features.readers.language_model.fields import Fields
 FeedForwards = Callable[[Fields, int], Sequence[tuple[FeedForward, ...]]]
 """Fields of the decoder and its number of layers -> the feed-forward networks of each layer."""
 
+WIDTHS: Final = ("hidden_size", "n_embd", "d_model", "n_embed")
+"""Names of the width of a token between layers."""
 _EXPERTS: Final = ("num_experts", "n_routed_experts", "num_local_experts")
 _PER_TOKEN: Final = (
     *("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts"),
@@ -29,9 +31,29 @@ def gated(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
 
 def plain(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
     """One network without a gate in every layer, four times as wide as a token unless said."""
-    hidden = fields.integer("hidden_size", "n_embd", "d_model")
+    hidden = fields.integer(*WIDTHS)
     names = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
-    return [(Dense(fields.maybe_integer(*names) or 4 * hidden, gated=False),)] * layers
+    multiple = fields.integer("expansion_ratio", default=4)
+    return [(Dense(fields.maybe_integer(*names) or multiple * hidden, gated=False),)] * layers
+
+
+def halved(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """Qwen of the first generation: the field counts the two halves of a gated network together."""
+    width = fields.integer("intermediate_size")
+    if width % 2:
+        raise fields.bad("intermediate_size", f"is {width}, which is odd")
+    return [(Dense(width // 2),)] * layers
+
+
+def nested(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """DBRX: experts, in an object of their own."""
+    part = fields.part("ffn_config")
+    if part is None:
+        raise fields.bad("ffn_config", "is missing")
+    number, chosen = part.integer("moe_num_experts"), part.integer("moe_top_k")
+    if chosen > number:
+        raise part.bad("moe_top_k", f"is {chosen}, more than {number} experts")
+    return [(Experts(number, chosen, part.integer("ffn_hidden_size")),)] * layers
 
 
 def experts(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:

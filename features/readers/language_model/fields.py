@@ -1,6 +1,7 @@
 """Typed access to the fields of a configuration, which remembers what was read."""
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,12 +30,21 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._given.get(name) is not None
 
+    def complete(self, defaults: Mapping[str, Any]) -> None:
+        """Put these values in place of fields that are absent."""
+        absent = {name: value for name, value in defaults.items() if name not in self}
+        self._given = {**self._given, **absent}
+        self._read.update(absent)
+
     def unread(self) -> list[str]:
-        """Paths of the fields that nobody asked for, without those that are null, 0 or empty."""
+        """Paths of the fields that nobody asked for, without those that are null, 0 or empty.
+
+        Halves of characters, which JSON can hold and UTF-8 cannot, are written as escapes.
+        """
+        names = (name for name, value in self._given.items() if name not in self._read and value)
         return [
-            self._path + name
-            for name, value in self._given.items()
-            if name not in self._read and value
+            (self._path + name).encode("utf-8", "backslashreplace").decode("utf-8")
+            for name in names
         ]
 
     def bad(self, name: str, why: str) -> UnreadableModel:
@@ -81,7 +91,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise self.bad(name, f"is {_short(value)}, not true or false")
+            raise self.bad(name, f"is {short(value)}, not true or false")
         return value
 
     def number(self, name: str, *, least: float, most: float) -> float | None:
@@ -90,16 +100,16 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            raise self.bad(name, f"is {_short(value)}, not a number")
+            raise self.bad(name, f"is {short(value)}, not a number")
         if not least <= value <= most:
-            raise self.bad(name, f"is {_short(value)}, not from {least:g} to {most:g}")
+            raise self.bad(name, f"is {short(value)}, not from {least:g} to {most:g}")
         return float(value)
 
     def text(self, name: str) -> str | None:
         """A text, or None where it is absent."""
         value = self.raw(name)
         if value is not None and not isinstance(value, str):
-            raise self.bad(name, f"is {_short(value)}, not a text")
+            raise self.bad(name, f"is {short(value)}, not a text")
         return value
 
     def listed(self, name: str, length: int) -> Sequence[Any] | None:
@@ -108,7 +118,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, list):
-            raise self.bad(name, f"is {_short(value)}, not a list")
+            raise self.bad(name, f"is {short(value)}, not a list")
         if len(value) != length:
             raise self.bad(name, f"has {len(value)} entries for {length} layers")
         return value
@@ -126,14 +136,14 @@ class Fields:
         if value is None:
             return []
         if not isinstance(value, list) or not all(type(entry) is kind for entry in value):
-            raise self.bad(name, f"is {_short(value)}, not a list of {called}")
+            raise self.bad(name, f"is {short(value)}, not a list of {called}")
         return value
 
     def objects(self, name: str) -> Mapping[str, Any]:
         """An object whose names are data; empty where it is absent."""
         value = self.raw(name)
         if value is not None and not isinstance(value, Mapping):
-            raise self.bad(name, f"is {_short(value)}, not an object")
+            raise self.bad(name, f"is {short(value)}, not an object")
         return value or {}
 
     def words(self, name: str, length: int, known: Sequence[str]) -> tuple[str, ...] | None:
@@ -141,7 +151,7 @@ class Fields:
         value = self.listed(name, length)
         for word in value or ():
             if word not in known:
-                raise self.bad(name, f"names {_short(word)}; known are {', '.join(known)}")
+                raise self.bad(name, f"names {short(word)}; known are {', '.join(known)}")
         return None if value is None else tuple(value)
 
     def switches(self, name: str, length: int) -> tuple[bool, ...] | None:
@@ -149,7 +159,7 @@ class Fields:
         value = self.listed(name, length)
         for entry in value or ():
             if entry not in (0, 1):
-                raise self.bad(name, f"holds {_short(entry)}, not 0 or 1")
+                raise self.bad(name, f"holds {short(entry)}, not 0 or 1")
         return None if value is None else tuple(bool(entry) for entry in value)
 
     def part(self, name: str) -> "Fields | None":
@@ -158,17 +168,21 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            raise self.bad(name, f"is {_short(value)}, not an object")
+            raise self.bad(name, f"is {short(value)}, not an object")
         return Fields(self.where, value, f"{self._path}{name}.")
 
     def _check(self, name: str, value: Any, least: int, most: int) -> None:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if isinstance(value, bool) or not whole:
-            raise self.bad(name, f"is {_short(value)}, not a whole number")
+            raise self.bad(name, f"is {short(value)}, not a whole number")
         if not least <= value <= most:
-            raise self.bad(name, f"is {_short(value)}, not from {least} to {most}")
+            raise self.bad(name, f"is {short(value)}, not from {least} to {most}")
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def short(value: Any) -> str:
+    """At most 60 characters of a value, however long or deep it is."""
+    try:
+        text = reprlib.repr(value)
+    except ValueError:  # Python writes no whole number of thousands of digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."

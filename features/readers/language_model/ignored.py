@@ -22,13 +22,15 @@ GENERATION: Final = (
     *("sep_token_id", "*_placeholder", "is_decoder", "cross_attention_hidden_size"),
     *("tf_legacy_loss", "chunk_size_feed_forward", "add_cross_attention", "tie_encoder_decoder"),
     *("summary_*", "is_encoder_decoder", "num_logits_to_keep", "num_reward_heads", "ignore_index"),
+    *("median_filter_width", "max_source_positions", "extra_pos_embeddings", "static_position_*"),
 )
 """How tokens are drawn, and what a library returns."""
 
 TRAINING: Final = (
     *("*_dropout", "*_dropout_prob", "*dropout", "*pdrop", "*aux_loss*", "output_router_logits"),
+    *("mask_*", "apply_spec_augment", "classifier_*", "dropout_rate", "init_std", "*layerdrop"),
     *("pretraining_tp", "ep_size", "router_jitter_noise", "seq_aux", "rescale_prenorm_residual"),
-    *("time_step_*", "moe_router_force_load_balancing", "gradient_checkpointing", "layerdrop"),
+    *("time_step_*", "moe_router_force_load_balancing", "gradient_checkpointing"),
 )
 """What matters in training alone."""
 
@@ -69,6 +71,10 @@ SCALES: Final = (
         "initial_context_length",
         "original_max_position*",
     ),
+    *("norm_epsilon", "qk_layernorm", "logit_scale", "learned_pos_emb", "embedding_fraction"),
+    *("decoder_vocab_size", "share_encoder_decoder_embeddings"),
+    *("relative_attention_*", "dense_act_fn", "normalize_before", "normalize_embedding"),
+    *("add_bias_logits", "add_final_layer_norm", "normalize_*"),
     *("use_parallel_residual", "parallel_attn", "alibi", "activation", "slow_but_exact"),
     *("embd_layer_norm", "apply_residual_*", "scale_*", "logits_scaling", "tie_word_embeddings"),
 )
@@ -79,6 +85,7 @@ KERNELS: Final = (
     *("moe_shared_expert_overlap", "use_conv_bias", "mamba_proj_bias", "hidden_dropout"),
     *("num_hash_layers", "hc_sinkhorn_iters", "time_step_rank", "qk_head_dim", "output_gate_type"),
     *("index_topk*", "index_share_for_mtp_iteration", "index_skip_topk_offset", "compress_rope_*"),
+    *("attn_config", "init_device", "no_bias", "use_weighted_layer_sum", "encoder_layers"),
     *("attn_type_list", "sliding_window_size", "gate_lower_bound"),
 )
 """How kernels do the same work, or what other fields say already."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
 from forerun.data.language_models.model import Mixer
 from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
-from forerun.features.readers.language_model.fields import Fields
+from forerun.features.readers.language_model.feed_forwards import WIDTHS
+from forerun.features.readers.language_model.fields import Fields, short
 
 Mixers = Callable[[Fields, int], Sequence[Mixer | None]]
 """Fields of the decoder and its number of layers -> the mixer of each layer."""
@@ -25,10 +26,23 @@ def grouped(fields: Fields, layers: int) -> list[Attention]:
 
 def merged(fields: Fields, layers: int) -> list[Attention]:
     """Attention of older models: all heads have keys of their own, or share one (`multi_query`)."""
-    heads = fields.integer("num_attention_heads", "n_head", "num_heads")
-    shared = fields.flag("multi_query") and not fields.flag("new_decoder_architecture")
+    heads = fields.integer("num_attention_heads", "n_head", "num_heads", "n_heads")
+    several = fields.flag("new_decoder_architecture")
+    shared = fields.flag("multi_query") and not several
     given = fields.maybe_integer("num_key_value_heads", "num_kv_heads")
     kept = 1 if shared else given or heads
+    width = _head_dim(fields, heads)
+    return [Attention(heads, kept, width, width)] * layers
+
+
+def nested(fields: Fields, layers: int) -> list[Attention]:
+    """DBRX: the heads of the keys stand in an object of their own."""
+    heads, part = fields.integer("n_heads"), fields.part("attn_config")
+    if part is None:
+        raise fields.bad("attn_config", "is missing")
+    kept = part.integer("kv_n_heads", default=heads)
+    if heads % kept:
+        raise part.bad("kv_n_heads", f"is {kept}, which does not divide {heads} heads")
     width = _head_dim(fields, heads)
     return [Attention(heads, kept, width, width)] * layers
 
@@ -127,7 +141,7 @@ def compressed(fields: Fields, layers: int) -> list[CompressedAttention]:
             case int() if 0 < ratio <= 1 << 20:
                 made.append(replace(plain, block_tokens=ratio))
             case _:
-                raise fields.bad("compress_ratios", f"holds {ratio!r}")
+                raise fields.bad("compress_ratios", f"holds {short(ratio)}")
     return made
 
 
@@ -195,7 +209,7 @@ def _head_dim(fields: Fields, heads: int) -> int:
     given = fields.maybe_integer("head_dim", "attention_head_dim")
     if given is not None:
         return given
-    hidden = fields.integer("hidden_size", "n_embd", "d_model")
+    hidden = fields.integer(*WIDTHS)
     if hidden % heads:
         raise fields.bad("hidden_size", f"is {hidden}, which {heads} heads do not divide")
     return hidden // heads

@@ -14,7 +14,7 @@ from typing import Any, Final
 from forerun.data.errors import UnreadableModel
 from forerun.data.language_models.weights import LayerFormats, WeightFormats
 from forerun.features.deadline import check
-from forerun.features.readers.language_model.fields import Fields
+from forerun.features.readers.language_model.fields import Fields, short
 
 _MIXER = (
     *("self_attn.q_proj", "self_attn.q_a_proj", "self_attn.qkv_proj", "self_attn.q_b_proj"),
@@ -45,6 +45,7 @@ _ALGORITHMS: Final = MappingProxyType(
         "fp8": "fp8",
         "fp8_pb_wo": "fp8",
         "fp8_per_channel_per_token": "fp8",
+        "fbgemm_fp8": "fp8",
         "mxfp8": "mxfp8",
         "mxfp4": "mxfp4",
         "nvfp4": "nvfp4",
@@ -52,6 +53,7 @@ _ALGORITHMS: Final = MappingProxyType(
         "w4a16_awq": "int4",
         "awq": "int4",
         "gptq": "int4",
+        "int4": "int4",
         "int8": "int8",
         "w8a8": "int8",
     }
@@ -133,7 +135,7 @@ def formats_of(
     )
     if experts is not None and not rules.named:
         if experts not in _EXPERT_TYPES:
-            raise UnreadableModel(given.where, f"expert_dtype {experts!r} is not known.")
+            raise UnreadableModel(given.where, f"expert_dtype {short(experts)} is not known.")
         made = tuple(replace(one, experts=_EXPERT_TYPES[experts]) for one in made)
     return WeightFormats(
         unquantized=unquantized,
@@ -168,17 +170,42 @@ def _usual(given: Fields, method: str | None, algorithm: str | None) -> str:
     if algorithm is not None:
         return _algorithm(given, {"quant_algo": algorithm})
     if isinstance(groups, Mapping) and groups:
-        return _of_group(given, next(iter(groups.values())))
+        found = sorted({_of_group(given, group) for group in groups.values()})
+        if len(found) > 1:
+            raise given.bad("config_groups", f"holds groups of {' and '.join(found)} weights")
+        return found[0]
     if method is not None and method.lower() in _ALGORITHMS:
-        bits = given.maybe_integer("bits")
-        return "int8" if bits == 8 else _ALGORITHMS[method.lower()]
-    raise given.bad("quant_method", f"{method!r} is not known")
+        return _of_bits(given, _ALGORITHMS[method.lower()])
+    if method is not None and method.lower() == "bitsandbytes":
+        return _of_switches(given)
+    raise given.bad("quant_method", f"{short(method)} is not known")
+
+
+def _of_bits(given: Fields, usual: str) -> str:
+    """The integers of AWQ and GPTQ, whose files say how many bits they have."""
+    match given.maybe_integer("bits"):
+        case None:
+            return usual
+        case 4 if usual == "int4":
+            return usual
+        case 8:
+            return "int8" if usual == "int4" else usual
+        case bits:
+            raise given.bad("bits", f"is {bits}; weights of that width are not read here")
+
+
+def _of_switches(given: Fields) -> str:
+    """The format of bitsandbytes, which two flags say."""
+    four, eight = given.flag("load_in_4bit"), given.flag("load_in_8bit")
+    if four == eight:
+        raise given.bad("load_in_4bit", f"and load_in_8bit are both {str(four).lower()}")
+    return "int4" if four else "int8"
 
 
 def _algorithm(given: Fields, entry: Any) -> str:
     name = entry.get("quant_algo") if isinstance(entry, Mapping) else None
     if not isinstance(name, str) or name.lower() not in _ALGORITHMS:
-        raise given.bad("quant_algo", f"{name!r} is not known")
+        raise given.bad("quant_algo", f"{short(name)} is not known")
     return _ALGORITHMS[name.lower()]
 
 
@@ -200,7 +227,7 @@ def _of_group(given: Fields, group: Any) -> str:
         case ("int", 8, _):
             return "int8"
         case kind:
-            raise given.bad("config_groups", f"holds weights of {kind}")
+            raise given.bad("config_groups", f"holds weights of {short(kind)}")
 
 
 def _cache(given: Fields) -> str | None:
@@ -212,14 +239,14 @@ def _cache(given: Fields) -> str | None:
     if text is None:
         return None
     if text.lower() not in _ALGORITHMS:
-        raise given.bad("kv_cache_quant_algo", f"{text!r} is not known")
+        raise given.bad("kv_cache_quant_algo", f"{short(text)} is not known")
     return _ALGORITHMS[text.lower()]
 
 
 def _expression(given: Fields, name: str, text: str) -> re.Pattern[str]:
     """A regular expression that a file brings; others could take hours to match."""
     if not _SIMPLE.fullmatch(text) or text.count("*") + text.count("+") > MOST_REPETITIONS:
-        raise given.bad(name, f"holds the regular expression {text!r:.60}, which is not read here")
+        raise given.bad(name, f"holds the regular expression {short(text)}, which is not read here")
     return re.compile(text)
 
 

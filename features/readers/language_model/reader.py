@@ -12,8 +12,16 @@ from typing import Any, Final
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.language_models.model import LanguageModel, VisionTower
-from forerun.features.readers.language_model.families import FAMILIES, TIED, known
-from forerun.features.readers.language_model.fields import Fields
+from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
+from forerun.features.readers.language_model.families import (
+    DEFAULTS,
+    FAMILIES,
+    REFUSED,
+    TIED,
+    known,
+)
+from forerun.features.readers.language_model.feed_forwards import WIDTHS
+from forerun.features.readers.language_model.fields import Fields, short
 from forerun.features.readers.language_model.ignored import of_meaning
 from forerun.features.readers.language_model.quantization import formats_of
 
@@ -22,6 +30,9 @@ MOST_BYTES: Final = 1 << 24
 MOST_LAYERS: Final = 4096
 _DECODERS: Final = ("text_config", "llm_config", "language_config")
 _PARTS: Final = (*_DECODERS, "vision_config", "audio_config", "quantization_config")
+_LENGTHS: Final = (
+    *("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_target_positions"),
+)
 _NUMBER_FORMATS: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -32,7 +43,8 @@ def read_language_model(
 
     Args:
         source: `config.json`: the file, its bytes, or its object.
-        quantization: `hf_quant_config.json`, which some quantised releases keep apart.
+        quantization: `hf_quant_config.json`, which some quantised releases keep apart; a block
+            of `source` takes precedence.
 
     Returns:
         The description. `unread_fields` names the fields whose meaning is not known here.
@@ -65,10 +77,9 @@ def json_object(source: Path | bytes, where: str | None = None) -> Mapping[str, 
     """
     where = where or (source.name if isinstance(source, Path) else "the configuration")
     try:
-        size = source.stat().st_size if isinstance(source, Path) else len(source)
-        if size > MOST_BYTES:
-            raise ModelTooLarge(where, f"it has {size:,} bytes; the limit is {MOST_BYTES:,}.")
-        content = source.read_bytes() if isinstance(source, Path) else source
+        content = _content(source, where) if isinstance(source, Path) else source
+        if len(content) > MOST_BYTES:
+            raise ModelTooLarge(where, f"it has over {MOST_BYTES:,} bytes.")
         given = json.loads(content)
     except OSError as error:
         raise UnreadableModel(where, f"{error.strerror}.") from None
@@ -79,12 +90,29 @@ def json_object(source: Path | bytes, where: str | None = None) -> Mapping[str, 
     return given
 
 
+def _content(path: Path, where: str) -> bytes:
+    """The bytes of a file, one more than are allowed at most: a pipe has no size beforehand.
+
+    Raises:
+        ModelTooLarge: the file system says that it is too large, so that it is not opened.
+    """
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise ModelTooLarge(where, f"it has {size:,} bytes; the limit is {MOST_BYTES:,}.")
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
 def _described(whole: Fields, separate: Fields | None) -> LanguageModel:
     decoder = _decoder(whole)
     family = _family(whole, decoder)
-    hidden = decoder.integer("hidden_size", "n_embd", "d_model")
-    count = _count(decoder)
-    layers = FAMILIES[family](decoder, count)
+    decoder.complete(DEFAULTS.get(family, {}))
+    hidden = decoder.integer(*WIDTHS)
+    encoder = None
+    if family in ENCODER_DECODERS:
+        encoder, layers = ENCODER_DECODERS[family](decoder)
+    else:
+        layers = FAMILIES[family](decoder, _count(decoder))
     block = whole.part("quantization_config") or decoder.part("quantization_config")
     vision = whole.part("vision_config")
     formats = formats_of(
@@ -93,7 +121,7 @@ def _described(whole: Fields, separate: Fields | None) -> LanguageModel:
         unquantized=_unquantized(whole, decoder),
         experts=decoder.text("expert_dtype"),
         family=family,
-        layers=count,
+        layers=len(layers),
     )
     model = LanguageModel(
         family=family,
@@ -101,10 +129,11 @@ def _described(whole: Fields, separate: Fields | None) -> LanguageModel:
         vocabulary=decoder.integer("vocab_size"),
         layers=layers,
         tied_embeddings=_tied(whole, decoder, family),
-        most_tokens=decoder.maybe_integer("max_position_embeddings", "n_positions"),
+        most_tokens=decoder.maybe_integer(*_LENGTHS),
         vision=None if vision is None else _vision(vision, hidden),
         formats=formats,
         draft_layers=_drafts(decoder),
+        encoder=encoder,
     )
     unread = [*whole.unread(), *(decoder.unread() if decoder is not whole else ())]
     return replace(model, unread_fields=of_meaning(dict.fromkeys(unread)))
@@ -112,7 +141,7 @@ def _described(whole: Fields, separate: Fields | None) -> LanguageModel:
 
 def _count(decoder: Fields) -> int:
     """Number of layers; files that list the kind of each layer may leave it out."""
-    names = ("num_hidden_layers", "n_layer", "num_layers")
+    names = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
     listed = decoder.raw("layers_block_type")
     default = len(listed) if isinstance(listed, list) and listed else None
     return decoder.integer(*names, default=default, most=MOST_LAYERS)
@@ -135,8 +164,12 @@ def _family(whole: Fields, decoder: Fields) -> str:
         named = outer.removesuffix("_vl") + "_text"
     if named is None:
         raise whole.bad("model_type", "is missing: is this the config.json of a model?")
-    if named not in FAMILIES:
-        raise whole.bad("model_type", f"{named!r} is not known; known are {', '.join(known())}")
+    if named in REFUSED:
+        raise whole.bad("model_type", f"is {short(named)}, which is not read: {REFUSED[named]}")
+    if named not in FAMILIES and named not in ENCODER_DECODERS:
+        raise whole.bad(
+            "model_type", f"{short(named)} is not known; known are {', '.join(known())}"
+        )
     return named
 
 

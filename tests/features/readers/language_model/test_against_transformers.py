@@ -30,7 +30,21 @@ DELTA = {
     **{"linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 24},
     **{"linear_conv_kernel_dim": 4},
 }
+T5 = {
+    **{"d_model": 256, "d_kv": 48, "d_ff": 704, "num_layers": 3, "num_heads": 8},
+    **{"vocab_size": 1024},
+}
+BART = {
+    **{"d_model": 256, "encoder_layers": 3, "decoder_layers": 2, "encoder_ffn_dim": 704},
+    **{"decoder_ffn_dim": 704, "encoder_attention_heads": 8, "decoder_attention_heads": 4},
+    **{"vocab_size": 1024, "pad_token_id": 1},
+    **{"bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2},
+    **{"forced_eos_token_id": 2},
+}
 OLDER = {"n_embd": 256, "n_layer": 3, "n_head": 8, "vocab_size": 1024}
+SEQUENCES = {"t5", "mt5", "umt5", "bart", "mbart", "m2m_100", "marian", "pegasus", "blenderbot"}
+VECTORS = ("wpe", "embed_positions", "relative_attention_bias")
+"""Parts of the names of positions, which are not counted; nor are biases."""
 CONFIGURATIONS = [
     {"model_type": "llama", **GROUPED},
     {"model_type": "mistral", **GROUPED, "sliding_window": 128},
@@ -55,6 +69,36 @@ CONFIGURATIONS = [
     {"model_type": "deepseek_v3", **LATENT},
     {"model_type": "deepseek_v3", **LATENT, "q_lora_rank": None},
     {"model_type": "qwen3_next", **DELTA},
+    {"model_type": "gemma", **SMALL, "num_key_value_heads": 2},
+    {"model_type": "gemma2", **SMALL, "num_key_value_heads": 2},
+    {"model_type": "olmo", **SMALL, "num_key_value_heads": 4},
+    {"model_type": "olmoe", **SMALL, "num_experts": 8, "num_experts_per_tok": 2},
+    {"model_type": "granitemoe", **SMALL, "num_local_experts": 8, "num_experts_per_tok": 2},
+    {"model_type": "phimoe", **SMALL, "num_key_value_heads": 4, "num_local_experts": 4}
+    | {"num_experts_per_tok": 2},
+    {"model_type": "stablelm", **SMALL, "num_key_value_heads": 4},
+    {"model_type": "cohere", **SMALL, "num_key_value_heads": 4},
+    {"model_type": "cohere2", **SMALL, "num_key_value_heads": 4},
+    {"model_type": "ernie4_5", **SMALL, "num_key_value_heads": 4},
+    {"model_type": "hunyuan_v1_dense", **GROUPED},
+    {"model_type": "starcoder2", **SMALL, "num_key_value_heads": 2, "bos_token_id": None}
+    | {"eos_token_id": None},
+    {"model_type": "nemotron", **SMALL, "num_key_value_heads": 4},
+    {"model_type": "persimmon", **SMALL},
+    {"model_type": "phi", **SMALL},
+    {"model_type": "gptj", **OLDER, "bos_token_id": None, "eos_token_id": None},
+    {"model_type": "codegen", **OLDER, "bos_token_id": None, "eos_token_id": None},
+    {"model_type": "mpt", "d_model": 256, "n_layers": 3, "n_heads": 8, "vocab_size": 1024},
+    {"model_type": "t5", **T5},
+    {"model_type": "mt5", **T5, "feed_forward_proj": "gated-gelu"},
+    {"model_type": "umt5", **T5, "feed_forward_proj": "gated-gelu", "num_decoder_layers": 2},
+    {"model_type": "bart", **BART},
+    {"model_type": "mbart", **BART},
+    {"model_type": "m2m_100", **BART, "decoder_layers": 4, "decoder_ffn_dim": 512},
+    {"model_type": "marian", **BART},
+    {"model_type": "pegasus", **BART},
+    {"model_type": "blenderbot", **BART},
+    {"model_type": "whisper", **BART, "num_mel_bins": 80, "max_source_positions": 50},
     {"model_type": "gpt2", **OLDER},
     {"model_type": "gpt_neox", **SMALL},
     {"model_type": "bloom", "hidden_size": 256, "n_layer": 3, "n_head": 8, "vocab_size": 1024},
@@ -68,7 +112,12 @@ def counted(configuration):
     import torch
 
     declare_operators()  # those of a torchvision that was built for another torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForSeq2SeqLM,
+        AutoModelForSpeechSeq2Seq,
+    )
 
     given = dict(configuration)
     name = given.pop("model_type")
@@ -77,11 +126,15 @@ def counted(configuration):
     except ValueError:
         pytest.skip(f"this transformers has no {name}")
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(made)
+        kind = AutoModelForSeq2SeqLM if name in SEQUENCES else AutoModelForCausalLM
+        kind = AutoModelForSpeechSeq2Seq if name == "whisper" else kind
+        model = kind.from_config(made)
     return made, sum(
         tensor.numel()
         for path, tensor in model.named_parameters()
-        if tensor.dim() > 1 and "wpe" not in path and not path.endswith("bias")
+        if tensor.dim() > 1
+        and not path.endswith("bias")
+        and not any(word in path for word in VECTORS)
     )
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -35,7 +36,13 @@ LATENT = {
 @pytest.mark.parametrize(
     ("base", "change", "says"),
     [
-        (LLAMA, {"model_type": "llama9"}, "model_type 'llama9' is not known; known are bloom"),
+        (LLAMA, {"model_type": "llama9"}, "model_type 'llama9' is not known; known are aquila"),
+        (
+            LLAMA,
+            {"model_type": "bert"},
+            "'bert', which is not read: it is an encoder",
+        ),
+        (LLAMA, {"model_type": "jamba"}, "is 'jamba', which is not read: its kind of layers"),
         (LLAMA, {"model_type": None}, "model_type is missing"),
         (LLAMA, {"hidden_size": None}, "hidden_size is missing"),
         (LLAMA, {"hidden_size": -4096}, "hidden_size is -4096, not from 1"),
@@ -52,6 +59,8 @@ LATENT = {
         (LLAMA, {"layer_types": ["sliding_attention"] * 32}, "sliding_window is missing"),
         (LLAMA, {"quantization_config": {"quant_method": "x3"}}, "quant_method 'x3' is not known"),
         (LLAMA, {"quantization_config": "fp8"}, "quantization_config is 'fp8', not an object"),
+        (LLAMA, {"quantization_config": {"quant_method": "gptq", "bits": 3}}, "bits is 3; weights"),
+        (LLAMA, {"quantization_config": {"quant_method": "bitsandbytes"}}, "are both false"),
         (MIXTURE, {"num_experts_per_tok": 129}, "num_experts_per_tok is 129, more than 128"),
         (MIXTURE, {"mlp_only_layers": 5}, "mlp_only_layers is 5, not a list of whole numbers"),
         (MIXTURE, {"num_experts": None}, "num_experts is missing"),
@@ -74,6 +83,11 @@ def test_the_configurations_themselves_are_read(base):
 def test_a_field_of_unknown_meaning_is_named_in_the_description():
     model = read_language_model({**LLAMA, "memory_layers": 3, "vision_start_token_id": 5})
     assert model.unread_fields == ("memory_layers",)
+
+
+def test_a_name_that_no_text_can_hold_is_written_as_an_escape():
+    model = read_language_model(json.dumps({**LLAMA, "\ud800": 3}).encode())
+    assert model.unread_fields == ("\\ud800",)
 
 
 def test_a_truncated_file_is_refused(tmp_path):
@@ -100,6 +114,22 @@ def test_a_file_too_large_to_be_a_configuration_is_not_opened(tmp_path, monkeypa
     monkeypatch.setattr(reader.json, "loads", pytest.fail)
     with pytest.raises(ModelTooLarge, match="10,737,418,240 bytes"):
         read_language_model(path)
+
+
+def test_a_pipe_without_end_is_refused_without_reading_it_all():
+    with pytest.raises(ModelTooLarge, match="over 16,777,216 bytes"):
+        read_language_model(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, "x" * 10**6, [[[[[[[[1]]]]]]]] * 1000, {"a": 2} | LLAMA],
+    ids=["digits", "text", "list", "object"],
+)
+def test_a_long_or_deep_value_is_said_in_a_short_line(value):
+    with pytest.raises(UnreadableModel, match="hidden_size is ") as raised:
+        read_language_model({**LLAMA, "hidden_size": value})
+    assert len(str(raised.value)) < 200
 
 
 VALUES = st.one_of(

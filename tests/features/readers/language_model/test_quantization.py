@@ -90,6 +90,12 @@ def test_lists_of_modules_that_are_none_or_could_take_hours_are_refused(block, s
         formats(LLAMA, {"quant_method": "fp8"} | block)
 
 
+def test_groups_of_different_formats_are_refused():
+    wide = {"weights": {"num_bits": 8, "type": "float"}}
+    with pytest.raises(UnreadableModel, match="config_groups holds groups of fp8 and nvfp4"):
+        formats(LLAMA, {"quant_method": "modelopt", "config_groups": {"0": GROUP, "1": wide}})
+
+
 def test_a_mixture_of_formats_without_its_list_is_refused():
     with pytest.raises(UnreadableModel, match="quantized_layers is missing"):
         formats(LLAMA, {"quant_algo": "MIXED_PRECISION"})
@@ -110,3 +116,17 @@ def test_compressed_tensors_name_bits_and_groups(weights, name):
         LLAMA, {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": weights}}}
     )
     assert made.of_layer(0).dense == name
+
+
+@pytest.mark.parametrize(
+    ("block", "name"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "int4"),
+        ({"quant_method": "gptq", "bits": 8}, "int8"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
+        ({"quant_method": "fbgemm_fp8"}, "fp8"),
+    ],
+)
+def test_methods_of_weights_alone_are_known(block, name):
+    assert formats(LLAMA, block).of_layer(0).dense == name

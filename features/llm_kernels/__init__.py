@@ -1,0 +1,1 @@
+"""Kernels of language models: sizes as arrays, bounds and dimensionless features."""

@@ -1,0 +1,124 @@
+"""Queries about kernels of language models, by device and family."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from forerun.data.columns import Column, Names, Positions, groups_of
+from forerun.data.device import Device
+from forerun.data.language_models.kernel import (
+    AttentionKernel,
+    CollectiveKernel,
+    ElementwiseKernel,
+    ExpertsKernel,
+    GemmKernel,
+    KernelShape,
+)
+from forerun.data.query import Query
+from forerun.features.llm_kernels.attention import Heads, decode_table, prefill_table
+from forerun.features.llm_kernels.collectives import collective_table
+from forerun.features.llm_kernels.elementwise import elementwise_table
+from forerun.features.llm_kernels.experts import ExpertSizes, experts_table
+from forerun.features.llm_kernels.gemm import gemm_table
+from forerun.features.llm_kernels.table import KernelTable
+
+
+@dataclass(frozen=True, slots=True)
+class KernelGroup:
+    """Queries of one family on one device.
+
+    Attributes:
+        family: operation and number format, such as `gemm/bf16`.
+        device: where they run.
+        rows: (k,) positions among the queries.
+        engines: (k,) names of the inference engines.
+        table: features, bounds and terms of the k kernels.
+    """
+
+    family: str
+    device: Device
+    rows: Positions
+    engines: Names
+    table: KernelTable
+
+
+def family_of(kernel: KernelShape) -> str:
+    """Name of the kernel's family, such as `decode/fp8` or `nccl/all_reduce`."""
+    match kernel:
+        case GemmKernel():
+            return f"gemm/{'bf16' if kernel.format == 'fp16' else kernel.format}"
+        case ElementwiseKernel():
+            return f"elementwise/{kernel.operation}"
+        case AttentionKernel(phase="decode"):
+            return f"decode/{kernel.cache_format}"
+        case AttentionKernel():
+            return f"prefill/{kernel.format}_{kernel.cache_format}"
+        case ExpertsKernel():
+            return f"experts/{'bf16' if kernel.format == 'fp16' else kernel.format}"
+        case CollectiveKernel():
+            return f"{kernel.library}/{kernel.operation}"
+
+
+def kernel_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
+    """The queries by family and device, in order of appearance.
+
+    Args:
+        queries: kernels of language models, each of a family, on devices with a spec sheet.
+    """
+    devices = {id(query.device): query.device for query in queries}
+    keys = [(family_of(q.llm_kernel.kernel), id(q.device)) for q in queries]
+    for (family, device), own in groups_of(keys).items():
+        workloads = [queries[row].llm_kernel for row in own]
+        yield KernelGroup(
+            family,
+            devices[device],
+            np.array(own, dtype=np.intp),
+            np.array([workload.engine for workload in workloads], dtype=np.str_),
+            kernel_table([workload.kernel for workload in workloads], devices[device]),
+        )
+
+
+def kernel_table(kernels: Sequence[KernelShape], device: Device) -> KernelTable:
+    """Kernels of one family on one device.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
+    """
+    match kernels[0]:
+        case GemmKernel() as first:
+            m, n, k = (_column(kernels, name) for name in ("m", "n", "k"))
+            return gemm_table(m, n, k, first.format, device)
+        case ElementwiseKernel() as first:
+            tokens, width = _column(kernels, "tokens"), _column(kernels, "width")
+            return elementwise_table(tokens, width, first.operation, device)
+        case AttentionKernel() as first:
+            return _attention_table(kernels, first, device)
+        case ExpertsKernel() as first:
+            sizes = ExpertSizes(**{f.name: _column(kernels, f.name) for f in fields(ExpertSizes)})
+            return experts_table(_column(kernels, "tokens"), sizes, first.format, device)
+        case CollectiveKernel() as first:
+            message, devices = _column(kernels, "message_bytes"), _column(kernels, "devices")
+            return collective_table(message, devices, first.operation, device)
+
+
+def _attention_table(
+    kernels: Sequence[KernelShape], first: AttentionKernel, device: Device
+) -> KernelTable:
+    window = _column(kernels, "window")
+    heads = Heads(
+        query=_column(kernels, "query_heads"),
+        key_value=_column(kernels, "key_value_heads"),
+        width=_column(kernels, "head_dim"),
+        window=np.where(np.isnan(window), np.inf, window),
+    )
+    sequences, tokens = _column(kernels, "sequences"), _column(kernels, "query_tokens")
+    context = _column(kernels, "context_tokens")
+    if first.phase == "decode":
+        return decode_table(sequences, context + tokens, heads, first.cache_format, device)
+    formats = first.format, first.cache_format
+    return prefill_table(sequences, tokens, context, heads, *formats, device)
+
+
+def _column(kernels: Sequence[KernelShape], name: str) -> Column:
+    return np.array([getattr(kernel, name) for kernel in kernels], dtype=np.float64)

@@ -1,0 +1,123 @@
+"""Bytes on one device of a worker: weights, keys and values, activations, and what is left."""
+
+from functools import lru_cache
+from typing import Final
+
+from forerun.data.device import Device
+from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
+from forerun.data.language_models.deployment import Engine, Parallelism
+from forerun.data.language_models.feed_forward import Dense, Experts
+from forerun.data.language_models.model import LanguageModel, Mixer
+from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
+from forerun.data.language_models.weights import BYTES
+from forerun.features.llm_serving.operators import cache_divided, layer_counts
+
+GIB: Final = 2.0**30
+OVERHEAD_BYTES: Final = 1.0 * GIB
+"""Context of the device, loaded kernels, recorded graphs and buffers of collectives. An assumption,
+the same for every device and engine: it is not fitted to measurements."""
+USUAL_BATCHED_TOKENS: Final = 8192
+"""Most tokens of an iteration where the engine's setting is not given."""
+USUAL_SEQUENCES: Final = 256
+"""Most sequences of an iteration where the engine's setting is not given."""
+
+
+def free_bytes(
+    model: LanguageModel, device: Device, engine: Engine, degrees: Parallelism
+) -> float | None:
+    """Bytes that the engine may use for keys and values; negative where weights alone are more.
+
+    None where the memory of the device is not known.
+    """
+    if device.memory_gib is None:
+        return None
+    taken = weight_bytes(model, degrees) + activation_bytes(model, engine, degrees)
+    return engine.memory_share * device.memory_gib * GIB - taken - OVERHEAD_BYTES
+
+
+@lru_cache(maxsize=1024)
+def weight_bytes(model: LanguageModel, degrees: Parallelism) -> float:
+    """Weights of one device.
+
+    Routed experts are spread over the devices of all ranks. Of attention, only what belongs to
+    heads is divided; each device has a copy of the rest and of the routers. An encoder of images is
+    divided by the tensor degree, and is not divided by groups of layers.
+    """
+    hidden, tensor, formats = model.hidden_size, degrees.tensor, model.formats
+    tables = model.table_parameters() * BYTES[formats.unquantized]
+    if not model.tied_embeddings:
+        tables += model.table_parameters() * BYTES[formats.head]
+    held = tables / tensor
+    for (layer, forms), count in layer_counts(model).items():
+        if layer.mixer is not None:
+            held += count * mixer_weights(layer.mixer, hidden, tensor) * BYTES[forms.mixer]
+        for part in layer.feed_forward:
+            match part:
+                case Dense():
+                    held += count * part.parameters(hidden) * BYTES[forms.dense] / tensor
+                case Experts():
+                    routed = part.experts * part.expert(hidden) * BYTES[forms.experts]
+                    shared = part.shared(hidden) * BYTES[forms.shared]
+                    router = part.router(hidden) * BYTES[formats.unquantized]
+                    own = routed / degrees.attention_data + shared
+                    held += count * (own / tensor + router)
+    vision = 0 if model.vision is None else model.vision.parameters()
+    return held / degrees.pipeline + vision * BYTES[formats.unquantized] / tensor
+
+
+def mixer_weights(mixer: Mixer, hidden_size: int, tensor: int) -> float:
+    """Number of weights of a mixer on each of the devices that share its heads."""
+    whole = mixer.parameters(hidden_size)
+    match mixer:
+        case Attention():
+            pairs = 1 if mixer.values_are_keys else 2
+            width = mixer.head_dim + (pairs - 1) * mixer.value_head_dim
+            keys = hidden_size * mixer.key_value_heads * width
+            index = (mixer.index_heads + 1) * mixer.index_dim if mixer.index_heads else 0
+            copied = hidden_size * index
+            divided = whole - keys - copied
+            return copied + keys / min(tensor, mixer.key_value_heads) + divided / tensor
+        case LatentAttention():
+            copied = hidden_size * (mixer.key_value_rank + mixer.rotary_dim)
+            copied += hidden_size * (mixer.query_rank or 0) + mixer.indexer(hidden_size)
+            return copied + (whole - copied) / tensor
+        case CompressedAttention():
+            copied = hidden_size * (mixer.query_rank + mixer.head_dim)
+            copied += mixer.blocks(hidden_size)
+            return copied + (whole - copied) / tensor
+        case GatedDeltaNet() | KimiDeltaAttention() | StateSpace():
+            return whole / tensor
+
+
+def cache_bytes(model: LanguageModel, context_tokens: int, tensor: int) -> float:
+    """Keys, values and states of one sequence on each device that shares its layers.
+
+    Heads of keys are divided over devices until each has one; a latent vector is on every device.
+    """
+    held = 0.0
+    for (layer, _), count in layer_counts(model).items():
+        mixer = layer.mixer
+        if mixer is None:
+            continue
+        kept = isinstance(mixer, Attention | LatentAttention | CompressedAttention)
+        form = model.formats.cache if kept else model.formats.state
+        divided = cache_divided(mixer, tensor)
+        held += count * mixer.cached(context_tokens) * BYTES[form] / divided
+    return held
+
+
+def activation_bytes(model: LanguageModel, engine: Engine, degrees: Parallelism) -> float:
+    """Activations of the largest iteration in 16 bits, and its logits in 32."""
+    tokens = engine.max_batched_tokens or USUAL_BATCHED_TOKENS
+    sequences = engine.max_sequences or USUAL_SEQUENCES
+    parts = (part for layer, _ in layer_counts(model) for part in layer.feed_forward)
+    widest = max(map(_inner_width, parts), default=0)
+    width = 4 * model.hidden_size + 3 * widest / degrees.tensor
+    return tokens * width * 2 + sequences * model.vocabulary / degrees.tensor * 4
+
+
+def _inner_width(part: Dense | Experts) -> int:
+    """Inner values of one token."""
+    if isinstance(part, Dense):
+        return part.width
+    return part.per_token * part.width + part.shared_width

@@ -1,0 +1,192 @@
+"""Deployments as rows: parts of their times in closed form, and features of the correction.
+
+Names of devices, models and releases are never features. `SHAPE` has ratios and lengths that carry
+over to another device or model; `FIGURES` has sizes of the device, the model and the engine's
+release, which only tell those of the training set apart.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Columns, Matrix
+from forerun.data.language_models.deployment import Engine, LlmDeployment
+from forerun.data.language_models.weights import BYTES
+from forerun.data.query import Query
+from forerun.features.llm_serving.operators import parameter_counts
+from forerun.features.llm_serving.steady_state import SteadyState, steady_state
+from forerun.features.llm_serving.step import PARTS
+
+ENGINES: Final = ("vllm", "sglang", "trtllm")
+SHAPE: Final = (
+    *(f"decode_share_{part}" for part in PARTS),
+    *(f"prefill_share_{part}" for part in PARTS),
+    *("log_sequences", "log_in_flight", "busy", "log_prefill_over_decode", "interference"),
+    *("log_input_tokens", "log_output_tokens", "log_input_over_output", "log_attention_data"),
+    *("log_tensor", "log_prefill_ranks", "log_chunks", "held", "log_waiting", "apart", *ENGINES),
+)
+FIGURES: Final = (
+    *("log_decode_s", "log_prefill_s", "log_concurrency", "release", "log_bandwidth", "log_peak"),
+    *("log_memory", "log_power", "log_active_parameters", "log_parameters", "log_hidden_size"),
+    *("layers", "log_cache_bytes", "dense_bytes", "expert_bytes", "log_expert", "log_devices"),
+    *("log_pool_devices", "log_prefill_devices", "log_workers", "log_prefill_tensor"),
+)
+FIRST_MS: Final = 0.01
+_RELEASE: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentRows(Columns):
+    """n deployments.
+
+    Attributes:
+        decode: (n, parts) seconds of an iteration of decoding, in the order of `PARTS`.
+        prefill: (n, parts) further seconds for one prompt.
+        per_token: (n,) prompts processed for each token of a request, on the same workers.
+        burst: (n,) prompts that a request of a closed loop waits for when all start together.
+        waiting: (n,) seconds of queueing of arrivals that are independent.
+        chunks: (n,) iterations that a prompt is divided over.
+        closed: (n,) 1 for a closed loop, 0 for Poisson arrivals.
+        service_share: (n,) share of the time to the first token that is not queueing.
+        shape: (n, features) as in `SHAPE`.
+        figures: (n, features) as in `FIGURES`.
+        engine: (n, engines) 1 for the engine of the deployment, in the order of `ENGINES`.
+        apart: (n,) 1 where prompts have workers of their own, else 0.
+    """
+
+    decode: Matrix
+    prefill: Matrix
+    per_token: Column
+    burst: Column
+    waiting: Column
+    chunks: Column
+    closed: Column
+    service_share: Column
+    shape: Matrix
+    figures: Matrix
+    engine: Matrix
+    apart: Column
+
+    @classmethod
+    def of(cls, queries: Sequence[Query]) -> tuple[Self, tuple[SteadyState, ...]]:
+        """Rows of n deployments, and their steady states in closed form.
+
+        Raises:
+            UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
+        """
+        states = tuple(steady_state(query.deployment, query.device) for query in queries)
+        rows = [_row(query, state) for query, state in zip(queries, states, strict=True)]
+        columns = (np.array(column, dtype=np.float64) for column in zip(*rows, strict=True))
+        return cls(*columns), states
+
+    def __len__(self) -> int:
+        return len(self.closed)
+
+
+def _row(query: Query, state: SteadyState) -> tuple[object, ...]:
+    """One row, in the order of the fields of `DeploymentRows`."""
+    deployment, load = query.deployment, query.deployment.load
+    decode = [state.decode[part] for part in PARTS]
+    prefill = [state.prefill[part] for part in PARTS]
+    step, prompt = sum(decode), max(sum(prefill), 1e-9)
+    pool = deployment.prefill or deployment.pool
+    ranks = pool.workers * pool.parallelism.attention_data
+    closed = load.concurrency is not None
+    apart = deployment.prefill is not None
+    in_flight = (load.concurrency or 0.0) / ranks if closed else 1.0 + state.others
+    output = max(load.output_tokens - 1.0, 1.0)
+    per_token = 0.0 if apart else state.others / output / deployment.pool.parallelism.pipeline
+    named = _named(query, state, step, prompt, in_flight, per_token)
+    return (
+        decode,
+        prefill,
+        per_token,
+        max(in_flight - 1.0, 0.0) / 2.0 if closed else 0.0,
+        state.waiting if not closed else min(state.waiting, 100.0 * prompt),
+        state.iterations,
+        float(closed),
+        state.service / state.ttft,
+        [named[name] for name in SHAPE],
+        [named[name] for name in FIGURES],
+        [named[name] for name in ENGINES],
+        named["apart"],
+    )
+
+
+def _named(
+    query: Query,
+    state: SteadyState,
+    step: float,
+    prompt: float,
+    in_flight: float,
+    per_token: float,
+) -> dict[str, float]:
+    """Feature -> value."""
+    deployment, load = query.deployment, query.deployment.load
+    split, pool = deployment.pool.parallelism, deployment.prefill or deployment.pool
+    found = {f"decode_share_{part}": value / step for part, value in state.decode.items()}
+    found |= {f"prefill_share_{part}": value / prompt for part, value in state.prefill.items()}
+    found |= {engine: float(deployment.engine.name == engine) for engine in ENGINES}
+    logs = {
+        "sequences": 1.0 + state.others,
+        "in_flight": 1.0 + in_flight,
+        "prefill_over_decode": prompt / step,
+        "interference": 1.0 + per_token * prompt / step,
+        "input_tokens": load.input_tokens,
+        "output_tokens": load.output_tokens,
+        "input_over_output": load.input_tokens / load.output_tokens,
+        "attention_data": split.attention_data,
+        "tensor": split.tensor,
+        "prefill_ranks": pool.workers * pool.parallelism.attention_data,
+        "chunks": state.iterations,
+        "waiting": 1e-4 + state.waiting,
+        "decode_s": step,
+        "prefill_s": prompt,
+        "concurrency": load.concurrency or 1.0 + state.others,
+        "expert": split.expert,
+        "devices": deployment.devices,
+        "pool_devices": split.devices,
+        "prefill_devices": pool.parallelism.devices,
+        "prefill_tensor": pool.parallelism.tensor,
+        "workers": deployment.pool.workers,
+    }
+    found |= {f"log_{name}": float(np.log(value)) for name, value in logs.items()}
+    found |= {"busy": state.busy, "held": float(state.held), "interference": per_token * prompt}
+    found["interference"] /= step
+    found["apart"] = float(deployment.prefill is not None)
+    return found | _figures(query, deployment)
+
+
+def _figures(query: Query, deployment: LlmDeployment) -> dict[str, float]:
+    """Sizes of the device, the model and the engine's release."""
+    device, model = query.device, deployment.model
+    form = model.formats.of_layer(len(model.layers) - 1)
+    logs = {
+        "bandwidth": device.bandwidth_gbs,
+        "peak": device.peak("bf16"),
+        "memory": device.memory_gib or np.nan,
+        "power": device.tdp_w or np.nan,
+        "active_parameters": parameter_counts(model)[1],
+        "parameters": parameter_counts(model)[0],
+        "hidden_size": model.hidden_size,
+        "cache_bytes": model.cache_bytes(1024),
+    }
+    found = {f"log_{name}": float(np.log(value)) for name, value in logs.items()}
+    return found | {
+        "release": release(deployment.engine),
+        "layers": float(len(model.layers)),
+        "dense_bytes": BYTES[form.mixer],
+        "expert_bytes": BYTES[form.experts],
+    }
+
+
+def release(engine: Engine) -> float:
+    """The engine's release as one number that rises with it; NaN where it is not known."""
+    found = _RELEASE.match(engine.version)
+    if found is None:
+        return float("nan")
+    major, minor, patch = (float(part or 0) for part in found.groups())
+    return major * 1e4 + minor * 1e2 + patch

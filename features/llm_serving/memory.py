@@ -1,0 +1,184 @@
+"""Memory of one device of a deployment: weights, keys and values, activations, and what is left."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from forerun.data.device import Device
+from forerun.data.errors import UnanswerableQuery
+from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
+from forerun.data.language_models.deployment import (
+    Engine,
+    LlmDeployment,
+    Parallelism,
+    Pool,
+    RequestLoad,
+)
+from forerun.data.language_models.model import LanguageModel, Mixer
+from forerun.features.llm_serving.device_bytes import (
+    GIB,
+    OVERHEAD_BYTES,
+    activation_bytes,
+    cache_bytes,
+    free_bytes,
+    weight_bytes,
+)
+from forerun.features.llm_serving.operators import layer_counts
+
+MOST_TENSOR: Final = 8
+"""Devices that share a layer in one server; larger models are divided by layers too."""
+MOST_PIPELINE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMemory:
+    """Memory of one device of a pool, bytes.
+
+    Attributes:
+        weights: weights in their formats.
+        cache: keys, values and states of the requests in flight, at the middle of their answers.
+        activations: activations and logits of the largest iteration.
+        overhead: context of the device, graphs and collectives.
+        reserved: what the engine takes at its start, used or not.
+        usable: memory of the device.
+        cache_per_token: keys and values of one token at the load's lengths.
+        room_tokens: tokens that the cache of one data-parallel rank has room for; 0 where weights
+            alone take more than `reserved`.
+        largest_concurrency: requests of the load's lengths that the caches of all ranks hold.
+    """
+
+    weights: float
+    cache: float
+    activations: float
+    overhead: float
+    reserved: float
+    usable: float
+    cache_per_token: float
+    room_tokens: float
+    largest_concurrency: float
+
+    @property
+    def needed(self) -> float:
+        """Weights, cache of the requests in flight, activations and overhead."""
+        return self.weights + self.cache + self.activations + self.overhead
+
+    @property
+    def fits(self) -> bool:
+        """Whether the weights and one request fit."""
+        return self.largest_concurrency >= 1.0
+
+
+def pool_memory(
+    model: LanguageModel,
+    device: Device,
+    load: RequestLoad,
+    engine: Engine,
+    pool: Pool,
+    in_flight: float,
+) -> PoolMemory:
+    """Memory of one device.
+
+    Args:
+        model: the model.
+        device: a device with known memory.
+        load: lengths of the requests.
+        engine: its settings bound the share of memory and the largest iteration.
+        pool: workers and their parallelism.
+        in_flight: requests that are served at a time, on all workers.
+    """
+    assert device.memory_gib is not None
+    usable = device.memory_gib * GIB
+    degrees = pool.parallelism
+    weights = weight_bytes(model, degrees)
+    activations = activation_bytes(model, engine, degrees)
+    length = int(load.input_tokens + load.output_tokens)
+    whole = cache_bytes(model, length, degrees.tensor) / degrees.pipeline
+    middle = int(load.input_tokens + load.output_tokens / 2)
+    ranks = pool.workers * degrees.attention_data
+    reserved = engine.memory_share * usable
+    free = max(0.0, free_bytes(model, device, engine, degrees) or 0.0)
+    room = float("inf") if whole == 0.0 else free / whole
+    at_once = min(in_flight / ranks, room)
+    return PoolMemory(
+        weights=weights,
+        cache=at_once * cache_bytes(model, middle, degrees.tensor) / degrees.pipeline,
+        activations=activations,
+        overhead=OVERHEAD_BYTES,
+        reserved=reserved,
+        usable=usable,
+        cache_per_token=whole / length,
+        room_tokens=room * length,
+        largest_concurrency=float(int(room)) * ranks,
+    )
+
+
+def smallest_parallelism(
+    model: LanguageModel, device: Device, load: RequestLoad, engine: Engine, given: Parallelism
+) -> Parallelism:
+    """The smallest tensor parallelism that holds the weights and one request.
+
+    Degrees of two that divide the heads are tried up to `MOST_TENSOR`, then layers are divided too.
+
+    Args:
+        model: the model.
+        device: a device with known memory.
+        load: lengths of the requests.
+        engine: its settings bound the share of memory and the largest iteration.
+        given: the other degrees; its tensor parallelism is not used.
+
+    Raises:
+        UnanswerableQuery: no degree that is tried has the memory; the message says what is needed.
+    """
+    degrees = [(each, given.pipeline) for each in _tensor_degrees(model)]
+    tensor, pipeline = degrees[-1][0], 2 * given.pipeline
+    while given.pipeline == 1 and pipeline <= min(MOST_PIPELINE, len(model.layers)):
+        degrees.append((tensor, pipeline))
+        pipeline *= 2
+    for tensor, pipeline in degrees:
+        own = Parallelism(tensor, pipeline, given.attention_data, given.expert)
+        known = pool_memory(model, device, load, engine, Pool(own), 1.0)
+        if known.fits:
+            return own
+    one = known.cache_per_token * (load.input_tokens + load.output_tokens)
+    needed = known.weights + known.activations + known.overhead + one
+    raise UnanswerableQuery(
+        f"The weights and one request do not fit {device.name}: with tensor parallel {tensor} and "
+        f"pipeline parallel {pipeline}, the most that is tried, they need {needed / GIB:.1f} GiB "
+        f"of each device, and the engine may use {known.reserved / GIB:.1f}. Give degrees, or "
+        "another format of weights."
+    )
+
+
+def _tensor_degrees(model: LanguageModel) -> list[int]:
+    """Degrees of two up to `MOST_TENSOR` that divide the heads of every layer; 1 is the first."""
+    mixers = {layer.mixer for layer, _ in layer_counts(model)}
+    tried = [2**power for power in range(MOST_TENSOR.bit_length())]
+    return [tensor for tensor in tried if all(_divides(tensor, mixer) for mixer in mixers)]
+
+
+def _divides(tensor: int, mixer: Mixer | None) -> bool:
+    """Whether heads are divided evenly; heads of keys that are fewer than devices are copied."""
+    match mixer:
+        case Attention():
+            keys = mixer.key_value_heads
+            return mixer.query_heads % tensor == 0 and (keys % tensor == 0 or tensor % keys == 0)
+        case LatentAttention() | CompressedAttention():
+            return mixer.query_heads % tensor == 0
+        case _:
+            return True
+
+
+def serving_memory(
+    deployment: LlmDeployment, device: Device, in_flight: float
+) -> dict[str, PoolMemory]:
+    """Memory of one device by phase: `both`, or `prefill` and `decode`.
+
+    Args:
+        deployment: the deployment.
+        device: a device with known memory.
+        in_flight: requests that are served at a time, on all workers.
+    """
+    pools = {"both": deployment.pool}
+    if deployment.prefill is not None:
+        pools = {"prefill": deployment.prefill, "decode": deployment.pool}
+    parts = (deployment.model, device, deployment.load, deployment.engine)
+    return {phase: pool_memory(*parts, pool, in_flight) for phase, pool in pools.items()}

@@ -1,0 +1,235 @@
+"""Time of one iteration of a worker in closed form, by part.
+
+Each operator takes the longer of its memory traffic and its arithmetic, at the shares of the
+sheet's figures that well-tuned kernels reach; collectives and launches have a fixed time each.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Self
+
+import numpy as np
+
+from forerun.data.columns import Column
+from forerun.data.device import Device
+from forerun.data.language_models.deployment import LlmDeployment, Parallelism
+from forerun.data.language_models.feed_forward import Experts
+from forerun.data.language_models.model import LanguageModel, Layer
+from forerun.data.language_models.weights import BYTES, LayerFormats
+from forerun.features.llm_serving.iteration import Iterations
+from forerun.features.llm_serving.operators import (
+    Sheet,
+    Work,
+    around_experts,
+    attended,
+    cache_divided,
+    cache_values,
+    dense_weights,
+    kernels,
+    layer_counts,
+    pair_flop,
+    product,
+    routed,
+    state_values,
+)
+
+Phase = Literal["both", "prefill", "decode"]
+PARTS: Final = (
+    "dense",
+    "experts",
+    "prefill_attention",
+    "decode_attention",
+    "states",
+    "activations",
+    "messages",
+    "synchronisation",
+    "launches",
+    "host",
+)
+"""Parts of an iteration: products with dense weights, with routed experts, attention of prompts and
+of decoded tokens, states of recurrent layers, traffic of activations, messages between devices and
+their fixed times, fixed times of kernels, and host time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Shares of the sheet's figures that kernels reach, and fixed times.
+
+    Attributes:
+        bandwidth: share of the memory bandwidth.
+        arithmetic: share of the arithmetic peak in matrix products.
+        attention: share of the peak in attention of prompts.
+        cache: share of the memory bandwidth in reading caches.
+        link: share of the link's bandwidth.
+        kernel_s: fixed time of a kernel with recorded launches, seconds.
+        launched_kernel_s: the same without recorded launches, seconds.
+        iteration_s: host time of an iteration, seconds.
+        sequence_s: host time of a sequence in an iteration, seconds.
+        collective_s: fixed time of one message over a switched link, seconds; twice over PCIe.
+    """
+
+    bandwidth: float = 0.8
+    arithmetic: float = 0.6
+    attention: float = 0.45
+    cache: float = 0.6
+    link: float = 0.9
+    kernel_s: float = 4e-6
+    launched_kernel_s: float = 8e-6
+    iteration_s: float = 0.5e-3
+    sequence_s: float = 5e-6
+    collective_s: float = 8e-6
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTime:
+    """Times of iterations of one worker.
+
+    Attributes:
+        model: the model.
+        parallelism: devices of the worker.
+        sheet: figures of one device.
+        graphs: whether decoding replays recorded launches.
+        rates: shares that are reached, and fixed times.
+    """
+
+    model: LanguageModel
+    parallelism: Parallelism
+    sheet: Sheet
+    graphs: bool = True
+    rates: Rates = Rates()
+
+    @classmethod
+    def of(
+        cls,
+        deployment: LlmDeployment,
+        device: Device,
+        *,
+        phase: Phase = "both",
+        rates: Rates | None = None,
+    ) -> Self:
+        """A worker of the deployment's pool, or of its pool for prompts in phase `prefill`.
+
+        Raises:
+            UnknownBandwidth: the device has no spec sheet.
+        """
+        apart = phase == "prefill" and deployment.prefill is not None
+        pool = deployment.prefill if apart and deployment.prefill else deployment.pool
+        sheet, graphs = Sheet.of(device), deployment.engine.graphs
+        return cls(deployment.model, pool.parallelism, sheet, graphs, rates or Rates())
+
+    def seconds(self, iterations: Iterations) -> Column:
+        """Time of each iteration, through all groups of layers one after the other, shape (n,)."""
+        return np.asarray(sum(self.parts(iterations).values()))
+
+    def parts(self, iterations: Iterations) -> Mapping[str, Column]:
+        """Time of each of `PARTS` in each iteration, shape (n,), seconds."""
+        found = {part: np.zeros(len(iterations)) for part in PARTS}
+        hidden, tensor = self.model.hidden_size, self.parallelism.tensor
+        tokens = iterations.prefill_tokens + iterations.decode_sequences
+        for (layer, forms), count in layer_counts(self.model).items():
+            for part, seconds in self._layer(layer, forms, tokens, iterations):
+                found[part] += count * seconds
+        head = product(
+            self.model.table_parameters() / tensor,
+            self.model.formats.head,
+            iterations.prefill_sequences + iterations.decode_sequences,
+            self.sheet,
+        )
+        found["dense"] += self._work(head)
+        found["activations"] += len(self.model.layers) * 20.0 * hidden * tokens / self._bandwidth()
+        number, vectors = self._messages()
+        found["synchronisation"] += number * self._fixed()
+        found["messages"] += self._vector_seconds(tokens) * vectors
+        decodes = (iterations.prefill_tokens == 0) & self.graphs
+        each = np.where(decodes, self.rates.kernel_s, self.rates.launched_kernel_s)
+        found["launches"] += each * sum(
+            count * kernels(layer) for (layer, _), count in layer_counts(self.model).items()
+        )
+        sequences = iterations.prefill_sequences + iterations.decode_sequences
+        found["host"] += self.rates.iteration_s + self.rates.sequence_s * sequences
+        return found
+
+    def _layer(
+        self, layer: Layer, forms: LayerFormats, tokens: Column, iterations: Iterations
+    ) -> list[tuple[str, Column]]:
+        """Parts and their times in one layer."""
+        split, hidden = self.parallelism, self.model.hidden_size
+        times = []
+        if layer.mixer is not None:
+            weights = layer.mixer.parameters(hidden) / split.tensor
+            times.append(("dense", self._work(product(weights, forms.mixer, tokens, self.sheet))))
+            times += self._attention(layer, iterations)
+        if weights := dense_weights(layer, hidden):
+            work = product(weights / split.tensor, forms.dense, tokens, self.sheet)
+            times.append(("dense", self._work(work)))
+        for part in layer.feed_forward:
+            if isinstance(part, Experts):
+                around = around_experts(part, hidden) / split.tensor
+                own = product(around, forms.shared, tokens, self.sheet)
+                every = tokens * split.attention_data
+                work = routed(part, hidden, forms.experts, every, self.sheet)
+                devices = split.tensor * split.attention_data
+                times.append(("dense", self._work(own)))
+                times.append(("experts", self._work(work) / devices))
+        return times
+
+    def _attention(self, layer: Layer, iterations: Iterations) -> list[tuple[str, Column]]:
+        """Attention of prompts and of decoded tokens, and states, in one layer."""
+        mixer, tensor = layer.mixer, self.parallelism.tensor
+        if mixer is None:
+            return []
+        formats, rates = self.model.formats, self.rates
+        peak = self.sheet.arithmetic(formats.unquantized)
+        prompt, sequences = iterations.prefill_tokens, iterations.decode_sequences
+        if values := state_values(mixer):
+            touched = sequences + iterations.prefill_sequences + prompt / 64.0
+            read = 2.0 * values * BYTES[formats.state] * touched / tensor
+            return [("states", read / self._bandwidth())]
+        mean = iterations.prefill_pairs / np.maximum(prompt, 1e-9)
+        pairs = prompt * attended(mixer, mean)
+        flop = pairs * pair_flop(mixer, decode=False) / tensor
+        context = iterations.decode_context / np.maximum(sequences, 1e-9)
+        divided = cache_divided(mixer, tensor)
+        read = sequences * cache_values(mixer, context) * BYTES[formats.cache] / divided
+        each = sequences * attended(mixer, context) * pair_flop(mixer, decode=True) / tensor
+        decode = Work(read, each, peak)
+        reached = self.sheet.bandwidth * rates.cache
+        return [
+            ("prefill_attention", flop / (peak * rates.attention)),
+            ("decode_attention", decode.seconds(reached, rates.attention)),
+        ]
+
+    def _messages(self) -> tuple[float, float]:
+        """Number of messages of an iteration, and tokens' vectors in them for each token.
+
+        There are sums over tensor-parallel devices, exchange with the devices of experts where
+        ranks are data-parallel, and sends between groups of layers.
+        """
+        split = self.parallelism
+        number = vectors = float(split.pipeline - 1)
+        if split.tensor > 1:
+            sums = 2.0 * len(self.model.layers)
+            number += sums
+            vectors += sums * 2.0 * (split.tensor - 1) / split.tensor
+        if split.attention_data > 1:
+            for (layer, _), count in layer_counts(self.model).items():
+                for part in layer.feed_forward:
+                    if isinstance(part, Experts):
+                        copies = min(part.per_token, split.attention_data) / split.tensor
+                        number += 2.0 * count
+                        vectors += 2.0 * count * copies
+        return number, vectors
+
+    def _fixed(self) -> float:
+        """Fixed time of a message, seconds."""
+        return self.rates.collective_s * (1.0 if self.sheet.switched else 2.0)
+
+    def _vector_seconds(self, tokens: Column) -> Column:
+        """Time to send the vectors of n tokens in half precision once, seconds."""
+        return 2.0 * self.model.hidden_size * tokens / (self.sheet.link * self.rates.link)
+
+    def _work(self, work: Work) -> Column:
+        return work.seconds(self._bandwidth(), self.rates.arithmetic)
+
+    def _bandwidth(self) -> float:
+        return self.sheet.bandwidth * self.rates.bandwidth

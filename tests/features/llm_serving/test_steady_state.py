@@ -1,0 +1,136 @@
+"""Steady states: Little's law, monotone in load, a single request, disaggregated pools."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.data.language_models.deployment import Parallelism, Pool
+from forerun.data.query import Query
+from forerun.features.llm_serving.engine_settings import Limits
+from forerun.features.llm_serving.features import ENGINES, FIGURES, SHAPE, DeploymentRows, release
+from forerun.features.llm_serving.steady_state import steady_state
+from tests.features.llm_serving.deployments import (
+    DEVICE,
+    dense_model,
+    deployment,
+    expert_model,
+    with_engine,
+)
+
+
+def state(*args, **load):
+    return steady_state(deployment(*args, **load), DEVICE)
+
+
+def test_a_single_request_waits_for_nothing_and_is_not_delayed():
+    alone = state(concurrency=1.0)
+    assert alone.others == alone.waiting == 0.0
+    assert alone.tpot == pytest.approx(sum(alone.decode.values()))
+    assert alone.service == pytest.approx(sum(alone.prefill.values()))
+
+
+def test_a_token_is_never_faster_than_reading_all_weights():
+    model = dense_model()
+    read = 2.0 * (model.parameters() - model.table_parameters()) / (DEVICE.bandwidth_gbs * 1e9)
+    assert all(state(concurrency=n).tpot > read for n in (1.0, 8.0, 200.0))
+
+
+@pytest.mark.parametrize("model", [dense_model(), expert_model()])
+def test_more_requests_in_flight_slow_each_and_raise_the_rate(model):
+    states = [state(model, concurrency=n) for n in (1.0, 2.0, 4.0, 16.0, 64.0, 256.0)]
+    for name in ("tpot", "ttft", "requests_per_s"):
+        assert (np.diff([getattr(one, name) for one in states]) > 0).all(), name
+
+
+def test_a_closed_loop_obeys_littles_law():
+    one = state(concurrency=32.0)
+    cycle = one.ttft + 199.0 * one.tpot
+    assert one.requests_per_s * cycle == pytest.approx(32.0)
+
+
+def test_more_arrivals_slow_each_request_until_they_overload():
+    states = [state(requests_per_s=rate) for rate in (0.1, 1.0, 4.0, 8.0)]
+    for name in ("tpot", "ttft", "others"):
+        assert (np.diff([getattr(one, name) for one in states]) > 0).all(), name
+    assert not any(one.overload for one in states)
+    over = state(requests_per_s=1e4)
+    assert over.overload
+    assert over.requests_per_s < 1e3
+
+
+def test_an_open_loop_is_the_closed_loop_with_as_many_requests_decoding():
+    closed = state(concurrency=64.0)
+    opened = state(requests_per_s=closed.requests_per_s)
+    assert opened.tpot == pytest.approx(closed.tpot, rel=0.15)
+
+
+def test_longer_prompts_and_answers_take_longer():
+    assert state(input_tokens=4000.0).ttft > state().ttft
+    assert state(input_tokens=4000.0).tpot > state().tpot
+    assert state(output_tokens=2000.0).requests_per_s < state().requests_per_s
+
+
+def test_more_workers_answer_more_requests():
+    assert state(workers=2).requests_per_s > state().requests_per_s
+    assert state(tensor=4).tpot < state().tpot
+
+
+def test_a_cached_prefix_is_not_processed_again():
+    assert state(cached_share=0.9).service < state().service
+
+
+def test_accepted_drafts_give_several_tokens_for_one_iteration():
+    plain = deployment(concurrency=1.0)
+    drafted = with_engine(plain, draft_tokens=3, draft_acceptance=0.8)
+    refused = with_engine(plain, draft_tokens=3, draft_acceptance=0.0)
+    times = [steady_state(one, DEVICE).tpot for one in (drafted, plain, refused)]
+    assert times == sorted(times)
+    assert times[0] < times[1] / 2
+
+
+def test_requests_wait_where_iterations_hold_fewer_sequences():
+    few = steady_state(with_engine(deployment(concurrency=64.0), max_sequences=8), DEVICE)
+    assert few.held
+    assert few.others <= 7.0
+    assert few.ttft > state(concurrency=64.0).ttft
+    assert few.requests_per_s * (few.ttft + 199 * few.tpot) == pytest.approx(64.0, rel=1e-6)
+
+
+def test_prompts_of_disaggregated_serving_do_not_delay_tokens():
+    apart = deployment(concurrency=64.0, prefill=Pool(Parallelism(1), 1))
+    found = steady_state(apart, DEVICE)
+    assert found.tpot == pytest.approx(sum(found.decode.values()))
+    more = replace(apart, prefill=Pool(Parallelism(1), 4))
+    assert steady_state(more, DEVICE).ttft < found.ttft
+
+
+def test_a_model_that_does_not_fit_is_said_to():
+    large = dense_model(layers=400, width=8192)
+    assert not state(large).fits
+    assert state(large, tensor=8, stages=4).fits
+    assert state().fits
+
+
+def test_memory_bounds_the_sequences():
+    short = Limits.of(deployment(input_tokens=1000.0), DEVICE, Parallelism())
+    long = Limits.of(deployment(input_tokens=100_000.0), DEVICE, Parallelism())
+    assert long.sequences < short.sequences
+
+
+def test_rows_have_a_value_for_every_feature():
+    queries = [Query(deployment(), DEVICE), Query(deployment(requests_per_s=2.0), DEVICE)]
+    rows, _ = DeploymentRows.of(queries)
+    assert rows.shape.shape == (2, len(SHAPE))
+    assert rows.figures.shape == (2, len(FIGURES))
+    assert rows.engine.shape == (2, len(ENGINES))
+    assert (rows.engine.sum(axis=1) == 1.0).all()
+    assert rows.closed.tolist() == [1.0, 0.0]
+
+
+def test_releases_are_ordered_and_unknown_ones_are_missing():
+    older, newer = (
+        with_engine(deployment(), version=version).engine for version in ("0.9.2", "0.15.1")
+    )
+    assert release(older) < release(newer)
+    assert np.isnan(release(with_engine(deployment(), version="nightly").engine))

@@ -1,0 +1,107 @@
+"""An iteration's time: hand-computed limits, coverage of experts, and what devices share."""
+
+import numpy as np
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.weights import LayerFormats, WeightFormats
+from forerun.features.llm_serving.iteration import Iterations
+from forerun.features.llm_serving.operators import Sheet, kernels
+from forerun.features.llm_serving.step import PARTS, Rates, WorkerTime
+from tests.features.llm_serving.deployments import (
+    DEVICE,
+    dense_model,
+    deployment,
+    expert_model,
+)
+
+
+def decode(sequences, context=1000.0):
+    counts = np.atleast_1d(np.asarray(sequences, dtype=np.float64))
+    none = np.zeros_like(counts)
+    return Iterations(none, none, none, counts, counts * context)
+
+
+def prompt(tokens):
+    sizes = np.atleast_1d(np.asarray(tokens, dtype=np.float64))
+    none = np.zeros_like(sizes)
+    return Iterations(sizes, sizes * (sizes + 1) / 2, np.ones_like(sizes), none, none)
+
+
+def parts(iterations, model=None, **split):
+    return WorkerTime.of(deployment(model, **split), DEVICE).parts(iterations)
+
+
+def test_one_decoded_token_reads_every_dense_weight_once():
+    model = dense_model()
+    weights = model.parameters() - model.table_parameters()
+    read = 2.0 * weights / (DEVICE.bandwidth_gbs * 1e9 * Rates().bandwidth)
+    assert parts(decode(1))["dense"][0] == pytest.approx(read)
+
+
+def test_a_long_prompt_takes_two_operations_for_each_weight_and_token():
+    model, tokens = dense_model(), 8192.0
+    weights = model.parameters() - 2 * model.table_parameters()
+    rate = DEVICE.peak("bf16") * 1e12 * Rates().arithmetic
+    head = 2.0 * model.table_parameters() / (DEVICE.bandwidth_gbs * 1e9 * Rates().bandwidth)
+    assert parts(prompt(tokens))["dense"][0] == pytest.approx(2.0 * weights * tokens / rate + head)
+
+
+def test_decode_attention_reads_the_whole_cache():
+    model, sequences, context = dense_model(), 16, 1000
+    read = sequences * model.cache_bytes(context)
+    seconds = read / (DEVICE.bandwidth_gbs * 1e9 * Rates().cache)
+    assert parts(decode(sequences, context))["decode_attention"][0] == pytest.approx(seconds)
+
+
+def test_few_tokens_reach_few_experts_and_many_reach_all():
+    found = parts(decode([1, 10_000]), expert_model())["experts"]
+    model = expert_model()
+    expert = model.layers[0].feed_forward[0]
+    one = 2.0 * 4 * expert.expert(2048) * 16 / (DEVICE.bandwidth_gbs * 1e9 * Rates().bandwidth)
+    assert found[0] == pytest.approx(one)
+    assert found[1] >= one * 16
+
+
+def test_tensor_parallel_devices_share_weights_and_caches_up_to_the_key_value_heads():
+    alone, shared = parts(decode(16)), parts(decode(16), tensor=16)
+    assert shared["dense"][0] == pytest.approx(alone["dense"][0] / 16)
+    assert shared["decode_attention"][0] == pytest.approx(alone["decode_attention"][0] / 8)
+    assert alone["messages"][0] == alone["synchronisation"][0] == 0.0 < shared["messages"][0]
+
+
+def test_experts_are_spread_over_all_ranks_and_see_the_tokens_of_all():
+    alone, ranks = parts(decode(10_000), expert_model()), None
+    ranks = parts(decode(10_000), expert_model(), ranks=4)
+    assert ranks["experts"][0] == pytest.approx(alone["experts"][0])
+    assert ranks["dense"][0] == pytest.approx(alone["dense"][0])
+
+
+def test_times_rise_with_sequences_contexts_and_prompts():
+    worker = WorkerTime.of(deployment(expert_model()), DEVICE)
+    for iterations in (decode([1, 2, 8, 64, 512]), prompt([16, 128, 1024, 8192])):
+        assert (np.diff(worker.seconds(iterations)) > 0).all()
+    assert worker.seconds(decode(8, 4000.0))[0] > worker.seconds(decode(8, 1000.0))[0]
+
+
+def test_the_parts_add_up_to_the_time():
+    worker = WorkerTime.of(deployment(tensor=2), DEVICE)
+    found = worker.parts(decode([1, 8]))
+    assert tuple(found) == PARTS
+    np.testing.assert_allclose(sum(found.values()), worker.seconds(decode([1, 8])))
+
+
+def test_four_bit_weights_are_computed_in_half_precision_where_the_sheet_has_no_peak():
+    model = dense_model()
+    formats = WeightFormats(layers=(LayerFormats.all_in("nvfp4"),) * len(model.layers))
+    quantised = dense_model().__class__(
+        "made_up", 4096, 32_000, model.layers, tied_embeddings=False, formats=formats
+    )
+    sheet = Sheet.of(DEVICE)
+    assert sheet.precision("nvfp4") == "bf16"
+    assert "fp4" in sheet.substitutes(quantised)[0]
+    assert not Sheet.of(DeviceCatalog.load().get("b200-sxm-180gb")).substitutes(quantised)
+
+
+def test_experts_launch_more_kernels_than_a_dense_network():
+    assert kernels(expert_model().layers[0]) > kernels(dense_model().layers[0])

@@ -1,0 +1,55 @@
+"""Formats that a caller names take the place of those of the file."""
+
+import pytest
+
+from forerun.data.errors import UnreadableModel
+from forerun.data.language_models.weights import BYTES
+from forerun.features.readers.language_model.formats import with_formats
+from forerun.features.readers.language_model.named import named_language_model
+
+LLAMA = named_language_model("llama-3.1-8b")
+LAYERS = LLAMA.parameters() - 2 * LLAMA.table_parameters()
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [("fp8", "fp8"), ("NVFP4", "nvfp4"), ("awq", "int4"), ("gptq", "int4"), ("int8", "int8")],
+)
+def test_a_name_converts_the_layers_and_leaves_embeddings_and_output_matrix(asked, name):
+    changed = with_formats(LLAMA, weights=asked)
+    kept = 2 * 2 * LLAMA.table_parameters()
+    assert changed.weight_bytes() == kept + LAYERS * BYTES[name]
+    assert changed.layers == LLAMA.layers
+
+
+def test_keys_and_values_have_a_format_of_their_own():
+    changed = with_formats(LLAMA, cache="fp8_e4m3")
+    assert changed.cache_bytes(100) == LLAMA.cache_bytes(100) / 2
+    assert changed.weight_bytes() == LLAMA.weight_bytes()
+    assert with_formats(LLAMA, cache="auto") == LLAMA
+
+
+def test_the_content_of_a_file_says_which_modules_are_converted():
+    content = {"quantization": {"quant_algo": "FP8", "exclude_modules": ["*self_attn*"]}}
+    made = with_formats(LLAMA, weights=content).formats
+    assert (made.of_layer(0).mixer, made.of_layer(0).dense, made.head) == ("bf16", "fp8", "bf16")
+
+
+def test_what_the_caller_says_replaces_what_the_file_said():
+    model = named_language_model("Qwen/Qwen3-32B-FP8")
+    assert with_formats(model, weights="bf16").weight_bytes() == 2 * model.parameters()
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"weights": "fp3"}, "weights 'fp3' is not known; known are fp32"),
+        ({"cache": "int3"}, "cache 'int3' is not known"),
+        ({"weights": {"quant_algo": "X"}}, "quant_algo 'X' is not known"),
+        ({"weights": {}}, "quant_method None is not known"),
+        ({"weights": {"quantization": []}}, "quantization is .., not an object"),
+    ],
+)
+def test_the_field_is_named(asked, says):
+    with pytest.raises(UnreadableModel, match=says):
+        with_formats(LLAMA, **asked)
