@@ -171,6 +171,27 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         workloads=("llm_serving", "diffusion"),
         devices=("gpu",),
     ),
+    "llm_latency": CatalogEntry(
+        "forerun.models.llm_serving.latency:LlmLatency",
+        "time to the first token, time per token and rates of a deployed language model",
+        trained_on=(("aiconfigurator_serving",),),
+        workloads=("llm_deployment",),
+        devices=("gpu",),
+    ),
+    "llm_kernels": CatalogEntry(
+        "forerun.models.llm_kernels.latency:LlmKernels",
+        "latency of kernels of language models on data-centre GPUs, in bf16, fp8 and nvfp4",
+        evaluated_on=("aiconfigurator", "vidur"),
+        workloads=("llm_kernel",),
+        devices=("gpu",),
+    ),
+    "kernel_power": CatalogEntry(
+        "forerun.models.llm_kernels.power:KernelPower",
+        "power of kernels of language models in a loop on data-centre GPUs",
+        evaluated_on=("aiconfigurator",),
+        workloads=("llm_kernel",),
+        devices=("gpu",),
+    ),
     "power_cap": CatalogEntry(
         "forerun.models.power.training_jobs:PowerCap",
         "power and time of training jobs at a power limit, and how a limit acts on any network",

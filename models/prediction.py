@@ -80,7 +80,7 @@ class Predictions:
 
     The columns contain every best estimate, however wide its interval: evaluations score them, and
     a ranking of queries may be right even where single values are uncertain. A row, which is a
-    `Prediction`, is for decisions and omits estimates whose interval is too wide.
+    `Prediction`, is for decisions and omits estimates whose interval is too wide, unless `always`.
 
     Attributes:
         values: metric name -> (n,) values; NaN where there is no prediction.
@@ -92,6 +92,8 @@ class Predictions:
         breakdowns_mib: n mappings component of memory -> MiB, or empty.
         row_coverage: metric name -> (n,) coverages that replace `coverage`, estimated on held-out
             rows of the device; NaN where `coverage` applies.
+        always: (n,) flags of rows whose estimates are returned however wide their intervals are;
+            None for no row.
     """
 
     values: Mapping[str, Column]
@@ -102,6 +104,7 @@ class Predictions:
     breakdowns_ms: Sequence[Mapping[str, float]] = ()
     breakdowns_mib: Sequence[Mapping[str, float]] = ()
     row_coverage: Mapping[str, Column] = field(default_factory=dict)
+    always: Mask | None = None
 
     @classmethod
     def of_metric(
@@ -134,6 +137,8 @@ class Predictions:
             if not np.isnan(column[row])
         }
         withheld = {name: why for name, own in estimates.items() if (why := too_wide(name, own))}
+        if self.always is not None and self.always[row]:
+            withheld = {}
         if {"power_w", "latency_ms"} & set(withheld) and "energy_j" in estimates:
             withheld.setdefault("energy_j", "power or time, which it follows from, is withheld")
         limits = self.limits[row] if self.limits else ()
@@ -172,6 +177,7 @@ class PredictionColumns:
             {metric: column.copy() for metric, column in self.values.items()} for _ in range(3)
         )
         self.coverage: dict[str, float | None] = {}
+        self.always = np.zeros(size, dtype=np.bool_)
         self.limits: list[tuple[Limit, ...]] = [()] * size
         self.breakdowns_ms: list[Mapping[str, float]] = [{}] * size
         self.breakdowns_mib: list[Mapping[str, float]] = [{}] * size
@@ -188,6 +194,8 @@ class PredictionColumns:
             part: predictions of their queries.
         """
         index = np.asarray(rows, dtype=np.intp)
+        if part.always is not None:
+            self.always[index] |= part.always
         for metric in (metric for metric in part.values if metric in self.values):
             coverage = part.coverage_of(metric)
             self.coverage.setdefault(metric, coverage)

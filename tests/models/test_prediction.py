@@ -1,5 +1,7 @@
 """One row of answers: what is too wide to decide anything is withheld with a reason."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,17 @@ def test_a_wider_one_is_withheld_with_its_width():
     row = answers(1.0, 277.0)[0]
     assert not row.estimates
     assert "spans a factor of 277" in row.withheld["latency_ms"]
+
+
+def test_rows_that_are_always_answered_keep_wide_intervals_after_columns_are_joined():
+    wide = answers(1.0, 277.0)
+    columns = PredictionColumns(2, ["latency_ms"])
+    columns.put([0], wide)
+    columns.put([1], replace(wide, always=np.array([True])))
+    joined = columns.predictions()
+    assert not joined[0].estimates
+    assert joined[1].estimates["latency_ms"].high == 277.0
+    assert not joined[1].withheld
 
 
 def test_columns_keep_best_estimates_so_that_an_order_can_be_judged():

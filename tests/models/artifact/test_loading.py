@@ -91,6 +91,6 @@ def test_fp32_networks_take_longer_with_more_samples_also_when_launches_count():
 
 
 def test_the_bundle_is_small():
-    """What is added to 16.6 MB must earn its place in every installation."""
+    """What is added to 19.3 MB must earn its place in every installation."""
     with as_file(files("forerun.models") / "pretrained") as folder:
-        assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 16_700_000
+        assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 19_400_000

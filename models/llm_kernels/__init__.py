@@ -1,0 +1,1 @@
+"""Predictors of the time and power of kernels of language models."""

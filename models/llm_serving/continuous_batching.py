@@ -1,0 +1,288 @@
+"""Continuous batching on one data-parallel rank, from one event to the next.
+
+While no request arrives, ends or begins, every iteration decodes the same sequences; such
+iterations are advanced together, and their times summed as arithmetic series.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from math import ceil, inf, nan
+
+from forerun.models.llm_serving.iteration_table import IterationTable
+from forerun.models.llm_serving.scheduler import Scheduler
+
+
+@dataclass(slots=True)
+class Request:
+    """One request and what has become of it.
+
+    Attributes:
+        arrival_s: when it arrives at the rank, seconds.
+        input_tokens: length of the prompt.
+        output_tokens: tokens to write.
+        cached_tokens: tokens of the prompt that need not be processed; all of them where another
+            worker has processed it and written the first token.
+        written: tokens written so far.
+        first_token_s: when the first token was written; NaN before.
+        finished_s: when the last token was written; NaN before, and where it was refused.
+        preemptions: how often its keys and values were given up.
+    """
+
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    written: int = 0
+    first_token_s: float = nan
+    finished_s: float = nan
+    preemptions: int = 0
+    _decoding_since: int = -1
+    """Step of the rank at which decoding began; -1 while it does not decode."""
+    _written_before: int = 0
+    """Tokens written when it began."""
+    _phase: int = 0
+    """Step modulo steps per block at which it needs another block."""
+    _blocks: int = 0
+    """Blocks that it held when decoding began, or holds while its prompt is processed."""
+
+
+@dataclass
+class Rank:
+    """The state of one data-parallel rank at a moment between two iterations.
+
+    Attributes:
+        scheduler: limits of an iteration.
+        table: times of iterations.
+        now_s: end of the last iteration, seconds.
+        busy_s: time of all iterations so far, seconds.
+        sequence_s: sum over iterations of their time and the sequences that they decode, seconds.
+        most_blocks: most blocks in use at the end of an iteration.
+        tokens: tokens of prompts processed and tokens written so far.
+    """
+
+    scheduler: Scheduler
+    table: IterationTable
+    now_s: float = 0.0
+    busy_s: float = 0.0
+    sequence_s: float = 0.0
+    most_blocks: int = 0
+    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    _queue: deque[Request] = field(default_factory=deque)
+    _chunk: tuple[Request, int] | None = None
+    _ends: list[tuple[int, int, Request]] = field(default_factory=list)
+    _admitted: list[Request] = field(default_factory=list)
+    _sequences: int = 0
+    _context: float = 0.0
+    _step: int = 0
+    _order: int = 0
+    _free: int = field(init=False)
+    _phases: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._free = self.scheduler.blocks
+        self._phases = [0] * self.scheduler.steps_per_block
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were submitted and are not finished."""
+        return self._sequences + len(self._queue) + (self._chunk is not None)
+
+    def submit(self, request: Request) -> None:
+        """Add a request, which arrives no earlier than those before it.
+
+        A request that the rank can never hold is refused: its times stay NaN.
+        """
+        longest = request.input_tokens + request.output_tokens - 1
+        if self.scheduler.blocks_for(longest) <= self.scheduler.blocks:
+            self._queue.append(request)
+
+    def advance(self, until_s: float = inf) -> None:
+        """Run iterations until one ends at `until_s` or later, or nothing is left to do."""
+        while self.now_s < until_s:
+            if not self._sequences and self._chunk is None:
+                if not self._queue or self._queue[0].arrival_s >= until_s:
+                    return
+                self.now_s = max(self.now_s, self._queue[0].arrival_s)
+            if not self._make_room():
+                self._decode(until_s, 1)
+            elif not self._prefill():
+                self._decode(until_s)
+
+    def _make_room(self) -> bool:
+        """Preempt the latest sequences until the next step has its blocks; whether none was."""
+        untouched = True
+        while self._free < self._needed():
+            self._preempt()
+            untouched = False
+        return untouched
+
+    def _needed(self) -> int:
+        return self._phases[self._step % len(self._phases)]
+
+    def _admissible(self, sequences: int) -> Request | None:
+        """The first request that waits, if it may begin now."""
+        if not self._queue or sequences >= self.scheduler.max_sequences:
+            return None
+        request = self._queue[0]
+        if request.arrival_s > self.now_s:
+            return None
+        needed = self.scheduler.blocks_for(request.input_tokens + request.written)
+        return request if needed + self._needed() <= self._free else None
+
+    def _chunks(self, budget: int) -> Iterator[tuple[Request, int, int]]:
+        """Requests whose prompts the next iteration processes: tokens before, and tokens in it."""
+        sequences = self._sequences
+        whole = not self.scheduler.chunked_prefill
+        if self._chunk is not None:
+            begun, done = self._chunk
+            count = min(budget, begun.input_tokens + begun.written - done)
+            self._chunk = None
+            budget -= count
+            sequences += 1
+            yield begun, done, count
+        first = True
+        while budget > 0 and (request := self._admissible(sequences)):
+            left = request.input_tokens + request.written - request.cached_tokens
+            if whole and left > budget and not first:
+                return
+            count = left if whole else min(left, budget)
+            self._queue.popleft()
+            request._blocks = self.scheduler.blocks_for(request.input_tokens + request.written)
+            self._free -= request._blocks
+            budget -= count
+            sequences += 1
+            first = False
+            yield request, request.cached_tokens, count
+
+    def _prefill(self) -> bool:
+        """One iteration with tokens of prompts; False where there are none."""
+        together = self.scheduler.chunked_prefill
+        budget = self.scheduler.max_batched_tokens - (self._sequences if together else 0)
+        chunks = list(self._chunks(budget))
+        if not chunks:
+            return False
+        tokens, pairs = 0, 0.0
+        for _, before, count in chunks:
+            tokens += count
+            pairs += count * before + count * (count + 1) / 2
+        sequences, context = (self._sequences, self._context) if together else (0, 0.0)
+        self._pass(self.table.mixed(tokens, pairs, sequences, context))
+        self.tokens[0] += tokens
+        if together:
+            self._step_on(1)
+        for request, before, count in chunks:
+            if before + count < request.input_tokens + request.written:
+                self._chunk = (request, before + count)
+            else:
+                self._begin(request)
+        self.most_blocks = max(self.most_blocks, self.scheduler.blocks - self._free)
+        return True
+
+    def _decode(self, until_s: float, only: int | None = None) -> None:
+        """Iterations of decoding alone, `only` so many or up to the next event."""
+        if not self._sequences:
+            return
+        size = self.scheduler.tokens_per_step
+        limit = until_s
+        if self._queue and self._sequences < self.scheduler.max_sequences:
+            arrival = self._queue[0].arrival_s
+            limit = min(limit, arrival) if arrival > self.now_s else limit
+        steps, seconds = self.table.decoding(self._sequences).advance(
+            self._context / self._sequences,
+            size,
+            only or self._affordable(self._ends[0][0] - self._step),
+            limit - self.now_s,
+        )
+        self._pass(seconds)
+        self._step_on(steps)
+        self.most_blocks = max(self.most_blocks, self.scheduler.blocks - self._free)
+
+    def _pass(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.busy_s += seconds
+        self.sequence_s += seconds * self._sequences
+
+    def _affordable(self, most: int) -> int:
+        """Steps for which the free blocks suffice, at least 1 and at most `most`."""
+        cycle = len(self._phases)
+        rounds = self._free // self._sequences
+        if most <= rounds * cycle:
+            return most
+        steps, free = rounds * cycle, self._free - rounds * self._sequences
+        while steps < most and (free := free - self._phases[(self._step + steps) % cycle]) >= 0:
+            steps += 1
+        return max(1, steps)
+
+    def _step_on(self, steps: int) -> None:
+        """Every sequence that decodes gains the tokens of so many steps; ended ones leave."""
+        cycle = len(self._phases)
+        rounds, rest = divmod(steps, cycle)
+        taken = rounds * self._sequences
+        for step in range(self._step, self._step + rest):
+            taken += self._phases[step % cycle]
+        self._free -= taken
+        self._step += steps
+        self._context += steps * self._sequences * self.scheduler.tokens_per_step
+        while self._ends and self._ends[0][0] <= self._step:
+            request = heappop(self._ends)[2]
+            self._release(request)
+            request.finished_s = self.now_s
+
+    def _begin(self, request: Request) -> None:
+        """A prompt is processed: its first or next token is written, and it decodes from now."""
+        request.written += 1
+        self.tokens[1] += 1
+        if request.written == 1:
+            request.first_token_s = self.now_s
+        if request.written == request.output_tokens:
+            self._free += request._blocks
+            request.finished_s = self.now_s
+        else:
+            self._start(request)
+
+    def _start(self, request: Request) -> None:
+        size, cycle = self.scheduler.tokens_per_step, len(self._phases)
+        context = request.input_tokens + request.written - 1
+        room = -context % self.scheduler.block_tokens
+        request._decoding_since, request._written_before = self._step, request.written
+        request._phase = (self._step + round(room / size)) % cycle
+        self._phases[request._phase] += 1
+        self._sequences += 1
+        self._context += context
+        self._order += 1
+        steps = ceil((request.output_tokens - request.written) / size - 1e-9)
+        heappush(self._ends, (self._step + steps, self._order, request))
+        self._admitted.append(request)
+
+    def _release(self, request: Request) -> None:
+        """Take a sequence that decodes out of the batch and free its blocks."""
+        steps, cycle = self._step - request._decoding_since, len(self._phases)
+        size = self.scheduler.tokens_per_step
+        before = (request._phase - request._decoding_since) % cycle
+        self._free += request._blocks + (steps - before + cycle - 1) // cycle
+        context = request.input_tokens + request._written_before - 1 + steps * size
+        gained = min(round(steps * size), request.output_tokens - request._written_before)
+        request.written = request._written_before + gained
+        request._decoding_since = -1
+        self.tokens[1] += gained
+        self._phases[request._phase] -= 1
+        self._sequences -= 1
+        self._context = self._context - context if self._sequences else 0.0
+
+    def _preempt(self) -> None:
+        """Give up the blocks of the sequence that was admitted last; it waits first in line."""
+        if self._chunk is not None:
+            request, self._chunk = self._chunk[0], None
+            self._free += request._blocks
+        else:
+            while (request := self._admitted.pop())._decoding_since < 0:
+                pass
+            self._ends = [end for end in self._ends if end[2] is not request]
+            heapify(self._ends)
+            self._release(request)
+        request.preemptions += 1
+        if request.cached_tokens == request.input_tokens:
+            request.cached_tokens = 0
+        self._queue.appendleft(request)

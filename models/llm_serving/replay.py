@@ -1,0 +1,179 @@
+"""A list of requests served by a deployment: times of each, and their distribution."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from forerun.data.columns import Column, Positions
+from forerun.data.language_models.deployment import LlmDeployment, Pool
+from forerun.data.language_models.requests import Requests
+from forerun.models.llm_serving.continuous_batching import Rank, Request
+from forerun.models.llm_serving.iteration_table import IterationTable
+from forerun.models.llm_serving.scheduler import Scheduler
+from forerun.models.llm_serving.worker import Worker
+
+Dispatch = Literal["round_robin", "least_loaded"]
+"""How requests are spread over workers and ranks: in turn, or to one with the fewest in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What n requests met; NaN where a request is longer than the cache of a rank.
+
+    Attributes:
+        ttft_s: (n,) from the arrival to the first token, seconds.
+        tpot_s: (n,) time of each token after the first, seconds; NaN where there is only one.
+        latency_s: (n,) from the arrival to the last token, seconds.
+        preemptions: (n,) how often the keys and values of a request were given up.
+        span_s: from the first arrival to the last token, seconds.
+        output_tokens: tokens written for requests that were not refused.
+        busy_share: share of the span in which the ranks of the pool that decodes are busy, mean.
+        mean_sequences: sequences that decode on such a rank, mean over its busy time.
+        most_cache_share: largest share of the blocks of such a rank in use.
+    """
+
+    ttft_s: Column
+    tpot_s: Column
+    latency_s: Column
+    preemptions: Positions
+    span_s: float
+    output_tokens: int
+    busy_share: float
+    mean_sequences: float
+    most_cache_share: float
+
+    @property
+    def refused(self) -> int:
+        """Requests that are longer than the cache of a rank."""
+        return int(np.isnan(self.latency_s).sum())
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests answered a second."""
+        return (len(self.ttft_s) - self.refused) / self.span_s if self.span_s else 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens written a second, all devices together."""
+        return self.output_tokens / self.span_s if self.span_s else 0.0
+
+
+def replay(
+    requests: Requests,
+    deployment: LlmDeployment,
+    worker: Worker,
+    prefill: Worker | None = None,
+    *,
+    handover_s_per_token: float = 0.0,
+    dispatch: Dispatch = "round_robin",
+) -> Replay:
+    """Serve requests, from the first arrival until the last is finished.
+
+    The load of the deployment counts for its cached share alone.
+
+    Args:
+        requests: what arrives, in the order of arrival.
+        deployment: engine and pools.
+        worker: of `deployment.pool`.
+        prefill: of `deployment.prefill`; needed where the deployment has one.
+        handover_s_per_token: time after which the keys and values of one token of a prompt have
+            moved from one pool to the other, seconds.
+        dispatch: how requests are spread.
+    """
+    share = deployment.load.cached_share
+    columns = (requests.arrival_s, requests.input_tokens, requests.output_tokens)
+    served = [
+        Request(arrival, tokens, output, min(int(share * tokens), tokens - 1))
+        for arrival, tokens, output in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    if deployment.prefill is not None:
+        if prefill is None:
+            raise ValueError("A deployment with a pool for prompts needs the times of its workers.")
+        served = _prefilled(served, deployment, prefill, handover_s_per_token, dispatch)
+    late = sorted(served, key=lambda request: request.arrival_s)
+    ranks = _run([r for r in late if not _done(r)], deployment, deployment.pool, worker, dispatch)
+    return _replay(requests, served, ranks)
+
+
+def _done(request: Request) -> bool:
+    return request.finished_s == request.finished_s or np.isnan(request.arrival_s)
+
+
+def _prefilled(
+    served: Sequence[Request],
+    deployment: LlmDeployment,
+    prefill: Worker,
+    handover_s_per_token: float,
+    dispatch: Dispatch,
+) -> list[Request]:
+    """The requests as they reach the pool that decodes, after the pool for prompts."""
+    assert deployment.prefill is not None
+    first = [replace(request, output_tokens=1) for request in served]
+    _run(first, deployment, deployment.prefill, prefill, dispatch)
+    return [
+        Request(
+            one.finished_s + handover_s_per_token * request.input_tokens,
+            request.input_tokens,
+            request.output_tokens,
+            request.input_tokens,
+            written=1,
+            first_token_s=one.first_token_s,
+            finished_s=one.finished_s if request.output_tokens == 1 else float("nan"),
+        )
+        for request, one in zip(served, first, strict=True)
+    ]
+
+
+def _run(
+    served: Sequence[Request],
+    deployment: LlmDeployment,
+    pool: Pool,
+    worker: Worker,
+    dispatch: Dispatch,
+) -> list[Rank]:
+    """The ranks of a pool after they have served these requests."""
+    scheduler = Scheduler.of(deployment.engine, worker)
+    prompt = max((r.input_tokens + r.written for r in served), default=1)
+    longest = max((r.input_tokens + r.output_tokens for r in served), default=1)
+    tokens = scheduler.max_batched_tokens
+    table = IterationTable.of(
+        worker.time,
+        min(tokens, longest * len(served)) if scheduler.chunked_prefill else max(tokens, prompt),
+        min(scheduler.max_sequences, len(served)),
+        longest,
+    )
+    count = pool.workers * pool.parallelism.attention_data
+    ranks = [Rank(scheduler, table) for _ in range(count)]
+    for position, request in enumerate(served):
+        if dispatch == "round_robin":
+            ranks[position % count].submit(request)
+        else:
+            for rank in ranks:
+                rank.advance(request.arrival_s)
+            min(ranks, key=lambda rank: rank.in_flight).submit(request)
+    for rank in ranks:
+        rank.advance()
+    return ranks
+
+
+def _replay(requests: Requests, served: Sequence[Request], ranks: Sequence[Rank]) -> Replay:
+    arrival = requests.arrival_s
+    first = np.array([request.first_token_s for request in served])
+    last = np.array([request.finished_s for request in served])
+    more = np.where(requests.output_tokens > 1, requests.output_tokens - 1.0, np.nan)
+    known = ~np.isnan(last)
+    span = float(last[known].max() - arrival[0]) if known.any() else 0.0
+    busy = sum(rank.busy_s for rank in ranks)
+    return Replay(
+        np.where(known, first - arrival, np.nan),
+        (last - first) / more,
+        last - arrival,
+        np.array([request.preemptions for request in served]),
+        span,
+        int(requests.output_tokens[known].sum()),
+        busy / (span * len(ranks)) if span else 0.0,
+        sum(rank.sequence_s for rank in ranks) / busy if busy else 0.0,
+        max(rank.most_blocks / rank.scheduler.blocks for rank in ranks),
+    )

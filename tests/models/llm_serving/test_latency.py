@@ -1,0 +1,143 @@
+"""Latencies of deployments: the contract, Little's law, limits, intervals, few-shot adaptation."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.query import Operation, Query
+from forerun.models.conformal import Intervals, LogQuantiles
+from forerun.models.contract import PredictorContract
+from forerun.models.llm_serving import LlmLatency
+from tests.features.llm_serving.deployments import dense_model, deployment, expert_model
+
+CATALOG = DeviceCatalog.load()
+TRAINED, OTHER = ("h100-sxm-80gb", "b200-sxm-180gb"), "a100-sxm-80gb"
+
+
+def ask(model=None, device=TRAINED[0], **load):
+    one = deployment(model, **load)
+    return Query(one, CATALOG.get(device), operation=Operation(one.devices))
+
+
+def training_rows():
+    """The closed form of runs of three models, slowed by a factor of each, with noise."""
+    rng = np.random.default_rng(0)
+    queries, models, deployments, factors = [], [], [], []
+    for number, model in enumerate((dense_model(), dense_model(24, 5120), expert_model())):
+        for device in TRAINED:
+            for tensor in (1, 2, 4):
+                for concurrency in (1.0, 4.0, 16.0, 64.0):
+                    queries.append(ask(model, device, tensor=tensor, concurrency=concurrency))
+                    models.append(str(number))
+                    deployments.append(f"{number}-{device}-{tensor}")
+                    factors.append(np.exp(0.2 * number + rng.normal(0.0, 0.03)))
+    plain = LlmLatency().predict(queries).values
+    values = {name: plain[name] * np.array(factors) for name in ("tpot_ms", "ttft_ms")}
+    groups = {
+        "model": np.array(models),
+        "deployment": np.array(deployments),
+        "device": np.array([query.device.name for query in queries]),
+    }
+    return Measurements(queries, values, groups)
+
+
+ROWS = training_rows()
+FITTED = LlmLatency(bag=1, trees=60).fit(ROWS)
+
+
+class TestLlmLatency(PredictorContract):
+    def make(self):
+        return FITTED
+
+    def queries(self):
+        return [
+            ask(),
+            ask(expert_model(), concurrency=32.0, tensor=2),
+            ask(requests_per_s=2.0),
+            ask(device=OTHER),
+        ]
+
+
+def test_unfitted_it_answers_by_the_closed_form_without_intervals():
+    answer = LlmLatency().predict([ask()])
+    assert answer.coverage is None
+    assert not answer.low
+    assert answer.values["tpot_ms"][0] > 0
+
+
+def test_rates_follow_from_the_times():
+    query = ask(concurrency=16.0, workers=2)
+    value = {name: column[0] for name, column in FITTED.predict([query]).values.items()}
+    latency = value["ttft_ms"] + 199 * value["tpot_ms"]
+    assert value["request_latency_ms"] == pytest.approx(latency)
+    assert value["requests_per_s"] == pytest.approx(16e3 / latency)
+    assert value["tokens_per_s"] == pytest.approx(200 * value["requests_per_s"])
+    assert value["tokens_per_s_per_device"] == pytest.approx(value["tokens_per_s"] / 2)
+    assert value["ttft_service_ms"] <= value["ttft_ms"]
+
+
+def test_it_learns_how_much_slower_than_the_closed_form_runs_are():
+    plain = LlmLatency().predict(ROWS.queries).values["tpot_ms"]
+    fitted = FITTED.predict(ROWS.queries).values["tpot_ms"]
+    error, before = (np.abs(v / ROWS.values["tpot_ms"] - 1).mean() for v in (fitted, plain))
+    assert error < before / 2
+
+
+def test_intervals_are_wider_on_another_device():
+    answer = FITTED.predict([ask(), ask(device=OTHER)])
+    ratio = answer.high["tpot_ms"] / answer.low["tpot_ms"]
+    assert ratio[1] > ratio[0]
+    assert answer.coverage == 0.9
+
+
+def test_no_estimate_is_withheld_however_wide_its_interval():
+    bounds = LogQuantiles({"all": (-3.0, 3.0)})
+    wide = replace(FITTED, intervals=Intervals(bounds, bounds)).predict([ask()])[0]
+    assert wide.estimates["ttft_ms"].high > 100 * wide.estimates["ttft_ms"].low
+    assert not wide.withheld
+
+
+def test_limits_name_what_the_training_set_lacks():
+    lines = {
+        "Poisson": ask(requests_per_s=2.0),
+        "other devices": ask(device=OTHER),
+        "other models": ask(dense_model(12, 2048)),
+        "log_input_tokens": ask(input_tokens=60_000.0),
+        "faster than": ask(requests_per_s=1e4),
+    }
+    for line, query in lines.items():
+        assert any(line in str(limit) for limit in FITTED.predict([query]).limits[0]), line
+    inside = FITTED.predict([ask(tensor=2, concurrency=16.0)]).limits[0]
+    assert all(limit.in_domain for limit in inside)
+
+
+def test_support_runs_correct_their_device():
+    queries = [ask(device=OTHER, concurrency=n) for n in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)] * 2
+    before = FITTED.predict(queries)
+    support = {name: 2.0 * before.values[name] for name in ("tpot_ms", "ttft_ms")}
+    adapted = FITTED.adapt(Measurements(queries, support))
+    ratio = adapted.predict(queries).values["tpot_ms"] / before.values["tpot_ms"]
+    assert (ratio > 1.6).all()
+    other = adapted.predict([ask()]).values["tpot_ms"] / FITTED.predict([ask()]).values["tpot_ms"]
+    assert other[0] == 1.0
+
+
+def test_other_workloads_and_devices_without_a_sheet_are_not_answered():
+    cpu = next(device for device in CATALOG if device.kind == "cpu")
+    assert FITTED.answers(ask())
+    assert not FITTED.answers(replace(ask(), device=cpu))
+
+
+def test_a_fit_without_calibration_has_no_intervals():
+    assert not LlmLatency(bag=1, trees=5, calibrated=False).fit(ROWS).predict([ask()]).low
+
+
+def test_first_tokens_of_poisson_arrivals_are_not_corrected_by_closed_loops():
+    query = ask(requests_per_s=2.0)
+    fitted, plain = (one.predict([query]).values["ttft_ms"][0] for one in (FITTED, LlmLatency()))
+    assert fitted == pytest.approx(plain)
+    closed = [one.predict([ask()]).values["ttft_ms"][0] for one in (FITTED, LlmLatency())]
+    assert closed[0] != pytest.approx(closed[1])
