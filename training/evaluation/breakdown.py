@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.language_models.kernel import LlmKernel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import (
@@ -74,7 +75,7 @@ def _keys_of(query: Query) -> dict[str, str]:
             found["precision"] = workload.precision
         case Network():
             found |= {"precision": workload.precision, "phase": workload.phase}
-        case LlmServing() | LlmDeployment() | Diffusion():
+        case LlmServing() | LlmDeployment() | LlmKernel() | Diffusion():
             pass
         case Architecture() | Design() | Benchmark() | Colocation():
             pass

@@ -139,7 +139,7 @@ def run_fold(
     """One fold of `run_protocols`; each fit is evaluated at every number of shots."""
     constant = Constant().fit(fold.train) if len(fold.train) else None
     for seed in range(seeds):
-        for predictor in _selected_predictors(dataset_protocols, predictors, seed):
+        for predictor in _selected_predictors(dataset_protocols, fold, predictors, seed):
             rows_text = f"{len(fold.train):,} rows, seed {seed}"
             progress(f"{fold.protocol}: fitting {predictor.name} on {rows_text}")
             fitted = predictor.fit(fold.train)
@@ -179,11 +179,13 @@ def _seen_before(
 
 
 def _selected_predictors(
-    dataset_protocols: DatasetProtocols, names: Sequence[str], seed: int
+    dataset_protocols: DatasetProtocols, fold: Fold, names: Sequence[str], seed: int
 ) -> Sequence[Predictor]:
-    if not names:
-        return (dataset_protocols.predictor(seed),)
-    return [p for p in dataset_protocols.predictors(seed) if p.name in names]
+    """Those named, else the first, of the predictors that predict what the fold's tasks judge."""
+    metrics = {task.metric for task in fold.tasks}
+    every = dataset_protocols.predictors(seed)
+    able = [p for p in every if metrics.intersection(p.metrics)] or every
+    return [p for p in able if p.name in names] if names else able[:1]
 
 
 def _check_names(dataset_protocols: DatasetProtocols, names: Sequence[str]) -> None:

@@ -12,6 +12,12 @@ from forerun.training.protocols.colocation.contention import ContentionProtocols
 from forerun.training.protocols.colocation.contention_pilot import ContentionPilotProtocols
 from forerun.training.protocols.hls_designs.hlsyn import HLSynProtocols
 from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
+from forerun.training.protocols.language_models.aiconfigurator import AiConfiguratorProtocols
+from forerun.training.protocols.language_models.aiconfigurator_serving import (
+    AiConfiguratorServingProtocols,
+)
+from forerun.training.protocols.language_models.apex import ApexProtocols
+from forerun.training.protocols.language_models.vidur import VidurProtocols
 from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols
 from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols
 from forerun.training.protocols.networks.deepbench import DeepBenchProtocols, Fp32Convolutions
@@ -27,6 +33,9 @@ from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
+    AiConfiguratorServingProtocols,
+    ApexProtocols,
+    AiConfiguratorProtocols,
     CloudProphetProtocols,
     ContentionProtocols,
     ContentionPilotProtocols,
@@ -44,6 +53,7 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
     OnnxruntimeCpuProtocols,
     TimmBenchProtocols,
     TorchOpEnergyProtocols,
+    VidurProtocols,
     WaHls4mlProtocols,
     ZeusPowerCapProtocols,
 )

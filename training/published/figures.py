@@ -186,6 +186,20 @@ PUBLISHED: tuple[Published, ...] = (
         "Lee, Lee, Chong, Hwang: Hardware-adaptive Efficient Latency Prediction for NAS. "
         "NeurIPS 2021; README of HELP at 45f70eb9",
     ),
+    *(
+        Published(
+            system="APEX",
+            dataset="apex",
+            protocol="replay",
+            part=part,
+            score="mape",
+            value=10.7,
+            over="average relative error that the authors state, not of these rows alone",
+            citation="README of microsoft/apex_plus at 87690965",
+            metric="request_latency_ms",
+        )
+        for part in ("request_latency_ms", "request_latency_ms/vllm")
+    ),
 )
 """All published results, by dataset."""
 

@@ -1,0 +1,122 @@
+"""Protocols of attention, experts, collectives and power: nothing that is judged trains."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.kernel import AttentionKernel, CollectiveKernel, ExpertsKernel
+from forerun.training.protocols.language_models.aiconfigurator import other_rows
+from forerun.training.protocols.language_models.kernel_power import power_folds
+from forerun.training.protocols.protocol import Fold
+
+CATALOG = DeviceCatalog.load()
+SYSTEMS = ("a100_sxm", "h100_sxm", "l40s")
+
+
+def timed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with a time for each row."""
+    return frame.assign(latency_ms=0.01 + 0.001 * np.arange(len(frame)))
+
+
+def attention_table() -> pd.DataFrame:
+    """Two batches and two contexts on each system; some rows have a window."""
+    keys = product(SYSTEMS, (1, 8), (15, 1023), (8, 32), (np.nan, 128.0))
+    names = ["system", "batch_size", "step", "num_heads", "window_size"]
+    types = {"attn_dtype": "bfloat16", "kv_cache_dtype": "fp8", "framework": "vllm"}
+    frame = pd.DataFrame(keys, columns=names)
+    return timed(frame.assign(isl=1, num_key_value_heads=8, head_dim=128, **types))
+
+
+def experts_table() -> pd.DataFrame:
+    """Equal and skewed loads on each system."""
+    keys = product(SYSTEMS, (1, 256), (64, 128), ("balanced", "power_law_1.2"))
+    frame = pd.DataFrame(keys, columns=["system", "num_tokens", "num_experts", "distribution"])
+    sizes = {"hidden_size": 2048, "inter_size": 768, "topk": 8, "moe_tp_size": 2, "moe_ep_size": 4}
+    return timed(frame.assign(framework="sglang", moe_dtype="bfloat16", **sizes))
+
+
+def collective_tables() -> dict[str, pd.DataFrame]:
+    """One message in two types and two versions, and one by three kinds of kernels."""
+    keys = product(SYSTEMS, ("half", "int8"), ("1", "2"))
+    nccl = pd.DataFrame(keys, columns=["system", "nccl_dtype", "version"])
+    nccl["message_size_elems"] = np.where(nccl["nccl_dtype"] == "half", 2**19, 2**20)
+    nccl = timed(nccl.assign(op_name="alltoall", num_gpus=8))
+    keys = product(SYSTEMS, ("vLLM_custom_eager", "vLLM_custom_graph", "TRTLLM"))
+    custom = pd.DataFrame(keys, columns=["system", "kernel_source"])
+    sizes = {"allreduce_dtype": "bfloat16", "num_gpus": 4, "message_size_elems": 1024}
+    return {"nccl": nccl, "custom_allreduce": timed(custom.assign(framework="vllm", **sizes))}
+
+
+@pytest.fixture
+def bundle(tmp_path) -> Bundle:
+    """A bundle with all tables of these kernels."""
+    decode, experts = attention_table(), experts_table()
+    watts = {"power_w": 300.0, "power_limit_w": 700.0}
+    tables = {
+        "context_attention": decode.assign(isl=64, step=0),
+        "generation_attention": decode,
+        "moe": experts,
+        **collective_tables(),
+        "power_moe": experts.assign(**watts),
+        "power_generation_attention": decode.assign(**watts),
+    }
+    return Bundle.write(tmp_path, "aiconfigurator", tables)
+
+
+def folds(bundle: Bundle) -> list[Fold]:
+    """Folds of all kernels but products."""
+    found = list(power_folds(bundle, CATALOG))
+    for rows in other_rows(bundle, CATALOG):
+        found += [*rows.unseen_devices(100), rows.held_out_sites(100)]
+    return found
+
+
+def test_no_question_that_is_judged_trains(bundle):
+    for fold in folds(bundle):
+        trained = {(query.workload, query.device.name) for query in fold.train.queries}
+        judged = [query for task in fold.tasks for query in task.judged.queries]
+        assert judged
+        assert not trained & {(query.workload, query.device.name) for query in judged}
+
+
+def test_no_row_of_a_gpu_that_is_held_out_trains(bundle):
+    unseen = [fold for fold in folds(bundle) if fold.protocol.endswith("unseen_device")]
+    assert len(unseen) == 5 * len(SYSTEMS)
+    for fold in unseen:
+        [device] = {task.device for task in fold.tasks}
+        assert device not in {query.device.name for query in fold.train.queries}
+
+
+def test_the_constant_share_is_that_of_the_training_set(bundle):
+    """300 W of 400 W and of 350 W, where the H100 is held out, in shares of its 700 W."""
+    folds = {task.device: task for fold in power_folds(bundle, CATALOG) for task in fold.tasks}
+    expected = 700.0 * np.median([300 / 400, 300 / 350])
+    np.testing.assert_allclose(folds["h100-sxm-80gb"].baselines["constant_share"], expected)
+
+
+def test_rows_become_the_kernels_that_they_measured(bundle):
+    found = {
+        q.workload.kernel for rows in other_rows(bundle, CATALOG) for q in rows.measured.queries
+    }
+    heads = (32, 8, 128)
+    assert AttentionKernel(8, 1, 1023, *heads, "decode", 128, "bf16", "fp8") in found
+    assert AttentionKernel(8, 64, 0, *heads, "prefill", None, "bf16", "fp8") in found
+    assert ExpertsKernel(256, 2048, 768, 128, 8, 2, 4, 1.2, "bf16") in found
+
+
+def test_messages_are_in_bytes_and_versions_are_one_row(bundle):
+    """2^19 halves and 2^20 bytes are one message of 1 MiB; its time is the median of four rows."""
+    *_, collectives = other_rows(bundle, CATALOG)
+    rows = collectives.measured
+    libraries = [query.workload.kernel.library for query in rows.queries]
+    nccl = rows.take(np.array([library == "nccl" for library in libraries]))
+    assert [q.workload.kernel for q in nccl.queries] == [
+        CollectiveKernel("all_to_all", 8, 2**20, "nccl")
+    ] * len(SYSTEMS)
+    assert nccl.values["latency_ms"][0] == pytest.approx(np.mean([0.01, 0.011, 0.012, 0.013]))
+    engines = {(q.workload.kernel.library, q.workload.engine) for q in rows.queries}
+    assert engines >= {("custom", "vllm"), ("custom_graph", "vllm"), ("custom_graph", "trtllm")}

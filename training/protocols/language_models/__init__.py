@@ -1,0 +1,1 @@
+"""Protocols of language models: kernels, serving runs and traces."""

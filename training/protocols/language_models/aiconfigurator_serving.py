@@ -1,0 +1,63 @@
+"""aiconfigurator_serving: latencies of serving runs, with deployments, GPUs or models held out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
+from forerun.data.datasets.language_models.aiconfigurator_serving import (
+    QUERY,
+    RUNS,
+    AiConfiguratorServing,
+)
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.models.llm_serving import LlmLatency
+from forerun.training.protocols.language_models.serving_queries import serving_runs
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
+
+SCORED_METRICS: Final = ("tpot_ms", "ttft_ms")
+PARTS: Final = ("device", "model")
+
+
+class AiConfiguratorServingProtocols(DatasetProtocols):
+    """Time to the first token and time per further token (ms) of serving runs."""
+
+    dataset = "aiconfigurator_serving"
+    reads = MappingProxyType({RUNS: (*QUERY, "id", "source", *SCORED_METRICS)})
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All runs, without repeats."""
+        return serving_runs(bundle.table(RUNS), catalog)[0]
+
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+        """One fold for each split."""
+        runs, kept = serving_runs(bundle.table(RUNS), catalog)
+        for protocol, train, judged in split_rows(
+            AiConfiguratorServing().splits(bundle), runs, kept
+        ):
+            yield Fold(protocol, train, [*_tasks(judged, protocol)])
+
+    def evaluation_tasks(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Unseen models on devices in the training set, and all models on unseen devices."""
+        runs, _ = serving_runs(bundle.table(RUNS), catalog)
+        new = {key: ~np.isin(runs.groups[key], list(seen.get(key, ()))) for key in PARTS}
+        for protocol, rows in (
+            ("unseen_model", new["model"] & ~new["device"]),
+            ("unseen_device", new["device"]),
+        ):
+            if rows.any():
+                yield from _tasks(runs.take(rows), protocol)
+
+
+def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
+    """Tasks of both times, over all rows; the closed form alone is the baseline."""
+    plain = LlmLatency().predict(rows.queries).values
+    for metric in SCORED_METRICS:
+        closed: Mapping[str, Column] = {"closed_form": plain[metric]}
+        yield Task(f"{protocol}/{metric}", metric, rows, baselines=closed)

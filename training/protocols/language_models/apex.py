@@ -1,0 +1,198 @@
+"""apex: traces of requests replayed on eight H100, mean time of a request; nothing is fitted.
+
+A run is asked with the requests of its trace, their lengths multiplied so that prompts and answers
+have the totals that the run states: engines end answers at different tokens. The host's time of an
+iteration is that of vLLM in 2024. It was fixed on rows of `llm_inference_bench`, of two Llama 3
+models with 1 or 16 sequences in vLLM on one to four H100, and on no row of this dataset.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.columns import Column, Mask
+from forerun.data.datasets.language_models.apex import QUERY, RUNS
+from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.deployment import (
+    Engine,
+    EngineName,
+    LlmDeployment,
+    Parallelism,
+    Pool,
+)
+from forerun.data.language_models.requests import Requests
+from forerun.data.language_models.traces import named_trace
+from forerun.data.measurements import Measurements
+from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.step import Rates
+from forerun.features.readers.language_model.named import named_language_model
+from forerun.models.llm_serving import LlmLatency
+from forerun.models.llm_serving.replay import replay
+from forerun.models.llm_serving.worker import Worker
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+
+DEVICE: Final = "h100-sxm-80gb"
+METRIC: Final = "request_latency_ms"
+MAX_SEQUENCES: Final = 256
+"""Sequences of an iteration by default in engines of 2024."""
+ENGINES: Final[Mapping[str, EngineName]] = MappingProxyType({"vllm": "vllm", "sglang": "sglang"})
+HOST_S: Final = 0.6e-3
+HOST_DOUBLING_S: Final = 0.94e-3
+HOST_SEQUENCE_S: Final = 54e-6
+"""Time of the host in vLLM of 2024, beyond that of `Rates`: of an iteration on one device, for each
+doubling of the devices, and of a sequence; least squares over 40 rows of `llm_inference_bench`."""
+
+
+class ApexProtocols(DatasetProtocols):
+    """Mean time of a request (ms) in runs whose trace is known."""
+
+    dataset = "apex"
+    reads = MappingProxyType({RUNS: (*QUERY, "output_tokens", "total_latency_s")})
+    fits_any_folder = True
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """The closed form, with Poisson arrivals of the trace's mean rate."""
+        return LlmLatency(seed)
+
+    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
+        """The closed form alone."""
+        return (self.predictor(seed),)
+
+    @property
+    def predictor_names(self) -> tuple[str, ...]:
+        """The predictor under test."""
+        return (LlmLatency.name,)
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """None: every row is judged."""
+        return Measurements([], {METRIC: np.empty(0)}, {})
+
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+        """One fold without a training set."""
+        yield Fold("replay", self.training_rows(bundle, catalog), [*_tasks(bundle, catalog)])
+
+    def evaluation_tasks(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """The same tasks."""
+        yield from _tasks(bundle, catalog)
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Runs whose requests are not published."""
+        table = bundle.table(RUNS)
+        return counted({"the requests of the trace are not published": ~_known(table)})
+
+
+def _known(table: pd.DataFrame) -> Mask:
+    return ~table["trace"].str.startswith("summarization").to_numpy(dtype=np.bool_)
+
+
+def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Task]:
+    """All runs, and those of each engine; the event model as a baseline of the closed form."""
+    rows, replayed = _runs(bundle, catalog)
+    engine = rows.groups["engine"]
+    for part in ("", *np.unique(engine)):
+        kept = (engine == part) if part else np.ones(len(rows), dtype=np.bool_)
+        name = f"replay/{METRIC}" + (f"/{part}" if part else "")
+        yield Task(name, METRIC, rows.take(kept), baselines={"event_model": replayed[kept]})
+
+
+def _runs(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Column]:
+    """Runs with a known trace, and what the event model gives for them, milliseconds."""
+    table = bundle.table(RUNS)
+    runs = [Run.of(row, catalog) for row in table[_known(table)].to_dict("records")]
+    values = np.array([run.measured_ms for run in runs])
+    groups = {
+        name: np.array([getattr(run, name) for run in runs], dtype=np.str_)
+        for name in ("engine", "layout", "trace")
+    }
+    replayed = np.array([run.replayed_ms() for run in runs])
+    return Measurements([run.query for run in runs], {METRIC: values}, groups), replayed
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One replica's share of a trace.
+
+    Attributes:
+        engine, layout, trace: as in the table.
+        requests: what the replica served.
+        query: its deployment, with the mean load of these requests.
+        measured_ms: mean time of a request.
+    """
+
+    engine: str
+    layout: str
+    trace: str
+    requests: Requests
+    query: Query
+    measured_ms: float
+
+    @classmethod
+    def of(cls, row: Mapping[Hashable, object], catalog: DeviceCatalog) -> "Run":
+        """The run of one row of `e2e_h100x8`."""
+        engine, layout, trace = (str(row[name]) for name in ("engine", "layout", "trace"))
+        replicas, parallelism = _layout(layout)
+        requests = _requests(row, replicas)
+        deployment = LlmDeployment(
+            named_language_model(str(row["model"])),
+            requests.load(),
+            Engine(ENGINES[engine], max_sequences=MAX_SEQUENCES, chunked_prefill=False),
+            Pool(parallelism),
+        )
+        query = Query(deployment, catalog.get(DEVICE), operation=Operation(deployment.devices))
+        total_s = float(str(row["total_latency_s"]))
+        return cls(engine, layout, trace, requests, query, 1e3 * total_s / len(requests))
+
+    def replayed_ms(self) -> float:
+        """Mean time of a request in the event model."""
+        deployment = self.query.deployment
+        devices = deployment.pool.parallelism.tensor
+        rates = Rates()
+        host_s = HOST_S + HOST_DOUBLING_S * float(np.log2(devices))
+        rates = replace(
+            rates,
+            iteration_s=rates.iteration_s + host_s,
+            sequence_s=rates.sequence_s + HOST_SEQUENCE_S,
+        )
+        worker = Worker.of(deployment, self.query.device, rates=rates)
+        return 1e3 * float(replay(self.requests, deployment, worker).latency_s.mean())
+
+
+def _layout(layout: str) -> tuple[int, Parallelism]:
+    """Replicas, and devices of each: `2DP4TP`, `8TP`, `tp_8` or `ep_8`."""
+    if layout.startswith(("tp_", "ep_")):
+        size = int(layout[3:])
+        return 1, Parallelism(size, expert=size if layout.startswith("ep_") else 1)
+    replicas, _, tensor = layout.rpartition("DP")
+    return int(replicas or 1), Parallelism(int(tensor.removesuffix("TP")))
+
+
+def _requests(row: Mapping[Hashable, object], replicas: int) -> Requests:
+    """Requests of the row's replica, which come to it in turn, with the totals of the row.
+
+    Runs of Llama with several replicas served all texts of a creation trace; the trace in tokens of
+    Llama lacks some, so that the one in tokens of Mistral stands in.
+    """
+    trace = str(row["trace"])
+    whole = replicas > 1 and trace.startswith("creation")
+    family = "mistral" if whole or row["engine"] == "sglang" else "llama"
+    requests = named_trace(f"{trace}_{family}")
+    if replicas > 1:
+        first = int(float(str(row["replica"])))
+        requests = requests.take(np.arange(first, len(requests), replicas))
+    lengths = []
+    for name in ("input_tokens", "output_tokens"):
+        tokens = getattr(requests, name)
+        column = "prompt_tokens" if name == "input_tokens" else name
+        total = float(str(row[column]))
+        lengths.append(np.maximum(1, np.rint(tokens * total / tokens.sum())).astype(np.intp))
+    return Requests(requests.arrival_s, *lengths)

@@ -1,0 +1,148 @@
+"""Measured serving runs of `aiconfigurator_serving` as queries about deployments."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.columns import Positions
+from forerun.data.datasets.language_models.serving_deployments import (
+    deployments,
+    layout,
+    networks,
+    repeats,
+)
+from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.deployment import (
+    Engine,
+    EngineName,
+    LlmDeployment,
+    Parallelism,
+    Pool,
+    RequestLoad,
+)
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.language_models.weights import LayerFormats, WeightFormats
+from forerun.data.measurements import Measurements
+from forerun.data.query import Operation, Query
+from forerun.features.readers.language_model.named import named_language_model
+
+DEVICES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "h100_sxm": "h100-sxm-80gb",
+        "h200_sxm": "h200-sxm-141gb",
+        "b200_sxm": "b200-sxm-180gb",
+        "gb200": "gb200-186gb",
+        "gb300": "gb300-279gb",
+    }
+)
+"""System of the table -> name in the catalogue."""
+FORMATS: Final[Mapping[str, str]] = MappingProxyType(
+    {"fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4", "fp4": "nvfp4", "bf16": "bf16"}
+)
+ENGINES: Final[Mapping[str, EngineName]] = MappingProxyType(
+    {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
+)
+NODE: Final = 8
+"""Devices from which on a worker whose ranks are not stated has data-parallel attention."""
+TIMES: Final = ("ttft_ms", "tpot_ms")
+
+Row = Mapping[Hashable, object]
+
+
+def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measurements, Positions]:
+    """Rows of the table `e2e_serving` as measured queries, without repeats of a run.
+
+    Returns:
+        Measurements with groups `device`, `model`, `deployment` and `mode`, and the positions of
+        their rows in the table, shape (n,).
+    """
+    loaded = (table["concurrency"].notna() | table["batch_size"].notna()).to_numpy(dtype=np.bool_)
+    kept = np.flatnonzero(loaded & ~repeats(table))
+    rows = table.iloc[kept].reset_index(drop=True)
+    names = networks(rows)
+    pools = {phase: layout(rows, phase).to_dict("records") for phase in ("", "prefill_", "decode_")}
+    queries = []
+    for number, row in enumerate(rows.to_dict("records")):
+        sizes = {phase: layouts[number] for phase, layouts in pools.items()}
+        queries.append(_query(row, sizes, named_language_model(str(names[number])), catalog))
+    groups = {
+        "device": np.array([query.device.name for query in queries], dtype=np.str_),
+        "model": names,
+        "deployment": deployments(table)[kept],
+        "mode": rows["mode"].to_numpy(dtype=np.str_),
+    }
+    values = {name: rows[name].to_numpy(dtype=np.float64) for name in TIMES}
+    return Measurements(queries, values, groups), kept
+
+
+def _query(
+    row: Row, sizes: Mapping[str, Row], model: LanguageModel, catalog: DeviceCatalog
+) -> Query:
+    apart = row["mode"] == "disagg"
+    pool = _pool(row, sizes, "decode_" if apart else "")
+    in_flight = _number(row["concurrency"])
+    if np.isnan(in_flight):
+        in_flight = _number(row["batch_size"]) * pool.parallelism.attention_data
+    deployment = LlmDeployment(
+        replace(model, formats=_formats(row, model)),
+        RequestLoad(_number(row["isl"]), _number(row["osl"]), concurrency=in_flight),
+        Engine(ENGINES[str(row["backend"])], version=str(row["backend_version"])),
+        pool,
+        _pool(row, sizes, "prefill_") if apart else None,
+    )
+    device = catalog.get(DEVICES[str(row["system"])])
+    return Query(deployment, device, operation=Operation(deployment.devices))
+
+
+def _number(value: object) -> float:
+    return float(str(value))
+
+
+def _format(row: Row, column: str) -> str:
+    """Format that a column gives, else the run's precision, else bf16."""
+    found = (row[name] for name in (column, "precision"))
+    return FORMATS[next((value for value in found if isinstance(value, str)), "bf16")]
+
+
+def _formats(row: Row, model: LanguageModel) -> WeightFormats:
+    """Formats of the run's copy of a model; those of the model where it has MXFP4 experts.
+
+    The table does not give the format of keys and values: it is FP8 by default with quantised
+    weights in TensorRT-LLM, and half precision in the other engines.
+    """
+    dense, experts = _format(row, "gemm_quant_mode"), _format(row, "moe_quant_mode")
+    quantised = row["backend"] == "trtllm" and not dense == experts == "bf16"
+    cache = "fp8" if quantised else "bf16"
+    if model.formats.of_layer(len(model.layers) - 1).experts == "mxfp4":
+        return replace(model.formats, cache=cache)
+    layer = LayerFormats(dense, dense, dense, experts)
+    return WeightFormats(cache=cache, layers=(layer,) * len(model.layers))
+
+
+def _pool(row: Row, sizes: Mapping[str, Row], phase: str) -> Pool:
+    own = sizes[phase]
+    devices, ranks = int(_number(own["devices"])), int(_number(own["data_parallel"]))
+    if ranks == 1 and devices > NODE:
+        ranks = devices
+    stages = _number(row[f"{phase}pp_size"])
+    split = Parallelism(
+        tensor=max(devices // ranks, 1),
+        pipeline=int(stages) if stages > 0 else 1,
+        attention_data=ranks,
+        expert=int(_number(own["expert_parallel"])),
+    )
+    workers = _number(row[f"{phase}num_workers"]) if phase else _replicas(row, devices)
+    return Pool(split, int(workers) if workers > 0 else 1)
+
+
+def _replicas(row: Row, devices: int) -> float:
+    """Workers of an aggregated run: more than one where its concurrency exceeds one worker's.
+
+    Campaigns that give a batch below the concurrency give the requests of one device.
+    """
+    ratio = _number(row["concurrency"]) / (_number(row["batch_size"]) * devices)
+    return float(round(ratio)) if np.isfinite(ratio) else 1.0
