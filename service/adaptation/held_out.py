@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.columns import Column
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
@@ -238,6 +239,8 @@ def _gain(residuals: Column, classes: int) -> float | None:
 
 def key_of(query: Query) -> tuple[object, ...]:
     """A key that is equal for runs of the same workload under the same settings."""
+    if isinstance(query.workload, LlmDeployment):
+        return (query.workload, query.software, query.operation)
     run = query.run
     match run:
         case Kernel(operator=op):
@@ -252,6 +255,8 @@ def key_of(query: Query) -> tuple[object, ...]:
 
 def group_of(query: Query) -> tuple[object, ...]:
     """A key that is equal for runs of one model, or of one operator with the same shapes."""
+    if isinstance(query.workload, LlmDeployment):
+        return (query.workload.model,)
     run = query.run
     match run:
         case Kernel():
@@ -264,6 +269,9 @@ def group_of(query: Query) -> tuple[object, ...]:
 
 def group_name(query: Query) -> str:
     """A readable name of the model, or of the operator and its shapes."""
+    if isinstance(query.workload, LlmDeployment):
+        model = query.workload.model
+        return f"{model.family} of {model.parameters() / 1e9:.3g} billion parameters"
     run = query.run
     match run:
         case Kernel(operator=op):
@@ -276,6 +284,8 @@ def group_name(query: Query) -> str:
 
 
 def _class(query: Query) -> Sequence[str]:
+    if isinstance(query.workload, LlmDeployment):
+        return (query.workload.kind, query.workload.engine.name)
     run = query.run
     match run:
         case Kernel():

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import BadTable, InputError, MissingData, UnknownGraph
 from forerun.data.graph import OperatorGraph
+from forerun.data.language_models.serving_results import ServingResult, serving_results
 from forerun.data.measurement import METRIC_COLUMNS, crowded, read_measurements
 from forerun.features.readers import read_graph
 from forerun.service.log import log
@@ -102,20 +103,33 @@ def graph_folder_of(table: Path) -> Path:
     return table.with_name(f"{table.stem}-graphs")
 
 
-def read_rows(path: Path, device: Device, catalog: DeviceCatalog) -> NamedRows:
+def read_rows(
+    path: Path,
+    device: Device,
+    catalog: DeviceCatalog,
+    deployment: Mapping[str, Any] | None = None,
+) -> NamedRows:
     """Read the measurements of a device from a .parquet, .csv or JSON file.
 
     In a table, `workload` is the digest or file name of a graph; for kind `kernel` it is the
     operator as JSON. Null cells take the defaults of POST /v1/predict. A JSON file holds a list of
     measurements as POST /v1/devices/{name}/measurements takes them, or the whole body of such a
-    request; all of them are attributed to this device.
+    request; all of them are attributed to this device. Or it is the result of a load generator for
+    language models (`forerun.data.language_models.serving_results`).
+
+    Args:
+        path: the file.
+        device: the device that was measured.
+        catalog: devices by the names that a table may give.
+        deployment: what a load generator's result does not say: fields of a request to
+            `/v1/llm/estimate`, such as `model` and `parallelism`.
 
     Raises:
         MissingData: there is no such file.
         BadTable: the file cannot be read, or holds no measurement of the device.
     """
     table = path.suffix in (".parquet", ".csv")
-    named = _from_table(path, device, catalog) if table else _from_json(path)
+    named = _from_table(path, device, catalog) if table else _from_json(path, deployment or {})
     if not named.rows:
         raise BadTable(f"{path}: no measurement to learn from; {named.left_out} are left out.")
     if len(named.rows) > MOST_ROWS:
@@ -123,17 +137,23 @@ def read_rows(path: Path, device: Device, catalog: DeviceCatalog) -> NamedRows:
     return named
 
 
-def _from_json(path: Path) -> NamedRows:
+def _from_json(path: Path, deployment: Mapping[str, Any]) -> NamedRows:
     if not path.is_file():
         raise MissingData(f"No file {path}.")
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise BadTable(f"{path}: neither .parquet, .csv nor valid JSON: {error}.") from None
-    if isinstance(content, dict):
+    runs = serving_results(content, str(path))
+    if runs:
+        content = [_served(run, deployment) for run in runs]
+    elif isinstance(content, dict):
         content = content.get("measurements")
     if not isinstance(content, list):
-        raise BadTable(f"{path}: it holds no list of measurements.")
+        raise BadTable(
+            f"{path}: it holds no list of measurements, and is no result of vLLM's or SGLang's "
+            "benchmark, GuideLLM or AIPerf."
+        )
     rows = _validated(path, content)
     filled = [index for index, row in enumerate(rows) if row.measured()]
     return NamedRows(
@@ -141,6 +161,18 @@ def _from_json(path: Path) -> NamedRows:
         tuple(f"{path}: measurement {index}" for index in filled),
         len(rows) - len(filled),
     )
+
+
+def _served(run: ServingResult, deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """A run of a load generator as a measurement; what is given replaces the file's model."""
+    load = (
+        {"requests_per_s": run.requests_per_s}
+        if run.concurrency is None
+        else {"concurrency": run.concurrency}
+    )
+    lengths = {"input_tokens": run.input_tokens, "output_tokens": run.output_tokens}
+    workload = {"kind": "llm_deployment", "model": run.model, **lengths, **load, **deployment}
+    return {"workload": workload, "metrics": {"ttft_ms": run.ttft_ms, "tpot_ms": run.tpot_ms}}
 
 
 def _validated(path: Path, content: Sequence[Any]) -> list[MeasuredRow]:

@@ -16,6 +16,7 @@ from forerun.data.errors import CannotStore, InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.workload import Network, OperatorWorkload
 from forerun.features.deadline import within
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.loading import LoadedPredictor
@@ -173,8 +174,8 @@ class Adaptation:
         took_s = time.perf_counter() - start
         errors = held_out(self._base.predictor, measured, before, earlier, budget_s, took_s)
         for query in queries:
-            if query.run.kind == "network":
-                self._graphs.put(query.run.graph)
+            if isinstance(query.workload, Network):
+                self._graphs.put(query.workload.graph)
         self._commit(change, lambda: self.store.put(new_set))
         in_use = self.current()
         return AdaptationResult(new_set, in_use.rows.get(device, 0), errors, in_use.loaded.version)
@@ -319,6 +320,8 @@ def _measured(rows: Measurements) -> frozenset[str]:
 
 def _kept(row: MeasuredRow, query: Query) -> MeasuredRow:
     """The row with its graph replaced by the digest."""
+    if not isinstance(query.workload, OperatorWorkload):
+        return row
     return row.model_copy(update={"workload": workload_in(query.run)})
 
 

@@ -1,8 +1,9 @@
 """Adapt the predictor to a file of measurements, and register the device that it is about."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownGraph
@@ -41,6 +42,7 @@ def adapt_to_file(
     file: Path,
     graphs: Path | None = None,
     report: Callable[[str], None] | None = None,
+    deployment: Mapping[str, Any] | None = None,
 ) -> Adapted:
     """Store the measurements of a device in a file, and adapt the predictor to them.
 
@@ -50,6 +52,7 @@ def adapt_to_file(
         file: measurements, .parquet, .csv or .json.
         graphs: folder of the networks' graphs; `<table>-graphs` next to the file when None.
         report: called with a line before the measurements are scored.
+        deployment: what the result of a load generator does not say, as in `read_rows`.
 
     Raises:
         UnknownDevice: no device has that name.
@@ -60,7 +63,7 @@ def adapt_to_file(
     folder = GraphFolder(graphs or graph_folder_of(file))
     adaptation, devices = opens(folder.get)
     device = devices.get(name)
-    named = read_rows(file, device, devices.catalog)
+    named = read_rows(file, device, devices.catalog, deployment)
     if report is not None:
         report(f"{len(named.rows)} measurements, {named.left_out} left out; scoring them")
     try:

@@ -26,6 +26,8 @@ from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.evidence import distinct, evidence_of, predictor_out
+from forerun.service.answers.llm.predictions import predictions_of
 from forerun.service.answers.question import Question
 from forerun.service.limits.assumed import assumed_in_reading, other_arithmetic
 from forerun.service.limits.memory_fit import fits
@@ -40,7 +42,6 @@ from forerun.service.schemas.answers import (
     EstimateOut,
     LimitOut,
     PredictionOut,
-    PredictorOut,
 )
 from forerun.service.schemas.bound_dimensions import bound_dimensions
 
@@ -85,6 +86,16 @@ def answers_to(questions: Sequence[Question], in_use: InUse) -> list[PredictionO
     Queries with equal metrics go to the predictor in one call, and only to the parts of a router
     that these metrics need.
     """
+    outcomes: dict[int, PredictionOut | InputError] = {}
+    by_form = groups_of(q.query.workload.kind == "llm_deployment" for q in questions)
+    for deployed, rows in by_form.items():
+        answer = predictions_of if deployed else _runs
+        outcomes |= zip(rows, answer([questions[row] for row in rows], in_use), strict=True)
+    return [outcomes[row] for row in range(len(questions))]
+
+
+def _runs(questions: Sequence[Question], in_use: InUse) -> list[PredictionOut | InputError]:
+    """The answers to questions that the predictors in use answer by themselves."""
     predictor = in_use.loaded.predictor
     # Measurements of a device may be of the operators that no predictor knows.
     cases = _with_bounds(
@@ -247,14 +258,6 @@ def _answer(
     )
 
 
-def predictor_out(in_use: InUse, adapted_rows: int) -> PredictorOut:
-    """The predictor in use, and the number of measurements that it was adapted to."""
-    loaded = in_use.loaded
-    return PredictorOut(
-        name=loaded.predictor.name, version=loaded.version, adapted_rows=adapted_rows
-    )
-
-
 def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, float]:
     """Time per operator class, scaled so that it adds up to the latency under a power limit too."""
     total = sum(prediction.breakdown_ms.values())
@@ -280,14 +283,6 @@ def _said(query: Query, prediction: Prediction) -> Iterable[Limit]:
     return prediction.limits if named else map(in_words, prediction.limits)
 
 
-def distinct(limits: Iterable[Limit]) -> list[Limit]:
-    """The limits without those whose sentence was given before."""
-    first: dict[str, Limit] = {}
-    for limit in limits:
-        first.setdefault(str(limit), limit)
-    return list(first.values())
-
-
 def unknown_operators(asked: Workload | OperatorGraph) -> dict[str, int]:
     """Name of each operator that no reader knows -> its count; names are valid Unicode."""
     if isinstance(asked, Kernel):
@@ -303,18 +298,6 @@ def _is_finite(prediction: Prediction, bound: float | None) -> bool:
     ends = (x for e in prediction.estimates.values() for x in (e.value, e.low, e.high))
     parts = prediction.breakdown_mib.values()
     return all(x is None or isfinite(x) for x in (bound, *ends, *parts))
-
-
-def evidence_of(query: Query, estimates: Iterable[str], in_use: InUse) -> Evidence:
-    """What the answers to a query rest on."""
-    predictor = in_use.loaded.predictor
-    if isinstance(predictor, Router):
-        parts = {name: predictor.answering(query, name) for name in estimates}
-        names = {name: part.name for name, part in parts.items() if part is not None}
-    else:
-        names = dict.fromkeys(estimates, predictor.name)
-    adapted = in_use.metrics.get(query.device, frozenset())
-    return Evidence(in_use.loaded.record, names, adapted)
 
 
 def _estimated(

@@ -13,7 +13,7 @@ from forerun.models.power.limit_sweep import LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
 from forerun.models.router import Router
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.answer import distinct, predictor_out
+from forerun.service.answers.evidence import distinct, predictor_out
 from forerun.service.limits.interval import IntervalOut
 from forerun.service.limits.power_summary import NO_IDLE, NO_PEAK, per_sample, samples_of
 from forerun.service.limits.set_up import not_known, set_up_limits

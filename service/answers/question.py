@@ -24,6 +24,7 @@ class Question:
         graph: digest of a network's graph; None for other workloads.
         key: equal for equal questions.
         notes: what was assumed where the request left something out.
+        usd_per_device_hour: price of a device of a deployment; None where none is given.
     """
 
     query: Query
@@ -31,6 +32,7 @@ class Question:
     graph: str | None
     key: Hashable
     notes: tuple[Limit, ...] = ()
+    usd_per_device_hour: float | None = None
 
 
 def question_about(

@@ -9,7 +9,8 @@ from forerun.data.errors import InputError
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.answer import answers_to, predictor_out
+from forerun.service.answers.answer import answers_to
+from forerun.service.answers.evidence import predictor_out
 from forerun.service.answers.question import question_about
 from forerun.service.limits.interval import IntervalOut
 from forerun.service.schemas.answers import (

@@ -15,6 +15,7 @@ from forerun.data.errors import (
     in_field,
 )
 from forerun.data.graph import OperatorGraph
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.named.synthesis import VCU1525, VU13P
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Architecture, Benchmark, Design, Diffusion, LlmServing, Workload
@@ -24,10 +25,13 @@ from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor
 from forerun.service.answers.benchmarks import checked_settings, completed, suite_of
 from forerun.service.answers.known import devices_of_space
+from forerun.service.answers.llm.question import deployment_question
+from forerun.service.answers.llm.support import METRICS as OF_DEPLOYMENTS
 from forerun.service.answers.question import RUN_METRICS, Question, question_about
 from forerun.service.limits.serving import OF_SERVING
 from forerun.service.problems import unfit
 from forerun.service.schemas.prediction import PredictIn
+from forerun.service.schemas.workload_kinds import LlmDeploymentIn
 from forerun.service.schemas.workloads import any_workload_of, operation_of, usual_software
 
 DeviceNamed = Callable[[str], Device]
@@ -54,6 +58,8 @@ def question_of(
         InputError: a name is not known, or the workload, its device, software or metrics do not
             belong together; the message says what would.
     """
+    if isinstance(asked.workload, LlmDeploymentIn):
+        return _about_deployment(asked, asked.workload, device_named)
     with in_field("workload"):
         workload = any_workload_of(asked.workload, graph_named)
     operation = operation_of(workload, asked.operation.power_limit_w, asked.operation.device_count)
@@ -87,8 +93,29 @@ def metrics_of(workload: Workload) -> tuple[str, ...]:
             return OF_DESIGNS
         case LlmServing() | Diffusion():
             return OF_SERVING[workload.kind]
+        case LlmDeployment():
+            return OF_DEPLOYMENTS
         case _:
             return RUN_METRICS
+
+
+def _about_deployment(
+    asked: PredictIn, given: LlmDeploymentIn, device_named: DeviceNamed
+) -> Question:
+    with in_field("device"):
+        device = asked.device if isinstance(asked.device, Device) else device_named(asked.device)
+    with in_field("workload"):
+        with in_field("model"):
+            model = given.model.language_model()
+        assert model is not None
+        own = deployment_question(given, model, device, asked.operation.device_count)
+    if asked.operation.power_limit_w is not None:
+        with in_field("operation", "power_limit_w"):
+            raise BadRequest("power_limit_w: deployments are answered without a power limit.")
+    metrics = _metrics(asked, OF_DEPLOYMENTS)
+    notes = tuple(Limit(f"chosen: {sentence}", severity="note") for sentence in own.chosen)
+    usd = own.usd_per_device_hour
+    return Question(own.query, metrics, None, (own.query, metrics, notes, usd), notes, usd)
 
 
 def _about_benchmark(

@@ -1,17 +1,20 @@
 """Answers about serving generative models: power, throughput, energy per token or sample."""
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import Final
 
 import numpy as np
 
-from forerun.data.errors import UnanswerableQuery
+from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.metrics import metric
 from forerun.data.query import Query
+from forerun.models.prediction import Estimate, Prediction
+from forerun.models.predictor import Predictor
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.answer import evidence_of, predictor_out
+from forerun.service.answers.evidence import evidence_of, predictor_out
 from forerun.service.limits.serving import OF_SERVING, too_heavy, within_design_power
-from forerun.service.limits.trust import trust_in
+from forerun.service.limits.trust import Trust, trust_in
 from forerun.service.limits.wording import in_words
 from forerun.service.schemas.answers import (
     DeviceOut,
@@ -29,34 +32,53 @@ def estimated(query: Query, in_use: InUse) -> ServingOut:
     Raises:
         UnanswerableQuery: no predictor in use answers the query, or the answer is not finite.
     """
-    # Absurd sheets and sizes overflow here; answers that are not finite are rejected below.
-    with np.errstate(all="ignore"):
-        prediction = in_use.loaded.predictor.predict([query])[0]
+    (answer,) = estimated_all([query], in_use)
+    if isinstance(answer, InputError):
+        raise answer
+    return answer
+
+
+def estimated_all(queries: Sequence[Query], in_use: InUse) -> list[ServingOut | InputError]:
+    """The answer to each query, or the error that prevents one; all are predicted in one call."""
+    return [
+        prediction if isinstance(prediction, InputError) else _served(query, prediction, in_use)
+        for query, prediction in zip(
+            queries, predicted(in_use.loaded.predictor, queries), strict=True
+        )
+    ]
+
+
+def predicted(predictor: Predictor, queries: Sequence[Query]) -> list[Prediction | InputError]:
+    """The prediction of each query, in one call, or one call a query where one is rejected."""
+    if not queries:
+        return []
+    try:
+        # Absurd sheets and sizes overflow here; answers that are not finite are rejected later.
+        with np.errstate(all="ignore"):
+            predictions = predictor.predict(queries)
+        return [predictions[row] for row in range(len(queries))]
+    except InputError as error:
+        if len(queries) == 1:
+            return [error]
+    return [outcome for query in queries for outcome in predicted(predictor, [query])]
+
+
+def _served(query: Query, prediction: Prediction, in_use: InUse) -> ServingOut | InputError:
     asked = OF_SERVING[query.workload.kind]
     estimates = within_design_power(prediction.estimates, query)
     known = {name: estimates[name] for name in asked if name in estimates}
     if not known and prediction.withheld:
-        raise UnanswerableQuery(f"Nothing is answered: {next(iter(prediction.withheld.values()))}.")
+        why = next(iter(prediction.withheld.values()))
+        return UnanswerableQuery(f"Nothing is answered: {why}.")
     if not known or not all(isfinite(estimate.value) for estimate in known.values()):
-        raise UnanswerableQuery(
+        return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
     limits = [*map(in_words, prediction.limits), *too_heavy(query)]
     evidence = evidence_of(query, known, in_use)
     trust = {name: trust_in(name, known, query, limits, evidence) for name in known}
     return ServingOut(
-        metrics={
-            name: GradedOut(
-                value=estimate.value,
-                low=estimate.low,
-                high=estimate.high,
-                coverage=estimate.coverage,
-                unit=metric(name).unit,
-                grade=trust[name].grade,
-                grade_reason=trust[name].reason,
-            )
-            for name, estimate in known.items()
-        },
+        metrics={name: graded(name, known[name], trust[name]) for name in known},
         missing={**MISSING, **{n: why for n, why in prediction.withheld.items() if n in asked}},
         in_domain=all(limit.in_domain for limit in limits),
         limits=[str(limit) for limit in limits],
@@ -64,4 +86,17 @@ def estimated(query: Query, in_use: InUse) -> ServingOut:
         device=DeviceOut(name=query.device.name, origin=query.device.origin),
         device_count=query.operation.device_count,
         predictor=predictor_out(in_use, in_use.rows.get(query.device, 0)),
+    )
+
+
+def graded(name: str, estimate: Estimate, trust: Trust) -> GradedOut:
+    """An estimate of a metric with its unit and grade."""
+    return GradedOut(
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        coverage=estimate.coverage,
+        unit=metric(name).unit,
+        grade=trust.grade,
+        grade_reason=trust.reason,
     )

@@ -32,6 +32,11 @@ def adapt(
         str | None,
         typer.Option(help="spec sheet .yaml or .json to register; auto detects this processor"),
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="language model of a served run: name or config.json")
+    ] = None,
+    tensor: Annotated[int, typer.Option("--tp", help="devices that shared a layer", min=1)] = 1,
+    engine: Annotated[str, typer.Option(help="engine that served it")] = "vllm",
     suggest: Annotated[
         int | None, typer.Option(help="suggest N workloads to measure next", min=1, max=1000)
     ] = None,
@@ -52,13 +57,21 @@ def adapt(
     if (suggest is not None) + listed + rollback > 1 or (files and (listed or rollback)):
         raise InputError("Give measurements, or one of --suggest, --list and --rollback.")
     if suggest is not None and device is not None:
-        checked({"precision": precision, "runtime": runtime})
-        how = {"batch_size": batch_size, "precision": precision, "runtime": runtime}
-        show_suggestions(settings, device, files, suggest, how, json)
+        how = checked({"precision": precision, "runtime": runtime})
+        show_suggestions(settings, device, files, suggest, {"batch_size": batch_size, **how}, json)
     elif listed or rollback:
         _sets(settings, device, listed, json)
     else:
-        _measurements(settings, device, files, graphs, sheet, json)
+        given = _served(model, tensor, engine)
+        _measurements(settings, device, files, graphs, sheet, json, given)
+
+
+def _served(model: str | None, tensor: int, engine: str) -> dict[str, Any]:
+    """What a load generator's result does not say, as fields of a request."""
+    from forerun.service.cli.llm.group import described_model
+
+    given = {} if model is None else {"model": described_model(model)}
+    return {"parallelism": {"tensor": tensor}, "engine": {"name": engine}, **given}
 
 
 def _sets(settings: "Settings", device: str | None, listed: bool, json: bool) -> None:
@@ -81,6 +94,7 @@ def _measurements(
     graphs: Path | None,
     sheet: str | None,
     json: bool,
+    served: dict[str, Any],
 ) -> None:
     """Register the device if a sheet is given, and adapt to the measurements in a file."""
     from forerun.data.errors import InputError
@@ -93,17 +107,24 @@ def _measurements(
     if sheet is not None:
         registered = register_for(settings, device, sheet, files[0])
         progress(f"{registered.name} is registered as {registered.title}")
-    _learn(settings, device, files[0], graphs, json)
+    _learn(settings, device, files[0], graphs, json, served)
 
 
-def _learn(settings: "Settings", name: str, file: Path, graphs: Path | None, json: bool) -> None:
+def _learn(
+    settings: "Settings",
+    name: str,
+    file: Path,
+    graphs: Path | None,
+    json: bool,
+    served: dict[str, Any],
+) -> None:
     from functools import partial
 
     from forerun.service.answers.adapting import adapt_to_file
     from forerun.service.loading import adaptation_here
 
     opens = partial(adaptation_here, settings)
-    adapted = adapt_to_file(opens, name, file, graphs, progress)
+    adapted = adapt_to_file(opens, name, file, graphs, progress, served)
     result = adapted.result
     if json:
         print_json(_facts(result, adapted.left_out))

@@ -15,6 +15,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "rank": "questions.rank:rank",
     "sweep": "questions.sweep:sweep",
     "colocate": "questions.colocate:colocate",
+    "llm": "llm.group:app",
     "trace": "trace:trace",
     "train": "train:train",
     "evaluate": "evaluate:evaluate",

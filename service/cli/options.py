@@ -1,6 +1,6 @@
 """Options that several commands share: the network, and how it is run and trained."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -129,13 +129,15 @@ def devices_known() -> "DeviceStore":
 
 
 def in_use(
-    devices: "DeviceStore", workload: str, asked: "Iterable[Device] | None" = None
+    devices: "DeviceStore",
+    workload: str | Collection[str],
+    asked: "Iterable[Device] | None" = None,
 ) -> "InUse":
     """The predictor in use, with the parts that a question needs.
 
     Args:
         devices: the catalogue and the registered devices.
-        workload: kind of the workloads that the question is about.
+        workload: kind of the workloads that the question is about, or several.
         asked: devices that it is about; None for any.
     """
     from forerun.models.catalog import Scope
@@ -150,7 +152,8 @@ def in_use(
         # Measurements of all kinds adapt the predictors of all kinds.
         return in_use_of(settings, load_predictors(settings), devices)
     kinds = None if asked is None else frozenset(device.kind for device in asked)
-    scope = Scope(frozenset({workload}), kinds)
+    about = frozenset({workload} if isinstance(workload, str) else workload)
+    scope = Scope(about, kinds)
     return InUse(load_predictors(settings, scope))
 
 

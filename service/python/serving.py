@@ -1,9 +1,9 @@
-"""Ask about models that serve requests: power, rate, and energy of a token or sample."""
+"""Ask about models that serve requests: times, rates, power, energy and price."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from pydantic import ValidationError
 
@@ -11,25 +11,29 @@ from forerun.data.errors import InputError
 from forerun.data.query import Operation, Query
 from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
 from forerun.features.readers.language_model.reader import json_object
+from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.answers.serving import estimated
 from forerun.service.python.estimate import Estimate, estimates_of
 from forerun.service.python.run_options import first_fault
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.view import View, Viewed, refusals
 from forerun.service.schemas.answers import ServingOut
+from forerun.service.schemas.llm.answers import DeploymentOut
 from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn, LlmIn
+
+Request = TypeVar("Request", LlmEstimateIn, DiffusionEstimateIn)
 
 
 @dataclass(frozen=True)
 class ServingAnswer(Viewed):
-    """Power, rate and energy of a model that serves requests in steady state.
+    """Times, rates, power, energy and price of a model that serves requests in steady state.
 
     Attributes:
         title: what is served.
         device: name of the device.
         device_count: number of devices.
-        metrics: metric -> estimate; `power_w` is the average of one device, rates and energies are
-            of all devices together.
+        metrics: metric -> estimate; `power_w` and `peak_memory_mib` are of one device, rates and
+            energies of all devices together.
         missing: metric without an estimate -> the reason.
         limits: inputs outside the training range, and other limits of the answer.
         in_domain: whether all inputs are in the training range.
@@ -89,6 +93,26 @@ class ServingAnswer(Viewed):
         """Energy of all devices for one image or video, J; None where it is not known."""
         return self.metrics.get("energy_per_sample_j")
 
+    @property
+    def ttft_ms(self) -> Estimate | None:
+        """Time from a request to its first token, with queueing, ms; None where not known."""
+        return self.metrics.get("ttft_ms")
+
+    @property
+    def tpot_ms(self) -> Estimate | None:
+        """Time for each token after the first, ms; None where it is not known."""
+        return self.metrics.get("tpot_ms")
+
+    @property
+    def usd_per_million_tokens(self) -> Estimate | None:
+        """Price of a million tokens written, US dollars; None where it is not known."""
+        return self.metrics.get("usd_per_million_tokens")
+
+    @property
+    def deployment(self) -> DeploymentOut | None:
+        """Memory, price, limits and parts of the deployment; None without lengths."""
+        return self.content.deployment
+
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain dictionaries and lists, as over HTTP."""
         return self.content.model_dump(mode="json")
@@ -109,78 +133,119 @@ class ServingAnswer(Viewed):
         lines = refusals(self.content.limit_details)
         lines += [f"{name} is not known: {why}" for name, why in self.missing.items()]
         title = f"{self.title} on {self.device_count} x {self.device}"
+        if self.deployment is not None:
+            lines += self.deployment.facts()
         return View(
             title, ("", "estimate", "90 % interval", "trust", "why"), rows, lines, self.limits
         )
+
+
+class LlmSizes(TypedDict, total=False):
+    """A language model by its size, and its load, where no lengths are given.
+
+    Attributes:
+        active_parameters: number of parameters used per token; all when absent.
+        request: kind of requests that are served; chat when absent.
+        max_sequences: concurrent requests over all devices; 1 when absent.
+        architecture: kind of layers; dense when absent.
+        tensor_parallel: degree of tensor parallelism; 1 when absent.
+        expert_parallel: degree of expert parallelism; 1 when absent.
+        data_parallel: degree of data parallelism of attention; 1 when absent.
+        experts: routed experts per layer; none when absent.
+        experts_per_token: routed experts per token; none when absent.
+        cache_bytes_per_token: size of the key-value cache per token over all layers, bytes.
+    """
+
+    active_parameters: float
+    request: RequestKind
+    max_sequences: int
+    architecture: LlmArchitecture
+    tensor_parallel: int
+    expert_parallel: int
+    data_parallel: int
+    experts: int
+    experts_per_token: int
+    cache_bytes_per_token: float
 
 
 def llm(
     total_parameters: float | None = None,
     *,
     device: DeviceLike,
+    name: str | None = None,
     config: str | Path | Mapping[str, Any] | None = None,
-    device_count: int = 1,
-    active_parameters: float | None = None,
-    request: RequestKind = "chat",
-    max_sequences: int = 1,
+    quantization: str | Mapping[str, Any] | None = None,
+    cache_format: str | None = None,
     weights: WeightFormat | None = None,
-    architecture: LlmArchitecture | None = None,
-    tensor_parallel: int = 1,
-    expert_parallel: int = 1,
-    data_parallel: int = 1,
-    experts: int | None = None,
-    experts_per_token: int | None = None,
-    cache_bytes_per_token: float | None = None,
+    input_tokens: float | None = None,
+    output_tokens: float | None = None,
+    concurrency: float | None = None,
+    requests_per_s: float | None = None,
+    cached_share: float | None = None,
+    engine: str | Mapping[str, Any] | None = None,
+    parallelism: Mapping[str, int] | None = None,
+    workers: int | None = None,
+    prefill: Mapping[str, Any] | None = None,
+    usd_per_device_hour: float | None = None,
+    device_count: int | None = None,
+    **sizes: Unpack[LlmSizes],
 ) -> ServingAnswer:
-    """Predict power, tokens per second and energy per token of a language model that serves.
+    """Predict what it takes to serve a language model.
+
+    With lengths, the model is given by `name` or `config`, and the answer has times, rates, memory,
+    power and price. Without lengths it has power, tokens per second and energy per token, and the
+    model may be given by its sizes.
 
     Args:
-        total_parameters: number of parameters of the model; None with a configuration.
+        total_parameters: number of parameters of the model; None with a name or configuration.
         device: name, spec sheet or its path.
-        config: the model's config.json, its path or its content, from which parameters,
-            architecture, experts and cache follow.
-        device_count: number of devices.
-        active_parameters: number of parameters used per token; all when None.
-        request: kind of requests that are served.
-        max_sequences: concurrent requests over all devices.
+        name: name of a public model, whose configuration comes with the package.
+        config: the model's config.json, its path or its content.
+        quantization: how the weights are quantised, where the configuration does not say so: fp8,
+            nvfp4, mxfp4, int8, int4, awq or gptq, or the content of hf_quant_config.json.
+        cache_format: number format of keys and values; that of the configuration when None.
         weights: number format of the weights; that of the configuration, or bf16, when None.
-        architecture: kind of layers; dense when None.
-        tensor_parallel: degree of tensor parallelism, devices.
-        expert_parallel: degree of expert parallelism, devices.
-        data_parallel: degree of data parallelism of attention, devices.
-        experts: routed experts per layer; none when None.
-        experts_per_token: routed experts per token; none when None.
-        cache_bytes_per_token: size of the key-value cache per token over all layers, bytes.
+        input_tokens: mean length of the prompts.
+        output_tokens: mean length of the answers.
+        concurrency: requests in flight over all devices.
+        requests_per_s: rate of arrivals over all devices, in place of `concurrency`.
+        cached_share: share of the input tokens in a prefix cache, 0 to 1.
+        engine: name of the inference engine, or its settings as over HTTP; vLLM when None.
+        parallelism: degrees of one worker: `tensor`, `pipeline`, `attention_data`, `expert`; the
+            smallest tensor parallelism that fits when None.
+        workers: number of workers, copies of the model.
+        prefill: `parallelism` and `workers` of workers for prompts alone; none when None.
+        usd_per_device_hour: price of a device; a list price, where one is known, when None.
+        device_count: number of devices; with lengths it follows from workers when None, else 1.
+        sizes: without lengths: further sizes of the model and its load, as `LlmSizes` lists them.
 
     Raises:
         InputError: a value is not valid, or the degrees contradict the number of devices.
         UnreadableModel: the configuration is damaged or of an unknown family.
         UnanswerableQuery: no predictor can answer.
     """
-    content = json_object(Path(config)) if isinstance(config, str | Path) else config
-    model = {
-        "total_parameters": total_parameters,
-        "config": content,
-        "active_parameters": active_parameters,
-        "request": request,
-        "max_sequences": max_sequences,
-        "weights": weights,
-        "architecture": architecture,
-        "tensor_parallel": tensor_parallel,
-        "expert_parallel": expert_parallel,
-        "data_parallel": data_parallel,
-        "experts": experts,
-        "experts_per_token": experts_per_token,
-        "cache_bytes_per_token": cache_bytes_per_token,
-    }
-    given = {name: value for name, value in model.items() if value is not None}
-    what = (
+    own, served = dict(locals()), sizes.get("max_sequences", 1)
+    model: dict[str, Any] = {**sizes}
+    load: dict[str, Any] = {}
+    for key, value in own.items():
+        if value is not None and key in LlmIn.model_fields:
+            model[key] = value
+        elif value is not None and key in LlmEstimateIn.model_fields:
+            load[key] = value
+    if isinstance(config, str | Path):
+        model["config"] = json_object(Path(config))
+    here = session()
+    sheet = here.device(device)
+    asked = _checked(LlmEstimateIn, {**load, "model": model, "device": sheet.name})
+    answer = llm_estimate(asked, lambda _: sheet, here.in_use)
+    what = name or (
         "by its configuration"
         if total_parameters is None
         else f"of {total_parameters:,.4g} parameters"
     )
-    title = f"language model {what}, {max_sequences} sequences"
-    return _served(LlmEstimateIn, title, given, device, device_count)
+    by_rate = f"{requests_per_s or 0:,.4g} requests/s"
+    load_text = f"{concurrency or served:,.4g} sequences" if requests_per_s is None else by_rate
+    return ServingAnswer.of(f"language model {what}, {load_text}", answer)
 
 
 def diffusion(
@@ -237,25 +302,21 @@ def diffusion(
         "passes": passes,
     }
     title = f"diffusion model of {parameters:,.4g} parameters, {width} x {height} pixels"
-    return _served(DiffusionEstimateIn, title, model, device, device_count)
-
-
-def _served(
-    kind: type[LlmEstimateIn] | type[DiffusionEstimateIn],
-    title: str,
-    model: Mapping[str, Any],
-    device: DeviceLike,
-    device_count: int,
-) -> ServingAnswer:
     here = session()
     sheet = here.device(device)
+    content = {"model": model, "device": sheet.name, "device_count": device_count}
+    asked = _checked(DiffusionEstimateIn, content)
+    query = Query(asked.model.workload(), sheet, operation=Operation(device_count))
+    return ServingAnswer.of(title, estimated(query, here.in_use))
+
+
+def _checked(kind: type[Request], content: Mapping[str, Any]) -> Request:
+    """The request of that content.
+
+    Raises:
+        InputError: a value is not valid.
+    """
     try:
-        content = {"model": model, "device": sheet.name, "device_count": device_count}
-        asked = kind.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
         raise InputError(first_fault(error)) from None
-    query = Query(asked.model.workload(), sheet, operation=Operation(device_count))
-    answer = estimated(query, here.in_use)
-    if isinstance(asked.model, LlmIn):
-        answer = answer.model_copy(update={"model": asked.model.sizes()})
-    return ServingAnswer.of(title, answer)

@@ -10,6 +10,7 @@ from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.limits.power_summary import PowerFactsOut
 from forerun.service.schemas.bound_dimensions import BoundDimensionOut
 from forerun.service.schemas.language_model import ModelSizesOut
+from forerun.service.schemas.llm.answers import DeploymentOut
 
 Objective = Literal[
     "latency_ms", "energy_j", "power_w", "peak_memory_mib", "throughput_per_w", "cost"
@@ -239,5 +240,11 @@ class ServingOut(LimitedAnswerOut):
     device_count: int = Field(description="number of devices")
     predictor: PredictorOut = Field(description="the predictor that answered")
     model: ModelSizesOut | None = Field(
-        default=None, description="what was read from the request's config; null without one"
+        default=None,
+        description="what was read from the request's config or name; null without one",
+    )
+    deployment: DeploymentOut | None = Field(
+        default=None,
+        description="the deployment that was answered, its memory, price and parts; null for a "
+        "request without lengths",
     )

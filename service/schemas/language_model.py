@@ -4,7 +4,6 @@ from typing import Any, Self
 
 from pydantic import BaseModel, Field
 
-from forerun.data.errors import BadRequest
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
@@ -14,7 +13,7 @@ CONTEXT_TOKENS = 4096
 """Length of the sequence whose keys, values and states are divided by its tokens."""
 FORMATS: dict[str, WeightFormat] = {
     **{"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8"},
-    **{"int8": "int8", "mxfp4": "mxfp4"},
+    **{"int8": "int8", "mxfp4": "mxfp4", "nvfp4": "nvfp4", "int4": "int4"},
 }
 """Format of the weights -> the format that predictors of served models know."""
 
@@ -81,15 +80,7 @@ class ModelSizesOut(BaseModel):
 
         Args:
             weights: format that the request names; None for that of the configuration.
-
-        Raises:
-            BadRequest: no predictor knows the configuration's format.
         """
-        if weights is None and self.weights not in FORMATS:
-            raise BadRequest(
-                f"config: no predictor knows weights in {self.weights}; name another format by "
-                "`weights`."
-            )
         fields = {"total_parameters", "active_parameters", "architecture", "experts"}
         fields |= {"experts_per_token", "cache_bytes_per_token"}
         return self.model_dump(include=fields) | {"weights": weights or FORMATS[self.weights]}

@@ -17,19 +17,24 @@ from forerun.data.errors import (
     in_field,
 )
 from forerun.data.graph import OperatorGraph
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.measurements import Measurements
 from forerun.data.metrics import METRICS, metric
 from forerun.data.quality import noise_weights
-from forerun.data.query import Query
+from forerun.data.query import Operation, Query
 from forerun.data.software import Software
 from forerun.data.workload import phase_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.schemas.fields import LONGEST_NAME
-from forerun.service.schemas.prediction import EXAMPLE_KERNEL, OperatorWorkloadIn
+from forerun.service.schemas.prediction import EXAMPLE_KERNEL, KernelIn, NetworkIn
+from forerun.service.schemas.workload_kinds import LlmDeploymentIn
 from forerun.service.schemas.workloads import workload_of
 
-NAMES = tuple(known.name for known in METRICS)
+RUN_NAMES = tuple(known.name for known in METRICS)
+SERVED = ("ttft_ms", "tpot_ms")
+"""Metrics of a deployed language model that a predictor learns from; rates follow from them."""
+NAMES = (*RUN_NAMES, *SERVED)
 MOST_ROWS = 1_000
 SMALLEST, LARGEST = 1e-9, 1e15
 """Bounds of a measured value in the unit of any metric but utilisation."""
@@ -45,6 +50,7 @@ EXAMPLE_ROWS: dict[str, Any] = {
         {"workload": EXAMPLE_KERNEL | {"precision": "fp16"}, "metrics": {"latency_ms": 0.052}},
     ]
 }
+MeasuredWorkloadIn = Annotated[KernelIn | NetworkIn | LlmDeploymentIn, Field(discriminator="kind")]
 MetricName = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 
 
@@ -59,12 +65,12 @@ class MeasuredRow(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    workload: OperatorWorkloadIn = Field(description="the workload that was run")
+    workload: MeasuredWorkloadIn = Field(description="the workload that was run")
     software: Software = Field(default_factory=Software, description="the software that ran it")
     metrics: dict[MetricName, float | None] = Field(
-        max_length=len(METRICS),
+        max_length=len(NAMES),
         description="metric -> measured value in its unit, null where it was not measured: "
-        f"{', '.join(NAMES)}",
+        f"{', '.join(RUN_NAMES)}; of a deployed language model {' and '.join(SERVED)}",
     )
 
     spread: float | None = Field(
@@ -111,10 +117,16 @@ def queries_of(
     Raises:
         UnknownGraph, UnreadableModel: the graph of a row is not known or not valid; the message
             names the row.
+        BadRequest: a deployed language model names no degree of tensor parallelism.
     """
     queries = []
     for position, (row, called) in enumerate(zip(rows, names or names_of(rows), strict=True)):
         with in_field("measurements", position, "workload"):
+            if isinstance(row.workload, LlmDeploymentIn):
+                served = row.workload.deployment()
+                operation = Operation(served.devices)
+                queries.append(Query(served, device, row.software, operation))
+                continue
             try:
                 workload = workload_of(row.workload, graph_named, f"{called}.workload")
             except UnknownGraph as error:
@@ -151,14 +163,15 @@ def check_values(rows: Sequence[MeasuredRow], names: Sequence[str] | None = None
 
 
 def _check_row(row: MeasuredRow, called: str) -> None:
+    names = SERVED if isinstance(row.workload, LlmDeploymentIn) else RUN_NAMES
     for name, value in row.metrics.items():
         with in_field(name):
-            if name not in NAMES:
-                raise UnknownMetric(name, NAMES, f"{called}.metrics: ")
+            if name not in names:
+                raise UnknownMetric(name, names, f"{called}.metrics: ")
             if value is not None:
                 _check_value(f"{called}.metrics.{name}", name, value)
     if not row.measured():
-        raise BadMeasurement(f"{called}: nothing was measured; give one of {', '.join(NAMES)}.")
+        raise BadMeasurement(f"{called}: nothing was measured; give one of {', '.join(names)}.")
 
 
 def _check_value(where: str, name: str, value: float) -> None:
@@ -195,14 +208,13 @@ def expected(
     """
     called = names or names_of(measured.queries)
     for index, (name, query) in enumerate(zip(called, measured.queries, strict=True)):
-        if not query.has_bound:
+        if not query.device.has_sheet:
             raise UnknownBandwidth(query.device.name)
         if not predictor.answers(query):
             with in_field("measurements", index, "workload"):
                 raise UnanswerableQuery(
-                    f"{name}: no predictor answers a {query.workload.kind} in "
-                    f"{phase_of(query.run)} at {query.run.precision} on {query.device.name}, so "
-                    "nothing can learn from it."
+                    f"{name}: no predictor answers a {_described(query)} on {query.device.name}, "
+                    "so nothing can learn from it."
                 )
     with np.errstate(all="ignore"):
         predictions = predictor.predict(measured.queries)
@@ -210,6 +222,12 @@ def expected(
         with in_field("measurements", index, "metrics"):
             _check_informative(name, index, measured.values, predictions)
     return predictions
+
+
+def _described(query: Query) -> str:
+    if isinstance(query.workload, LlmDeployment):
+        return "deployed language model"
+    return f"{query.workload.kind} in {phase_of(query.run)} at {query.run.precision}"
 
 
 def _check_informative(

@@ -12,16 +12,18 @@ from forerun.data.workload import NumberFormat, Phase
 from forerun.features.readers.operator_json import MAX_RANK, MOST_ATTRIBUTES
 from forerun.service.schemas.bound_dimensions import BoundDimensionOut
 from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts, by_form
-from forerun.service.schemas.serving import MOST_DEVICES
+from forerun.service.schemas.llm.deployment import MOST_DEVICES
 from forerun.service.schemas.training_options import InferenceIn, TrainingIn
 from forerun.service.schemas.workload_kinds import (
     EXAMPLE_ARCHITECTURE,
     EXAMPLE_BENCHMARK,
+    EXAMPLE_DEPLOYED,
     EXAMPLE_DESIGN,
     BenchmarkIn,
     DesignIn,
     DiffusionWorkloadIn,
     FbnetIn,
+    LlmDeploymentIn,
     LlmServingIn,
     Nb201In,
     OfaIn,
@@ -106,6 +108,7 @@ EXAMPLES: "dict[str, Example]" = {
         "value": EXAMPLE_ARCHITECTURE,
     },
     "design": {"summary": "a hardware design by high-level synthesis", "value": EXAMPLE_DESIGN},
+    "deployment": {"summary": "a language model on an engine", "value": EXAMPLE_DEPLOYED},
     "benchmark": {"summary": "a test of a benchmark suite", "value": EXAMPLE_BENCHMARK},
 }
 Dimension = Annotated[int, Field(ge=1, le=2**40)]
@@ -181,12 +184,13 @@ WorkloadIn = Annotated[
     | Annotated[DesignIn, Tag("design")]
     | Annotated[BenchmarkIn, Tag("benchmark")]
     | Annotated[LlmServingIn, Tag("llm_serving")]
+    | Annotated[LlmDeploymentIn, Tag("llm_deployment")]
     | Annotated[DiffusionWorkloadIn, Tag("diffusion")],
     Discriminator(
         form_of,
         custom_error_type="kind_of_workload",
         custom_error_message="`kind` is one of kernel, network, architecture (with the `space` "
-        "nb201, fbnet or ofa), design, benchmark, llm_serving, diffusion",
+        "nb201, fbnet or ofa), design, benchmark, llm_serving, diffusion, llm_deployment",
     ),
 ]
 """A workload of any kind that runs on one kind of device."""

@@ -1,11 +1,10 @@
 """Requests about generative models that are served."""
 
 from math import inf
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from forerun.data.errors import in_field
 from forerun.data.workload import (
     Diffusion,
     LlmArchitecture,
@@ -13,16 +12,33 @@ from forerun.data.workload import (
     RequestKind,
     WeightFormat,
 )
-from forerun.features.readers.language_model.reader import read_language_model
 from forerun.service.schemas.fields import OneDevice, Strict
-from forerun.service.schemas.language_model import ModelSizesOut
+from forerun.service.schemas.llm.deployment import MOST_DEVICES, DeploymentFields
+from forerun.service.schemas.llm.model import LanguageModelIn
+from forerun.service.schemas.llm.names import also
 
-MOST_DEVICES = 1024
+if TYPE_CHECKING:
+    from fastapi.openapi.models import Example
+
 EXAMPLE_LLM: dict[str, Any] = {
     "model": {"total_parameters": 8.0e9, "request": "chat", "max_sequences": 64},
     "device": "h100-sxm-80gb",
     "device_count": 1,
 }
+EXAMPLE_DEPLOYMENT: dict[str, Any] = {
+    "model": {"name": "llama-3.1-8b"},
+    "device": "h100-sxm-80gb",
+    "input_tokens": 1024,
+    "output_tokens": 256,
+    "concurrency": 32,
+    "engine": {"name": "vllm", "version": "0.15.1"},
+    "parallelism": {"tensor": 1},
+}
+LLM_EXAMPLES: "dict[str, Example]" = {
+    "deployment": {"summary": "times, memory and price by lengths", "value": EXAMPLE_DEPLOYMENT},
+    "sizes": {"summary": "power and rate by the number of parameters", "value": EXAMPLE_LLM},
+}
+MOST_IN_BATCH = 1_000
 EXAMPLE_DIFFUSION: dict[str, Any] = {
     "model": {"parameters": 1.2e10, "height": 1024, "width": 1024, "steps": 28, "batch_size": 4},
     "device": "h100-sxm-80gb",
@@ -30,25 +46,31 @@ EXAMPLE_DIFFUSION: dict[str, Any] = {
 Parameters = Annotated[float, Field(ge=1e5, le=1e15, allow_inf_nan=False)]
 """Number of parameters; the smallest refuses billions that are given as a plain number."""
 CacheBytes = Annotated[float, Field(ge=1.0, le=1e12, allow_inf_nan=False)]
+OF_LAYERS = frozenset(LanguageModelIn.model_fields)
+"""Fields of a model whose times are asked for; the others are sizes of one, or a load."""
 FROM_CONFIG = frozenset(
     {"total_parameters", "active_parameters", "architecture", "experts", "experts_per_token"}
     | {"cache_bytes_per_token"}
 )
-"""Fields that follow from a configuration."""
+"""Fields that follow from a configuration or a name."""
+INSTEAD = {
+    "weights": "model.quantization",
+    "max_sequences": "concurrency",
+    "tensor_parallel": "parallelism.tensor",
+    "data_parallel": "parallelism.attention_data",
+    "expert_parallel": "parallelism.expert",
+}
+"""Field of a model that is described by its size -> field that says the same with lengths."""
 Parallel = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
 Pixels = Annotated[int, Field(ge=16, le=65_536)]
 
 
-class LlmIn(Strict):
+class LlmIn(LanguageModelIn):
     """A language model and how it is served; absent fields count as unknown."""
 
     total_parameters: Parameters | None = Field(
-        default=None, description="number of parameters of the model; `config` may stand for it"
-    )
-    config: dict[str, Any] | None = Field(
         default=None,
-        description="content of the model's config.json, from which parameters, architecture, "
-        "experts and cache follow, and `weights` unless they are given",
+        description="number of parameters of the model; `config` or `name` may stand for it",
     )
     active_parameters: Parameters | None = Field(
         default=None, description="number of parameters used per token; all when absent"
@@ -80,11 +102,17 @@ class LlmIn(Strict):
 
     @model_validator(mode="after")
     def _sizes_are_given_once(self) -> "LlmIn":
-        if self.config is None and self.total_parameters is None:
-            raise ValueError("total_parameters is missing, and there is no config")
+        source = "config" if self.config is not None else "name" if self.name is not None else None
+        if source is None and self.total_parameters is None:
+            raise ValueError("total_parameters is missing, and there is no config or name")
+        if self.config is not None and self.name is not None:
+            raise ValueError("name and config are two models; leave one of the two out")
         twice = sorted(FROM_CONFIG & self.model_fields_set)
-        if self.config is not None and twice:
-            raise ValueError(f"{twice[0]} follows from config; leave one of the two out")
+        if source is not None and twice:
+            raise ValueError(f"{twice[0]} follows from {source}; leave one of the two out")
+        formats = sorted({"quantization", "cache_format"} & self.model_fields_set)
+        if source is None and formats:
+            raise ValueError(f"{formats[0]} needs the model's config or name; `weights` does not")
         return self
 
     @model_validator(mode="after")
@@ -101,24 +129,13 @@ class LlmIn(Strict):
         Raises:
             UnreadableModel, BadRequest: as `sizes`.
         """
-        given = self.model_dump(exclude={"config"})
+        given = self.model_dump(exclude=set(LanguageModelIn.model_fields))
         sizes = self.sizes()
         if sizes is not None:
             named = self.weights if "weights" in self.model_fields_set else None
             given |= sizes.request(weights=named)
         given["active_parameters"] = given["active_parameters"] or given["total_parameters"]
         return LlmServing(**given)
-
-    def sizes(self) -> ModelSizesOut | None:
-        """What `config` gives; None without one.
-
-        Raises:
-            UnreadableModel: it is of an unknown family, contradicts itself, or lacks a field.
-        """
-        if self.config is None:
-            return None
-        with in_field("config"):
-            return ModelSizesOut.of(read_language_model(self.config))
 
 
 class DiffusionIn(Strict):
@@ -158,22 +175,71 @@ class DiffusionIn(Strict):
 
 class _ServedOn(Strict):
     device: OneDevice = Field(description="name of a device, or a spec sheet")
-    device_count: int = Field(default=1, ge=1, le=MOST_DEVICES, description="number of devices")
+    device_count: int = Field(
+        default=1, ge=1, le=MOST_DEVICES, description="number of devices" + also("device_count")
+    )
 
 
-class LlmEstimateIn(_ServedOn):
-    """A language model on devices of one kind."""
+class LlmEstimateIn(DeploymentFields, _ServedOn):
+    """A language model on devices of one kind.
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_LLM]})
-    model: LlmIn = Field(description="the model and how it is served")
+    With `input_tokens` and `output_tokens`, times, memory and price are answered too; the model is
+    then given by `name` or `config`.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [EXAMPLE_LLM, EXAMPLE_DEPLOYMENT]}
+    )
+    model: LlmIn = Field(
+        description="the model and how it is served, or the name of a public model alone"
+    )
 
     @model_validator(mode="after")
     def _has_the_devices(self) -> "LlmEstimateIn":
         """No degree of parallelism is over the number of devices."""
+        if self.has_lengths:
+            return self
         for name in ("tensor_parallel", "expert_parallel", "data_parallel"):
             if getattr(self.model, name) > self.device_count:
                 raise ValueError(f"{name} cannot be more than device_count, {self.device_count}")
         return self
+
+    @model_validator(mode="after")
+    def _layers_are_known(self) -> "LlmEstimateIn":
+        """With lengths, the model has layers, and the load is not given twice."""
+        if not self.has_lengths:
+            return self
+        check_layers(self.model)
+        return self
+
+
+def check_layers(model: LlmIn) -> None:
+    """Check the model of a request with lengths.
+
+    Raises:
+        ValueError: its layers are not known, or it has a field that the request has too.
+    """
+    if model.config is None and model.name is None:
+        raise ValueError("times follow from the layers: give model.config or model.name")
+    for field in sorted(model.model_fields_set - OF_LAYERS):
+        instead = INSTEAD.get(field)
+        why = f"`{instead}` of the request says it" if instead else "the layers and lengths say it"
+        raise ValueError(f"model.{field} is not taken together with input_tokens: {why}")
+
+
+class LlmBatchIn(Strict):
+    """Up to 1,000 requests."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"items": [EXAMPLE_DEPLOYMENT, EXAMPLE_LLM]}]},
+    )
+
+    items: list[Any] = Field(
+        min_length=1,
+        max_length=MOST_IN_BATCH,
+        description="requests as in POST /v1/llm/estimate; each gets an answer or a problem",
+    )
 
 
 class DiffusionEstimateIn(_ServedOn):

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
+from forerun.data.errors import BadRequest, in_field
+from forerun.data.language_models.deployment import LlmDeployment, Pool
 from forerun.data.named.search_spaces import (
     FBNET_LAYERS,
     NB201_EDGES,
@@ -14,6 +16,8 @@ from forerun.data.named.search_spaces import (
     Nb201Operation,
 )
 from forerun.service.schemas.fields import Name, Number, Strict, by_form
+from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
+from forerun.service.schemas.llm.model import LanguageModelIn
 from forerun.service.schemas.serving import DiffusionIn, LlmIn
 
 MOST_NODES = 2_500
@@ -145,6 +149,50 @@ class LlmServingIn(LlmIn):
     kind: Literal["llm_serving"] = Field(description="kind of workload: serving a language model")
 
 
+class LlmDeploymentIn(DeploymentFields):
+    """A language model on an engine, with lengths, as in POST /v1/llm/estimate."""
+
+    kind: Literal["llm_deployment"] = Field(description="kind of workload: a deployed model")
+    model: LanguageModelIn = Field(description="the model, or the name of a public model alone")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "LlmDeploymentIn":
+        """Lengths and a load are given, and the layers of the model are known."""
+        if self.input_tokens is None:
+            raise ValueError("input_tokens is missing")
+        if (self.model.name is None) == (self.model.config is None):
+            raise ValueError("model: give one of name and config")
+        return self
+
+    def deployment(self) -> LlmDeployment:
+        """The deployment as it was measured, with the degrees that the request gives.
+
+        Raises:
+            BadRequest: it names no degree of tensor parallelism.
+            UnreadableModel: the configuration is damaged, or the name is not known.
+        """
+        with in_field("model"):
+            model = self.model.language_model()
+        assert model is not None
+        first, own = None, self.prefill
+        if own is not None:
+            first = _pool(own.parallelism, own.workers, "prefill", "parallelism")
+        pool = _pool(self.parallelism, self.workers or 1, "parallelism")
+        return LlmDeployment(model, self.load(), self.engine.engine(), pool, first)
+
+
+def _pool(given: ParallelismIn, workers: int, *path: str) -> Pool:
+    """The workers of a phase; `path` is where the request describes their parallelism."""
+    degrees = given.parallelism()
+    if degrees is None:
+        with in_field(*path, "tensor"):
+            raise BadRequest(
+                f"{'.'.join(path)}.tensor is missing: a measurement says how many devices share a "
+                "layer."
+            )
+    return Pool(degrees, workers)
+
+
 class DiffusionWorkloadIn(DiffusionIn):
     """A diffusion model, as in POST /v1/diffusion/estimate."""
 
@@ -161,6 +209,16 @@ def form_of(given: Any) -> str | None:
     return form if isinstance(form, str) else None
 
 
+EXAMPLE_DEPLOYED: dict[str, Any] = {
+    "workload": {
+        "kind": "llm_deployment",
+        "model": {"name": "llama-3.1-8b"},
+        "input_tokens": 1024,
+        "output_tokens": 256,
+        "concurrency": 32,
+    },
+    "device": "h100-sxm-80gb",
+}
 EXAMPLE_ARCHITECTURE: dict[str, Any] = {
     "workload": {"kind": "architecture", "space": "nb201", "cell": EXAMPLE_CELL},
     "device": "pixel3",

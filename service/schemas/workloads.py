@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from forerun.data.device import Device
-from forerun.data.errors import BadDesign, UnreadableModel, in_field
+from forerun.data.errors import BadDesign, BadRequest, UnreadableModel, in_field
 from forerun.data.graph import FORMAT, OperatorGraph
 from forerun.data.named import search_spaces
 from forerun.data.named.programs import program_named, program_names
@@ -37,6 +37,7 @@ from forerun.service.schemas.workload_kinds import (
     DesignIn,
     DiffusionWorkloadIn,
     FbnetIn,
+    LlmDeploymentIn,
     LlmServingIn,
     Nb201In,
     OfaIn,
@@ -69,6 +70,8 @@ def any_workload_of(given: WorkloadIn, graph_named: Callable[[str], OperatorGrap
             return Benchmark(given.suite, tuple(sorted(given.settings.items())))
         case LlmServingIn() | DiffusionWorkloadIn():
             return given.workload()
+        case LlmDeploymentIn():
+            raise BadRequest("a deployment depends on the device; ask about it with one")
         case _:
             assert_never(given)
 

@@ -1,4 +1,4 @@
-"""The page *Language models*: power, rate and energy of serving one."""
+"""The page *Language models*: what serving one takes."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Self, get_args
@@ -7,7 +7,11 @@ from fastapi import Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse
 
+from forerun.data.errors import InputError
+from forerun.data.language_models.deployment import EngineName
 from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
+from forerun.features.readers.language_model.named import named_models
+from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Cell, Chart
 from forerun.service.http.pages.encodings import doubling, layer, logarithmic, number, shown
@@ -15,10 +19,10 @@ from forerun.service.http.pages.numbers import short
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
 from forerun.service.http.pages.run_page import sorted_devices
-from forerun.service.http.routes.serving import serving_of
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import ServingOut
-from forerun.service.schemas.serving import MOST_DEVICES, LlmEstimateIn, LlmIn
+from forerun.service.schemas.llm.deployment import MOST_DEVICES
+from forerun.service.schemas.serving import LlmEstimateIn
 
 PATH = "/llm"
 LARGEST_CURVE = 1024
@@ -29,7 +33,25 @@ METRICS: Mapping[str, str] = {
     "power_w": "Power of one device",
     "energy_per_token_j": "Energy of one token",
 }
-"""Metric -> heading, in the order of the page."""
+"""Metric of a model by its size -> heading, in the order of the page."""
+
+WITH_LENGTHS: Mapping[str, str] = {
+    "ttft_ms": "Time to first token",
+    "ttft_service_ms": "Time to first token, without queueing",
+    "tpot_ms": "Time per output token",
+    "request_latency_ms": "Latency of a request",
+    "requests_per_s": "Requests per second",
+    "tokens_per_s": "Tokens per second",
+    "tokens_per_s_per_device": "Tokens per second of one device",
+    "peak_memory_mib": "Memory of one device",
+    "power_w": "Power of one device",
+    "energy_per_token_j": "Energy of one token",
+    "usd_per_million_tokens": "Price of a million tokens",
+}
+"""Metric of a deployed model -> row of the table."""
+
+CURVES = ("tokens_per_s", "tpot_ms", "ttft_ms")
+"""Metrics of a deployed model that are drawn over the number of concurrent requests."""
 
 SIZES: tuple[tuple[str, float], ...] = (
     ("1 billion", 1.24), ("8 billion", 8.03), ("14 billion", 14.8), ("32 billion", 32.8),
@@ -37,29 +59,39 @@ SIZES: tuple[tuple[str, float], ...] = (
 )  # fmt: skip
 """Usual sizes of language models: title -> billions of parameters."""
 
+USUAL_MODEL = "llama-3.1-8b"
+"""Model that is asked about where the address gives none."""
+
 router = page_router()
 Degree = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
+Tokens = Annotated[float, Field(ge=1, le=1e7)]
 
 
 class LlmForm(EmptyIsAbsent):
-    """A language model, how it is served, and the device."""
+    """A language model by its name or size, how it is served, and the device."""
 
     device: Name = "h100-sxm-80gb"
-    device_count: Degree = 1
-    parameters_billion: float = Field(default=8.03, ge=1e-4, le=1e6)
+    device_count: Degree | None = None
+    name: Name | None = None
+    parameters_billion: float | None = Field(default=None, ge=1e-4, le=1e6)
     active_billion: float | None = Field(default=None, ge=1e-4, le=1e6)
     request: RequestKind = "chat"
     max_sequences: int = Field(default=64, ge=1, le=65_536)
-    weights: WeightFormat = "bf16"
+    weights: WeightFormat | None = None
     architecture: LlmArchitecture = "dense"
-    tensor_parallel: Degree = 1
+    tensor_parallel: Degree | None = None
     expert_parallel: Degree = 1
     experts: int = Field(default=0, ge=0, le=65_536)
     experts_per_token: int = Field(default=0, ge=0, le=65_536)
+    input_tokens: Tokens = 1024
+    output_tokens: Tokens = 256
+    requests_per_s: float | None = Field(default=None, gt=0, le=1e6)
+    engine: EngineName = "vllm"
+    usd_per_device_hour: float | None = Field(default=None, ge=0, le=1e6)
 
     @classmethod
     def of_request(cls, request: Mapping[str, Any]) -> Self:
-        """The form that asks what a request to `/v1/llm/estimate` asks."""
+        """The form that asks what a request to `/v1/llm/estimate` about a size asks."""
         model = dict(request["model"])
         billions = {"parameters_billion": model.pop("total_parameters") / 1e9}
         if "active_parameters" in model:
@@ -67,22 +99,45 @@ class LlmForm(EmptyIsAbsent):
         same = {"device": request["device"], "device_count": request.get("device_count", 1)}
         return cls(**billions, **model, **same)
 
+    @property
+    def named(self) -> str | None:
+        """Name of the model; None where it is described by its size."""
+        return self.name or (USUAL_MODEL if self.parameters_billion is None else None)
+
     def asked(self, max_sequences: int | None = None) -> LlmEstimateIn:
         """The request, at a number of concurrent requests; that of the form when None.
 
         Raises:
             ValidationError: more parameters or experts are active than there are.
         """
-        active = self.active_billion
-        same = {"request", "weights", "architecture", "tensor_parallel", "expert_parallel"}
-        same |= {"experts", "experts_per_token"}
-        model = LlmIn(
-            total_parameters=1e9 * self.parameters_billion,
-            active_parameters=None if active is None else 1e9 * active,
-            max_sequences=max_sequences or self.max_sequences,
-            **self.model_dump(include=same),
-        )
-        return LlmEstimateIn(model=model, device=self.device, device_count=self.device_count)
+        count = max_sequences or self.max_sequences
+        return self._with_lengths(count) if self.named else self._by_size(count)
+
+    def _with_lengths(self, count: int) -> LlmEstimateIn:
+        same = {"device", "device_count", "input_tokens", "output_tokens", "requests_per_s"}
+        content = self.model_dump(include={*same, "usd_per_device_hour"}, exclude_none=True)
+        if self.requests_per_s is None:
+            content["concurrency"] = count
+        model = {"name": self.named, "quantization": self.weights}
+        parallelism = {"expert": self.expert_parallel}
+        if self.tensor_parallel is not None:
+            parallelism["tensor"] = self.tensor_parallel
+        parts = {"model": model, "engine": {"name": self.engine}, "parallelism": parallelism}
+        return LlmEstimateIn.model_validate(content | parts)
+
+    def _by_size(self, count: int) -> LlmEstimateIn:
+        assert self.parameters_billion is not None
+        same = {"request", "architecture", "expert_parallel", "experts", "experts_per_token"}
+        model = self.model_dump(include=same) | {
+            "total_parameters": 1e9 * self.parameters_billion,
+            "max_sequences": count,
+            "tensor_parallel": self.tensor_parallel or 1,
+            "weights": self.weights or "bf16",
+        }
+        if self.active_billion is not None:
+            model["active_parameters"] = 1e9 * self.active_billion
+        content = {"model": model, "device": self.device, "device_count": self.device_count or 1}
+        return LlmEstimateIn.model_validate(content)
 
 
 @router.get(PATH)
@@ -98,9 +153,12 @@ async def llm_page(
         more: dict[str, Any] = {
             "catalog": [d for d in sorted_devices(answers) if d.kind == "gpu"],
             "sizes": SIZES,
+            "models": named_models(),
             "choices": {
                 "request": {name: name.replace("_", " ") for name in get_args(RequestKind)},
                 "weights": {name: name for name in get_args(WeightFormat)},
+                "engine": {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM",
+                           "other": "another"},
                 "architecture": {
                     "dense": "dense", "experts": "mixture of experts",
                     "hybrid": "attention and state space",
@@ -113,17 +171,27 @@ async def llm_page(
 
 
 def _answer(form: LlmForm, answers: Answers) -> dict[str, Any]:
-    """The context of `llm_answer.html`."""
+    """The context of `llm_answer.html`.
+
+    Raises:
+        InputError: what the form asks cannot be answered.
+    """
     most = max(LARGEST_CURVE, 2 * form.max_sequences)
     powers = {2**exponent for exponent in range(most.bit_length()) if 2**exponent <= most}
-    counts = sorted(powers | {form.max_sequences})
-    by_count = {count: serving_of(form.asked(count), answers) for count in counts}
+    counts = [] if form.requests_per_s and form.named else sorted(powers | {form.max_sequences})
+    asked = [form.asked(), *map(form.asked, counts)]
+    in_use = answers.adaptation.current()
+    answer, *others = llm_estimates(asked, answers.device, in_use)
+    if isinstance(answer, InputError):
+        raise answer
+    by_count = {c: o for c, o in zip(counts, others, strict=True) if isinstance(o, ServingOut)}
+    drawn = CURVES if form.named else tuple(METRICS)
     return {
         "form": form,
-        "metrics": METRICS,
-        "answer": by_count[form.max_sequences],
+        "metrics": WITH_LENGTHS if form.named else METRICS,
+        "answer": answer,
         "device": answers.device(form.device),
-        "curves": [load_chart(metric, by_count) for metric in METRICS],
+        "curves": [load_chart(metric, by_count) for metric in drawn if by_count],
     }
 
 
@@ -155,6 +223,7 @@ def load_chart(metric: str, by_count: Mapping[int, ServingOut]) -> Chart:
                   tooltip=shown(count="requests", text="estimate")),
         ],
     }  # fmt: skip
-    summary = f"{METRICS[metric]} over the number of concurrent requests, with intervals."
+    heading = WITH_LENGTHS[metric]
+    summary = f"{heading} over the number of concurrent requests, with intervals."
     columns = {"count": "requests", "value": unit, "low": "low", "high": "high"}
-    return Chart(METRICS[metric], summary, spec, rows, columns)
+    return Chart(heading, summary, spec, rows, columns)

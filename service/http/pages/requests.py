@@ -14,7 +14,7 @@ from forerun.service.http.pages.preset_links import REQUESTS, further_presets
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
 from forerun.service.http.pages.run_page import curl
-from forerun.service.http.routes.serving import serving_of
+from forerun.service.http.routes.serving import diffusion_of
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.presets import DIFFUSION, PREDICT, Preset, preset_named
 from forerun.service.schemas.answers import PredictionOut, ServingOut
@@ -87,7 +87,7 @@ def _answer(preset: Preset, asked: dict[str, Any], answers: Answers) -> Predicti
         ValidationError: the request does not fit the schema.
     """
     if preset.endpoint == DIFFUSION:
-        return serving_of(DiffusionEstimateIn.model_validate(asked), answers)
+        return diffusion_of(DiffusionEstimateIn.model_validate(asked), answers)
     if preset.endpoint != PREDICT:
         raise BadRequest(f"The preset {preset.name} is asked at {preset.endpoint}, not here.")
     question = answers.question(PredictIn.model_validate(asked))

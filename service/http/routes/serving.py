@@ -1,23 +1,55 @@
-"""POST /v1/llm/estimate and /v1/diffusion/estimate: power of serving generative models."""
+"""POST /v1/llm/estimate and /v1/diffusion/estimate: what serving generative models takes."""
 
-from fastapi import APIRouter
+from typing import Annotated, Any
 
-from forerun.data.errors import in_field
+from fastapi import APIRouter, Body, Response
+from pydantic import ValidationError
+
+from forerun.data.errors import InputError, in_field
 from forerun.data.query import Operation, Query
+from forerun.service.answers.llm import estimates
+from forerun.service.answers.llm.support import support
 from forerun.service.answers.serving import estimated
 from forerun.service.http.answers import Answers
 from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.problems import content, problem_of, unfit
 from forerun.service.schemas.answers import ServingOut
-from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn, LlmIn
+from forerun.service.schemas.llm.answers import SupportOut
+from forerun.service.schemas.prediction import BatchOut
+from forerun.service.schemas.serving import (
+    LLM_EXAMPLES,
+    DiffusionEstimateIn,
+    LlmBatchIn,
+    LlmEstimateIn,
+)
 
 router = APIRouter(prefix="/v1", tags=["serving"], route_class=JsonRoute)
 
 
 @router.post("/llm/estimate")
-async def llm_estimate(asked: LlmEstimateIn, answers: TheAnswers, state: TheState) -> ServingOut:
-    """Power, tokens per second and energy per token of a language model, in steady state."""
-    return await state.run(lambda: serving_of(asked, answers))
+async def llm_estimate(
+    asked: Annotated[LlmEstimateIn, Body(openapi_examples=LLM_EXAMPLES)],
+    answers: TheAnswers,
+    state: TheState,
+) -> ServingOut:
+    """What serving a language model takes: times, rates, memory, power, energy and price."""
+    return await state.run(
+        lambda: estimates.llm_estimate(asked, answers.device, answers.adaptation.current())
+    )
+
+
+@router.post("/llm/estimate:batch", response_model=BatchOut)
+async def llm_estimate_batch(asked: LlmBatchIn, answers: TheAnswers, state: TheState) -> Response:
+    """Estimates of up to 1,000 requests, in order; an invalid one gets a problem of its own."""
+    listed = await state.run(lambda: b",".join(_items(asked.items, answers)))
+    return Response(b'{"items":[' + listed + b"]}", media_type="application/json")
+
+
+@router.get("/llm/support")
+async def llm_support(answers: TheAnswers, state: TheState) -> SupportOut:
+    """Models by name, engines and formats; on which devices each metric was measured."""
+    return await state.run(lambda: support(answers.devices.catalog, answers.adaptation.current()))
 
 
 @router.post("/diffusion/estimate")
@@ -25,16 +57,35 @@ async def diffusion_estimate(
     asked: DiffusionEstimateIn, answers: TheAnswers, state: TheState
 ) -> ServingOut:
     """Power, time per batch, samples per second and energy per sample, in steady state."""
-    return await state.run(lambda: serving_of(asked, answers))
+    return await state.run(lambda: diffusion_of(asked, answers))
 
 
-def serving_of(asked: LlmEstimateIn | DiffusionEstimateIn, answers: Answers) -> ServingOut:
-    """The estimate that a request asks for."""
+def diffusion_of(asked: DiffusionEstimateIn, answers: Answers) -> ServingOut:
+    """The estimate that a request about a diffusion model asks for."""
     with in_field("device"):
         device = answers.device(asked.device)
     operation = Operation(device_count=asked.device_count)
-    with in_field("model"):
-        query = Query(asked.model.workload(), device, operation=operation)
-        sizes = asked.model.sizes() if isinstance(asked.model, LlmIn) else None
-    answer = estimated(query, answers.adaptation.current())
-    return answer if sizes is None else answer.model_copy(update={"model": sizes})
+    query = Query(asked.model.workload(), device, operation=operation)
+    return estimated(query, answers.adaptation.current())
+
+
+def _items(items: list[Any], answers: Answers) -> list[bytes]:
+    """The estimate of each request of a batch, or its problem document."""
+    contents: dict[int, bytes] = {}
+    asked: dict[int, LlmEstimateIn] = {}
+    for index, item in enumerate(items):
+        try:
+            asked[index] = LlmEstimateIn.model_validate(item)
+        except ValidationError as error:
+            body, at = {"items": {index: item}}, ("body", "items", index)
+            contents[index] = content(unfit(error.errors(), f"/items/{index}", body, at))
+    found = estimates.llm_estimates(
+        list(asked.values()), answers.device, answers.adaptation.current()
+    )
+    for index, outcome in zip(asked, found, strict=True):
+        contents[index] = (
+            content(problem_of(outcome, f"/items/{index}", ("items", index)))
+            if isinstance(outcome, InputError)
+            else outcome.model_dump_json().encode()
+        )
+    return [contents[index] for index in range(len(items))]

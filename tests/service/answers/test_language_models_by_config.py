@@ -67,12 +67,19 @@ def test_weights_are_those_of_the_configuration_unless_they_are_given(ask):
     assert ask(config=LATENT, weights="bf16").json()["metrics"] != read["metrics"]
 
 
-def test_a_format_that_no_predictor_knows_must_be_replaced(ask):
-    block = {"quant_algo": "NVFP4"}
-    refused = ask(config=LLAMA | {"quantization_config": block})
-    assert refused.status_code == 422
-    assert "no predictor knows weights in nvfp4" in refused.json()["detail"]
-    assert ask(config=LLAMA | {"quantization_config": block}, weights="mxfp4").status_code == 200
+@pytest.mark.parametrize(
+    ("block", "weights"),
+    [({"quant_algo": "NVFP4"}, "nvfp4"), ({"quant_method": "awq", "bits": 4}, "int4")],
+)
+def test_weights_of_four_bits_are_answered_with_what_products_are_in(ask, block, weights):
+    answer = ask(config=LLAMA | {"quantization_config": block}).json()
+    assert answer["model"]["weights"] == weights
+    assert answer["metrics"]["tokens_per_s"]["value"] > 0
+    said = " ".join(answer["limits"])
+    assert f"no language model in {weights} was in the training set" in said
+    assert ("nvfp4 weights: the sheet has no fp4 peak, so products are in bf16" in said) == (
+        weights == "nvfp4"
+    )
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,18 @@ def test_an_edited_request_is_answered_and_a_broken_one_is_explained(adapting):
     assert adapting.get("/requests?preset=neighbours").status_code == 422
 
 
-@pytest.mark.parametrize("path", ["/llm", "/neighbours", "/power?graph=resnet50"])
+def test_a_named_model_has_times_memory_and_price(adapting):
+    text = text_of(adapting.get("/llm?name=llama-3.1-8b&usd_per_device_hour=3", headers=PART))
+    for words in ("Time to first token", "Time per output token", "weights take", "3 USD",
+                  "the smallest that fits", "decode attention"):  # fmt: skip
+        assert words in text
+    by_rate = adapting.get("/llm?name=llama-3.1-8b&requests_per_s=2", headers=PART)
+    assert "arrival rate" in text_of(by_rate)
+    assert adapting.get("/llm?name=lama-3.1-8b").status_code == 404
+    by_size = text_of(adapting.get("/llm?parameters_billion=8", headers=PART))
+    assert "8 billion parameters" in by_size
+
+
+@pytest.mark.parametrize("path", ["/llm?requests_per_s=2", "/neighbours", "/power?graph=resnet50"])
 def test_every_answer_says_what_limits_it(adapting, path):
     assert "Why: what" in text_of(adapting.get(path, headers=PART))

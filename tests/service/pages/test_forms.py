@@ -87,9 +87,20 @@ def test_prices_count_only_where_cost_is_ranked():
 def test_a_language_model_is_asked_in_billions():
     model = LlmForm(parameters_billion=8, active_billion=2, max_sequences=4).asked().model
     assert (model.total_parameters, model.active_parameters) == (8e9, 2e9)
-    assert LlmForm(max_sequences=4).asked(16).model.max_sequences == 16
+    assert LlmForm(parameters_billion=8, max_sequences=4).asked(16).model.max_sequences == 16
     with pytest.raises(ValidationError, match="active_parameters"):
         LlmForm(parameters_billion=1, active_billion=2).asked()
+
+
+def test_a_model_by_its_name_is_asked_with_lengths():
+    form = LlmForm(name="llama-3.1-8b", max_sequences=4, input_tokens=512, tensor_parallel=2)
+    asked = form.asked(16)
+    assert (asked.model.name, asked.concurrency, asked.input_tokens) == ("llama-3.1-8b", 16, 512)
+    assert asked.parallelism.tensor == 2
+    assert LlmForm().asked().model.name == LlmForm().named
+    arriving = LlmForm(requests_per_s=2, weights="fp8", usd_per_device_hour=1).asked()
+    assert (arriving.requests_per_s, arriving.concurrency) == (2, None)
+    assert (arriving.model.quantization, arriving.usd_per_device_hour) == ("fp8", 1)
 
 
 def test_a_program_of_ones_own_is_described_by_its_fields():

@@ -51,6 +51,26 @@ def test_a_model_that_cannot_be_served_is_refused(options, told):
         forerun.llm(8e9, device="h100-sxm-80gb", **options)
 
 
+def test_a_deployment_answers_as_over_http(client):
+    answer = forerun.llm(
+        name="llama-3.1-8b", device="h100_sxm", input_tokens=1024, output_tokens=256,
+        concurrency=32, engine="vllm", parallelism={"tp": 1}, usd_per_device_hour=3,
+    )  # fmt: skip
+    request = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "isl": 1024, "osl": 256}
+    request |= {"concurrency": 32, "tp": 1, "usd_per_device_hour": 3}
+    assert answer.to_dict() == client.post("/v1/llm/estimate", json=request).json()
+    assert answer.tpot_ms.value > 0
+    assert answer.ttft_ms.value > answer.metrics["ttft_service_ms"].value
+    assert answer.deployment.price.source == "as given"
+    dollars = 3 / 3600 / answer.tokens_per_s.value * 1e6
+    assert answer.usd_per_million_tokens.value == pytest.approx(dollars)
+    assert "weights take" in str(answer)
+    by_size = forerun.llm(8e9, device="h100-sxm-80gb")
+    assert (by_size.ttft_ms, by_size.deployment) == (None, None)
+    with pytest.raises(forerun.InputError, match="output_tokens is missing"):
+        forerun.llm(name="llama-3.1-8b", device="h100", input_tokens=1)
+
+
 def test_programs_on_one_host_answer_as_over_http(client, tmp_path):
     other = PROFILE | {"name": "other"}
     file = tmp_path / "other.json"

@@ -1,0 +1,38 @@
+"""What an answer rests on: the predictor in use, its training record, and limits."""
+
+from collections.abc import Iterable
+
+from forerun.data.query import Query
+from forerun.models.limit import Limit
+from forerun.models.router import Router
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.limits.trust import Evidence
+from forerun.service.schemas.answers import PredictorOut
+
+
+def predictor_out(in_use: InUse, adapted_rows: int) -> PredictorOut:
+    """The predictor in use, and the number of measurements that it was adapted to."""
+    loaded = in_use.loaded
+    return PredictorOut(
+        name=loaded.predictor.name, version=loaded.version, adapted_rows=adapted_rows
+    )
+
+
+def evidence_of(query: Query, estimates: Iterable[str], in_use: InUse) -> Evidence:
+    """What the answers to a query rest on."""
+    predictor = in_use.loaded.predictor
+    if isinstance(predictor, Router):
+        parts = {name: predictor.answering(query, name) for name in estimates}
+        names = {name: part.name for name, part in parts.items() if part is not None}
+    else:
+        names = dict.fromkeys(estimates, predictor.name)
+    adapted = in_use.metrics.get(query.device, frozenset())
+    return Evidence(in_use.loaded.record, names, adapted)
+
+
+def distinct(limits: Iterable[Limit]) -> list[Limit]:
+    """The limits without those whose sentence was given before."""
+    first: dict[str, Limit] = {}
+    for limit in limits:
+        first.setdefault(str(limit), limit)
+    return list(first.values())

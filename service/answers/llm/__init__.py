@@ -1,0 +1,1 @@
+"""Answers about deployed language models: times, memory, power and price."""

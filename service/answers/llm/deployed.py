@@ -1,0 +1,274 @@
+"""Answers about deployed language models: times of one predictor, power of another, and the rest.
+
+Rates follow from the times, energy and price from rates and power, so that all figures agree.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import isfinite
+from typing import Final
+
+from forerun.data.columns import groups_of
+from forerun.data.device import Device
+from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.query import Query
+from forerun.models.catalog import unfitted
+from forerun.models.limit import PEAK_MEMORY, POWER, Limit
+from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide
+from forerun.models.predictor import Predictor
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.evidence import distinct
+from forerun.service.answers.llm.costs import (
+    SECONDS_PER_HOUR,
+    inverse,
+    product,
+    scaled,
+)
+from forerun.service.answers.llm.memory import memory_of
+from forerun.service.answers.llm.parts import limited_by, parts_of, shares_of
+from forerun.service.answers.llm.power import disagreement, occupancy, powers
+from forerun.service.answers.llm.question import DeploymentQuestion
+from forerun.service.answers.llm.support import METRICS, SOURCES
+from forerun.service.answers.serving import predicted
+from forerun.service.limits.trust import Evidence, Trust, trust_in
+from forerun.service.limits.wording import in_words
+from forerun.service.list_prices import list_price
+from forerun.service.schemas.llm.answers import (
+    DeploymentOut,
+    EngineOut,
+    PoolMemoryOut,
+    PoolOut,
+    PriceOut,
+)
+
+RATE, ENERGY, PRICE = "tokens_per_s", "energy_per_token_j", "usd_per_million_tokens"
+PER_DEVICE: Final = "tokens_per_s_per_device"
+FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
+    ENERGY: (POWER, RATE),
+    PRICE: (RATE,),
+    PER_DEVICE: (RATE,),
+}
+"""Metric -> those that it follows from; its grade is the lowest of theirs."""
+NOT_FITTED: Final = Limit("times follow from the spec sheet in closed form, not from measured runs")
+WIDE: Final = Trust("C", f"the interval spans a factor of more than {WIDEST_RATIO:.0f}")
+NO_PRICE: Final = "no list price of this device is known; give usd_per_device_hour"
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What is known of one deployment.
+
+    Attributes:
+        query: the deployment and its device.
+        estimates: metric -> estimate, in the order of `METRICS`.
+        missing: metric without an estimate -> the reason.
+        limits: limits of all estimates.
+        trust: metric -> grade of its estimate.
+        out: what was assumed, memory, price and parts.
+    """
+
+    query: Query
+    estimates: Mapping[str, Estimate]
+    missing: Mapping[str, str]
+    limits: tuple[Limit, ...]
+    trust: Mapping[str, Trust]
+    out: DeploymentOut
+
+
+def deployed_all(
+    questions: Sequence[DeploymentQuestion], in_use: InUse
+) -> list[Deployed | InputError]:
+    """What is known of each deployment, or the error that prevents an answer.
+
+    Args:
+        questions: n questions, which go to each predictor in one call.
+        in_use: the predictor in use; where none of its parts knows deployments, the closed form
+            answers, without intervals.
+    """
+    queries = [question.query for question in questions]
+    times = _times(queries, in_use)
+    power = powers(queries, times, in_use.loaded.predictor)
+    evidence = _evidence(queries, in_use)
+    return [
+        time
+        if isinstance(time, InputError)
+        else _deployed(question, time, watts, evidence[question.query.device], in_use)
+        for question, time, watts in zip(questions, times, power, strict=True)
+    ]
+
+
+@cache
+def _closed_form() -> Predictor:
+    """The predictor of times as it is before it is fitted."""
+    return unfitted("llm_latency")
+
+
+def _times(queries: Sequence[Query], in_use: InUse) -> list[Prediction | InputError]:
+    """Times and rates of each deployment."""
+    predictor, closed_form = in_use.loaded.predictor, _closed_form()
+    outcomes: dict[int, Prediction | InputError] = {}
+    able = [
+        True if predictor.answers(query) else False if closed_form.answers(query) else None
+        for query in queries
+    ]
+    for fitted, rows in groups_of(able).items():
+        asked = [queries[row] for row in rows]
+        if fitted is None:
+            found: Sequence[Prediction | InputError] = [_unanswerable(query) for query in asked]
+        else:
+            found = predicted(predictor if fitted else closed_form, asked)
+        if fitted is False:
+            found = [_not_fitted(outcome) for outcome in found]
+        outcomes |= zip(rows, found, strict=True)
+    return [outcomes[row] for row in range(len(queries))]
+
+
+def _unanswerable(query: Query) -> InputError:
+    name = query.device.name
+    return UnanswerableQuery(
+        f"No predictor answers a deployed language model on {name}: it takes a GPU with a spec "
+        "sheet."
+    )
+
+
+def _not_fitted(outcome: Prediction | InputError) -> Prediction | InputError:
+    """The prediction with a limit that says that it is the closed form alone."""
+    if isinstance(outcome, InputError):
+        return outcome
+    return replace(outcome, in_domain=False, limits=(NOT_FITTED, *outcome.limits))
+
+
+def _deployed(
+    question: DeploymentQuestion,
+    time: Prediction,
+    power: Prediction | None,
+    evidence: Evidence,
+    in_use: InUse,
+) -> Deployed | InputError:
+    query = question.query
+    known = occupancy(query, time)
+    in_flight = 1.0 if known is None else known.in_flight
+    memory = memory_of(query, in_flight)
+    price = _price(question)
+    estimates = _estimates(query, time, power, memory, price)
+    if not all(isfinite(estimate.value) for estimate in estimates.values()):
+        return UnanswerableQuery(
+            "The answer is beyond every number; check the sizes and the figures of the spec sheet."
+        )
+    limits = _limits(query, time, power, memory)
+    rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
+    shares = shares_of(query, in_flight)
+    return Deployed(
+        query=query,
+        estimates=estimates,
+        missing=_missing(estimates, time, power, price),
+        limits=limits,
+        trust=_trust(estimates, query, limits, evidence),
+        out=DeploymentOut(
+            engine=EngineOut.model_validate(query.deployment.engine),
+            pool=PoolOut.of(query.deployment.pool),
+            prefill=None if (pool := query.deployment.prefill) is None else PoolOut.of(pool),
+            chosen=list(question.chosen),
+            memory=memory,
+            limited_by=limited_by(query, shares, memory, in_flight, rate),
+            price=price,
+            parts=parts_of(query, shares, estimates, in_use),
+        ),
+    )
+
+
+def _estimates(
+    query: Query,
+    time: Prediction,
+    power: Prediction | None,
+    memory: Sequence[PoolMemoryOut],
+    price: PriceOut | None,
+) -> dict[str, Estimate]:
+    """Every metric that is known."""
+    known = dict(time.estimates)
+    devices, rate = query.deployment.devices, known.get(RATE)
+    if memory:
+        known["peak_memory_mib"] = Estimate(max(own.needed_mib for own in memory))
+    if power is not None and POWER in power.estimates:
+        known[POWER] = _within(power.estimates[POWER], query.device.tdp_w)
+    if rate is not None:
+        known.setdefault(PER_DEVICE, scaled(rate, 1.0 / devices))
+        if POWER in known:
+            known[ENERGY] = product(known[POWER], inverse(rate, devices))
+        if price is not None:
+            dollars = price.usd_per_device_hour * devices / SECONDS_PER_HOUR * 1e6
+            known[PRICE] = inverse(rate, dollars)
+    return {name: known[name] for name in METRICS if name in known}
+
+
+def _within(power: Estimate, tdp_w: float | None) -> Estimate:
+    """The estimate; its upper end is at most the design power."""
+    if power.high is None or tdp_w is None:
+        return power
+    return replace(power, high=max(power.value, min(power.high, tdp_w)))
+
+
+def _missing(
+    estimates: Mapping[str, Estimate],
+    time: Prediction,
+    power: Prediction | None,
+    price: PriceOut | None,
+) -> dict[str, str]:
+    """Metric without an estimate -> the reason."""
+    withheld = {**time.withheld, **({} if power is None else power.withheld)}
+    usual = {
+        POWER: "no predictor answers the power of such a model on this device",
+        ENERGY: "it follows from power and rate, of which one is not known",
+        PRICE: NO_PRICE if price is None else "it follows from the rate, which is not known",
+    }
+    return {
+        name: withheld.get(name) or usual.get(name, "no predictor answers it")
+        for name in METRICS
+        if name not in estimates
+    }
+
+
+def _limits(
+    query: Query, time: Prediction, power: Prediction | None, memory: Sequence[PoolMemoryOut]
+) -> tuple[Limit, ...]:
+    """The limits of times, of power, and of memory, in words."""
+    of_power = [] if power is None else [replace(one, metric=POWER) for one in power.limits]
+    of_memory = [Limit(own.sentence(), PEAK_MEMORY, "refusal") for own in memory if not own.fits]
+    differ = disagreement(query, time, power)
+    of_both = [] if differ is None else [differ]
+    return tuple(distinct(map(in_words, (*time.limits, *of_both, *of_power, *of_memory))))
+
+
+def _evidence(queries: Iterable[Query], in_use: InUse) -> dict[Device, Evidence]:
+    """Device -> what the answers about it rest on, which is looked up once for each."""
+    adapted = {query.device: in_use.metrics.get(query.device, frozenset()) for query in queries}
+    return {
+        device: Evidence(in_use.loaded.record, SOURCES, metrics)
+        for device, metrics in adapted.items()
+    }
+
+
+def _trust(
+    estimates: Mapping[str, Estimate], query: Query, limits: Sequence[Limit], evidence: Evidence
+) -> dict[str, Trust]:
+    """The grade of each estimate; of one that follows from others, the lowest of theirs."""
+    own = {
+        name: WIDE if too_wide(name, one) else trust_in(name, estimates, query, limits, evidence)
+        for name, one in estimates.items()
+    }
+    for name, sources in FOLLOWS.items():
+        if name in own:
+            known = [own[source] for source in sources if source in own]
+            own[name] = max(known, key=lambda trust: trust.grade, default=own[name])
+    return own
+
+
+def _price(question: DeploymentQuestion) -> PriceOut | None:
+    """The price of the request, or a list price; None where neither is known."""
+    if question.usd_per_device_hour is not None:
+        return PriceOut(usd_per_device_hour=question.usd_per_device_hour, source="as given")
+    listed = list_price(question.query.device.name)
+    if listed is None:
+        return None
+    return PriceOut(usd_per_device_hour=listed.usd_per_device_hour, source=listed.source)

@@ -1,0 +1,133 @@
+"""Power of deployed models, from the predictor of served models, and its rate for comparison."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import expm1
+from typing import Final
+
+from forerun.data.device import Device
+from forerun.data.errors import InputError
+from forerun.data.query import Query
+from forerun.features.power.operator_features import waiting_w
+from forerun.models.limit import LATENCY, POWER, Limit
+from forerun.models.prediction import Estimate, Prediction
+from forerun.models.predictor import Predictor
+from forerun.service.answers.llm.costs import as_serving
+from forerun.service.answers.serving import predicted
+
+RATE: Final = "tokens_per_s"
+SATURATED: Final = 0.99
+"""Share of the time with work from which on a server counts as busy all the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How much of its time a deployment has work.
+
+    Attributes:
+        in_flight: requests in flight on average, on all workers.
+        busy: share of the time in which a worker has at least one.
+    """
+
+    in_flight: float
+    busy: float
+
+    @property
+    def while_busy(self) -> float:
+        """Requests in flight on average while there is work."""
+        return self.in_flight / self.busy
+
+
+def occupancy(query: Query, time: Prediction) -> Occupancy | None:
+    """Requests in flight and share of the time with work; None where the times are not known.
+
+    Requests of a closed loop are always in flight. The mean number of those that arrive at random
+    follows from Little's law; on each worker it is taken to have a Poisson distribution.
+    """
+    load, pool = query.deployment.load, query.deployment.pool
+    if load.concurrency is not None:
+        return Occupancy(load.concurrency, 1.0)
+    latency, rate = (time.estimates.get(name) for name in ("request_latency_ms", "requests_per_s"))
+    if latency is None or rate is None:
+        return None
+    in_flight = max(latency.value / 1e3 * rate.value, 1e-9)
+    return Occupancy(in_flight, -expm1(-in_flight / pool.workers))
+
+
+def powers(
+    queries: Sequence[Query], times: Sequence[Prediction | InputError], predictor: Predictor
+) -> list[Prediction | None]:
+    """The power of one device of each of n deployments, and the rate of such a served model.
+
+    None where no predictor answers it, or where the times are not known.
+
+    Args:
+        queries: deployments.
+        times: their times.
+        predictor: the predictor in use.
+    """
+    asked: dict[int, Query] = {}
+    shares: dict[int, float] = {}
+    for row, (query, time) in enumerate(zip(queries, times, strict=True)):
+        known = None if isinstance(time, InputError) else occupancy(query, time)
+        if known is not None:
+            served = as_serving(query, known.while_busy)
+            if predictor.answers(served):
+                asked[row], shares[row] = served, known.busy
+    found = dict(zip(asked, predicted(predictor, list(asked.values())), strict=True))
+    outcomes = {row: _at_load(one, queries[row].device, shares[row]) for row, one in found.items()}
+    return [outcomes.get(row) for row in range(len(queries))]
+
+
+def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Prediction | None:
+    """The prediction with the mean of the power with work and of that while the device waits."""
+    if isinstance(found, InputError):
+        return None
+    saturated = found.estimates.get(POWER)
+    if saturated is None or busy >= SATURATED or device.tdp_w is None:
+        return found
+    waiting = waiting_w(device)
+
+    def mean(watts: float | None) -> float | None:
+        return None if watts is None else waiting + busy * max(0.0, watts - waiting)
+
+    low, high = mean(saturated.low), mean(saturated.high)
+    power = Estimate(mean(saturated.value) or waiting, low, high, None)
+    line = Limit(
+        f"requests are in flight for {100 * busy:.0f} % of the time, and the device is taken to "
+        f"draw {waiting:.0f} W else; no server with breaks was measured",
+        POWER,
+    )
+    return replace(
+        found,
+        estimates={**found.estimates, POWER: power},
+        limits=(*found.limits, line),
+        in_domain=False,
+    )
+
+
+def disagreement(query: Query, time: Prediction, power: Prediction | None) -> Limit | None:
+    """The limit that says that two predictors give different rates of a closed loop.
+
+    The rate of the times contradicts that of the predictor of served models where the intervals of
+    the two have nothing in common; a rate without an interval is taken as it is.
+    """
+    own, other = time.estimates.get(RATE), None if power is None else power.estimates.get(RATE)
+    if own is None or other is None or query.deployment.load.concurrency is None:
+        return None
+    low, high = _ends(own)
+    other_low, other_high = _ends(other)
+    if low <= other_high and other_low <= high:
+        return None
+    return Limit(
+        f"measured runs of served models suggest {other.value:,.0f} tokens/s ({other_low:,.0f} to "
+        f"{other_high:,.0f}) with as many requests of mean length in flight, and the times of this "
+        f"answer give {own.value:,.0f}",
+        LATENCY,
+    )
+
+
+def _ends(estimate: Estimate) -> tuple[float, float]:
+    """The ends of the interval; the value where there is none."""
+    low, high = estimate.low, estimate.high
+    return estimate.value if low is None else low, estimate.value if high is None else high

@@ -1,0 +1,73 @@
+"""Answers about deployed language models in the form of POST /v1/predict."""
+
+from collections.abc import Sequence
+
+from forerun.data.errors import InputError
+from forerun.data.metrics import metric
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.evidence import predictor_out
+from forerun.service.answers.llm.deployed import Deployed, deployed_all
+from forerun.service.answers.llm.question import DeploymentQuestion
+from forerun.service.answers.question import Question
+from forerun.service.limits.power_summary import power_facts
+from forerun.service.schemas.answers import DeviceOut, EstimateOut, LimitOut, PredictionOut
+
+
+def predictions_of(
+    questions: Sequence[Question], in_use: InUse
+) -> list[PredictionOut | InputError]:
+    """The answer to each question about a deployment, or the error that prevents one."""
+    asked = [
+        DeploymentQuestion(question.query, usd_per_device_hour=question.usd_per_device_hour)
+        for question in questions
+    ]
+    return [
+        own if isinstance(own, InputError) else _out(question, own, in_use)
+        for question, own in zip(questions, deployed_all(asked, in_use), strict=True)
+    ]
+
+
+def _out(question: Question, own: Deployed, in_use: InUse) -> PredictionOut:
+    device = own.query.device
+    limits = [*own.limits, *question.notes]
+    memory = own.out.memory[-1:]
+    mebibytes = {
+        name: getattr(each, f"{name}_mib")
+        for each in memory
+        for name in ("weights", "cache", "activations", "overhead")
+    }
+    return PredictionOut(
+        metrics={name: _estimate(name, own) for name in question.metrics},
+        missing={n: why for n, why in own.missing.items() if n in question.metrics},
+        in_domain=all(limit.in_domain for limit in limits),
+        limits=[str(limit) for limit in limits],
+        limit_details=[LimitOut.of(limit) for limit in limits],
+        fits=None,
+        power=power_facts(own.query, None),
+        breakdown_ms={},
+        breakdown_mib=mebibytes,
+        roofline={},
+        unknown_operators={},
+        bound_dimensions=[],
+        device=DeviceOut(name=device.name, origin=device.origin),
+        graph=None,
+        predictor=predictor_out(in_use, in_use.rows.get(device, 0)),
+    )
+
+
+def _estimate(name: str, own: Deployed) -> EstimateOut | None:
+    """The estimate of a metric with its grade; None where it is not known."""
+    estimate = own.estimates.get(name)
+    if estimate is None:
+        return None
+    return EstimateOut(
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        coverage=estimate.coverage,
+        p95=None,
+        unit=metric(name).unit,
+        in_domain=all(limit.in_domain for limit in own.limits if limit.concerns(name)),
+        grade=own.trust[name].grade,
+        grade_reason=own.trust[name].reason,
+    )

@@ -1,0 +1,145 @@
+"""Requests about deployed language models as queries: what is left open is chosen and said."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from forerun.data.device import Device
+from forerun.data.errors import BadRequest, in_field
+from forerun.data.language_models.deployment import (
+    Engine,
+    LlmDeployment,
+    Parallelism,
+    Pool,
+    RequestLoad,
+)
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.memory import smallest_parallelism
+from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
+from forerun.service.schemas.serving import LlmEstimateIn
+
+DeviceNamed = Callable[[str | Device], Device]
+"""The device of a name, or a spec sheet itself; raises `UnknownDevice`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentQuestion:
+    """A query about a deployed model, and what the request says beyond it.
+
+    Attributes:
+        query: the deployment and its device.
+        chosen: what was chosen where the request leaves it open, one sentence each.
+        usd_per_device_hour: price of a device; None where the request gives none.
+    """
+
+    query: Query
+    chosen: tuple[str, ...] = ()
+    usd_per_device_hour: float | None = None
+
+
+def deployment_question(
+    asked: DeploymentFields, model: LanguageModel, device: Device, device_count: int | None
+) -> DeploymentQuestion:
+    """The question of a request with lengths.
+
+    Args:
+        asked: load, engine, parallelism and price.
+        model: the layers of the model.
+        device: the device.
+        device_count: number of devices that the request names; None where it names none.
+
+    Raises:
+        BadRequest: the degrees contradict the number of devices.
+    """
+    load, engine = asked.load(), asked.engine.engine()
+    chosen: list[str] = []
+    divided = _Divided(model, device, load, engine, chosen)
+    parallelism = divided.by(asked.parallelism, "parallelism")
+    prefill = None
+    if asked.prefill is not None:
+        with in_field("prefill"):
+            own = divided.by(asked.prefill.parallelism, "parallelism")
+        prefill = Pool(own, asked.prefill.workers)
+    for_prompts = 0 if prefill is None else prefill.devices
+    workers = _workers(asked.workers, parallelism, for_prompts, device_count, chosen)
+    deployment = LlmDeployment(model, load, engine, Pool(parallelism, workers), prefill)
+    query = Query(deployment, device, operation=Operation(deployment.devices))
+    return DeploymentQuestion(query, tuple(chosen), asked.usd_per_device_hour)
+
+
+def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQuestion:
+    """The question of a request to `/v1/llm/estimate` with lengths.
+
+    Raises:
+        UnknownDevice: no device has that name.
+        UnreadableModel: the configuration is damaged, or the name is not known.
+        BadRequest: the degrees contradict the number of devices.
+    """
+    with in_field("device"):
+        device = device_named(asked.device)
+    with in_field("model"):
+        model = asked.model.language_model()
+    assert model is not None
+    named = asked.device_count if "device_count" in asked.model_fields_set else None
+    return deployment_question(asked, model, device, named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Divided:
+    """Finds the parallelism of a pool where a request leaves it open."""
+
+    model: LanguageModel
+    device: Device
+    load: RequestLoad
+    engine: Engine
+    chosen: list[str]
+
+    def by(self, given: ParallelismIn, field: str) -> Parallelism:
+        """The parallelism of a request, completed.
+
+        Raises:
+            UnanswerableQuery: no number of devices that is tried has the memory.
+        """
+        whole = given.parallelism()
+        if whole is not None:
+            return whole
+        others = Parallelism(1, given.pipeline, given.attention_data, given.expert)
+        if self.device.memory_gib is None:
+            self.chosen.append(f"tensor parallel 1, as {self.device.name} names no memory")
+            return others
+        with in_field(field, "tensor"):
+            found = smallest_parallelism(self.model, self.device, self.load, self.engine, others)
+        degrees = f"tensor parallel {found.tensor}"
+        if found.pipeline != given.pipeline:
+            degrees += f", pipeline parallel {found.pipeline}"
+        self.chosen.append(f"{degrees}, the smallest that fits")
+        return found
+
+
+def _workers(
+    given: int | None,
+    parallelism: Parallelism,
+    for_prompts: int,
+    device_count: int | None,
+    chosen: list[str],
+) -> int:
+    """Number of workers of the pool that decodes; those that `device_count` has room for.
+
+    Raises:
+        BadRequest: the devices of the workers are not `device_count`.
+    """
+    if device_count is None:
+        return given or 1
+    own = device_count - for_prompts
+    workers = given or max(1, own // parallelism.devices)
+    if workers * parallelism.devices != own:
+        text = f"{workers} x {parallelism.devices}"
+        more = f" and {for_prompts} for prompts" if for_prompts else ""
+        with in_field("device_count"):
+            raise BadRequest(
+                f"device_count is {device_count}, but the workers have {text} devices{more}: leave "
+                "it out, or change workers or parallelism."
+            )
+    if given is None and workers > 1:
+        chosen.append(f"{workers} workers of {parallelism.devices} devices each")
+    return workers

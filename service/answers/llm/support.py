@@ -1,0 +1,86 @@
+"""What can be asked about deployed language models, and where their metrics were measured."""
+
+from collections.abc import Iterable, Mapping
+from typing import get_args
+
+from forerun.data.device import Device
+from forerun.data.language_models.deployment import EngineName
+from forerun.data.language_models.weights import BYTES
+from forerun.features.readers.language_model.families import FAMILIES
+from forerun.features.readers.language_model.named import named_models
+from forerun.models.catalog import PREDICTORS, training_datasets
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.schemas.llm.answers import SupportedOut, SupportOut
+from forerun.service.schemas.llm.model import CacheFormat
+from forerun.service.schemas.llm.names import ALSO, NEGATED
+
+METRICS = (
+    *("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms", "requests_per_s"),
+    *("tokens_per_s", "tokens_per_s_per_device", "peak_memory_mib", "power_w"),
+    *("energy_per_token_j", "usd_per_million_tokens"),
+)
+"""Metrics of a deployed model, in the order of answers."""
+
+SOURCES: Mapping[str, str] = {
+    **dict.fromkeys(METRICS[:7], "llm_latency"),
+    "power_w": "serving_power",
+    "energy_per_token_j": "serving_power",
+}
+"""Metric -> the predictor that it rests on; memory and price follow from the deployment alone."""
+
+
+def support(devices: Iterable[Device], in_use: InUse) -> SupportOut:
+    """What requests may name, and where each metric was measured.
+
+    Args:
+        devices: all devices with a spec sheet.
+        in_use: the predictor in use, whose training record says what was measured.
+    """
+    names = {path: [*names] for path, names in ALSO.items()}
+    for name, path in NEGATED.items():
+        names.setdefault(path, []).append(f"not {name}")
+    return SupportOut(
+        models=list(named_models()),
+        families=sorted(FAMILIES),
+        devices=[device.name for device in devices if is_answered(device)],
+        engines=list(get_args(EngineName)),
+        formats=list(BYTES),
+        cache_formats=list(get_args(CacheFormat)),
+        also=names,
+        measured=[_measured(metric, in_use) for metric in METRICS],
+    )
+
+
+def is_answered(device: Device) -> bool:
+    """Whether a deployment on a device can be answered: a GPU with rates and memory."""
+    return device.kind == "gpu" and device.has_sheet and device.memory_gib is not None
+
+
+def seen_in_training(metric: str, key: str, in_use: InUse) -> frozenset[str]:
+    """Values of a grouping key in the training set of the predictor behind a metric.
+
+    Args:
+        metric: name of the metric.
+        key: grouping key, such as `device` or `model`.
+        in_use: the predictor in use.
+    """
+    record = in_use.loaded.record
+    values = (record.seen(dataset).get(key, ()) for dataset in _datasets(metric, in_use))
+    return frozenset(value for own in values for value in own)
+
+
+def _datasets(metric: str, in_use: InUse) -> list[str]:
+    """Datasets in the training set of the predictor behind a metric."""
+    predictor = SOURCES.get(metric)
+    if predictor is None or predictor not in PREDICTORS:
+        return []
+    return [name for name in training_datasets(predictor) if in_use.loaded.record.seen(name)]
+
+
+def _measured(metric: str, in_use: InUse) -> SupportedOut:
+    return SupportedOut(
+        metric=metric,
+        devices=sorted(seen_in_training(metric, "device", in_use)),
+        models=sorted(seen_in_training(metric, "model", in_use)),
+        datasets=_datasets(metric, in_use),
+    )

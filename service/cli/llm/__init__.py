@@ -1,0 +1,1 @@
+"""`forerun llm`: what a language model costs to serve."""

@@ -1,0 +1,130 @@
+"""`forerun llm`: times, rates, memory, power and price of serving a language model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forerun.service.cli import options as o
+from forerun.service.cli.llm.options import LlmOptions
+from forerun.service.cli.output import print_json, progress, screen, working
+from forerun.service.cli.set_up import takes_run
+
+if TYPE_CHECKING:
+    from forerun.service.schemas.answers import ServingOut
+
+KINDS = ("llm_deployment", "llm_serving")
+"""Kinds of workloads that the predictors of an answer are for."""
+
+app = typer.Typer(help="What a language model costs to serve.", no_args_is_help=True)
+
+
+@app.command("estimate")
+@takes_run
+def estimate(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="config.json, the folder that holds it, or the name of a public model "
+            "(`forerun llm support`)"
+        ),
+    ],
+    device: Annotated[
+        list[str], typer.Option("--device", "--system", help="name of a device; may be repeated")
+    ],
+    *,
+    run: LlmOptions,
+    explain: o.Explain = False,
+    json: o.Json = False,
+) -> None:
+    """Predict time to first token, time per token, rate, memory, power and price.
+
+    A device that cannot be answered is one line on standard error; the others are answered.
+    """
+    names = [name for listed in device for name in listed.split(",")]
+    answers, unanswered = _answers(described_model(model), names, run)
+    from forerun.service.cli.llm.table import show
+
+    for name, reason in unanswered.items():
+        progress(f"not answered on {name}: {reason}")
+    if json:
+        several = {"answers": answers, "unanswered": unanswered}
+        print_json(answers[0] if len(names) == 1 else several)
+    else:
+        show(Path(model).name or model, answers, explain=explain)
+
+
+@app.command("support")
+def support(json: o.Json = False) -> None:
+    """List models by name, engines and formats, and on which devices each metric was measured."""
+    from forerun.service.answers.llm.support import support as supported
+
+    devices = o.devices_known()
+    answer = supported(devices.catalog, o.in_use(devices, KINDS))
+    if json:
+        print_json(answer)
+        return
+    out = screen()
+    for title in ("models", "engines", "formats", "cache_formats"):
+        out.print(f"[bold]{title.replace('_', ' ')}[/bold]: {', '.join(getattr(answer, title))}")
+    for one in answer.measured:
+        where = ", ".join(one.devices) or "nowhere; answers are analytic"
+        out.print(f"[bold]{one.metric}[/bold] measured on {where}")
+
+
+def described_model(source: str) -> dict[str, Any]:
+    """The model of a request: by the content of its files, or by its name."""
+    from forerun.features.readers.language_model.reader import json_object
+
+    path = Path(source)
+    file = path / "config.json" if path.is_dir() else path
+    if not file.is_file() and file.suffix != ".json":
+        return {"name": source}
+    content: dict[str, Any] = {"config": dict(json_object(file))}
+    block = file.with_name("hf_quant_config.json")
+    if block.is_file():
+        content["quantization"] = dict(json_object(block))
+    return content
+
+
+def _answers(
+    model: dict[str, Any], names: list[str], run: LlmOptions
+) -> "tuple[list[ServingOut], dict[str, str]]":
+    """The answers in the order of the devices, and name of a device without one -> the reason.
+
+    Raises:
+        InputError: an option is not valid, or the request cannot be answered on any device.
+    """
+    from pydantic import ValidationError
+
+    from forerun.data.device import Device
+    from forerun.data.errors import BadRequest, InputError
+    from forerun.service.answers.llm.estimates import llm_estimates
+    from forerun.service.problems import unfit
+    from forerun.service.schemas.serving import LlmEstimateIn
+
+    devices = o.devices_known()
+    chosen = [devices.get(name) for name in names]
+    content = run.request()
+    content["model"] = model | content.get("model", {})
+    try:
+        asked = [LlmEstimateIn.model_validate(content | {"device": one.name}) for one in chosen]
+    except ValidationError as error:
+        raise BadRequest(unfit(error.errors()).detail) from None
+    by_name = {device.name: device for device in chosen}
+
+    def named(given: str | Device) -> Device:
+        return by_name[given] if isinstance(given, str) else given
+
+    in_use = o.in_use(devices, KINDS, chosen)
+    with working(f"predicting {len(chosen)} devices"):
+        outcomes = llm_estimates(asked, named, in_use)
+    answers = [outcome for outcome in outcomes if not isinstance(outcome, InputError)]
+    failed = {
+        device.name: outcome
+        for device, outcome in zip(chosen, outcomes, strict=True)
+        if isinstance(outcome, InputError)
+    }
+    if not answers:
+        raise next(iter(failed.values()))
+    return answers, {name: str(error) for name, error in failed.items()}

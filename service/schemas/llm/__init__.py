@@ -1,0 +1,1 @@
+"""Requests and answers about deployed language models."""

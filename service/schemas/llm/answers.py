@@ -1,0 +1,182 @@
+"""Answers about deployed language models: what was assumed, memory, price, and what it rests on."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from forerun.data.language_models.deployment import EngineName, Pool
+
+Basis = Literal["measured", "transferred", "analytic"]
+"""`measured`: runs on this device are in the training set. `transferred`: runs on other devices
+are. `analytic`: closed form alone."""
+
+
+class EngineOut(BaseModel):
+    """An inference engine and its settings; null is the engine's own default."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    name: EngineName = Field(description="the engine")
+    version: str = Field(description="its version; empty where the request names none")
+    max_batched_tokens: int | None = Field(description="most tokens of one iteration")
+    max_sequences: int | None = Field(description="most sequences of one iteration")
+    chunked_prefill: bool = Field(description="whether prompts share iterations with decoding")
+    graphs: bool = Field(description="whether decoding replays CUDA graphs")
+    memory_share: float = Field(description="share of the memory for weights and cache, 0 to 1")
+    block_tokens: int = Field(description="tokens in a block of keys and values")
+    draft_tokens: int = Field(description="tokens drafted in an iteration; 0 for none")
+    draft_acceptance: float = Field(description="probability that a drafted token is accepted")
+
+
+class ParallelismOut(BaseModel):
+    """How one worker is divided over devices."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    tensor: int = Field(description="devices that share each layer's products")
+    pipeline: int = Field(description="groups of devices that hold successive layers")
+    attention_data: int = Field(description="data-parallel ranks of attention")
+    expert: int = Field(description="devices that routed experts are spread over whole")
+
+
+class PoolOut(BaseModel):
+    """Workers that serve the same phase."""
+
+    parallelism: ParallelismOut = Field(description="how each worker is divided over devices")
+    workers: int = Field(description="number of workers")
+    devices: int = Field(description="number of devices of all workers")
+
+    @classmethod
+    def of(cls, pool: Pool) -> "PoolOut":
+        """The workers of a deployment."""
+        degrees = ParallelismOut.model_validate(pool.parallelism)
+        return cls(parallelism=degrees, workers=pool.workers, devices=pool.devices)
+
+
+class PoolMemoryOut(BaseModel):
+    """Memory of one device, and what it has room for."""
+
+    phase: Literal["both", "prefill", "decode"] = Field(description="what the workers serve")
+    fits: bool = Field(description="whether the weights and one request fit")
+    weights_mib: float = Field(description="weights, MiB")
+    cache_mib: float = Field(description="keys, values and states of requests in flight, MiB")
+    activations_mib: float = Field(description="activations of the largest iteration, MiB")
+    overhead_mib: float = Field(description="context of the device, graphs, communication, MiB")
+    needed_mib: float = Field(description="all of these together, MiB")
+    reserved_mib: float = Field(description="what the engine reserves, used or not, MiB")
+    usable_mib: float = Field(description="memory of the device, MiB")
+    cache_bytes_per_token: float = Field(description="keys and values of one token, bytes")
+    cache_tokens: float = Field(description="tokens that the cache has room for, one worker")
+    largest_concurrency: float = Field(
+        description="requests of these lengths that the caches of all workers have room for"
+    )
+
+    def sentence(self) -> str:
+        """The weights, the memory, and the requests that there is room for."""
+        of = "" if self.phase == "both" else f"{self.phase}: "
+        weights = f"{self.weights_mib / 1024:,.1f} of {self.usable_mib / 1024:,.1f} GiB"
+        if not self.fits:
+            return f"{of}does not fit: weights take {weights}"
+        room = f"{self.largest_concurrency:,.0f}"
+        return f"{of}weights take {weights}; the cache has room for {room} such requests"
+
+
+class PriceOut(BaseModel):
+    """The price of a device."""
+
+    usd_per_device_hour: float = Field(description="price of a device for an hour, US dollars")
+    source: str = Field(description="where the price comes from, and its date")
+
+
+class PartOut(BaseModel):
+    """A part of the work, and what its estimate rests on."""
+
+    name: str = Field(
+        description="products, experts, prefill_attention, decode_attention, collectives, host, "
+        "memory or power"
+    )
+    basis: Basis = Field(
+        description="measured: on this device; transferred: from other devices; analytic: closed "
+        "form alone"
+    )
+    reason: str = Field(description="one sentence about it")
+    prefill_share: float | None = Field(
+        description="share of the time of a prompt, 0 to 1; null for memory and power"
+    )
+    decode_share: float | None = Field(
+        description="share of the time of an output token, 0 to 1; null for memory and power"
+    )
+
+
+class DeploymentOut(BaseModel):
+    """A deployed model as it was answered: what was chosen, its memory, price and parts."""
+
+    engine: EngineOut = Field(description="the inference engine and its settings")
+    pool: PoolOut = Field(description="workers that serve requests; decoding where `prefill` is")
+    prefill: PoolOut | None = Field(description="workers of their own for prompts; null for none")
+    chosen: list[str] = Field(description="what was chosen where the request leaves it open")
+    memory: list[PoolMemoryOut] = Field(description="memory of a device, by phase")
+    limited_by: str | None = Field(
+        description="what bounds the rate: arithmetic, memory bandwidth, collectives, host, cache "
+        "capacity or arrival rate; null where that is not known"
+    )
+    price: PriceOut | None = Field(description="price of a device; null where none is known")
+    parts: list[PartOut] = Field(description="parts of the work, and what each rests on")
+
+    def facts(self) -> list[str]:
+        """Devices, memory, what limits the rate, price, and what was chosen, one line each."""
+        lines = [_degrees(self.pool)]
+        if self.prefill is not None:
+            lines.append(f"for prompts: {_degrees(self.prefill)}")
+        lines += [memory.sentence() for memory in self.memory]
+        if self.limited_by is not None:
+            lines.append(f"limited by {self.limited_by}")
+        if self.price is not None:
+            usd = f"{self.price.usd_per_device_hour:,.4g} USD"
+            lines.append(f"{usd} for an hour of a device: {self.price.source}")
+        return [*lines, *(f"chosen: {sentence}" for sentence in self.chosen)]
+
+
+def _degrees(pool: PoolOut) -> str:
+    """Number of devices and workers, and the degrees of parallelism that are not 1."""
+    own = pool.parallelism
+    degrees = {
+        "tensor parallel": own.tensor,
+        "pipeline parallel": own.pipeline,
+        "attention data parallel": own.attention_data,
+        "expert parallel": own.expert,
+    }
+    words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
+    counts = [_counted(pool.devices, "device"), _counted(pool.workers, "worker")]
+    return ", ".join((*counts, *words))
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+class SupportedOut(BaseModel):
+    """Where a metric of deployed models was measured."""
+
+    metric: str = Field(description="name of the metric")
+    devices: list[str] = Field(description="devices in the training set")
+    models: list[str] = Field(description="models in the training set")
+    datasets: list[str] = Field(description="datasets in the training set")
+
+
+class SupportOut(BaseModel):
+    """What requests about language models may name, and what their answers rest on."""
+
+    models: list[str] = Field(description="models by name, whose configuration is known")
+    families: list[str] = Field(description="values of `model_type` whose config.json is read")
+    devices: list[str] = Field(description="devices with a spec sheet that answers rest on")
+    engines: list[str] = Field(description="inference engines")
+    formats: list[str] = Field(description="number formats of weights")
+    cache_formats: list[str] = Field(description="number formats of keys and values")
+    also: dict[str, list[str]] = Field(
+        description="field of a request -> names that are accepted for it"
+    )
+    measured: list[SupportedOut] = Field(
+        description="metric by metric, where it was measured: on other devices an answer is "
+        "transferred, and without measurements analytic"
+    )

@@ -1,0 +1,226 @@
+"""Requests about a deployed language model: load, engine, parallelism, price."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from forerun.data.language_models.deployment import (
+    Engine,
+    EngineName,
+    Parallelism,
+    RequestLoad,
+)
+from forerun.service.schemas.fields import Name, Strict
+from forerun.service.schemas.llm.names import also, in_own_names
+
+MOST_DEVICES = 1024
+ENGINES: Final[Mapping[str, EngineName]] = {
+    **{"tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm", "trt-llm": "trtllm"},
+    **{"trt_llm": "trtllm", "tensorrtllm": "trtllm"},
+}
+"""Other spellings of an engine's name."""
+
+
+def _engine_name(given: Any) -> Any:
+    return ENGINES.get(given.lower(), given.lower()) if isinstance(given, str) else given
+
+
+Degree = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
+Tokens = Annotated[float, Field(ge=1, le=1e7, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Variation = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+
+
+class NamedPart(Strict):
+    """A part whose fields may have the names that others give them."""
+
+    PART: ClassVar[str] = ""
+    """Name of the part in a request; empty for the request."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_names(cls, given: Any) -> Any:
+        return in_own_names(given, cls.model_fields, cls.PART)
+
+
+class EngineIn(NamedPart):
+    """An inference engine and its settings; what is left out is the engine's default."""
+
+    PART = "engine"
+
+    name: Annotated[EngineName, BeforeValidator(_engine_name)] = Field(
+        default="vllm", description="the engine" + also("engine.name")
+    )
+    version: Name = Field(
+        default="", description="its version, such as 0.15.1" + also("engine.version")
+    )
+    max_batched_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="most tokens of one iteration on one data-parallel rank"
+        + also("engine.max_batched_tokens"),
+    )
+    max_sequences: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="most sequences of one iteration on one data-parallel rank"
+        + also("engine.max_sequences"),
+    )
+    chunked_prefill: bool = Field(
+        default=True,
+        description="whether long prompts are divided over iterations and share them with decoding"
+        + also("engine.chunked_prefill"),
+    )
+    graphs: bool = Field(
+        default=True, description="whether decoding replays CUDA graphs" + also("engine.graphs")
+    )
+    memory_share: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="share of a device's memory that weights and cache may take"
+        + also("engine.memory_share"),
+    )
+    block_tokens: int = Field(
+        default=16,
+        ge=1,
+        le=4096,
+        description="tokens in a block of keys and values" + also("engine.block_tokens"),
+    )
+    draft_tokens: int = Field(
+        default=0,
+        ge=0,
+        le=64,
+        description="tokens drafted in an iteration by speculative decoding; 0 for none"
+        + also("engine.draft_tokens"),
+    )
+    draft_acceptance: Share = Field(
+        default=0.0,
+        description="probability that a drafted token is accepted, given that those before it were",
+    )
+
+    def engine(self) -> Engine:
+        """The engine of a deployment."""
+        return Engine(**self.model_dump())
+
+
+class ParallelismIn(NamedPart):
+    """How one worker, a copy of the model, is divided over devices."""
+
+    PART = "parallelism"
+
+    tensor: Degree | None = Field(
+        default=None,
+        description="devices that share each layer's products; the smallest number that fits when "
+        "absent" + also("parallelism.tensor"),
+    )
+    pipeline: Degree = Field(
+        default=1,
+        description="groups of devices that hold successive layers" + also("parallelism.pipeline"),
+    )
+    attention_data: Degree = Field(
+        default=1,
+        description="data-parallel ranks of attention, each with requests of its own"
+        + also("parallelism.attention_data"),
+    )
+    expert: Degree = Field(
+        default=1,
+        description="devices that routed experts are spread over whole; 1 where each expert is "
+        "divided over all devices of the layer" + also("parallelism.expert"),
+    )
+
+    def parallelism(self) -> Parallelism | None:
+        """The degrees; None where that of tensor parallelism is not given."""
+        if self.tensor is None:
+            return None
+        return Parallelism(self.tensor, self.pipeline, self.attention_data, self.expert)
+
+
+class PrefillIn(Strict):
+    """Workers of their own for prompts (disaggregated serving)."""
+
+    parallelism: ParallelismIn = Field(
+        default_factory=ParallelismIn, description="devices of each of these workers"
+    )
+    workers: Degree = Field(default=1, description="number of these workers")
+
+
+class DeploymentFields(NamedPart):
+    """The requests that a deployed model answers, and the engine and devices that serve them."""
+
+    input_tokens: Tokens | None = Field(
+        default=None, description="mean length of the prompts" + also("input_tokens")
+    )
+    output_tokens: Tokens | None = Field(
+        default=None, description="mean length of the answers" + also("output_tokens")
+    )
+    concurrency: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="requests in flight over all devices, where each answer is followed by the "
+        "next request at once" + also("concurrency"),
+    )
+    requests_per_s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="rate of Poisson arrivals over all devices, in place of `concurrency`"
+        + also("requests_per_s"),
+    )
+    cached_share: Share = Field(
+        default=0.0,
+        description="share of the input tokens whose keys and values are in a prefix cache",
+    )
+    input_variation: Variation = Field(
+        default=0.0, description="standard deviation of the prompts' lengths over their mean"
+    )
+    output_variation: Variation = Field(
+        default=0.0, description="standard deviation of the answers' lengths over their mean"
+    )
+    engine: EngineIn = Field(default_factory=EngineIn, description="the inference engine")
+    parallelism: ParallelismIn = Field(
+        default_factory=ParallelismIn, description="devices of one worker, a copy of the model"
+    )
+    workers: Degree | None = Field(
+        default=None,
+        description="number of workers; as many as `device_count` has room for, or 1, when absent",
+    )
+    prefill: PrefillIn | None = Field(
+        default=None, description="workers of their own for prompts (disaggregated serving)"
+    )
+    usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
+        default=None, description="price of a device; a list price, where one is known, when absent"
+    )
+
+    @property
+    def has_lengths(self) -> bool:
+        """Whether lengths of prompts and answers are given, so that times are answered."""
+        return self.input_tokens is not None
+
+    @model_validator(mode="after")
+    def _load_is_whole(self) -> Self:
+        """Either a whole load is given, or nothing of it."""
+        given = self.model_fields_set & set(DeploymentFields.model_fields)
+        for field, other in (("input_tokens", "output_tokens"), ("output_tokens", "input_tokens")):
+            if given and getattr(self, field) is None:
+                raise ValueError(f"{field} is missing, which {_first(given, other)} needs")
+        if given and (self.concurrency is None) == (self.requests_per_s is None):
+            raise ValueError("give one of concurrency and requests_per_s")
+        return self
+
+    def load(self) -> RequestLoad:
+        """Lengths and arrivals of a request with lengths."""
+        assert self.input_tokens is not None and self.output_tokens is not None
+        return RequestLoad(
+            self.input_tokens,
+            self.output_tokens,
+            self.concurrency,
+            self.requests_per_s,
+            self.cached_share,
+            self.input_variation,
+            self.output_variation,
+        )
+
+
+def _first(given: set[str], preferred: str) -> str:
+    return preferred if preferred in given else min(given)

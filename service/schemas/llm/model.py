@@ -1,0 +1,103 @@
+"""A language model in a request: by its name, or by its configuration."""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import BeforeValidator, Field
+
+from forerun.data.errors import in_field
+from forerun.data.language_models.model import LanguageModel
+from forerun.features.readers.language_model.formats import CACHE, with_formats
+from forerun.features.readers.language_model.named import named_config
+from forerun.features.readers.language_model.reader import read_language_model
+from forerun.service.schemas.fields import Name
+from forerun.service.schemas.language_model import ModelSizesOut
+from forerun.service.schemas.llm.deployment import NamedPart
+from forerun.service.schemas.llm.names import also
+
+CacheFormat = Literal["bf16", "fp16", "fp32", "fp8", "int8", "nvfp4"]
+MOST_KEPT_CHARACTERS: Final = 1 << 16
+"""Longest configuration whose description is kept for the next request."""
+
+
+def _cache_format(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    return None if given.lower() == "auto" else CACHE.get(given.lower(), given)
+
+
+class LanguageModelIn(NamedPart):
+    """A language model, whose layers are known by its name or by its configuration."""
+
+    PART: ClassVar[str] = "model"
+
+    name: Name | None = Field(
+        default=None,
+        description="name of a public model, as in GET /v1/llm/support; its configuration comes "
+        "with the package",
+    )
+    config: dict[str, Any] | None = Field(
+        default=None,
+        description="content of the model's config.json, from which parameters, architecture, "
+        "experts and cache follow, and `weights` unless they are given",
+    )
+    quantization: Name | dict[str, Any] | None = Field(
+        default=None,
+        description="how the weights are quantised, where `config` does not say so: fp8, nvfp4, "
+        "mxfp4, int8, int4, awq or gptq, or the content of hf_quant_config.json",
+    )
+    cache_format: Annotated[CacheFormat | None, BeforeValidator(_cache_format)] = Field(
+        default=None,
+        description="number format of keys and values; that of the configuration when absent or "
+        "auto" + also("model.cache_format"),
+    )
+
+    def language_model(self) -> LanguageModel | None:
+        """The layers of the model; None where neither its name nor its configuration is given.
+
+        Raises:
+            UnreadableModel: the name is not known, or the configuration is damaged, of an unknown
+                family, or contradicts itself.
+        """
+        described = self._described()
+        return None if described is None else described.model
+
+    def sizes(self) -> ModelSizesOut | None:
+        """Parameters, experts and cache of the model; None and raises as `language_model`."""
+        described = self._described()
+        return None if described is None else described.sizes
+
+    def _described(self) -> "_Described | None":
+        if self.config is None and self.name is None:
+            return None
+        config = None if self.config is None else json.dumps(self.config, sort_keys=True)
+        block = self.quantization
+        asked = block if block is None or isinstance(block, str) else json.dumps(block)
+        if len(config or "") + len(asked or "") > MOST_KEPT_CHARACTERS:
+            return _read.__wrapped__(self.name, config, asked, self.cache_format)
+        return _read(self.name, config, asked, self.cache_format)
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """The layers of a model, and the sizes that follow from them."""
+
+    model: LanguageModel
+    sizes: ModelSizesOut
+
+
+@lru_cache(maxsize=64)
+def _read(
+    name: str | None, config: str | None, quantization: str | None, cache: CacheFormat | None
+) -> _Described:
+    """The model of a name, or of the text of its configuration."""
+    with in_field("name" if config is None else "config"):
+        content = json.loads(config) if config is not None else named_config(name or "")
+        model = read_language_model(content)
+    with in_field("quantization"):
+        is_file = quantization is not None and quantization.startswith("{")
+        weights = json.loads(quantization or "") if is_file else quantization
+        model = with_formats(model, weights=weights, cache=cache)
+    return _Described(model, ModelSizesOut.of(model))

@@ -1,0 +1,116 @@
+"""Names of the fields of a deployment as vLLM, SGLang, TensorRT-LLM and AIConfigurator write them.
+
+A request may use these names at its top level, or those of a part within that part. Fields that are
+given twice must agree.
+"""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+ALSO: Final[Mapping[str, tuple[str, ...]]] = {
+    "device": ("system",),
+    "device_count": ("num_gpus", "total_gpus"),
+    "input_tokens": ("isl", "input_len"),
+    "output_tokens": ("osl", "output_len"),
+    "concurrency": ("max_concurrency",),
+    "requests_per_s": ("request_rate",),
+    "model.quantization": ("quantization",),
+    "model.cache_format": ("kv_cache_dtype",),
+    "engine.name": ("backend",),
+    "engine.version": ("backend_version",),
+    "engine.max_batched_tokens": (
+        *("max_num_batched_tokens", "max_num_tokens", "chunked_prefill_size"),
+    ),
+    "engine.max_sequences": ("max_num_seqs", "max_running_requests", "max_batch_size"),
+    "engine.chunked_prefill": ("enable_chunked_prefill",),
+    "engine.memory_share": ("gpu_memory_utilization", "mem_fraction_static"),
+    "engine.block_tokens": ("block_size", "page_size", "tokens_per_block"),
+    "engine.draft_tokens": ("num_speculative_tokens", "nextn"),
+    "parallelism.tensor": ("tp", "tp_size", "tensor_parallel_size"),
+    "parallelism.pipeline": ("pp", "pp_size", "pipeline_parallel_size"),
+    "parallelism.attention_data": ("dp", "dp_size", "attention_dp_size", "data_parallel_size"),
+    "parallelism.expert": ("ep", "ep_size", "moe_ep_size", "expert_parallel_size"),
+}
+"""Path of a field -> further names of it."""
+
+NEGATED: Final[Mapping[str, str]] = {
+    "enforce_eager": "engine.graphs",
+    "disable_cuda_graph": "engine.graphs",
+}
+"""Name of a switch -> path of the field that is its opposite."""
+
+SHORT: Final = ("model", "engine")
+"""Parts whose name alone may stand for them."""
+
+_PATHS: Final = {name: path for path, names in ALSO.items() for name in names} | dict(NEGATED)
+
+
+def also(path: str) -> str:
+    """The further names of a field, for its description; empty where there are none."""
+    names = (*ALSO.get(path, ()), *(f"not {name}" for name, of in NEGATED.items() if of == path))
+    return f"; also written {', '.join(names)}" if names else ""
+
+
+def in_own_names(given: Any, known: Mapping[str, Any], part: str = "") -> Any:
+    """A request, or a part of one, with the names of its fields as the schema has them.
+
+    Args:
+        given: the content; what is no object is returned as it is.
+        known: names of the schema's fields, at this level.
+        part: name of the part; empty for the request.
+
+    Raises:
+        ValueError: one field is given twice with different values, or a name is unknown and a
+            similar one is known; the message names both.
+    """
+    if not isinstance(given, Mapping):
+        return {"name": given} if part in SHORT and isinstance(given, str) else given
+    own = {name: value for name, value in given.items() if name in known}
+    for short in SHORT:
+        if not part and isinstance(own.get(short), str):
+            own[short] = {"name": own[short]}
+    written: dict[str, str] = {}
+    for name, value in given.items():
+        if name in known:
+            continue
+        path = _PATHS.get(name, "")
+        if not path or (part and not path.startswith(f"{part}.")):
+            _suggest(name, known, part)
+            own[name] = value
+            continue
+        meant = not value if name in NEGATED and isinstance(value, bool) else value
+        _put(own, path.removeprefix(f"{part}.") if part else path, meant, name, written)
+    return own
+
+
+def _put(own: dict[str, Any], path: str, value: Any, name: str, written: dict[str, str]) -> None:
+    """Set the field of a path, in a copy of the part that holds it."""
+    *outer, field = path.split(".")
+    holder = own
+    for part in outer:
+        inner = own.get(part)
+        if inner is not None and not isinstance(inner, Mapping):
+            return  # The schema refuses such a part.
+        holder = own[part] = dict(inner or {})
+    before = next((said for said in _said(holder, field, outer)), None)
+    if before is not None and before[1] != value:
+        first = written.get(path, ".".join((*outer, before[0])))
+        raise ValueError(f"{first} and {name} mean the same, but are {before[1]!r} and {value!r}")
+    holder[field] = value
+    written.setdefault(path, name)
+
+
+def _said(holder: Mapping[str, Any], field: str, outer: list[str]) -> Iterator[tuple[str, Any]]:
+    """Name and value by which a part already gives a field."""
+    for name in (field, *ALSO.get(".".join((*outer, field)), ())):
+        if holder.get(name) is not None:
+            yield name, holder[name]
+
+
+def _suggest(name: str, known: Mapping[str, Any], part: str) -> None:
+    """Refuse an unknown name that is like a known one."""
+    names = [other for other, path in _PATHS.items() if path.startswith(f"{part}.") or not part]
+    close = get_close_matches(str(name).lower(), [*known, *names], n=2, cutoff=0.75)
+    if close:
+        raise ValueError(f"{name!r:.80} is no field; did you mean {' or '.join(close)}?")

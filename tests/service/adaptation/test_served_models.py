@@ -1,0 +1,111 @@
+"""Measured serving runs adapt the answers about that model on that device, and no others."""
+
+import json
+
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import BadTable, InputError, UnknownMetric
+from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.llm_serving import LlmLatency
+from forerun.models.router import Router
+from forerun.service.adaptation.measurement_files import read_rows
+from forerun.service.adaptation.predictor_in_use import Adaptation
+from forerun.service.schemas.measured_rows import MeasuredRow, queries_of
+from forerun.service.stores.devices import DeviceStore
+from forerun.service.stores.graphs import GraphStore
+
+CATALOG = DeviceCatalog.load()
+H100 = CATALOG.get("h100-sxm-80gb")
+BASE = LoadedPredictor(Router((LlmLatency(),)), "closed-form", "2026-01-01", "")
+SERVED = {
+    "kind": "llm_deployment",
+    "model": "llama-3.1-8b",
+    "input_tokens": 1024,
+    "output_tokens": 256,
+    "parallelism": {"tensor": 1},
+}
+
+
+def row(concurrency: float, **metrics: float) -> MeasuredRow:
+    workload = {**SERVED, "concurrency": concurrency}
+    return MeasuredRow.model_validate({"workload": workload, "metrics": metrics})
+
+
+@pytest.fixture
+def adaptation(tmp_path):
+    devices = DeviceStore(tmp_path / "devices")
+    return Adaptation(
+        BASE, tmp_path / "measurements", devices, GraphStore(tmp_path / "graphs", 10).get, 10
+    )
+
+
+def tpot(adaptation: Adaptation, model: str = "llama-3.1-8b", device: str = "h100") -> float:
+    workload = {**SERVED, "model": model, "concurrency": 48}
+    given = [MeasuredRow.model_validate({"workload": workload, "metrics": {}})]
+    queries = queries_of(given, CATALOG.get(device), GraphStore)
+    return float(adaptation.current().loaded.predictor.predict(queries).values["tpot_ms"][0])
+
+
+def test_runs_twice_as_slow_slow_the_answers_of_that_model_on_that_device(adaptation):
+    before, elsewhere = tpot(adaptation), tpot(adaptation, device="l40s")
+    queries = queries_of([row(n, tpot_ms=1.0) for n in (8, 16, 32, 64)], H100, GraphStore)
+    said = adaptation.current().loaded.predictor.predict(queries).values
+    runs = [
+        row(n, tpot_ms=2 * own, ttft_ms=first)
+        for n, own, first in zip((8, 16, 32, 64), said["tpot_ms"], said["ttft_ms"], strict=True)
+    ]
+    learnt = adaptation.learn(H100.name, runs)
+    assert 1.4 * before < tpot(adaptation) <= 2.01 * before
+    assert tpot(adaptation, device="l40s") == elsewhere
+    error = learnt.errors.metrics["tpot_ms"]
+    assert error.mape_after < error.mape_before == pytest.approx(50, abs=0.1)
+
+
+def test_a_run_is_stored_and_read_again(adaptation, tmp_path):
+    adaptation.learn(H100.name, [row(8, tpot_ms=12.0, ttft_ms=40.0)])
+    again = Adaptation(
+        BASE,
+        tmp_path / "measurements",
+        DeviceStore(tmp_path / "devices"),
+        GraphStore(tmp_path / "graphs", 10).get,
+        10,
+    )
+    assert tpot(again) == tpot(adaptation)
+    assert len(again.rows_of(H100.name) or []) == 1
+
+
+def test_a_deployment_has_no_latency_of_a_run_and_must_say_its_degrees(adaptation):
+    with pytest.raises(UnknownMetric, match="latency_ms"):
+        adaptation.learn(H100.name, [row(8, latency_ms=12.0)])
+    workload = {name: value for name, value in SERVED.items() if name != "parallelism"}
+    content = {"workload": {**workload, "concurrency": 8}, "metrics": {"tpot_ms": 12.0}}
+    with pytest.raises(InputError, match=r"parallelism.tensor is missing"):
+        adaptation.learn(H100.name, [MeasuredRow.model_validate(content)])
+
+
+def test_a_load_generator_s_result_is_a_measurement_of_the_deployment_that_is_named(tmp_path):
+    result = {
+        "model_id": "served-under-another-name",
+        "max_concurrency": 16,
+        "completed": 10,
+        "total_input_tokens": 10_240,
+        "total_output_tokens": 2_560,
+        "mean_ttft_ms": 90.0,
+        "mean_tpot_ms": 11.0,
+    }
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(result))
+    named = {"model": "llama-3.1-8b", "parallelism": {"tensor": 2}}
+    (found,) = read_rows(file, H100, CATALOG, named).rows
+    (query,) = queries_of([found], H100, GraphStore)
+    assert query.operation.device_count == query.deployment.devices == 2
+    assert (query.deployment.load.input_tokens, query.deployment.load.concurrency) == (1024, 16)
+    assert found.measured() == {"ttft_ms": 90.0, "tpot_ms": 11.0}
+
+
+def test_other_json_is_refused_with_the_formats_that_are_read(tmp_path):
+    file = tmp_path / "run.json"
+    file.write_text("{}")
+    with pytest.raises(BadTable, match="no result of vLLM's or SGLang's benchmark"):
+        read_rows(file, H100, CATALOG)

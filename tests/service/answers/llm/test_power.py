@@ -1,0 +1,80 @@
+"""Power between a server that waits and one that is busy all the time, and rates that differ."""
+
+from dataclasses import replace
+
+import pytest
+
+from forerun.data.query import Operation, Query
+from forerun.features.power.operator_features import waiting_w
+from forerun.models.artifact.loading import bundled
+from forerun.models.llm_serving import LlmLatency
+from forerun.models.prediction import Estimate, Prediction
+from forerun.service.answers.llm.power import disagreement, occupancy, powers
+from tests.features.llm_serving.deployments import DEVICE, deployment
+
+RATES = (1e-4, 0.01, 0.1, 1.0, 20.0)
+
+
+def asked(workers=1, **load):
+    own = deployment(workers=workers, **load)
+    return Query(own, DEVICE, operation=Operation(own.devices))
+
+
+def watts(queries):
+    predicted = LlmLatency().predict(queries)
+    times = [predicted[row] for row in range(len(queries))]
+    found = powers(queries, times, bundled().predictor)
+    return [(own.estimates["power_w"], own.limits) for own in found]
+
+
+def test_power_rises_with_the_arrivals_from_that_of_waiting_to_that_of_a_busy_server():
+    found = watts([asked(requests_per_s=rate) for rate in RATES])
+    values = [estimate.value for estimate, _ in found]
+    assert values == sorted(values)
+    assert values[0] == pytest.approx(waiting_w(DEVICE), rel=0.02)
+    in_flight = 40.0
+    busy = occupancy(asked(concurrency=in_flight), Prediction({}))
+    assert (busy.busy, busy.in_flight) == (1.0, in_flight)
+    assert values[-1] > 2 * values[0]
+    assert not any("in flight for" in str(line) for line in found[-1][1])
+
+
+def test_a_busy_server_draws_the_same_in_an_open_and_in_a_closed_loop():
+    open_loop = asked(requests_per_s=20.0)
+    predicted = LlmLatency().predict([open_loop])[0]
+    in_flight = occupancy(open_loop, predicted).in_flight
+    assert in_flight > 5
+    (one, _), (other, _) = watts([open_loop, asked(concurrency=in_flight)])
+    assert one.value == pytest.approx(other.value, rel=0.01)
+
+
+def test_a_server_with_breaks_says_for_how_long_and_has_no_calibrated_interval():
+    ((estimate, limits),) = watts([asked(requests_per_s=0.01)])
+    assert estimate.coverage is None
+    assert estimate.low < estimate.value < estimate.high
+    assert any("% of the time" in str(line) for line in limits)
+
+
+def test_the_same_arrivals_keep_two_workers_less_busy_than_one():
+    latency = {"request_latency_ms": Estimate(1000.0), "requests_per_s": Estimate(0.5)}
+    time = Prediction(latency)
+    one, two = (occupancy(asked(workers=n, requests_per_s=0.5), time) for n in (1, 2))
+    assert one.in_flight == two.in_flight == 0.5
+    assert one.busy > two.busy
+
+
+def test_rates_that_contradict_each_other_are_said():
+    rate = {"tokens_per_s": Estimate(100.0, 80.0, 120.0)}
+    time, query = Prediction(rate), asked(concurrency=8.0)
+    others = {
+        Estimate(150.0, 110.0, 200.0): False,
+        Estimate(150.0, 121.0, 200.0): True,
+        Estimate(150.0): True,
+        Estimate(110.0): False,
+    }
+    for other, differ in others.items():
+        found = disagreement(query, time, replace(time, estimates={"tokens_per_s": other}))
+        assert (found is not None) is differ
+    assert disagreement(query, time, None) is None
+    arriving = asked(requests_per_s=1.0)
+    assert disagreement(arriving, time, Prediction({"tokens_per_s": Estimate(1.0)})) is None

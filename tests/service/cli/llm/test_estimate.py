@@ -1,0 +1,115 @@
+"""`forerun llm`: one command for several devices, and what is supported."""
+
+import json
+
+import pytest
+
+from forerun.data.errors import BadRequest, InputError, UnknownDevice, UnknownLanguageModel
+from forerun.service.cli import app
+from tests.service.answers.llm.predictors import LLAMA
+
+LENGTHS = ("--isl", "1024", "--osl", "256", "--concurrency", "32")
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+
+    def command(*words):
+        app(["llm", *map(str, words)], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return command
+
+
+def test_several_devices_stand_side_by_side(run):
+    printed = run("estimate", "llama-3.1-8b", "--device", "h100,a100", "--device", "l40s", *LENGTHS)
+    lines = printed.splitlines()
+    heading = next(line for line in lines if "h100-sxm-80gb" in line)
+    assert heading.index("h100-sxm-80gb") < heading.index("a100-sxm-80gb") < heading.index("l40s")
+    for row in ("time to first token", "time per output token", "memory", "power", "price"):
+        assert sum(line.startswith(row) for line in lines) == 1
+    assert "the smallest that fits" in printed
+    assert "list price" in printed
+
+
+def test_json_is_the_answer_of_the_service(run):
+    answer = json.loads(run("estimate", "llama-3.1-8b", "--device", "h100", *LENGTHS, "--json"))
+    assert answer["device"]["name"] == "h100-sxm-80gb"
+    assert answer["deployment"]["pool"]["parallelism"]["tensor"] == 1
+    several = json.loads(run("estimate", "llama-3.1-8b", "--device", "h100,l4", *LENGTHS, "--json"))
+    assert [one["device"]["name"] for one in several["answers"]] == ["h100-sxm-80gb", "l4"]
+    assert several["answers"][0]["deployment"] == answer["deployment"]
+
+
+def test_devices_that_can_be_answered_are_and_the_others_are_one_line(run, capsys):
+    words = ("estimate", "llama-3.1-8b", "--device", "h100,epyc-7742", *LENGTHS)
+    assert "time to first token" in run(*words)
+    several = json.loads(run(*words, "--json"))
+    assert [one["device"]["name"] for one in several["answers"]] == ["h100-sxm-80gb"]
+    assert "GPU" in several["unanswered"]["epyc-7742"]
+    app(["llm", *map(str, words)], standalone_mode=False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("not answered on epyc-7742: ")
+    with pytest.raises(InputError, match="GPU"):
+        run("estimate", "llama-3.1-8b", "--device", "epyc-7742", *LENGTHS)
+
+
+def test_options_reach_the_deployment(run):
+    options = ("--tp", 2, "--pp", 2, "--workers", 3, "--engine", "sglang", "--max-num-seqs", 16,
+               "--no-graphs", "--usd-per-device-hour", 2, "--kv-cache-dtype", "fp8",
+               "--prefill-workers", 2, "--prefill-tensor", 4)  # fmt: skip
+    words = ("estimate", "llama-3.1-8b", "--device", "h100", *LENGTHS, *options, "--json")
+    answer = json.loads(run(*words))
+    deployment = answer["deployment"]
+    assert answer["device_count"] == 3 * 4 + 2 * 4
+    assert deployment["pool"]["parallelism"] == {
+        "tensor": 2, "pipeline": 2, "attention_data": 1, "expert": 1,
+    }  # fmt: skip
+    engine = deployment["engine"]
+    assert (engine["name"], engine["max_sequences"], engine["graphs"]) == ("sglang", 16, False)
+    assert deployment["price"] == {"usd_per_device_hour": 2.0, "source": "as given"}
+    assert answer["model"]["cache_bytes_per_token"] == 131_072 / 2
+
+
+def test_a_configuration_is_read_from_its_file_or_folder(run, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    words = ("--device", "h100", *LENGTHS, "--json")
+    answer = json.loads(run("estimate", folder, *words))
+    assert json.loads(run("estimate", folder / "config.json", *words)) == answer
+    (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8"}}')
+    assert json.loads(run("estimate", folder, *words))["model"]["weights"] == "fp8"
+
+
+def test_explain_shows_parts_and_limits(run):
+    words = ("estimate", "llama-3.1-8b", "--device", "h100", *LENGTHS)
+    assert "decode attention" not in run(*words)
+    assert "decode attention" in run(*words, "--explain")
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        (("lama-3.1-8b", "--device", "h100", *LENGTHS), UnknownLanguageModel, "Did you mean"),
+        (("llama-3.1-8b", "--device", "h101", *LENGTHS), UnknownDevice, "h101"),
+        (("llama-7b", "--device", "h100", *LENGTHS, "--request-rate", 2), BadRequest, "one of"),
+        (("no/such/config.json", "--device", "h100", *LENGTHS), InputError, "config.json"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_line(run, words, error, said):
+    with pytest.raises(error, match=said) as raised:
+        run("estimate", *words)
+    assert "\n" not in str(raised.value)
+
+
+def test_support_lists_models_and_what_was_measured(run):
+    answer = json.loads(run("support", "--json"))
+    assert any("Llama-3.1-8B" in name for name in answer["models"])
+    measured = {one["metric"]: one["devices"] for one in answer["measured"]}
+    assert "h100-sxm-80gb" in measured["power_w"]
+    assert measured["usd_per_million_tokens"] == []
+    assert "tp" in answer["also"]["parallelism.tensor"]
+    printed = run("support")
+    assert "power_w measured on b200-sxm-180gb, h100-sxm-80gb" in printed

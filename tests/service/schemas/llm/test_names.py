@@ -1,0 +1,120 @@
+"""Requests about deployed models take the names that users of inference engines write."""
+
+import pytest
+from pydantic import ValidationError
+
+from forerun.service.schemas.llm.deployment import EngineIn, ParallelismIn
+from forerun.service.schemas.llm.names import ALSO, NEGATED, also
+from forerun.service.schemas.serving import LlmEstimateIn
+
+LENGTHS = {"input_tokens": 1024, "output_tokens": 256, "concurrency": 32}
+OWN = {"model": {"name": "some-model"}, "device": "h100-sxm-80gb", **LENGTHS}
+VALUES = {
+    "device": "l40s",
+    "device_count": 4,
+    "input_tokens": 512,
+    "output_tokens": 128,
+    "concurrency": 7,
+    "requests_per_s": 2.5,
+    "model.quantization": "fp8",
+    "model.cache_format": "fp8",
+    "engine.name": "sglang",
+    "engine.version": "0.5",
+    "engine.chunked_prefill": False,
+    "engine.memory_share": 0.8,
+    "engine.block_tokens": 32,
+}
+"""Path of a field -> a value that is not its default; 2 for all others."""
+
+
+def ask(**given):
+    return LlmEstimateIn.model_validate(given)
+
+
+def without(content, path):
+    """The content, without another load where one is set."""
+    left = {name: value for name, value in content.items() if name != path}
+    if path == "requests_per_s":
+        left.pop("concurrency")
+    return left
+
+
+def at(asked, path):
+    for name in path.split("."):
+        asked = getattr(asked, name)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [(path, name) for path, names in ALSO.items() for name in names]
+)
+def test_every_further_name_sets_its_field(path, name):
+    value = VALUES.get(path, 2)
+    asked = ask(**without(OWN, path), **{name: value})
+    assert at(asked, path) == value
+    part, _, field = path.rpartition(".")
+    if part in ("engine", "parallelism"):
+        within = {"engine": EngineIn, "parallelism": ParallelismIn}[part]
+        assert getattr(within.model_validate({name: value}), field) == value
+
+
+@pytest.mark.parametrize("name", NEGATED)
+def test_a_switch_that_is_the_opposite_is_turned_round(name):
+    assert ask(**OWN, **{name: True}).engine.graphs is False
+    assert ask(**OWN, **{name: False}).engine.graphs is True
+
+
+def test_every_field_says_how_else_it_is_written():
+    schema = LlmEstimateIn.model_json_schema()
+    parts = {"engine": "EngineIn", "parallelism": "ParallelismIn", "model": "LlmIn"}
+    for path in ALSO:
+        part, _, field = path.rpartition(".")
+        holder = schema["$defs"][parts[part]] if part else schema
+        if path not in ("device", "model.quantization"):
+            assert also(path) in holder["properties"][field]["description"]
+
+
+def test_equal_values_of_one_field_may_be_given_twice():
+    asked = ask(**OWN, tp=2, tensor_parallel_size=2, parallelism={"tensor": 2, "pp": 4})
+    assert (asked.parallelism.tensor, asked.parallelism.pipeline) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"tp": 2, "tp_size": 4}, ("tp", "tp_size")),
+        ({"tp": 2, "parallelism": {"tensor": 4}}, ("tp", "parallelism.tensor")),
+        ({"max_num_seqs": 8, "engine": {"max_num_seqs": 4}}, ("engine.max_num_seqs", "8")),
+        ({"isl": 1}, ("isl", "input_tokens")),
+        ({"enforce_eager": True, "engine": {"graphs": True}}, ("enforce_eager", "engine.graphs")),
+        ({"kv_cache_dtype": "fp8", "model": {"cache_format": "fp16"}}, ("fp8", "fp16")),
+    ],
+)  # fmt: skip
+def test_two_values_of_one_field_are_refused_with_both_names(given, names):
+    with pytest.raises(ValidationError) as error:
+        ask(**OWN | given)
+    assert all(name in str(error.value) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("given", "close"),
+    [({"max_num_seq": 4}, "max_num_seqs"), ({"engine": {"max_sequence": 4}}, "max_sequences")],
+)
+def test_an_unknown_name_suggests_a_similar_one(given, close):
+    with pytest.raises(ValidationError, match=f"did you mean {close}"):
+        ask(**OWN | given)
+
+
+def test_a_name_like_no_other_is_refused():
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        ask(**OWN, colour="red")
+
+
+def test_the_name_of_a_model_or_an_engine_may_stand_alone():
+    asked = ask(**OWN | {"model": "llama", "engine": "TensorRT-LLM"})
+    assert (asked.model.name, asked.engine.name) == ("llama", "trtllm")
+
+
+def test_a_cache_in_the_configurations_format_is_one_that_is_not_named():
+    asked = [ask(**OWN, kv_cache_dtype=name) for name in ("auto", "fp8_e4m3", "bfloat16")]
+    assert [one.model.cache_format for one in asked] == [None, "fp8", "bf16"]
