@@ -23,6 +23,8 @@ from tests.benchmarks.ratios import LIMITS as RATIO_LIMITS
 from tests.benchmarks.ratios import ratios
 from tests.benchmarks.server_cpu import LIMITS as SERVER_LIMITS
 from tests.benchmarks.server_cpu import server_cpu
+from tests.benchmarks.serving import LIMITS as SERVING_LIMITS
+from tests.benchmarks.serving import serving
 from tests.service.real_server import RealServer, real_server
 
 RESULTS = Path(__file__).parent / "results"
@@ -37,6 +39,7 @@ LIMITS = {
     **RATIO_LIMITS,
     **SERVER_LIMITS,
     **COMMAND_LIMITS,
+    **SERVING_LIMITS,
     "own_cpu_median_error_percent": ("<", 15.0),
     "own_cpu_inside_interval": (">", 0.75),
 }
@@ -52,6 +55,7 @@ def main() -> int:
         **ratios(),
         **own_processor(),
         **commands(),
+        **serving(),
     }
     result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "figures": found}
     RESULTS.mkdir(exist_ok=True)

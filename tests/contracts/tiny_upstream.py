@@ -10,6 +10,17 @@ from tests.contracts.tiny_cloudprophet import cloudprophet_runs
 from tests.contracts.tiny_contention import contention
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
 from tests.contracts.tiny_kernel_benchmarks import deepbench, lambda_bench
+from tests.contracts.tiny_language_models import (
+    aiconfigurator,
+    aiconfigurator_serving,
+    apex,
+    frontier_sim,
+    llm_inference_bench,
+    llm_traces,
+    llmservingsim,
+    splitwise,
+    vidur,
+)
 from tests.contracts.tiny_memory import gpumemnet
 from tests.contracts.tiny_mlperf import mlperf_inference
 from tests.contracts.tiny_power import zeus_powercap
@@ -153,6 +164,15 @@ def _plain(content: object) -> bytes:
 
 
 TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
+    "aiconfigurator": aiconfigurator,
+    "aiconfigurator_serving": aiconfigurator_serving,
+    "apex": apex,
+    "frontier_sim": frontier_sim,
+    "llm_inference_bench": llm_inference_bench,
+    "llm_traces": llm_traces,
+    "llmservingsim": llmservingsim,
+    "splitwise": splitwise,
+    "vidur": vidur,
     "cloudprophet_runs": cloudprophet_runs,
     "contention": contention,
     "deepbench": deepbench,

@@ -33,7 +33,8 @@ def test_there_are_an_answer_a_table_of_devices_and_outputs_of_commands():
     }
     assert names["docs/how-to/http.md"] == ["answer"]
     assert "devices" in names["docs/tutorials/ml-engineer.md"]
-    assert [name[:23] for name in names["README.md"]] == ["$ forerun predict model"]
+    commands = ["$ forerun predict model", "$ forerun llm estimate "]
+    assert [name[:23] for name in names["README.md"]] == commands
 
 
 def test_an_example_that_there_is_not_is_refused():

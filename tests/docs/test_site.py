@@ -15,7 +15,7 @@ from tests.house.sources import PYPROJECT, REPOSITORY, name_of
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 CHANGELOG = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)(#[\w-]+)?\)")
-MOST_LINES = 150
+MOST_LINES = 165
 
 
 def navigation(entries):

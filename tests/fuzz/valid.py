@@ -10,10 +10,11 @@ import onnx
 
 from forerun.data.named.networks import network_named
 from forerun.features.readers import read_graph
+from forerun.features.readers.language_model.named import named_config
 from forerun.service.presets import presets
 from forerun.service.schemas.colocation import EXAMPLE_ALONE, EXAMPLE_WINDOW
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_GRAPH, EXAMPLE_NETWORK, OperatorIn
-from forerun.service.schemas.serving import EXAMPLE_DIFFUSION, EXAMPLE_LLM
+from forerun.service.schemas.serving import EXAMPLE_DEPLOYMENT, EXAMPLE_DIFFUSION, EXAMPLE_LLM
 from tests.fuzz.asked import BINARY, Asked
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -48,6 +49,17 @@ LLM_FORM = {
     "tensor_parallel": 2,
     "experts": 64,
     "experts_per_token": 4,
+}
+NAMED_FORM = {
+    "device": "h100-sxm-80gb",
+    "name": "llama-3.1-8b",
+    "input_tokens": 512,
+    "output_tokens": 128,
+    "requests_per_s": 2,
+    "engine": "sglang",
+    "weights": "fp8",
+    "tensor_parallel": 2,
+    "usd_per_device_hour": 3,
 }
 SHEETS = ("rtx-4090", "xeon-platinum-8480-plus", "mi300x")
 SOFTWARE = {
@@ -113,6 +125,7 @@ def valid_requests(client: httpx.Client) -> list[Asked]:
     found = [Asked.of_json(preset.endpoint, preset.request) for preset in presets()]
     found += _documented(client.get("/openapi.json").json())
     found += [
+        *_configurations(),
         Asked.of_json("/v1/predict:batch", {"items": [EXAMPLE, EXAMPLE_NETWORK]}),
         Asked.of_json("/v1/colocation", {"candidate": PROGRAM, "host": HOSTS[0]}),
         Asked.of_json("/v1/colocation/rank", {"candidate": PROGRAM, "hosts": HOSTS}),
@@ -155,11 +168,19 @@ def _all_fields(client: httpx.Client) -> Iterator[Asked]:
         yield Asked.of_json("/v1/rank", asked | {"operation": {"power_limit_w": 100}})
     for sheet in sheets[::2]:
         yield Asked.of_json("/v1/llm/estimate", EXAMPLE_LLM | {"device": sheet})
+        yield Asked.of_json("/v1/llm/estimate", EXAMPLE_DEPLOYMENT | {"device": sheet})
         yield Asked.of_json("/v1/diffusion/estimate", EXAMPLE_DIFFUSION | {"device": sheet})
         yield Asked.of_json("/v1/power/sweep", {"workload": network, "device": sheet})
     rows = [{"workload": network, "metrics": {"latency_ms": 3.5, "power_w": 60}, "spread": 0.02}]
     yield Asked.of_json("/v1/devices/t4/measurements", {"measurements": rows})
     yield from (Asked.of_json("/v1/devices/mine", sheet, "PUT") for sheet in sheets)
+
+
+def _configurations() -> Iterator[Asked]:
+    """Language models by their config.json: dense, of experts, hybrid, quantised, of two halves."""
+    for name in ("llama-3.1-8b", "deepseek-r1", "nvidia/Qwen3-32B-NVFP4", "flan-t5-xl"):
+        model = {"config": named_config(name), "max_sequences": 8}
+        yield Asked.of_json("/v1/llm/estimate", {"model": model, "device": "b200"})
 
 
 def _operators() -> Iterator[Asked]:
@@ -193,12 +214,13 @@ def _read(client: httpx.Client) -> Iterator[Asked]:
     digest = client.post("/v1/graphs", json=EXAMPLE_GRAPH).json()["digest"]
     measured = "/v1/devices/l4/measurements"
     for path in ("/v1/workloads", "/v1/presets", "/v1/models", "/v1/devices/l4", measured,
-                 f"/v1/graphs/{digest}", "/healthz", "/readyz", "/metrics"):  # fmt: skip
+                 "/v1/llm/support", f"/v1/graphs/{digest}", "/healthz", "/readyz",
+                 "/metrics"):  # fmt: skip
         yield Asked("GET", path)
     yield Asked("GET", "/v1/devices", "kind=gpu&vendor=nvidia")
     yield Asked("GET", "/v1/leaderboard", "dataset=timm_bench")
     for path in PAGES:
         yield Asked("GET", path)
     filled = {"/": FORM, "/curves": FORM, "/compare": FORM, "/power": ONE_DEVICE, "/llm": LLM_FORM}
-    for path, form in filled.items():
+    for path, form in (*filled.items(), ("/llm", NAMED_FORM)):
         yield Asked("GET", path, urlencode(form, doseq=True))
