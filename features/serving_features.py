@@ -177,13 +177,37 @@ def picture_tokens(workload: Diffusion) -> float:
     return workload.height * workload.width / side**2 * float(np.ceil(workload.frames / span))
 
 
-def _step(workload: LlmServing, device: Device, count: int) -> CycleBound:
+def slower_at_lengths(query: Query, prompt: float, answer: float) -> float:
+    """Time of a decoding step with prompts and answers of these lengths over that of usual ones.
+
+    It is a ratio of bounds with the time outside of the devices added. Time that prompts take is
+    spread over the answers' tokens.
+
+    Args:
+        query: a served language model.
+        prompt: mean tokens of a prompt.
+        answer: mean tokens of an answer.
+    """
+    workload, count = query.workload, query.operation.device_count
+    assert isinstance(workload, LlmServing)
+    host = HOST_S + HOST_S_PER_SEQUENCE * workload.max_sequences
+    asked = _step(workload, query.device, count, (prompt, answer))
+    return (asked.seconds + host) / (_step(workload, query.device, count).seconds + host)
+
+
+def _step(
+    workload: LlmServing,
+    device: Device,
+    count: int,
+    lengths: tuple[float, float] | None = None,
+) -> CycleBound:
+    """The bound of a decoding step, with prompts and answers of the lengths or of usual ones."""
     total, active = workload.total_parameters, workload.active_parameters
     batch, width = float(workload.max_sequences), WEIGHT_BYTES[workload.weights]
     bytes_s = count * device.bandwidth_gbs * 1e9
     flops_s = count * device.peak(arithmetic(workload.weights, device), matrix=True) * 1e12
     covered = _covered(workload, batch)
-    question, answer = TOKENS[workload.request]
+    question, answer = lengths or TOKENS[workload.request]
     billions = active / 1e9
     token = workload.cache_bytes_per_token or CACHE_BYTES * billions**0.4
     cache = token * batch * (question + answer / 2.0)

@@ -1,8 +1,17 @@
 """Results of load generators for language models, as the tools write them.
 
-Read are the JSON of `vllm bench serve --save-result` (vLLM) and of SGLang's `bench_serving`, the
-report of GuideLLM, and the export of AIPerf and GenAI-Perf. Times are means. What a file does not
-say, such as the device, is not guessed.
+Read are
+
+- the JSON of `vllm bench serve --save-result` and of the script `benchmark_serving.py` before it,
+  from the releases of the end of 2024 on, which write `max_concurrency`; SGLang's `bench_serving`
+  writes the same names;
+- the report of GuideLLM, whose benchmarks name their strategy under `args` in early releases and
+  under `config` in those of 2026 (0.7);
+- `profile_export_aiperf.json` of AIPerf, whose schemas 1.0 to 1.5 have the same names of metrics,
+  and of GenAI-Perf before it, where `input_config` names the load under `loadgen` or
+  `perf_analyzer`; where it lists phases instead, the file is refused with a message.
+
+Times are means. What a file does not say, such as the device, is not guessed.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib import resources
 from math import isfinite
 from pathlib import Path
@@ -15,6 +17,13 @@ from forerun.data.errors import BadTrace
 from forerun.data.language_models.requests import Requests
 
 FIELDS: Final = ("arrival_s", "input_tokens", "output_tokens")
+PUBLISHED: Final[Sequence[tuple[tuple[str, str, str], float | None]]] = (
+    (("TIMESTAMP", "ContextTokens", "GeneratedTokens"), None),
+    (("timestamp", "input_length", "output_length"), 1e-3),
+    (("Timestamp", "Request tokens", "Response tokens"), 1.0),
+)
+"""Fields of the traces of Azure (2023 and 2024), Mooncake and BurstGPT, and seconds of a unit of
+the time of arrival; None for a date with a time."""
 MOST_REQUESTS: Final = 200_000
 MOST_BYTES: Final = 32 * 2**20
 MOST_TOKENS: Final = 10_000_000
@@ -62,8 +71,9 @@ def named_trace(name: str) -> Requests:
 def read_trace(source: Path | Sequence[Mapping[str, Any]]) -> Requests:
     """Requests of a CSV file with a header, of a file with one JSON object a line, or of rows.
 
-    Each has `arrival_s` (seconds from any origin), `input_tokens` and `output_tokens`; other fields
-    are ignored. Requests are put in the order of their arrival.
+    Each has `arrival_s` (seconds from any origin), `input_tokens` and `output_tokens`, or fields of
+    a trace of Azure, Mooncake or BurstGPT; others are ignored. Requests are put in the order of
+    their arrival.
 
     Raises:
         BadTrace: the file cannot be read, is too large or empty, or a field is missing or is no
@@ -119,6 +129,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _request(where: str, row: object) -> tuple[float, int, int]:
     if not isinstance(row, Mapping):
         raise BadTrace(where, f"it is no object with the fields {', '.join(FIELDS)}")
+    row = _own_names(where, row)
     for name in FIELDS:
         if row.get(name) in (None, ""):
             raise BadTrace(where, f"{name} is missing")
@@ -127,6 +138,37 @@ def _request(where: str, row: object) -> tuple[float, int, int]:
         if not 1 <= value <= MOST_TOKENS or value != int(value):
             raise BadTrace(where, f"{name} is {value:g}; it is a whole number from 1")
     return arrival, int(inputs), int(outputs)
+
+
+def _own_names(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row with the names of `FIELDS`, where it has those of a published trace."""
+    if FIELDS[0] in row:
+        return row
+    for names, unit_s in PUBLISHED:
+        if all(name in row for name in names):
+            arrival, *lengths = (row[name] for name in names)
+            if arrival not in (None, ""):
+                arrival = (
+                    _date_s(where, names[0], arrival)
+                    if unit_s is None
+                    else (unit_s * _number(where, names[0], arrival))
+                )
+            return dict(zip(FIELDS, (arrival, *lengths), strict=True))
+    return row
+
+
+def _date_s(where: str, name: str, value: object) -> float:
+    """Seconds since 1970 of a date with a time, to the microsecond."""
+    text = str(value).strip()
+    whole, point, fraction = text.partition(".")
+    digits = re.match(r"\d*", fraction)
+    micro = f"{(digits[0] if digits else '')[:6]:0<6}" if point else "000000"
+    rest = fraction[digits.end() :] if digits else ""
+    try:
+        moment = datetime.fromisoformat(f"{whole}.{micro}{rest}")
+    except ValueError:
+        raise BadTrace(where, f"{name} is {text!r:.40}, which is no date") from None
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
 
 
 def _number(where: str, name: str, value: object) -> float:

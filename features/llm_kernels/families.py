@@ -1,7 +1,9 @@
 """Queries about kernels of language models, by device and family."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import prod
+from typing import Final
 
 import numpy as np
 
@@ -14,14 +16,24 @@ from forerun.data.language_models.kernel import (
     ExpertsKernel,
     GemmKernel,
     KernelShape,
+    LlmKernel,
+    ProductFormat,
 )
 from forerun.data.query import Query
+from forerun.data.workload import Kernel, NumberFormat, Workload
 from forerun.features.llm_kernels.attention import Heads, decode_table, prefill_table
 from forerun.features.llm_kernels.collectives import collective_table
 from forerun.features.llm_kernels.elementwise import elementwise_table
 from forerun.features.llm_kernels.experts import ExpertSizes, experts_table
 from forerun.features.llm_kernels.gemm import gemm_table
 from forerun.features.llm_kernels.table import KernelTable
+
+PRODUCT_FORMATS: Final[Mapping[NumberFormat, ProductFormat]] = {
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp8": "fp8",
+}
+"""Precision of an operator -> number format of the matrix product that computes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,32 @@ def family_of(kernel: KernelShape) -> str:
             return f"{kernel.library}/{kernel.operation}"
 
 
+def llm_kernel_of(workload: Workload) -> LlmKernel | None:
+    """The workload as a kernel of a language model; None where it is not one.
+
+    A linear layer, or a product of two matrices without a batch, in 16 bits or fp8 is the matrix
+    product that engines launch.
+
+    Args:
+        workload: any workload.
+    """
+    match workload:
+        case LlmKernel():
+            return workload
+        case Kernel(operator=operator, precision=precision) if precision in PRODUCT_FORMATS:
+            inputs, outputs = operator.input_shapes, operator.output_shapes
+        case _:
+            return None
+    one = operator.kind == "linear" and len(inputs) == 1 and len(outputs) == 1
+    two = operator.kind == "matmul" and [len(shape) for shape in inputs] == [2, 2]
+    if not (one or two) or not inputs[0] or not outputs or not outputs[0]:
+        return None
+    m, n, k = prod(inputs[0][:-1]), outputs[0][-1], inputs[0][-1]
+    if min(m, n, k) < 1 or prod(outputs[0][:-1]) != m:
+        return None
+    return LlmKernel(GemmKernel(m, n, k, PRODUCT_FORMATS[precision]))
+
+
 def kernel_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
     """The queries by family and device, in order of appearance.
 
@@ -67,9 +105,10 @@ def kernel_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
         queries: kernels of language models, each of a family, on devices with a spec sheet.
     """
     devices = {id(query.device): query.device for query in queries}
-    keys = [(family_of(q.llm_kernel.kernel), id(q.device)) for q in queries]
+    kernels = [llm_kernel_of(query.workload) or query.llm_kernel for query in queries]
+    keys = [(family_of(k.kernel), id(q.device)) for k, q in zip(kernels, queries, strict=True)]
     for (family, device), own in groups_of(keys).items():
-        workloads = [queries[row].llm_kernel for row in own]
+        workloads = [kernels[row] for row in own]
         yield KernelGroup(
             family,
             devices[device],

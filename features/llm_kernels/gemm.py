@@ -17,10 +17,9 @@ COPIES: Final = 6
 holds the next one (`outside_loop_count` of its collector)."""
 _RESULT_BYTES = 2.0
 
+PRODUCT_SIZES: Final = ("log_m", "log_n", "log_k")
 GEMM_FEATURES: Final = (
-    "log_m",
-    "log_n",
-    "log_k",
+    *PRODUCT_SIZES,
     "log_bound",
     "log_intensity_over_ridge",
     *(f"log_waves_{rows}x{columns}" for rows, columns in TILES),

@@ -35,7 +35,11 @@ FIGURES: Final = (
     *("log_pool_devices", "log_prefill_devices", "log_workers", "log_prefill_tensor"),
 )
 FIRST_MS: Final = 0.01
-_RELEASE: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_RELEASE: Final = re.compile(
+    r"(\d+)\.(\d+)(?:\.(\d+))?(?:[.-]?rc(\d+))?(?:\.pre\d+)?(?:[.-]?post(\d+))?"
+)
+_CANDIDATES: Final = 50
+"""Candidates of a release that are told apart, and later patches of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +188,16 @@ def _figures(query: Query, deployment: LlmDeployment) -> dict[str, float]:
 
 
 def release(engine: Engine) -> float:
-    """The engine's release as one number that rises with it; NaN where it is not known."""
+    """The engine's release as one number that rises with it; NaN where it is not known.
+
+    Candidates (`1.2.0rc6`) come before their release, and patches of either (`post2`) after it.
+    """
     found = _RELEASE.match(engine.version)
     if found is None:
         return float("nan")
-    major, minor, patch = (float(part or 0) for part in found.groups())
-    return major * 1e4 + minor * 1e2 + patch
+    major, minor, patch = (float(part or 0) for part in found.groups()[:3])
+    candidate, post = found.groups()[3:]
+    later = min(float(post or 0), _CANDIDATES - 1.0) / _CANDIDATES
+    if candidate is not None:
+        later += min(float(candidate), _CANDIDATES - 1.0) - _CANDIDATES
+    return major * 1e4 + minor * 1e2 + patch + later / (2.0 * _CANDIDATES)

@@ -158,11 +158,6 @@ def routed(part: Experts, hidden: int, number_format: str, tokens: Column, sheet
     return Work(read, flop, sheet.arithmetic(number_format))
 
 
-def around_experts(part: Experts, hidden: int) -> int:
-    """Number of weights of the router and of the shared experts."""
-    return part.shared(hidden) + part.router(hidden)
-
-
 def attended(mixer: Mixer, context: Column) -> Column:
     """Tokens that one token attends to where n contexts have that mean length, shape (n,)."""
     match mixer:

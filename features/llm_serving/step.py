@@ -16,11 +16,11 @@ from forerun.data.language_models.deployment import LlmDeployment, Parallelism
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel, Layer
 from forerun.data.language_models.weights import BYTES, LayerFormats
+from forerun.features.llm_serving.device_bytes import mixer_weights
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.operators import (
     Sheet,
     Work,
-    around_experts,
     attended,
     cache_divided,
     cache_values,
@@ -154,9 +154,10 @@ class WorkerTime:
     ) -> list[tuple[str, Column]]:
         """Parts and their times in one layer."""
         split, hidden = self.parallelism, self.model.hidden_size
+        plain = self.model.formats.unquantized
         times = []
         if layer.mixer is not None:
-            weights = layer.mixer.parameters(hidden) / split.tensor
+            weights = mixer_weights(layer.mixer, hidden, split.tensor)
             times.append(("dense", self._work(product(weights, forms.mixer, tokens, self.sheet))))
             times += self._attention(layer, iterations)
         if weights := dense_weights(layer, hidden):
@@ -164,12 +165,12 @@ class WorkerTime:
             times.append(("dense", self._work(work)))
         for part in layer.feed_forward:
             if isinstance(part, Experts):
-                around = around_experts(part, hidden) / split.tensor
-                own = product(around, forms.shared, tokens, self.sheet)
+                own = product(part.shared(hidden) / split.tensor, forms.shared, tokens, self.sheet)
+                router = product(part.router(hidden), plain, tokens, self.sheet)
                 every = tokens * split.attention_data
                 work = routed(part, hidden, forms.experts, every, self.sheet)
                 devices = split.tensor * split.attention_data
-                times.append(("dense", self._work(own)))
+                times.append(("dense", self._work(own) + self._work(router)))
                 times.append(("experts", self._work(work) / devices))
         return times
 

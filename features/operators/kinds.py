@@ -73,6 +73,9 @@ CLASS_CODE = {name: code for code, name in enumerate(OPERATOR_CLASSES)}
 CLASS_OF_KIND: tuple[int, ...] = tuple(CLASS_CODE[kind.op_class] for kind in KINDS)
 """Position in `KINDS` -> position in `OPERATOR_CLASSES`."""
 
+CLASS_OF_NAME = {kind.name: kind.op_class for kind in KINDS}
+"""Name of a kind -> its class."""
+
 
 def by_class(amounts: Float64[np.ndarray, " classes"]) -> dict[str, float]:
     """Operator class -> amount, without classes whose amount is zero.
