@@ -69,6 +69,24 @@ class Scope:
 
 
 PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
+    # Asked before the predictors of all operators, whose range in 16 bits and fp8 they narrow.
+    "llm_kernels": CatalogEntry(
+        "forerun.models.llm_kernels.latency:LlmKernels",
+        "latency of kernels of language models on data-centre GPUs, in bf16, fp8 and nvfp4, and of "
+        "matrix products in 16 bits and fp8 on the GPUs that were measured",
+        trained_on=(("aiconfigurator",),),
+        evaluated_on=("vidur",),
+        workloads=("llm_kernel", "kernel"),
+        devices=("gpu",),
+    ),
+    "kernel_power": CatalogEntry(
+        "forerun.models.llm_kernels.power:KernelPower",
+        "power of the same kernels in a loop on the GPUs where it was measured",
+        trained_on=(("aiconfigurator/power",),),
+        evaluated_on=("aiconfigurator",),
+        workloads=("llm_kernel", "kernel"),
+        devices=("gpu",),
+    ),
     "cpu_latency": CatalogEntry(
         "forerun.models.processors.latency:CpuLatency",
         "latency of networks and operators on processors through ONNX Runtime",
@@ -97,7 +115,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
     "network_latency": CatalogEntry(
         "forerun.models.networks.latency:NetworkLatency",
         "latency of networks as the longer of device time and host time",
-        trained_on=(("published_networks",),),
+        trained_on=(("published_networks", "lambda_bench/half_precision"),),
         contains=("network_boost", "operator_boost"),
         workloads=("kernel", "network"),
     ),
@@ -178,19 +196,11 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         workloads=("llm_deployment",),
         devices=("gpu",),
     ),
-    "llm_kernels": CatalogEntry(
-        "forerun.models.llm_kernels.latency:LlmKernels",
-        "latency of kernels of language models on data-centre GPUs, in bf16, fp8 and nvfp4",
-        evaluated_on=("aiconfigurator", "vidur"),
-        workloads=("llm_kernel",),
-        devices=("gpu",),
-    ),
-    "kernel_power": CatalogEntry(
-        "forerun.models.llm_kernels.power:KernelPower",
-        "power of kernels of language models in a loop on data-centre GPUs",
-        evaluated_on=("aiconfigurator",),
-        workloads=("llm_kernel",),
-        devices=("gpu",),
+    "static_batch": CatalogEntry(
+        "forerun.models.llm_serving.static_batch:StaticBatch",
+        "time and rate of static batches of requests to a language model, in any framework",
+        evaluated_on=("llm_inference_bench", "splitwise"),
+        workloads=("llm_deployment",),
     ),
     "power_cap": CatalogEntry(
         "forerun.models.power.training_jobs:PowerCap",

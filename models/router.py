@@ -179,6 +179,11 @@ class Router(StoredPredictor):
         return self.response.capped(plain, answers)
 
 
+def predictors_in(predictor: Predictor) -> tuple[Predictor, ...]:
+    """The predictors that a router asks, or the predictor itself."""
+    return predictor.parts if isinstance(predictor, Router) else (predictor,)
+
+
 def _needs_no_sheet(part: Predictor) -> bool:
     return bool(getattr(part, "needs_no_sheet", False))
 

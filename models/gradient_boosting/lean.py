@@ -7,7 +7,8 @@ _UNUSED = re.compile(
     r"|tree_sizes)=.*\n",
     re.MULTILINE,
 )
-_LEAVES = re.compile(r"^leaf_value=(.*)$", re.MULTILINE)
+_LEAVES = re.compile(r"^(leaf_value=)(.*)$", re.MULTILINE)
+_THRESHOLDS = re.compile(r"^(threshold=)(.*)$", re.MULTILINE)
 _AFTER_TREES = re.compile(r"\nend of trees\n.*", re.DOTALL)
 
 
@@ -20,8 +21,22 @@ def lean(text: str) -> str:
         text: a booster in LightGBM's text format.
     """
     kept = _UNUSED.sub("", _AFTER_TREES.sub("\nend of trees\n\n", text))
-    return _LEAVES.sub(lambda found: f"leaf_value={_rounded(found[1])}", kept)
+    return _rounded(kept, _LEAVES, 6)
 
 
-def _rounded(numbers: str) -> str:
-    return " ".join(f"{float(number):.6g}" for number in numbers.split())
+def coarse(text: str) -> str:
+    """As `lean`, with leaves of four digits and thresholds of six: a third smaller again.
+
+    A value that is closer to a threshold than six digits tell may take the other branch.
+
+    Args:
+        text: a booster in LightGBM's text format.
+    """
+    return _rounded(_rounded(lean(text), _LEAVES, 4), _THRESHOLDS, 6)
+
+
+def _rounded(text: str, numbers: re.Pattern[str], digits: int) -> str:
+    def shorter(found: re.Match[str]) -> str:
+        return found[1] + " ".join(f"{float(number):.{digits}g}" for number in found[2].split())
+
+    return numbers.sub(shorter, text)

@@ -9,12 +9,13 @@ from forerun.data.columns import Column
 from forerun.models.conformal import Intervals, LogQuantiles, student_quantile
 from forerun.models.llm_kernels.family_model import FamilyModel, FamilyRows, thin
 
-UNSEEN_ROWS, SEEN_ROWS = 3000, 8000
+UNSEEN_ROWS, SEEN_ROWS = 2000, 5000
 """Rows of each device that calibration uses."""
 HELD_OUT_SHARE: Final = 0.25
 """Share of each device's sites that are held out for intervals on devices of the training set."""
-_NEAR: Final = 0.4
-"""Distance of devices at which residuals are half as large as at three times that distance."""
+_NEAR, _FAR = 0.4, 0.8
+"""Residuals grow in proportion to distance + `_NEAR` up to the distance `_FAR`, and no further;
+chosen on H200, B200, GB200 and GB300, each left out in turn."""
 _COVERAGE: Final = 0.9
 
 
@@ -24,25 +25,27 @@ def interval_scale(distance: float) -> float:
     Args:
         distance: from the nearest device of the training set.
     """
-    return _NEAR + distance
+    return _NEAR + min(distance, _FAR)
 
 
 def calibrate(
-    families: Mapping[str, Sequence[FamilyRows]], trees: int, seed: int
+    families: Mapping[str, Sequence[FamilyRows]], trees: Mapping[str, int], seed: int
 ) -> Intervals | None:
     """Quantiles of the residuals by family, on held-out devices and on held-out sites.
 
+    Residuals on held-out devices are divided by `interval_scale`.
+
     Args:
         families: family -> rows of each device.
-        trees: boosting rounds.
+        trees: family -> boosting rounds.
         seed: random seed.
     """
     seen, unseen = _Residuals(), _Residuals()
     for name, parts in families.items():
-        for errors in _of_sites([thin(part, SEEN_ROWS) for part in parts], trees, seed):
+        for errors in _of_sites([thin(part, SEEN_ROWS) for part in parts], trees[name], seed):
             seen.add(name, errors)
         few = _inflation(len(parts))
-        for errors in _of_devices([thin(part, UNSEEN_ROWS) for part in parts], trees, seed):
+        for errors in _of_devices([thin(part, UNSEEN_ROWS) for part in parts], trees[name], seed):
             unseen.add(name, few * errors)
     return Intervals(seen.quantiles(), unseen.quantiles())
 

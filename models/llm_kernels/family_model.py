@@ -17,7 +17,7 @@ from forerun.features.llm_kernels.chip import Chip
 from forerun.features.llm_kernels.table import KernelTable
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.gradient_boosting.lean import lean
+from forerun.models.gradient_boosting.lean import coarse
 from forerun.models.llm_kernels.base_time import BaseTime
 
 SIMILAR: Final = 0.1
@@ -31,8 +31,8 @@ BASE_ROWS: Final = 1500
 """Rows of each device that the closed form is fitted to."""
 PARAMETERS: Final[Mapping[str, Any]] = {
     "objective": "l1",
-    "num_leaves": 31,
-    "learning_rate": 0.15,
+    "num_leaves": 15,
+    "learning_rate": 0.2,
     "min_data_in_leaf": 20,
     "feature_fraction": 0.7,
 }
@@ -110,7 +110,7 @@ class FamilyModel:
                 trees=trees,
                 seeds=(seed,),
             )
-            small = BoosterBag(tuple(map(lean, bag.texts)))
+            small = BoosterBag(tuple(map(coarse, bag.texts)))
             position = Chip.of(part.device).position
             fitted.append(DeviceBooster(sheet(part.device), position, small))
         return cls(unfitted.bases, tuple(fitted))
@@ -151,9 +151,11 @@ class FamilyModel:
 
     def distance(self, device: Device) -> float:
         """Distance of a device's position from that of the nearest training device; 0 for these."""
-        if self._own(device) is not None:
-            return 0.0
-        return float(np.sqrt(min(self._squares(device))))
+        return 0.0 if self.measured(device) else float(np.sqrt(min(self._squares(device))))
+
+    def measured(self, device: Device) -> bool:
+        """Whether kernels of the family were measured on the device."""
+        return self._own(device) is not None
 
     def engine(self, name: str) -> str:
         """The engine whose measurements stand for one: itself, where it has some."""

@@ -8,24 +8,31 @@ import numpy as np
 
 from forerun.data.columns import Column, Matrix, Names
 from forerun.data.device import Device
-from forerun.data.language_models.kernel import LlmKernel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.workload import Kernel
 from forerun.features.llm_kernels.attention import DECODE_FEATURES, PREFILL_FEATURES
 from forerun.features.llm_kernels.collectives import COLLECTIVE_FEATURES
 from forerun.features.llm_kernels.elementwise import ELEMENTWISE_FEATURES
 from forerun.features.llm_kernels.experts import EXPERTS_FEATURES
-from forerun.features.llm_kernels.families import KernelGroup, family_of, kernel_groups
+from forerun.features.llm_kernels.families import (
+    KernelGroup,
+    family_of,
+    kernel_groups,
+    llm_kernel_of,
+)
 from forerun.features.llm_kernels.gemm import GEMM_FEATURES
 from forerun.features.llm_kernels.table import KernelTable
+from forerun.features.operators.kinds import CLASS_OF_NAME
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals
-from forerun.models.domain.feature_range import KnownDevices
+from forerun.models.domain.feature_range import FeatureRange, KnownDevices
 from forerun.models.estimator import SETTING
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.llm_kernels.calibration import calibrate, interval_scale
 from forerun.models.llm_kernels.family_model import FamilyModel, FamilyRows, thin
+from forerun.models.llm_kernels.product_range import in_range, product_ranges
 from forerun.models.prediction import Predictions
 
 CORRECTION_ROWS: Final = 2000
@@ -38,20 +45,24 @@ class LlmKernels(StoredPredictor):
 
     Attributes:
         seed: random seed.
-        trees: boosting rounds of the booster of one family on one device.
+        trees: boosting rounds of the booster of one family of matrix products on one device.
+        other_trees: the same of other families.
         calibrated: whether `fit` also calibrates intervals, on devices and sizes that it holds out.
         families: name of a family -> closed forms and boosters.
         intervals: bounds of the residual by family, on devices of the training set and on others.
+        sizes: family of matrix products -> range of the logarithms of m, n and k.
         known: devices of the training set.
         scales: family -> standardises the features of few-shot corrections.
         support: errors on devices that were adapted to.
     """
 
     seed: int = field(default=0, metadata=SETTING)
-    trees: int = field(default=200, metadata=SETTING)
+    trees: int = field(default=100, metadata=SETTING)
+    other_trees: int = field(default=42, metadata=SETTING)
     calibrated: bool = field(default=True, metadata=SETTING)
     families: Mapping[str, FamilyModel] = field(default_factory=dict)
     intervals: Intervals | None = None
+    sizes: Mapping[str, FeatureRange] = field(default_factory=dict)
     known: KnownDevices = field(default_factory=KnownDevices)
     scales: Mapping[str, Standardizer] = field(default_factory=dict)
     support: SupportGP = field(default_factory=SupportGP)
@@ -67,11 +78,28 @@ class LlmKernels(StoredPredictor):
     }
 
     def answers(self, query: Query) -> bool:
-        """Whether the family of the kernel was fitted and the device has a spec sheet."""
-        workload = query.workload
-        if not isinstance(workload, LlmKernel) or not query.device.has_sheet:
+        """Whether the family of the kernel was fitted and the device has a spec sheet.
+
+        An operator of a network is only answered where its family was measured on the device, at
+        sizes within the range of the measurements: other predictors answer the rest.
+        """
+        kernel = llm_kernel_of(query.workload)
+        if kernel is None or not query.device.has_sheet:
             return False
-        return family_of(workload.kernel) in self.families
+        family = family_of(kernel.kernel)
+        if query.workload.kind == "llm_kernel":
+            return family in self.families
+        return self.measured(family, query.device) and in_range(kernel.kernel, self.sizes)
+
+    def measured(self, family: str, device: Device) -> bool:
+        """Whether kernels of a family were measured on a device.
+
+        Args:
+            family: operation and number format, such as `gemm/bf16`; it may be unknown.
+            device: any device.
+        """
+        own = self.families.get(family)
+        return own is not None and own.measured(device)
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit every family, and calibrate intervals on held-out devices and sizes.
@@ -84,14 +112,20 @@ class LlmKernels(StoredPredictor):
         for group in kernel_groups(measurements.queries):
             rows = FamilyRows(group.device, group.engines, group.table, log_seconds[group.rows])
             parts.setdefault(group.family, []).append(rows)
+        trees = {
+            name: self.trees if name.startswith("gemm/") else self.other_trees for name in parts
+        }
         families = {
-            name: FamilyModel.fit(own, trees=self.trees, seed=self.seed)
+            name: FamilyModel.fit(own, trees=trees[name], seed=self.seed)
             for name, own in parts.items()
         }
         return replace(
             self,
             families=families,
-            intervals=calibrate(parts, self.trees, self.seed) if self.calibrated else None,
+            intervals=calibrate(parts, trees, self.seed) if self.calibrated else None,
+            sizes=product_ranges(
+                {n: [part.table.features for part in p] for n, p in parts.items()}
+            ),
             known=KnownDevices.of([query.device for query in measurements.queries]),
             scales={name: _standardizer(families[name], own) for name, own in parts.items()},
             support=SupportGP(),
@@ -124,7 +158,15 @@ class LlmKernels(StoredPredictor):
                 limits[row] = own
         ends = (low, high) if self.intervals else None
         coverage = self.intervals.unseen.coverage if self.intervals else None
-        return Predictions.of_metric("latency_ms", values, ends, coverage=coverage, limits=limits)
+        breakdowns = [_breakdown(q, ms) for q, ms in zip(queries, values.tolist(), strict=True)]
+        return Predictions.of_metric(
+            "latency_ms",
+            values,
+            ends,
+            coverage=coverage,
+            limits=limits,
+            breakdowns_ms=breakdowns,
+        )
 
     def seconds(self, family: str, table: KernelTable, engines: Names, device: Device) -> Column:
         """Time of each of n kernels of one family on one device, shape (n,), seconds.
@@ -151,11 +193,13 @@ class LlmKernels(StoredPredictor):
         values = np.maximum(seconds * np.exp(error), group.table.least_s) * 1e3
         if self.intervals is None:
             return values, values, values
-        distance = self.families[group.family].distance(device)
-        seen = np.full(count, device in self.known)
-        scale = interval_scale(distance) if device not in self.known else 1.0
-        families = [group.family] * count
-        low, high = self.intervals.around(values, families, seen, scale)
+        family = self.families[group.family]
+        strata = [group.family] * count
+        if family.measured(device):
+            low, high = self.intervals.seen.around(values, strata)
+        else:
+            scale = interval_scale(family.distance(device))
+            low, high = self.intervals.unseen.around(values, strata, scale)
         return (values, *self.support.intervals(values, deviation, low, high))
 
     def _correction_features(self, group: KernelGroup, seconds: Column) -> Matrix:
@@ -173,10 +217,18 @@ class LlmKernels(StoredPredictor):
 
     def _limits(self, family: str, device: Device) -> tuple[Limit, ...]:
         """What of a family on a device was not measured."""
-        if device in self.known or self.support.rows(device) >= ENOUGH_ROWS:
+        if self.measured(family, device) or self.support.rows(device) >= ENOUGH_ROWS:
             return ()
-        line = "the device is not in the training set; the interval is that of held-out devices"
+        line = f"{family} was not measured on this device; the interval is that of held-out devices"
         return (Limit(line, LATENCY, severity="transfer"),)
+
+
+def _breakdown(query: Query, latency_ms: float) -> dict[str, float]:
+    """Class of an operator of a network -> its time; empty for kernels of language models."""
+    workload = query.workload
+    if not isinstance(workload, Kernel):
+        return {}
+    return {CLASS_OF_NAME[workload.operator.kind]: latency_ms}
 
 
 def _standardizer(model: FamilyModel, parts: Sequence[FamilyRows]) -> Standardizer:

@@ -11,23 +11,29 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from forerun.data.columns import Column, Matrix, Names
-from forerun.data.language_models.kernel import LlmKernel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.llm_kernels.families import KernelGroup, family_of, kernel_groups
+from forerun.features.llm_kernels.families import (
+    KernelGroup,
+    family_of,
+    kernel_groups,
+    llm_kernel_of,
+)
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, LogQuantiles, held_out_folds
-from forerun.models.domain.feature_range import KnownDevices
+from forerun.models.domain.feature_range import FeatureRange, KnownDevices
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.gradient_boosting.lean import coarse
 from forerun.models.limit import POWER, Limit
+from forerun.models.llm_kernels.product_range import in_range, product_ranges
 from forerun.models.prediction import Predictions
 
 PARAMETERS: Final[Mapping[str, Any]] = {
     "objective": "l1",
     "num_leaves": 15,
-    "learning_rate": 0.1,
+    "learning_rate": 0.15,
     "min_data_in_leaf": 30,
     "feature_fraction": 0.7,
     "lambda_l2": 1.0,
@@ -44,6 +50,7 @@ class KernelPower(StoredPredictor):
         seed: random seed.
         trees: boosting rounds of the booster of one family.
         calibrated: whether `fit` also calibrates intervals, on devices and rows that it holds out.
+        sizes: family of matrix products -> range of the logarithms of m, n and k.
         boosters: family -> booster of the logarithm of the share of the design power.
         scales: family -> standardises the features of few-shot corrections.
         intervals: bounds of the residual by family.
@@ -52,8 +59,9 @@ class KernelPower(StoredPredictor):
     """
 
     seed: int = field(default=0, metadata=SETTING)
-    trees: int = field(default=150, metadata=SETTING)
+    trees: int = field(default=40, metadata=SETTING)
     calibrated: bool = field(default=True, metadata=SETTING)
+    sizes: Mapping[str, FeatureRange] = field(default_factory=dict)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     scales: Mapping[str, Standardizer] = field(default_factory=dict)
     intervals: Intervals | None = None
@@ -63,11 +71,17 @@ class KernelPower(StoredPredictor):
     metrics: ClassVar[tuple[str, ...]] = ("power_w",)
 
     def answers(self, query: Query) -> bool:
-        """Whether the family of the kernel was fitted and the device has a design power."""
-        workload, device = query.workload, query.device
-        if not isinstance(workload, LlmKernel) or not device.has_sheet or device.tdp_w is None:
+        """Whether the family of the kernel was fitted and the device has a design power.
+
+        An operator of a network is only answered on a device of the training set, at sizes within
+        the range of the measurements: other predictors answer the rest.
+        """
+        kernel, device = llm_kernel_of(query.workload), query.device
+        if kernel is None or not device.has_sheet or device.tdp_w is None:
             return False
-        return family_of(workload.kernel) in self.boosters
+        if query.workload.kind == "llm_kernel":
+            return family_of(kernel.kernel) in self.boosters
+        return device in self.known and in_range(kernel.kernel, self.sizes)
 
     def fit(self, measurements: Measurements) -> Self:
         """Fit a booster to each family, and calibrate intervals on held-out devices and rows.
@@ -83,6 +97,7 @@ class KernelPower(StoredPredictor):
         parts = {name: _Rows.joined(own) for name, own in families.items()}
         fitted = replace(
             self,
+            sizes=product_ranges({name: [own[1]] for name, own in parts.items()}),
             boosters={name: self._booster(*own) for name, own in parts.items()},
             intervals=None,
             known=KnownDevices.of([query.device for query in measurements.queries]),
@@ -151,7 +166,7 @@ class KernelPower(StoredPredictor):
         """A booster in which each device has the same weight."""
         _, place, counts = np.unique(devices, return_inverse=True, return_counts=True)
         weights = len(devices) / len(counts) / counts[place]
-        return BoosterBag.fit(
+        bag = BoosterBag.fit(
             features,
             log_shares,
             parameters=PARAMETERS,
@@ -159,6 +174,7 @@ class KernelPower(StoredPredictor):
             seeds=(self.seed,),
             weights=weights,
         )
+        return BoosterBag(tuple(map(coarse, bag.texts)))
 
     def _calibrate(self, parts: Mapping[str, tuple[Names, Matrix, Column]]) -> Intervals:
         """Quantiles of the residuals by family, on held-out devices and on held-out rows."""

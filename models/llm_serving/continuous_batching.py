@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import ceil, inf, nan
 
+from forerun.features.deadline import check
 from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.scheduler import Scheduler
 
@@ -99,8 +100,13 @@ class Rank:
             self._queue.append(request)
 
     def advance(self, until_s: float = inf) -> None:
-        """Run iterations until one ends at `until_s` or later, or nothing is left to do."""
+        """Run iterations until one ends at `until_s` or later, or nothing is left to do.
+
+        Raises:
+            DeadlineExceeded: the time of the request is over.
+        """
         while self.now_s < until_s:
+            check()
             if not self._sequences and self._chunk is None:
                 if not self._queue or self._queue[0].arrival_s >= until_s:
                     return

@@ -32,8 +32,16 @@ MANY: Final = 16.0
 """Prompts on average before a request's own, from which on intervals are those of long queues."""
 TIMES: Final = tuple(metric for metric, _, _ in FORMS)
 FOLDS: Final = 5
+USUAL: Final = 0.5
+"""Error of a support row, as a logarithm, from which on it counts less, as in Huber's loss."""
 CHECKED: Final = ("log_input_tokens", "log_output_tokens", "log_sequences", "log_tensor")
 """Features whose ranges are checked for limits."""
+SPREAD: Final = ("log_tensor", "log_attention_data", "log_prefill_ranks", "log_devices")
+"""Features outside whose ranges intervals are wider: over how many devices a model is spread."""
+BEYOND: Final = 0.1
+"""Distance of a logarithm from its range up to which it counts as inside."""
+WIDER: Final = 2.0
+"""Factor on the log bounds of such deployments."""
 Sizes = tuple[int, int, int, int]
 """Layers, width, and total and active parameters: what tells models apart."""
 
@@ -112,20 +120,24 @@ class LlmLatency(StoredPredictor):
     def adapt(self, measurements: Measurements) -> Self:
         """Shrunken offsets of both times for each device of the rows, by model and engine.
 
-        The offsets of a device replace its former ones.
+        A row counts for the share of its time to the first token that is not queueing, and less
+        where its error is large: how long prompts queue in an overloaded server says little about
+        other loads. The offsets of a device replace its former ones.
         """
         if not len(measurements):
             return self
         queries = measurements.queries
         rows, _ = DeploymentRows.of(queries)
-        found = self._log_seconds(rows, self._seen(queries, adapted=False))
+        found = self._log_seconds(rows, *self._known(queries))
         devices = [query.device for query in queries]
         strata = [stratum(query.deployment) for query in queries]
         support = []
         for own, metric, predicted in zip(self.support, TIMES, found.T, strict=True):
             with np.errstate(invalid="ignore", divide="ignore"):
                 residuals = np.log(measurements.column(metric) / 1e3) - predicted
-            support.append(own.updated(residuals, devices, strata))
+            usual = USUAL / np.maximum(np.abs(residuals), USUAL)
+            weights = rows.service_share * usual
+            support.append(own.updated(residuals, devices, strata, weights=weights))
         return replace(self, support=tuple(support))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
@@ -137,18 +149,15 @@ class LlmLatency(StoredPredictor):
         if not queries:
             return Predictions({metric: np.zeros(0) for metric in self.metrics})
         rows, states = DeploymentRows.of(queries)
-        logs = self._log_seconds(rows, self._seen(queries, adapted=False))
-        devices = [query.device for query in queries]
-        strata = [stratum(query.deployment) for query in queries]
-        for column, own in enumerate(self.support):
-            logs[:, column] += own.correction(devices, strata)
+        logs = self._log_seconds(rows, *self._known(queries))
+        logs, rows = self._adapted(queries, logs, rows)
         tpot, ttft = np.exp(logs).T
         values = _metrics(queries, states, rows, tpot, ttft)
         limits = [self._limits(*one) for one in zip(queries, states, rows.shape, strict=True)]
         if self.intervals is None:
             return Predictions(values, limits=limits)
-        seen = self._seen(queries, adapted=True)
-        bounds = [self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
+        seen, width = self._seen(queries), self._width(rows)
+        bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
         low, high = (
             _metrics(queries, states, rows, *(np.exp(logs + _side(bounds, end)).T))
             for end in (0, 1)
@@ -166,24 +175,62 @@ class LlmLatency(StoredPredictor):
             for form, target in enumerate(targets.T)
         )
 
-    def _log_seconds(self, rows: DeploymentRows, seen: Mask) -> Matrix:
+    def _log_seconds(self, rows: DeploymentRows, devices: Mask, models: Mask) -> Matrix:
         """Logarithms of both times without the support set's correction, shape (n, 2)."""
         if self.corrections:
-            return np.column_stack([one.predict(rows, seen) for one in self.corrections])
+            found = [one.predict(rows, devices, models) for one in self.corrections]
+            return np.column_stack(found)
         plain = [np.zeros(number) for _, _, number in FORMS]
         forms = zip(FORMS, plain, strict=True)
         return np.column_stack([np.log(seconds(ones, rows)) for (_, seconds, _), ones in forms])
 
-    def _seen(self, queries: Sequence[Query], *, adapted: bool) -> Mask:
-        """Whether device and model are in the training set, or have enough support rows, (n,)."""
-        return np.array(
-            [
-                (query.device in self.known and sizes(query.deployment) in self.models)
-                or (adapted and self.support[0].rows(query.device) >= ENOUGH_ROWS)
-                for query in queries
-            ],
-            dtype=np.bool_,
-        )
+    def _adapted(
+        self, queries: Sequence[Query], logs: Matrix, rows: DeploymentRows
+    ) -> tuple[Matrix, DeploymentRows]:
+        """Logarithms of both times with the support set's offsets, and rows with their shares.
+
+        The offset of the time to the first token is one of its part without queueing.
+        """
+        devices = [query.device for query in queries]
+        strata = [stratum(query.deployment) for query in queries]
+        token, first = (own.correction(devices, strata) for own in self.support)
+        served = rows.service_share * np.exp(first)
+        whole = served + 1.0 - rows.service_share
+        changed = np.column_stack([logs[:, 0] + token, logs[:, 1] + np.log(whole)])
+        return changed, replace(rows, service_share=served / whole)
+
+    def _known(self, queries: Sequence[Query]) -> tuple[Mask, Mask]:
+        """Whether the device, and the model, of n queries are in the training set, each (n,)."""
+        devices = [query.device in self.known for query in queries]
+        models = [sizes(query.deployment) in self.models for query in queries]
+        return np.array(devices, dtype=np.bool_), np.array(models, dtype=np.bool_)
+
+    def _seen(self, queries: Sequence[Query]) -> Mask:
+        """Whether intervals are those of known devices and models, (n,).
+
+        They are known by the training set, or by enough support rows, of which one is of the
+        model under its engine.
+        """
+        devices, models = self._known(queries)
+        own = self.support[0]
+        enough = [own.rows(query.device) >= ENOUGH_ROWS for query in queries]
+        measured = [own.covers(query.device, stratum(query.deployment)) for query in queries]
+        return np.asarray((devices | enough) & (models | (np.array(enough) & measured)))
+
+    def _width(self, rows: DeploymentRows) -> Matrix:
+        """Factor on the log bounds of n deployments, shape (n, 1)."""
+        if self.ranges is None:
+            return np.ones((len(rows), 1))
+        ranges = self._ranges(SPREAD)
+        features = np.column_stack([rows.shape, rows.figures])[:, _positions(SPREAD)]
+        outside = np.abs(ranges.clip(features) - features) > BEYOND
+        return np.where(outside.any(axis=1, keepdims=True), WIDER, 1.0)
+
+    def _ranges(self, names: Sequence[str]) -> FeatureRange:
+        """Ranges of some features of the training set, which there must be."""
+        assert self.ranges is not None
+        at = _positions(names)
+        return FeatureRange(tuple(names), self.ranges.low[at], self.ranges.high[at])
 
     def _intervals(
         self, training: Measurements, rows: DeploymentRows, targets: Matrix
@@ -191,38 +238,37 @@ class LlmLatency(StoredPredictor):
         """Bounds from held-out deployments, and from held-out devices and models together."""
         labels = np.concatenate([_strata(metric, rows) for metric in TIMES])
 
-        def residuals(held: Mask, *, seen: bool) -> Matrix:
-            fitted = self._fitted(rows.take(~held), targets[~held], 1)
-            judged = rows.take(held)
-            flags = np.full(int(held.sum()), seen)
-            found = [one.predict(judged, flags) for one in fitted]
-            return targets[held].T - np.array(found)
+        def residuals(held: Mask, key: str) -> Matrix:
+            # Boosters on all features have no part in answers about other models.
+            fit = self if key != "model" else replace(self, trees=1)
+            fitted = fit._fitted(rows.take(~held), targets[~held], 1)
+            judged, every = rows.take(held), np.ones(int(held.sum()), dtype=np.bool_)
+            known = every & (key != "device"), every & (key != "model")
+            found = np.array([one.predict(judged, *known) for one in fitted])
+            return np.asarray(targets[held].T - found)
 
-        def held_out(key: str, *, seen: bool) -> Column:
-            groups = training.group(key)
+        def held_out(key: str) -> Column:
             return out_of_fold(
-                groups,
-                lambda held: residuals(held, seen=seen),
+                training.group(key),
+                lambda held: residuals(held, key),
                 folds=FOLDS,
                 seed=self.seed,
                 columns=len(TIMES),
             ).ravel()
 
-        seen = LogQuantiles.of(held_out("deployment", seen=True), labels)
+        seen = LogQuantiles.of(held_out("deployment"), labels)
         # Nothing is left to fit where the only device, or the only model, is held out.
         keys = [key for key in ("device", "model") if len(np.unique(training.group(key))) > 1]
         if not keys:
             return Intervals(seen, LogQuantiles())
-        others = np.concatenate([held_out(key, seen=False) for key in keys])
+        others = np.concatenate([held_out(key) for key in keys])
         return Intervals(seen, LogQuantiles.of(others, np.concatenate([labels] * len(keys))))
 
     def _limits(self, query: Query, state: SteadyState, shape: Column) -> tuple[Limit, ...]:
         deployment, load = query.deployment, query.deployment.load
         lines = [Limit(line, severity="outside") for line in _model_lines(query)]
         if self.ranges is not None:
-            checked = [SHAPE.index(name) for name in CHECKED]
-            ranges = FeatureRange(CHECKED, self.ranges.low[checked], self.ranges.high[checked])
-            lines += ranges.outside(shape[checked])
+            lines += self._ranges(CHECKED).outside(shape[_positions(CHECKED)])
             if load.concurrency is None:
                 lines.append(Limit("the training set has closed loops only, no Poisson arrivals"))
             if query.device not in self.known:
@@ -259,6 +305,11 @@ def stratum(deployment: LlmDeployment) -> str:
 def _strata(metric: str, rows: DeploymentRows) -> Names:
     """Stratum of a time of each of n deployments: whether many prompts may start together."""
     return np.where(rows.burst >= MANY, f"{metric}, many in flight", metric)
+
+
+def _positions(names: Sequence[str]) -> list[int]:
+    """Positions of features among those of `SHAPE` and `FIGURES`."""
+    return [(*SHAPE, *FIGURES).index(name) for name in names]
 
 
 def _model_lines(query: Query) -> tuple[str, ...]:

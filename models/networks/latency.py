@@ -29,6 +29,7 @@ from forerun.models.networks.device_time import (
     DeviceTime,
     DeviceTimes,
 )
+from forerun.models.networks.half_precision import HalfPrecision, MeasuredRuns, applies
 from forerun.models.networks.host_time import TERMS, HostTime
 from forerun.models.operators.booster import OperatorBoost
 from forerun.models.prediction import PredictionColumns, Predictions
@@ -53,13 +54,15 @@ class NetworkLatency(StoredPredictor):
         networks: predicts device times of networks, and latencies of networks on CPUs.
         operators: predicts device times of networks as sums of kernels, and single kernels.
         host: model of the host time.
-        widths: factors on the half-widths of intervals: of runs with the longer device time, and
-            of runs with the longer host time.
+        half_precision: correction of the device time on GPUs without timed networks.
+        widths: factors on the half-widths of intervals: of runs with the longer device time that
+            `half_precision` does not correct, and of runs with the longer host time.
     """
 
     networks: NetworkBoost = field(default_factory=NetworkBoost, metadata=SETTING)
     operators: OperatorBoost = field(default_factory=OperatorBoost, metadata=SETTING)
     host: HostTime = field(default_factory=HostTime)
+    half_precision: HalfPrecision = field(default_factory=HalfPrecision)
     widths: tuple[float, float] = (1.0, 1.0)
     name: ClassVar[str] = "network_latency"
     metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
@@ -77,7 +80,7 @@ class NetworkLatency(StoredPredictor):
     def fit(self, measurements: Measurements) -> Self:
         """Fit the host time to runs that wait for the host, and adapt the device time to the rest.
 
-        The predictors of device time are adapted, not fitted again.
+        The predictors of device time are corrected in half precision and adapted, not fitted again.
 
         Args:
             measurements: networks with `latency_ms`. Rows with equal values of the group `host`
@@ -85,12 +88,15 @@ class NetworkLatency(StoredPredictor):
         """
         on_gpu, on_cpu, _ = _by_device_kind(measurements)
         devices = np.array([q.device.name for q in on_gpu.queries], dtype=np.str_)
-        bound, seconds = self._host_bound(on_gpu)
-        fitted = replace(self, widths=self._widths(on_gpu, devices))
+        fitted = replace(self, half_precision=HalfPrecision())
+        bound, seconds = fitted._host_bound(on_gpu)
+        fitted = replace(fitted, widths=fitted._widths(on_gpu, devices))
         if bound.any():
             hosts = on_gpu.groups.get("host", devices)[bound].tolist()
             host = HostTime().fit(on_gpu.take(bound).queries, seconds[bound], hosts)
             fitted = replace(fitted, host=host)
+        half_precision = fitted._half_precision(on_gpu, bound, devices)
+        fitted = replace(fitted, half_precision=half_precision)
         return fitted._with_device_rows(on_gpu, bound, {NETWORKS: on_cpu})
 
     def _widths(self, on_gpu: Measurements, devices: Names) -> tuple[float, float]:
@@ -127,6 +133,7 @@ class NetworkLatency(StoredPredictor):
             networks=replace(self.networks, support_gp=SupportGP()),
             operators=replace(self.operators, kernels=SupportGP(), networks=SupportGP()),
             host=HostTime(),
+            half_precision=HalfPrecision(),
             widths=(1.0, 1.0),
         )
 
@@ -171,8 +178,10 @@ class NetworkLatency(StoredPredictor):
 
     def _on_gpus(self, queries: Sequence[Query]) -> Predictions:
         """Latency of networks on GPUs, from device and host time."""
-        device = self.device_time.predict(queries)
-        value, low, high = _joined(device, *self.host.seconds(queries), self.widths)
+        device = self._device_times(queries)
+        half = self._in_half_precision(queries)
+        widths = np.where(half, self.half_precision.width, self.widths[0]), self.widths[1]
+        value, low, high = _joined(device, *self.host.seconds(queries), widths)
         host_ms = ((value - device.seconds) * 1e3).tolist()
         breakdowns = zip(device.breakdowns, host_ms, strict=True)
         return Predictions.of_metric(
@@ -183,6 +192,47 @@ class NetworkLatency(StoredPredictor):
             limits=device.limits,
             breakdowns_ms=[{**breakdown, "host": ms} for breakdown, ms in breakdowns],
         )
+
+    def _device_times(self, queries: Sequence[Query]) -> DeviceTimes:
+        """Device times of n networks on GPUs, corrected in half precision."""
+        times = self.device_time.predict(queries)
+        factors = np.exp(self._log_corrections(queries, times))
+        breakdowns: list[Mapping[str, float]] = [
+            {name: ms * factor for name, ms in breakdown.items()}
+            for breakdown, factor in zip(times.breakdowns, factors.tolist(), strict=True)
+        ]
+        return times._replace(seconds=times.seconds * factors, breakdowns=breakdowns)
+
+    def _in_half_precision(self, queries: Sequence[Query]) -> Mask:
+        """Which networks `half_precision` corrects, (n,): on GPUs without timed networks."""
+        known = self.networks.domain.known
+        return applies(queries) & np.array([q.device not in known for q in queries], dtype=np.bool_)
+
+    def _log_corrections(self, queries: Sequence[Query], times: DeviceTimes) -> Column:
+        """Logarithms of the factors on the device times of n networks, shape (n,)."""
+        logs = np.zeros(len(queries))
+        rows = np.flatnonzero(self._in_half_precision(queries)).tolist()
+        breakdowns = [times.breakdowns[row] for row in rows]
+        logs[rows] = self.half_precision.log_factors([queries[row] for row in rows], breakdowns)
+        return logs
+
+    def _half_precision(self, on_gpu: Measurements, bound: Mask, devices: Names) -> HalfPrecision:
+        """Correction in half precision, fitted to rows that clearly exceed the host time."""
+        measured = on_gpu.values["latency_ms"] / 1e3
+        host, _ = self.host.seconds(on_gpu.queries)
+        clear = ~bound & (host < CLEAR_OF_HOST * measured)
+        eager = np.array([query.software.runtime == "eager" for query in on_gpu.queries])
+        kept = self._in_half_precision(on_gpu.queries) & clear & eager
+        rows = on_gpu.take(kept)
+        times = self.device_time.predict(rows.queries)
+        own = (measured[kept] ** OVERLAP - host[kept] ** OVERLAP) ** (1.0 / OVERLAP)
+        errors = np.log(own / times.seconds)
+        families = rows.groups.get("family", devices[kept])
+        groups = np.char.add(np.char.add(families, "|"), devices[kept])
+        chips = rows.groups.get("chip", devices[kept])
+        ends = times.low, times.high
+        runs = MeasuredRuns(rows.queries, times.breakdowns, errors, *ends, groups, families, chips)
+        return HalfPrecision.fit(runs)
 
     def _by_part(self, queries: Sequence[Query], rows: Sequence[int]) -> dict[str, list[int]]:
         """Name of a predictor of device time -> rows that it answers, `NETWORKS` first."""
@@ -197,7 +247,7 @@ class NetworkLatency(StoredPredictor):
         the predicted device time.
         """
         measured = on_gpu.values["latency_ms"] / 1e3
-        device = self.device_time.predict(on_gpu.queries).seconds
+        device = self._device_times(on_gpu.queries).seconds
         remainder = np.maximum(measured**OVERLAP - np.minimum(device, measured) ** OVERLAP, 0.0)
         seconds = remainder ** (1.0 / OVERLAP)
         plausible = HostTime().plausible(on_gpu.queries, seconds)
@@ -225,7 +275,9 @@ class NetworkLatency(StoredPredictor):
         clear = host < CLEAR_OF_HOST * measured
         own = measured**OVERLAP - np.where(clear, host, 0.0) ** OVERLAP
         kept = ~bound & (clear | undecided)
-        seconds = own[kept] ** (1.0 / OVERLAP)
+        times = self.device_time.predict(on_gpu.queries)
+        corrections = np.exp(self._log_corrections(on_gpu.queries, times))
+        seconds = own[kept] ** (1.0 / OVERLAP) / corrections[kept]
         adapted: dict[str, Any] = {}
         filled = self.device_time.at_filling_batches(on_gpu.take(kept), seconds)
         for source, part in self.device_time.parts.items():
@@ -262,7 +314,7 @@ def _joined(
     times: DeviceTimes,
     host_s: Column,
     host_deviation: Column,
-    widths: tuple[float, float] = (1.0, 1.0),
+    widths: tuple[float | Column, float] = (1.0, 1.0),
 ) -> tuple[Column, Column, Column]:
     """Latency, low and high in seconds, each (n,); device and host errors count as independent."""
     device, host = times.seconds**OVERLAP, host_s**OVERLAP

@@ -12,15 +12,23 @@ from forerun.training.protocols.colocation.contention import ContentionProtocols
 from forerun.training.protocols.colocation.contention_pilot import ContentionPilotProtocols
 from forerun.training.protocols.hls_designs.hlsyn import HLSynProtocols
 from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
-from forerun.training.protocols.language_models.aiconfigurator import AiConfiguratorProtocols
+from forerun.training.protocols.language_models.aiconfigurator import (
+    AiConfiguratorProtocols,
+    KernelPowerRows,
+)
 from forerun.training.protocols.language_models.aiconfigurator_serving import (
     AiConfiguratorServingProtocols,
 )
 from forerun.training.protocols.language_models.apex import ApexProtocols
+from forerun.training.protocols.language_models.llm_inference_bench import (
+    LlmInferenceBenchProtocols,
+)
+from forerun.training.protocols.language_models.splitwise import SplitwiseProtocols
 from forerun.training.protocols.language_models.vidur import VidurProtocols
 from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols
 from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols
 from forerun.training.protocols.networks.deepbench import DeepBenchProtocols, Fp32Convolutions
+from forerun.training.protocols.networks.lambda_steps import LambdaSteps
 from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
@@ -43,6 +51,7 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
     GpuMemNetProtocols,
     HLSynProtocols,
     LambdaBenchProtocols,
+    LlmInferenceBenchProtocols,
     MlEnergyProtocols,
     MlperfInferenceProtocols,
     NasLatencyProtocols,
@@ -51,6 +60,7 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
     PublishedMemoryProtocols,
     PublishedNetworksProtocols,
     OnnxruntimeCpuProtocols,
+    SplitwiseProtocols,
     TimmBenchProtocols,
     TorchOpEnergyProtocols,
     VidurProtocols,
@@ -60,6 +70,8 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
 TRAINING_PARTS: tuple[type[DatasetProtocols], ...] = (
     DiffusionPower,
     Fp32Convolutions,
+    KernelPowerRows,
+    LambdaSteps,
     ZeusNetworkPower,
 )
 """Parts of datasets that train a predictor of another dataset."""

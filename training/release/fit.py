@@ -166,7 +166,8 @@ def _training_rows(
         bundle = bundles[protocols.dataset]
         rows = protocols.training_rows(bundle, devices)
         # Rows of a part of a bundle do not replace the record of the whole bundle.
-        if not parts or not record.knows(bundle):
+        whole = not parts and not protocols.part
+        if whole or not record.knows(bundle):
             record = record.with_rows(bundle, rows)
         parts.append(rows)
     return sum(parts[1:], parts[0]), record

@@ -11,6 +11,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.kernel import GemmKernel
 from forerun.data.measurements import Measurements
+from forerun.models.llm_kernels.power import KernelPower
 from forerun.training.protocols.language_models.aiconfigurator_kernels import (
     ATTENTION_TABLES,
     DEVICES,
@@ -20,7 +21,7 @@ from forerun.training.protocols.language_models.aiconfigurator_kernels import (
     collective_rows,
     experts_rows,
 )
-from forerun.training.protocols.language_models.kernel_power import power_folds
+from forerun.training.protocols.language_models.kernel_power import power_folds, power_rows
 from forerun.training.protocols.language_models.kernel_rows import KernelRows
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
@@ -79,6 +80,21 @@ class AiConfiguratorProtocols(DatasetProtocols):
         names = bundle.table("gemm")["system"].astype(str).map(DEVICES)
         same = names.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
         return counted({"gemm: training saw this device": same})
+
+
+class KernelPowerRows(AiConfiguratorProtocols):
+    """Kernels whose power was measured: training rows of `KernelPower`."""
+
+    part = "power"
+
+    @property
+    def predictor_names(self) -> tuple[str, ...]:
+        """The predictor that these rows train."""
+        return (KernelPower.name,)
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Kernels of all GPUs with power."""
+        return power_rows(bundle, catalog)
 
 
 def other_rows(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:

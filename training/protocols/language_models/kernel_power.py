@@ -100,9 +100,11 @@ def _of_table(frame: pd.DataFrame, catalog: DeviceCatalog, table: str) -> Measur
         Query(LlmKernel(kernel, "vllm"), device)
         for kernel, device in zip(kernels, devices, strict=True)
     ]
+    parts = [family_of(kernel) for kernel in kernels]
     groups = {
         "device": np.array([query.device.name for query in queries], dtype=np.str_),
-        "part": np.array([family_of(kernel) for kernel in kernels], dtype=np.str_),
+        "part": np.array(parts, dtype=np.str_),
+        "op_class": np.array([part.split("/")[0] for part in parts], dtype=np.str_),
     }
     return Measurements(queries, {"power_w": frame["power_w"].to_numpy(dtype=np.float64)}, groups)
 

@@ -1,7 +1,7 @@
 """Measured kernels of language models as queries, and folds of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -25,8 +25,9 @@ class KernelRows:
     """Measured kernels of one table.
 
     Attributes:
-        measured: n kernels with `latency_ms`, the groups `device`, `part` (family and engine) and
-            `site` (what stays equal where only the number of tokens varies).
+        measured: n kernels with `latency_ms`, the groups `device`, `part` (family and engine),
+            `op_class` (what the kernel does) and `site` (what stays equal where only the number of
+            tokens varies).
         prefix: what names of protocols begin with; empty for the only table of a dataset.
     """
 
@@ -61,14 +62,20 @@ class KernelRows:
         groups = {
             "device": np.array([device.name for device in devices], dtype=np.str_),
             "part": np.array(parts, dtype=np.str_),
+            "op_class": np.array([part.split("/")[0] for part in parts], dtype=np.str_),
             "site": sites,
         }
         return cls(Measurements(queries, {"latency_ms": latency_ms}, groups), prefix)
 
     def training_rows(self, most: int) -> Measurements:
-        """At most so many rows of each device and part, drawn at random with a fixed seed."""
+        """At most so many rows of each device and part, drawn at random with a fixed seed.
+
+        They have no group `site`: a training record would list thousands of sites.
+        """
         every = np.ones(len(self.measured), dtype=np.bool_)
-        return self.measured.take(self._drawn(every, most))
+        drawn = self.measured.take(self._drawn(every, most))
+        groups = {name: column for name, column in drawn.groups.items() if name != "site"}
+        return replace(drawn, groups=groups)
 
     def unseen_devices(self, most: int, only: Sequence[str] = ()) -> Iterator[Fold]:
         """Each device is held out: rows of the others train, at most `most` of each part.

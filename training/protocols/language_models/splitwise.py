@@ -1,0 +1,40 @@
+"""splitwise: time of a static batch, with a pair of model and hardware held out, or a hardware."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.language_models.splitwise import QUERY, RUNS, Splitwise
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.models.llm_serving.static_batch import TIME, StaticBatch
+from forerun.training.protocols.language_models.static_batches import splitwise_rows
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
+
+
+class SplitwiseProtocols(DatasetProtocols):
+    """Time of a batch from end to end (ms)."""
+
+    dataset = "splitwise"
+    reads = MappingProxyType({RUNS: (*QUERY, "e2e_time_ms")})
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All batches, the median of the repeats of each."""
+        return splitwise_rows(bundle.table(RUNS), catalog)[0]
+
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+        """One fold for each pair of model and hardware, and for each hardware."""
+        rows, kept = splitwise_rows(bundle.table(RUNS), catalog)
+        for protocol, train, judged in split_rows(Splitwise().splits(bundle), rows, kept):
+            yield Fold(protocol, train, [_task(judged, protocol)])
+
+    def evaluation_tasks(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """All batches."""
+        yield _task(self.training_rows(bundle, catalog), "unseen_setup")
+
+
+def _task(judged: Measurements, protocol: str) -> Task:
+    closed = StaticBatch().predict(judged.queries).values[TIME]
+    return Task(f"{protocol}/{TIME}", TIME, judged, baselines={"closed_form": closed})
