@@ -17,6 +17,8 @@ from forerun.data.errors import UnknownPreset
 
 PREDICT, LLM, DIFFUSION = "/v1/predict", "/v1/llm/estimate", "/v1/diffusion/estimate"
 COLOCATION = "/v1/colocation"
+LENGTHS = frozenset({"input_tokens", "isl", "input_len"})
+"""Names of the field that a request about a deployed language model has, and one by size lacks."""
 Content = dict[str, Any]
 
 
@@ -73,6 +75,12 @@ def as_prediction(endpoint: str, request: Mapping[str, Any]) -> Content | None:
     if endpoint not in kinds:
         return None
     given = dict(request)
+    if endpoint == LLM and not LENGTHS.isdisjoint(given):
+        outside: Content = {
+            name: given.pop(name) for name in ("device", "metrics") if name in given
+        }
+        count = {"device_count": given.pop("device_count")} if "device_count" in given else {}
+        return {"workload": {"kind": "llm_deployment", **given}, "operation": count, **outside}
     workload = {"kind": kinds[endpoint], **given.pop("model")}
     operation = {"device_count": given.pop("device_count", 1)}
     return {"workload": workload, "operation": operation, **given}

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,11 +23,28 @@ class Settings(BaseModel):
 
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8080, ge=0, le=65535, description="port to listen on")
+    unix_socket: Path | None = Field(
+        default=None,
+        description="path of a Unix socket to listen on besides, which its owner and group may use",
+    )
     allowed_hosts: str = Field(
         default="",
         description="names, separated by commas, that a request may have in its header Host "
         "besides loopback names, `host` and the address that it reached; `*` allows all, which is "
         "the default where `host` is not a loopback address",
+    )
+    auth: Literal["auto", "required", "off"] = Field(
+        default="auto",
+        description="`required`: every request but `/healthz` and `/readyz` needs a key, which "
+        "`forerun keys` creates; `off`: none does; `auto`: they do from the first key on, and "
+        "always on an address that is not a loopback address, where the service does not start "
+        "without keys",
+    )
+    requests_per_s_per_key: float | None = Field(
+        default=None,
+        gt=0,
+        description="requests per second that a key may send to one worker process, each of which "
+        "counts its own; further ones are refused with 429. Without it there is no limit",
     )
     home: Path = Field(
         default_factory=home, description="folder for graphs, devices, bundles and registries"
@@ -112,6 +130,12 @@ class Settings(BaseModel):
         gt=0,
         description="time that the registry has to answer and to send its champion, seconds; "
         "meanwhile the champion that was fetched last answers",
+    )
+    kubernetes_api: str | None = Field(
+        default=None,
+        description="address of the API of a Kubernetes cluster, such as "
+        "https://kubernetes.default.svc, whose nodes and pods the scheduler extender follows; "
+        "without it the extender knows what a request holds",
     )
     predictor_folder: Path | None = Field(
         default=None, description="folder of a saved predictor that replaces the bundled one"

@@ -1,13 +1,13 @@
 """What the predictor in use knows by name: benchmark suites, and devices without a spec sheet."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forerun.data.workload import Space
 from forerun.models.architectures import ArchitectureLatency
 from forerun.models.known_suites import KnownSuite, KnowsSuites
 from forerun.models.predictor import Predictor
-from forerun.models.router import Router
+from forerun.models.router import predictors_in
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class AnsweredSuite:
 def suites_of(predictor: Predictor) -> Mapping[str, AnsweredSuite]:
     """Name of each suite -> what the first predictor that answers it knows of it."""
     found: dict[str, AnsweredSuite] = {}
-    for part in _parts(predictor):
+    for part in predictors_in(predictor):
         if isinstance(part, KnowsSuites):
             for suite in part.known_suites():
                 found.setdefault(suite.name, AnsweredSuite(suite, part))
@@ -31,11 +31,7 @@ def suites_of(predictor: Predictor) -> Mapping[str, AnsweredSuite]:
 def devices_of_space(predictor: Predictor, space: Space) -> tuple[str, ...]:
     """Names of the devices on which architectures of a search space were measured, sorted."""
     names: set[str] = set()
-    for part in _parts(predictor):
+    for part in predictors_in(predictor):
         if isinstance(part, ArchitectureLatency):
             names.update(part.known_devices(space))
     return tuple(sorted(names))
-
-
-def _parts(predictor: Predictor) -> Iterator[Predictor]:
-    yield from predictor.parts if isinstance(predictor, Router) else (predictor,)

@@ -115,6 +115,24 @@ def ranked(queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse) 
     )
 
 
+def outcomes(
+    queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse
+) -> dict[str, "Outcome"]:
+    """Name of each device -> the device with its objective, or the reasons to exclude it.
+
+    Args:
+        queries: the workload on n devices of different names.
+        goal: the objective.
+        limits: the constraints.
+        in_use: the predictor in use; it is called once.
+    """
+    answers = answers_to([question_about(query, RANKING_METRICS) for query in queries], in_use)
+    return {
+        query.device.name: kept_or_reasons(query.device, answer, goal, limits)
+        for query, answer in zip(queries, answers, strict=True)
+    }
+
+
 def prices_by_device(
     given: Mapping[str, float],
     objective: Objective,
@@ -158,15 +176,16 @@ def ranking(
         goal: the objective.
         limits: the constraints.
     """
-    kept: list[_Kept] = []
+    kept: list[Kept] = []
     excluded: list[ExcludedOut] = []
     for device, answer in zip(devices, answers, strict=True):
-        outcome = _kept_or_reasons(device, answer, goal, limits)
-        if isinstance(outcome, _Kept):
+        outcome = kept_or_reasons(device, answer, goal, limits)
+        if isinstance(outcome, Kept):
             kept.append(outcome)
         else:
             named = DeviceOut(name=device.name, origin=device.origin)
-            excluded.append(ExcludedOut(device=named, reasons=outcome))
+            reasons = list(dict.fromkeys(reason.sentence for reason in outcome))
+            excluded.append(ExcludedOut(device=named, reasons=reasons))
     sign = -1.0 if goal.objective == "throughput_per_w" else 1.0
     kept.sort(key=lambda row: (sign * row.aim.value, row.answer.device.name))
     ranked: list[RankedOut] = []
@@ -177,7 +196,7 @@ def ranking(
     return ranked, excluded
 
 
-def _ranked_out(row: "_Kept", rank: int, overlaps_best: bool) -> RankedOut:
+def _ranked_out(row: "Kept", rank: int, overlaps_best: bool) -> RankedOut:
     answer = row.answer
     return RankedOut(
         rank=rank,
@@ -195,7 +214,20 @@ def _ranked_out(row: "_Kept", rank: int, overlaps_best: bool) -> RankedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class Reason:
+    """Why a device is excluded.
+
+    Attributes:
+        sentence: the reason in words.
+        unknown: whether something is not known, in place of a limit that is known to be broken.
+    """
+
+    sentence: str
+    unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
     """A device that meets the limits: the objective, the answer, and the margin to each limit."""
 
     aim: IntervalOut
@@ -203,47 +235,57 @@ class _Kept:
     margins: dict[str, float]
 
 
-def _kept_or_reasons(
+Outcome = Kept | list[Reason]
+
+
+def kept_or_reasons(
     device: Device, answer: PredictionOut | InputError, goal: Goal, limits: Limits
-) -> _Kept | list[str]:
-    """The device with its objective, or the reasons to exclude it."""
+) -> Outcome:
+    """The device with its objective, or the reasons to exclude it.
+
+    Args:
+        device: the candidate.
+        answer: its answer with all of `RANKING_METRICS`, or the error in place of one.
+        goal: the objective.
+        limits: the constraints.
+    """
     if isinstance(answer, InputError):
-        return [str(answer)]
+        return [Reason(str(answer), unknown=True)]
     reasons, margins = _against(answer, limits)
     estimate = answer.metrics[goal.metric]
     aim = None if estimate is None else goal.of(device, estimate)
     if estimate is None:
-        reasons.append(f"{goal.metric} is not known: {answer.missing[goal.metric]}")
+        sentence = f"{goal.metric} is not known: {answer.missing[goal.metric]}"
+        reasons.append(Reason(sentence, unknown=True))
     elif aim is None:
         why = "no price is given" if goal.objective == "cost" else f"{goal.metric} is zero"
-        reasons.append(f"{goal.objective} is not known: {why}")
+        reasons.append(Reason(f"{goal.objective} is not known: {why}", unknown=True))
     if limits.in_domain_only:
         reasons += _out_of_domain(answer, {goal.metric, *limits.most})
-    if reasons or aim is None:
-        return list(dict.fromkeys(reasons))
-    return _Kept(aim, answer, margins)
+    return reasons if reasons or aim is None else Kept(aim, answer, margins)
 
 
-def _against(answer: PredictionOut, limits: Limits) -> tuple[list[str], dict[str, float]]:
+def _against(answer: PredictionOut, limits: Limits) -> tuple[list[Reason], dict[str, float]]:
     """The broken limits in words, and the margin to each limit (negative where it is broken)."""
-    reasons: list[str] = []
+    reasons: list[Reason] = []
     margins: dict[str, float] = {}
     for name, most in limits.most.items():
         estimate = answer.metrics[name]
         if estimate is None:
-            reasons.append(f"{name} is not known: {answer.missing[name]}")
+            reasons.append(Reason(f"{name} is not known: {answer.missing[name]}", unknown=True))
             continue
         judged = estimate.high if limits.risk == "high" else estimate.value
         if judged is not None and name == "power_w":
             judged = min(judged, _enforced_w(answer))
         if judged is None:
-            reasons.append(f"{name} has no upper end; risk `value` judges the estimate")
+            sentence = f"{name} has no upper end; risk `value` judges the estimate"
+            reasons.append(Reason(sentence, unknown=True))
             continue
         margins[name] = most - judged
         if judged > most:
             end = "upper end of " if limits.risk == "high" else ""
             text = metric(name).text
-            reasons.append(f"{end}{name} is {text(judged)}, the limit {text(most)}")
+            reasons.append(Reason(f"{end}{name} is {text(judged)}, the limit {text(most)}"))
     if limits.must_fit and answer.graph is not None:
         reasons += _does_not_fit(answer, limits.risk)
     return reasons, margins
@@ -255,22 +297,23 @@ def _enforced_w(answer: PredictionOut) -> float:
     return min((watts for watts in known if watts is not None), default=inf)
 
 
-def _does_not_fit(answer: PredictionOut, risk: Risk) -> list[str]:
+def _does_not_fit(answer: PredictionOut, risk: Risk) -> list[Reason]:
     fits, peak = answer.fits, answer.metrics["peak_memory_mib"]
     if fits is None or peak is None:
         why = answer.missing.get("peak_memory_mib", "the sheet gives no memory")
-        return [f"whether it fits is not known: {why}"]
+        return [Reason(f"whether it fits is not known: {why}", unknown=True)]
     if fits.fits if risk == "high" else fits.fits_at_value:
         return []
     needed = fits.needed_mib if risk == "high" else peak.value
     upto = "up to " if risk == "high" else ""
-    return [f"does not fit: {upto}{needed:,.0f} MiB needed, {fits.usable_mib:,.0f} MiB usable"]
+    sizes = f"{needed:,.0f} MiB needed, {fits.usable_mib:,.0f} MiB usable"
+    return [Reason(f"does not fit: {upto}{sizes}")]
 
 
-def _out_of_domain(answer: PredictionOut, names: set[str]) -> list[str]:
+def _out_of_domain(answer: PredictionOut, names: set[str]) -> list[Reason]:
     estimates = ((name, answer.metrics[name]) for name in sorted(names))
     return [
-        f"{name} is outside what was measured"
+        Reason(f"{name} is outside what was measured")
         for name, estimate in estimates
         if estimate is not None and not estimate.in_domain
     ]

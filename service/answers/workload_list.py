@@ -15,6 +15,7 @@ from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
 from forerun.models.known_suites import KnownSuite
 from forerun.models.predictor import Predictor
 from forerun.service.answers.known import devices_of_space, suites_of
+from forerun.service.answers.llm.support import METRICS as OF_DEPLOYMENTS
 from forerun.service.answers.question import RUN_METRICS
 from forerun.service.limits.serving import OF_SERVING
 from forerun.service.presets import COLOCATION, PREDICT, as_prediction, preset_named
@@ -25,6 +26,7 @@ from forerun.service.schemas.workload_kinds import (
     DesignIn,
     DiffusionWorkloadIn,
     FbnetIn,
+    LlmDeploymentIn,
     LlmServingIn,
     Nb201In,
     OfaIn,
@@ -54,6 +56,7 @@ FORMS: Final = (
     _Form("network", NetworkIn, RUN_METRICS, "resnet50-l4"),
     _Form("kernel", KernelIn, RUN_METRICS, "matrix-product"),
     _Form("llm_serving", LlmServingIn, OF_SERVING["llm_serving"], "serve-8b-chat"),
+    _Form("llm_deployment", LlmDeploymentIn, OF_DEPLOYMENTS, "deploy-8b"),
     _Form("diffusion", DiffusionWorkloadIn, OF_SERVING["diffusion"], "draw-images"),
     _Form("architecture", Nb201In, ("latency_ms",), "nb201-phone", space="nb201"),
     _Form("architecture", FbnetIn, ("latency_ms",), "fbnet-raspberry-pi", space="fbnet"),

@@ -23,6 +23,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "verify": "collect.verify:verify",
     "promote": "registry:promote",
     "devices": "devices:app",
+    "keys": "keys:app",
     "data": "data:app",
     "collect": "collect.group:app",
     "leaderboard": "leaderboard:app",

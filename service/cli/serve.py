@@ -3,12 +3,14 @@
 import gc
 import os
 import socket
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forerun.data.errors import InputError
+from forerun.service.cli.listeners import tcp_listener, unix_listener
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -24,18 +26,15 @@ UVICORN: dict[str, Any] = {
 }
 
 
-class NoAddress(InputError):
-    """The service cannot listen on the address."""
-
-    slug = "no-address"
-
-
 def serve(
     host: Annotated[str | None, typer.Option(help="address to listen on [127.0.0.1]")] = None,
     port: Annotated[
         int | None, typer.Option(help="port to listen on [8080]; 0 chooses a free port", max=65535)
     ] = None,
     workers: Annotated[int, typer.Option(help="number of worker processes", min=1)] = 1,
+    unix_socket: Annotated[
+        Path | None, typer.Option(help="path of a Unix socket to listen on too, mode 0660")
+    ] = None,
 ) -> None:
     """Start the HTTP service; FORERUN_* variables hold further settings."""
     # Until all is loaded, nothing of it is garbage.
@@ -47,14 +46,24 @@ def serve(
     settings = Settings.load()
     address = host if host is not None else settings.host
     settings = settings.model_copy(update={"host": address})
-    with _listening(address, settings.port if port is None else port) as listener:
+    from forerun.service.http.access.requirement import check_address
+
+    check_address(settings)
+    number = settings.port if port is None else port
+    path = unix_socket if unix_socket is not None else settings.unix_socket
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(tcp_listener(address, number))]
+        if path is not None:
+            listeners.append(stack.enter_context(unix_listener(path)))
         if workers == 1:
-            _serve_here(listener, settings)
+            _serve_here(listeners, settings, stack.close)
         else:
-            _serve_in_processes(listener, settings, workers)
+            _serve_in_processes(listeners, settings, workers)
 
 
-def _serve_here(listener: socket.socket, settings: "Settings") -> None:
+def _serve_here(
+    listeners: list[socket.socket], settings: "Settings", release: Callable[[], None]
+) -> None:
     import uvicorn
 
     from forerun.service.http.app import loaded_app
@@ -63,15 +72,21 @@ def _serve_here(listener: socket.socket, settings: "Settings") -> None:
     gc.collect()
     gc.freeze()  # so that what was loaded, which stays, is never examined again
     gc.enable()
-    _greet(settings.host, listener.getsockname()[1])
+    _greet(settings.host, listeners[0].getsockname()[1])
     config = uvicorn.Config(app, timeout_graceful_shutdown=settings.graceful_seconds, **UVICORN)
-    uvicorn.Server(config).run(sockets=[listener])
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            release()  # uvicorn then raises the signal again, which ends the process
+
+    Server(config).run(sockets=listeners)
 
 
-def _serve_in_processes(listener: socket.socket, settings: "Settings", workers: int) -> None:
+def _serve_in_processes(listeners: list[socket.socket], settings: "Settings", workers: int) -> None:
     from forerun.service.http.processes import serve_in_processes
 
-    number = listener.getsockname()[1]
+    number = listeners[0].getsockname()[1]
 
     def create() -> "FastAPI":
         # Imported late, because its counters are set up for one process or for several.
@@ -80,29 +95,13 @@ def _serve_in_processes(listener: socket.socket, settings: "Settings", workers: 
         return loaded_app(settings, forks=True)
 
     serve_in_processes(
-        listener,
+        listeners,
         create,
         workers,
         settings.graceful_seconds,
         UVICORN,
         ready=lambda: _greet(settings.host, number),
     )
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A listening socket; it is opened first, so that an occupied port fails before any loading.
-
-    Raises:
-        NoAddress: the address does not belong to this machine, or the port is in use.
-    """
-    try:
-        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(where[:2], family=family)
-    except OSError as error:
-        raise NoAddress(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Choose others with --host and "
-            "--port."
-        ) from None
 
 
 def _greet(host: str, port: int) -> None:

@@ -18,6 +18,7 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
+from forerun.service.http.access.authorization import Authorized
 from forerun.service.http.admission import Admission
 from forerun.service.http.answers import Answers
 from forerun.service.http.guard import Guarded
@@ -93,6 +94,7 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
     app.add_middleware(
         Admission, settings=state.settings, telemetry=state.telemetry, uploads=UPLOADS
     )
+    app.add_middleware(Authorized, settings=state.settings, telemetry=state.telemetry)
     app.add_middleware(Guarded, settings=state.settings)
     app.add_middleware(Measured, telemetry=state.telemetry)
     problems.install(app)

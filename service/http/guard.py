@@ -123,12 +123,13 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     """Names that a request may have in its header Host, without a port; `*` stands for all."""
     given = frozenset(each.strip().lower() for each in settings.allowed_hosts.split(",")) - {""}
     own = settings.host.lower()
-    if not given and not _is_loopback(own):
+    if not given and not is_loopback(own):
         return frozenset({ANY})
     return given | LOOPBACK | {_bracketed(own)}
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach an address to listen on."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,10 +1,10 @@
-"""Several worker processes on one socket: forked from a parent that has loaded the predictors."""
+"""Several worker processes, forked from a parent that has loaded the predictors."""
 
 import gc
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,7 +22,7 @@ HUNG_S = 120
 
 
 def serve_in_processes(
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
     create: Callable[[], FastAPI],
     workers: int,
     graceful_s: int,
@@ -35,7 +35,7 @@ def serve_in_processes(
     that dies. On SIGHUP it creates the application anew and replaces all workers.
 
     Args:
-        listener: the listening socket.
+        listeners: the listening sockets.
         create: creates the application with its predictors loaded.
         workers: number of worker processes.
         graceful_s: time for open requests after SIGTERM, seconds.
@@ -53,7 +53,7 @@ def serve_in_processes(
         "on_exit": lambda arbiter: shared_folder.remove(),
     }
     settings = {
-        "bind": f"fd://{listener.detach()}",
+        "bind": [f"fd://{each.detach()}" for each in listeners],
         "workers": workers,
         "worker_class": _Worker,
         "preload_app": True,

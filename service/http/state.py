@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 
 from forerun.data.errors import InputError
 from forerun.service.http.answers import Answers
+from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.lanes import Lane
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.settings import Settings
@@ -27,11 +28,16 @@ class NotReady(InputError):
 
 @dataclass
 class State:
-    """Settings, telemetry, lanes of work, the leaderboard, and the answers once they are loaded."""
+    """Settings, telemetry, lanes of work, the leaderboard, and the answers once they are loaded.
+
+    Attributes:
+        cluster: the Kubernetes cluster that is followed; None where the settings name none.
+    """
 
     settings: Settings
     telemetry: Telemetry = field(default_factory=Telemetry)
     answers: Answers | None = None
+    cluster: Cluster | None = None
     leaderboard: StoredLeaderboard = field(init=False)
 
     def __post_init__(self) -> None:

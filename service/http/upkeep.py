@@ -13,6 +13,7 @@ from forerun.models.artifact.loading import bundled
 from forerun.service.champion import Champion, ask, keep, kept
 from forerun.service.http import shared_folder
 from forerun.service.http.answers import Answers
+from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.state import State
 from forerun.service.loading import load_champion
 from forerun.service.log import log
@@ -24,12 +25,18 @@ LOCK = "registry.lock"
 
 @asynccontextmanager
 async def kept_up(state: State, answers: Answers) -> AsyncIterator[None]:
-    """Follow the registry and the measurements of other processes until the end of the block."""
+    """Follow the registry, measurements of other processes and a cluster to the block's end."""
     tasks = [
         asyncio.create_task(_follow_measurements(state, answers)),
         asyncio.create_task(_follow_registry(state, answers)),
     ]
+    api = state.settings.kubernetes_api
+    if api is not None:
+        state.cluster = Cluster(api)
+        state.cluster.start()
     yield
+    if state.cluster is not None:
+        state.cluster.stop()
     for task in tasks:
         task.cancel()
     for ended in await asyncio.gather(*tasks, return_exceptions=True):

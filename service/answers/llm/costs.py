@@ -1,8 +1,9 @@
 """Power, energy and price of deployed models from their rates, with intervals."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from math import exp, hypot, log
-from typing import Final
+from typing import Any, Final
 
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
@@ -17,23 +18,25 @@ from which on they count as code completion."""
 
 
 def as_serving(query: Query, in_flight: float) -> Query:
-    """The question of how much power a deployment draws, for predictors of served models.
+    """The deployment as a question to predictors of served models.
+
+    Their training set counts devices that experts are spread over as expert parallel, and not
+    again as tensor parallel.
 
     Args:
         query: the deployment.
-        in_flight: requests that are served at a time.
+        in_flight: requests in flight; no more of them are served at a time than there are places.
     """
     deployment = query.deployment
-    sizes = _sizes(deployment.model)
     worker, workers = deployment.pool.parallelism, deployment.pool.workers
-    fields = {"total_parameters", "active_parameters", "architecture", "experts"}
-    fields |= {"experts_per_token", "cache_bytes_per_token"}
+    if deployment.engine.max_sequences is not None:
+        places = deployment.engine.max_sequences * worker.attention_data * workers
+        in_flight = min(in_flight, places)
     workload = LlmServing(
-        **sizes.model_dump(include=fields),
+        **_sizes(deployment.model),
         request=_request(deployment.load.input_tokens, deployment.load.output_tokens),
         max_sequences=max(1, round(in_flight)),
-        weights=FORMATS[sizes.weights],
-        tensor_parallel=worker.tensor,
+        tensor_parallel=worker.tensor if worker.expert == 1 else 1,
         expert_parallel=worker.expert,
         data_parallel=worker.attention_data * workers,
     )
@@ -41,8 +44,12 @@ def as_serving(query: Query, in_flight: float) -> Query:
 
 
 @lru_cache(maxsize=64)
-def _sizes(model: LanguageModel) -> ModelSizesOut:
-    return ModelSizesOut.of(model)
+def _sizes(model: LanguageModel) -> Mapping[str, Any]:
+    """The fields of a served model that follow from its layers and formats."""
+    sizes = ModelSizesOut.of(model)
+    fields = {"total_parameters", "active_parameters", "architecture", "experts"}
+    fields |= {"experts_per_token", "cache_bytes_per_token"}
+    return sizes.model_dump(include=fields) | {"weights": FORMATS[sizes.weights]}
 
 
 def _request(input_tokens: float, output_tokens: float) -> RequestKind:

@@ -1,6 +1,7 @@
 """Answers about deployed language models: times of one predictor, power of another, and the rest.
 
-Rates follow from the times, energy and price from rates and power, so that all figures agree.
+Rates and times agree with each other and with the predictor of power (`agreement`), energy and
+price follow from rates and power.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wi
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.evidence import distinct
+from forerun.service.answers.llm.agreement import agreed
 from forerun.service.answers.llm.costs import (
     SECONDS_PER_HOUR,
     inverse,
@@ -27,7 +29,7 @@ from forerun.service.answers.llm.costs import (
 )
 from forerun.service.answers.llm.memory import memory_of
 from forerun.service.answers.llm.parts import limited_by, parts_of, shares_of
-from forerun.service.answers.llm.power import disagreement, occupancy, powers
+from forerun.service.answers.llm.power import occupancy, powers
 from forerun.service.answers.llm.question import DeploymentQuestion
 from forerun.service.answers.llm.support import METRICS, SOURCES
 from forerun.service.answers.serving import predicted
@@ -50,8 +52,10 @@ FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
     PER_DEVICE: (RATE,),
 }
 """Metric -> those that it follows from; its grade is the lowest of theirs."""
+MEASURED_TIMES: Final = frozenset({"ttft_ms", "tpot_ms"})
 NOT_FITTED: Final = Limit("times follow from the spec sheet in closed form, not from measured runs")
 WIDE: Final = Trust("C", f"the interval spans a factor of more than {WIDEST_RATIO:.0f}")
+CANNOT_RUN: Final = Trust("C", "weights and one request do not fit: it cannot run as asked")
 NO_PRICE: Final = "no list price of this device is known; give usd_per_device_hour"
 
 
@@ -89,6 +93,12 @@ def deployed_all(
     queries = [question.query for question in questions]
     times = _times(queries, in_use)
     power = powers(queries, times, in_use.loaded.predictor)
+    times = [
+        time
+        if isinstance(time, InputError) or _measured_by_user(query.device, in_use)
+        else agreed(query, time, watts)
+        for query, time, watts in zip(queries, times, power, strict=True)
+    ]
     evidence = _evidence(queries, in_use)
     return [
         time
@@ -96,6 +106,11 @@ def deployed_all(
         else _deployed(question, time, watts, evidence[question.query.device], in_use)
         for question, time, watts in zip(questions, times, power, strict=True)
     ]
+
+
+def _measured_by_user(device: Device, in_use: InUse) -> bool:
+    """Whether the predictor of times was adapted to runs on the device, which it then follows."""
+    return not in_use.metrics.get(device, frozenset()).isdisjoint(MEASURED_TIMES)
 
 
 @cache
@@ -156,7 +171,7 @@ def _deployed(
         return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
-    limits = _limits(query, time, power, memory)
+    limits = _limits(time, power, memory)
     rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
     shares = shares_of(query, in_flight)
     return Deployed(
@@ -164,7 +179,7 @@ def _deployed(
         estimates=estimates,
         missing=_missing(estimates, time, power, price),
         limits=limits,
-        trust=_trust(estimates, query, limits, evidence),
+        trust=_trust(estimates, query, limits, evidence, fits=all(own.fits for own in memory)),
         out=DeploymentOut(
             engine=EngineOut.model_validate(query.deployment.engine),
             pool=PoolOut.of(query.deployment.pool),
@@ -230,14 +245,12 @@ def _missing(
 
 
 def _limits(
-    query: Query, time: Prediction, power: Prediction | None, memory: Sequence[PoolMemoryOut]
+    time: Prediction, power: Prediction | None, memory: Sequence[PoolMemoryOut]
 ) -> tuple[Limit, ...]:
     """The limits of times, of power, and of memory, in words."""
     of_power = [] if power is None else [replace(one, metric=POWER) for one in power.limits]
     of_memory = [Limit(own.sentence(), PEAK_MEMORY, "refusal") for own in memory if not own.fits]
-    differ = disagreement(query, time, power)
-    of_both = [] if differ is None else [differ]
-    return tuple(distinct(map(in_words, (*time.limits, *of_both, *of_power, *of_memory))))
+    return tuple(distinct(map(in_words, (*time.limits, *of_power, *of_memory))))
 
 
 def _evidence(queries: Iterable[Query], in_use: InUse) -> dict[Device, Evidence]:
@@ -250,9 +263,19 @@ def _evidence(queries: Iterable[Query], in_use: InUse) -> dict[Device, Evidence]
 
 
 def _trust(
-    estimates: Mapping[str, Estimate], query: Query, limits: Sequence[Limit], evidence: Evidence
+    estimates: Mapping[str, Estimate],
+    query: Query,
+    limits: Sequence[Limit],
+    evidence: Evidence,
+    *,
+    fits: bool,
 ) -> dict[str, Trust]:
-    """The grade of each estimate; of one that follows from others, the lowest of theirs."""
+    """The grade of each estimate; of one that follows from others, the lowest of theirs.
+
+    What does not fit the memory cannot run, so nothing about it was measured.
+    """
+    if not fits:
+        return dict.fromkeys(estimates, CANNOT_RUN)
     own = {
         name: WIDE if too_wide(name, one) else trust_in(name, estimates, query, limits, evidence)
         for name, one in estimates.items()

@@ -1,15 +1,19 @@
 """Parts of the time of a deployment, what bounds its rate, and what each estimate rests on."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Query
+from forerun.features.llm_kernels.deployed import families_of
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import Rates, WorkerTime
+from forerun.models.llm_kernels.known_kernels import KnowsKernels
+from forerun.models.router import predictors_in
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.support import seen_in_training
 from forerun.service.schemas.llm.answers import Basis, PartOut, PoolMemoryOut
@@ -28,6 +32,12 @@ REASONS: Final[Mapping[Basis, str]] = {
     "transferred": "runs on other devices are in the training set",
     "analytic": "closed form from the spec sheet; no run is in the training set",
 }
+KERNELS: Final[Mapping[Basis, str]] = {
+    "measured": "such kernels ({}) were measured on this device; their share is in closed form",
+    "transferred": "such kernels ({}) were measured on other devices",
+}
+"""As `REASONS`, where kernels and not whole runs were measured."""
+ORDER: Final[tuple[Basis, ...]] = ("measured", "transferred", "analytic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +97,26 @@ def parts_of(query: Query, shares: Shares, metrics: Iterable[str], in_use: InUse
         metrics: metrics that are known; memory and power are parts where theirs are.
         in_use: the predictor in use, whose training record says what was measured.
     """
-    of_time = basis_of("tpot_ms", query, in_use)
-    parts = [
-        PartOut(
-            name=name,
-            basis=of_time,
-            reason=REASONS[of_time],
-            prefill_share=shares.prefill[name],
-            decode_share=shares.decode[name],
-        )
-        for name in shares.decode
-        if max(shares.prefill[name], shares.decode[name]) > 0
-    ]
+    of_runs = basis_of("tpot_ms", query, in_use)
+    families = families_of(query.deployment)
+    every = predictors_in(in_use.loaded.predictor)
+    kernels = next((part for part in every if isinstance(part, KnowsKernels)), None)
+    parts = []
+    for name in shares.decode:
+        if max(shares.prefill[name], shares.decode[name]) > 0:
+            basis, reason = of_runs, REASONS[of_runs]
+            of_kernels = _basis_of_kernels(families.get(name, frozenset()), query.device, kernels)
+            if ORDER.index(of_kernels) < ORDER.index(of_runs):
+                names = ", ".join(sorted(families[name]))
+                basis, reason = of_kernels, KERNELS[of_kernels].format(names)
+            part = PartOut(
+                name=name,
+                basis=basis,
+                reason=reason,
+                prefill_share=shares.prefill[name],
+                decode_share=shares.decode[name],
+            )
+            parts.append(part)
     for name, metric in (("memory", "peak_memory_mib"), ("power", "power_w")):
         if metric in metrics:
             basis = basis_of(metric, query, in_use)
@@ -120,6 +138,16 @@ def basis_of(metric: str, query: Query, in_use: InUse) -> Basis:
     if not devices:
         return "analytic"
     return "measured" if query.device.name in devices else "transferred"
+
+
+def _basis_of_kernels(
+    families: Collection[str], device: Device, kernels: KnowsKernels | None
+) -> Basis:
+    """What is known of kernels of some families on a device."""
+    if kernels is None or not families or not set(families) <= kernels.families.keys():
+        return "analytic"
+    here = all(kernels.measured(family, device) for family in families)
+    return "measured" if here else "transferred"
 
 
 def limited_by(

@@ -1,4 +1,4 @@
-"""Power of deployed models, from the predictor of served models, and its rate for comparison."""
+"""Power of deployed models, from the predictor of served models, and their rate by it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,13 +9,12 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.features.power.operator_features import waiting_w
-from forerun.models.limit import LATENCY, POWER, Limit
+from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.service.answers.llm.costs import as_serving
 from forerun.service.answers.serving import predicted
 
-RATE: Final = "tokens_per_s"
 SATURATED: Final = 0.99
 """Share of the time with work from which on a server counts as busy all the time."""
 
@@ -57,8 +56,9 @@ def occupancy(query: Query, time: Prediction) -> Occupancy | None:
 def powers(
     queries: Sequence[Query], times: Sequence[Prediction | InputError], predictor: Predictor
 ) -> list[Prediction | None]:
-    """The power of one device of each of n deployments, and the rate of such a served model.
+    """The power of one device of each of n deployments, and the rate that goes with it.
 
+    The rate is that of requests of usual lengths (`rate_at_lengths` has that of the deployment's).
     None where no predictor answers it, or where the times are not known.
 
     Args:
@@ -104,30 +104,3 @@ def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Pre
         limits=(*found.limits, line),
         in_domain=False,
     )
-
-
-def disagreement(query: Query, time: Prediction, power: Prediction | None) -> Limit | None:
-    """The limit that says that two predictors give different rates of a closed loop.
-
-    The rate of the times contradicts that of the predictor of served models where the intervals of
-    the two have nothing in common; a rate without an interval is taken as it is.
-    """
-    own, other = time.estimates.get(RATE), None if power is None else power.estimates.get(RATE)
-    if own is None or other is None or query.deployment.load.concurrency is None:
-        return None
-    low, high = _ends(own)
-    other_low, other_high = _ends(other)
-    if low <= other_high and other_low <= high:
-        return None
-    return Limit(
-        f"measured runs of served models suggest {other.value:,.0f} tokens/s ({other_low:,.0f} to "
-        f"{other_high:,.0f}) with as many requests of mean length in flight, and the times of this "
-        f"answer give {own.value:,.0f}",
-        LATENCY,
-    )
-
-
-def _ends(estimate: Estimate) -> tuple[float, float]:
-    """The ends of the interval; the value where there is none."""
-    low, high = estimate.low, estimate.high
-    return estimate.value if low is None else low, estimate.value if high is None else high

@@ -1,17 +1,21 @@
 """`forerun llm`: times, rates, memory, power and price of serving a language model."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forerun.service.cli import options as o
+from forerun.service.cli.llm.model import described_model, title_of
 from forerun.service.cli.llm.options import LlmOptions
+from forerun.service.cli.llm.replay import replay
 from forerun.service.cli.output import print_json, progress, screen, working
 from forerun.service.cli.set_up import takes_run
 
 if TYPE_CHECKING:
+    from forerun.data.device import Device
+    from forerun.data.errors import InputError
     from forerun.service.schemas.answers import ServingOut
+    from forerun.service.stores.devices import DeviceStore
 
 KINDS = ("llm_deployment", "llm_serving")
 """Kinds of workloads that the predictors of an answer are for."""
@@ -39,7 +43,8 @@ def estimate(
 ) -> None:
     """Predict time to first token, time per token, rate, memory, power and price.
 
-    A device that cannot be answered is one line on standard error; the others are answered.
+    A device that is not known or cannot be answered is one line on standard error; the others are
+    answered.
     """
     names = [name for listed in device for name in listed.split(",")]
     answers, unanswered = _answers(described_model(model), names, run)
@@ -51,7 +56,10 @@ def estimate(
         several = {"answers": answers, "unanswered": unanswered}
         print_json(answers[0] if len(names) == 1 else several)
     else:
-        show(Path(model).name or model, answers, explain=explain)
+        show(title_of(model), answers, explain=explain)
+
+
+app.command("replay")(takes_run(replay))
 
 
 @app.command("support")
@@ -72,21 +80,6 @@ def support(json: o.Json = False) -> None:
         out.print(f"[bold]{one.metric}[/bold] measured on {where}")
 
 
-def described_model(source: str) -> dict[str, Any]:
-    """The model of a request: by the content of its files, or by its name."""
-    from forerun.features.readers.language_model.reader import json_object
-
-    path = Path(source)
-    file = path / "config.json" if path.is_dir() else path
-    if not file.is_file() and file.suffix != ".json":
-        return {"name": source}
-    content: dict[str, Any] = {"config": dict(json_object(file))}
-    block = file.with_name("hf_quant_config.json")
-    if block.is_file():
-        content["quantization"] = dict(json_object(block))
-    return content
-
-
 def _answers(
     model: dict[str, Any], names: list[str], run: LlmOptions
 ) -> "tuple[list[ServingOut], dict[str, str]]":
@@ -104,7 +97,7 @@ def _answers(
     from forerun.service.schemas.serving import LlmEstimateIn
 
     devices = o.devices_known()
-    chosen = [devices.get(name) for name in names]
+    chosen, failed = _known(devices, names)
     content = run.request()
     content["model"] = model | content.get("model", {})
     try:
@@ -120,7 +113,7 @@ def _answers(
     with working(f"predicting {len(chosen)} devices"):
         outcomes = llm_estimates(asked, named, in_use)
     answers = [outcome for outcome in outcomes if not isinstance(outcome, InputError)]
-    failed = {
+    failed |= {
         device.name: outcome
         for device, outcome in zip(chosen, outcomes, strict=True)
         if isinstance(outcome, InputError)
@@ -128,3 +121,25 @@ def _answers(
     if not answers:
         raise next(iter(failed.values()))
     return answers, {name: str(error) for name, error in failed.items()}
+
+
+def _known(
+    devices: "DeviceStore", names: list[str]
+) -> "tuple[list[Device], dict[str, InputError]]":
+    """The devices of these names, and name of an unknown device -> what suggests similar ones.
+
+    Raises:
+        UnknownDevice: none of the names is known.
+    """
+    from forerun.data.errors import UnknownDevice
+
+    known: list[Device] = []
+    unknown: dict[str, InputError] = {}
+    for name in names:
+        try:
+            known.append(devices.get(name))
+        except UnknownDevice as error:
+            unknown[name] = error
+    if not known:
+        raise next(iter(unknown.values()))
+    return known, unknown

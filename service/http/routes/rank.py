@@ -11,6 +11,8 @@ from forerun.service.answers.ranking import (
     RANKING_METRICS,
     Goal,
     Limits,
+    Outcome,
+    outcomes,
     prices_by_device,
     ranked,
 )
@@ -33,6 +35,17 @@ async def rank(asked: RankIn, answers: TheAnswers, state: TheState) -> Response:
 
 def rank_of(asked: RankIn, answers: Answers) -> RankOut:
     """The ranking that a request asks for; as `rank`, for the pages."""
+    queries, goal, limits = _resolved(asked, answers)
+    return ranked(queries, goal, limits, answers.adaptation.current())
+
+
+def outcomes_of(asked: RankIn, answers: Answers) -> dict[str, Outcome]:
+    """Name of a device -> the device with its objective, or the reasons to exclude it."""
+    queries, goal, limits = _resolved(asked, answers)
+    return outcomes(queries, goal, limits, answers.adaptation.current())
+
+
+def _resolved(asked: RankIn, answers: Answers) -> tuple[list[Query], Goal, Limits]:
     with in_field("workload"):
         workload = workload_of(asked.workload, answers.graphs.get)
     devices = _devices(asked, answers)
@@ -46,10 +59,9 @@ def rank_of(asked: RankIn, answers: Answers) -> RankOut:
     ]
     samples = workload.batch_size if isinstance(workload, Network) else 1
     prices = prices_by_device(asked.prices_per_hour, asked.objective, devices, answers.device)
-    goal = Goal(asked.objective, samples, prices)
     most = asked.limits.model_dump(include=set(RANKING_METRICS), exclude_none=True)
     limits = Limits(most, asked.limits.must_fit, asked.limits.in_domain_only, asked.risk)
-    return ranked(queries, goal, limits, answers.adaptation.current())
+    return queries, Goal(asked.objective, samples, prices), limits
 
 
 def _devices(asked: RankIn, answers: Answers) -> list[Device]:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from forerun.data.errors import InputError, in_field
 from forerun.data.query import Operation, Query
 from forerun.service.answers.llm import estimates
+from forerun.service.answers.llm.replaying import replay_of
 from forerun.service.answers.llm.support import support
 from forerun.service.answers.serving import estimated
 from forerun.service.http.answers import Answers
@@ -16,6 +17,7 @@ from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.problems import content, problem_of, unfit
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.llm.answers import SupportOut
+from forerun.service.schemas.llm.replay import LlmReplayIn, ReplayOut
 from forerun.service.schemas.prediction import BatchOut
 from forerun.service.schemas.serving import (
     LLM_EXAMPLES,
@@ -44,6 +46,12 @@ async def llm_estimate_batch(asked: LlmBatchIn, answers: TheAnswers, state: TheS
     """Estimates of up to 1,000 requests, in order; an invalid one gets a problem of its own."""
     listed = await state.run(lambda: b",".join(_items(asked.items, answers)))
     return Response(b'{"items":[' + listed + b"]}", media_type="application/json")
+
+
+@router.post("/llm/replay")
+async def llm_replay(asked: LlmReplayIn, answers: TheAnswers, state: TheState) -> ReplayOut:
+    """Percentiles of the times of a list of requests, and the rate at which they are served."""
+    return await state.run(lambda: replay_of(asked, answers.device, answers.adaptation.current()))
 
 
 @router.get("/llm/support")

@@ -74,9 +74,10 @@ class PoolMemoryOut(BaseModel):
     def sentence(self) -> str:
         """The weights, the memory, and the requests that there is room for."""
         of = "" if self.phase == "both" else f"{self.phase}: "
-        weights = f"{self.weights_mib / 1024:,.1f} of {self.usable_mib / 1024:,.1f} GiB"
+        needed, usable = (f"{mib / 1024:,.1f}" for mib in (self.needed_mib, self.usable_mib))
         if not self.fits:
-            return f"{of}does not fit: weights take {weights}"
+            return f"{of}does not fit: each device needs {needed} GiB and has {usable}"
+        weights = f"{self.weights_mib / 1024:,.1f} of {usable} GiB"
         room = f"{self.largest_concurrency:,.0f}"
         return f"{of}weights take {weights}; the cache has room for {room} such requests"
 

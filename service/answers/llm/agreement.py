@@ -1,0 +1,167 @@
+"""One rate of a deployment from two predictors: that of times, and that of served models.
+
+The first was fitted to runs with given lengths, the second to saturated servers whose requests are
+known by kind. The rate of an answer is the mean of the logarithms of both, weighted by their
+precision; times follow from it by Little's law, energy and price from it and the power.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import exp, hypot, log, sqrt
+from typing import Final, NamedTuple
+
+from forerun.data.query import Query
+from forerun.data.workload import LlmServing
+from forerun.features.serving_features import TOKENS, slower_at_lengths
+from forerun.models.limit import LATENCY, Limit
+from forerun.models.prediction import Estimate, Prediction
+from forerun.service.answers.llm.costs import as_serving
+
+RATE: Final = "tokens_per_s"
+TIMES: Final = ("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms")
+RATES: Final = ("requests_per_s", RATE, "tokens_per_s_per_device")
+STANDARD: Final = 1.645
+"""Half the width of a 90 % interval in standard deviations."""
+UNLIKE: Final = 0.5
+"""Further error of a rate, as a logarithm, by which a query's logarithms lie e-fold outside of the
+range of the training set."""
+OTHER_ENGINE: Final = 0.3
+"""Further error of the rate of served models for engines other than vLLM, which all were run in."""
+SMALL: Final = 0.1
+"""Weight of the predictor of served models below which an answer does not mention it."""
+
+
+class _Rate(NamedTuple):
+    """A rate of tokens, and its 90 % interval as logarithms of ratios to it, both positive."""
+
+    value: float
+    down: float
+    up: float
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the logarithm."""
+        return (self.down + self.up) / 2.0 / STANDARD
+
+
+def agreed(query: Query, time: Prediction, served: Prediction | None) -> Prediction:
+    """The times of a deployment with the rate that both predictors agree on.
+
+    The times stay as they are where requests arrive at a rate of their own, where one of the rates
+    or its interval is not known, and for deployments that the predictor of served models cannot
+    tell apart: prompts on workers of their own, and drafted tokens.
+
+    Args:
+        query: the deployment.
+        time: its times and rates by the predictor of times.
+        served: its power and rate by the predictor of served models; None without one.
+    """
+    deployment = query.deployment
+    in_flight = deployment.load.concurrency
+    unlike = deployment.prefill is not None or deployment.engine.draft_tokens > 0
+    own, other = _rate(time), None if served is None else _rate(served)
+    if in_flight is None or unlike or own is None or other is None or served is None:
+        return time
+    asked = as_serving(query, in_flight)
+    one = _widened(own, UNLIKE * _outside(time.limits))
+    two = _widened(
+        _at_lengths(query, asked, other),
+        hypot(
+            UNLIKE * hypot(_outside(served.limits), _unusual_lengths(query, asked)),
+            0.0 if deployment.engine.name == "vllm" else OTHER_ENGINE,
+        ),
+    )
+    return _combined(time, one, two)
+
+
+def _rate(found: Prediction) -> _Rate | None:
+    """The rate of a prediction; None where it, or its interval, is not known."""
+    own = found.estimates.get(RATE)
+    if own is None or own.low is None or own.high is None or not 0.0 < own.low <= own.value:
+        return None
+    return _Rate(own.value, log(own.value / own.low), log(own.high / own.value))
+
+
+def _widened(rate: _Rate, deviation: float) -> _Rate:
+    """The rate with a further independent error of its logarithm."""
+    further = STANDARD * deviation
+    return _Rate(rate.value, hypot(rate.down, further), hypot(rate.up, further))
+
+
+def _outside(limits: Sequence[Limit]) -> float:
+    """How far logarithms among the features lie outside of their ranges, all together."""
+    return hypot(*(_distance(one) for one in limits if (one.feature or "").startswith("log_")))
+
+
+def _distance(limit: Limit) -> float:
+    if limit.value is None or limit.low is None or limit.high is None:
+        return 0.0
+    return max(limit.low - limit.value, limit.value - limit.high, 0.0)
+
+
+def _at_lengths(query: Query, asked: Query, rate: _Rate) -> _Rate:
+    """The rate for the lengths of the deployment in place of the usual ones of such requests."""
+    load = query.deployment.load
+    slower = slower_at_lengths(asked, load.input_tokens, load.output_tokens)
+    return rate._replace(value=rate.value / slower)
+
+
+def _unusual_lengths(query: Query, asked: Query) -> float:
+    """Distance of the logarithms of both lengths from the usual ones of such requests."""
+    assert isinstance(asked.workload, LlmServing)
+    prompt, answer = TOKENS[asked.workload.request]
+    load = query.deployment.load
+    return hypot(log(load.input_tokens / prompt), log(load.output_tokens / answer))
+
+
+def _combined(time: Prediction, one: _Rate, two: _Rate) -> Prediction:
+    """The prediction of times with the weighted mean of both rates.
+
+    The variance of the mean is that of independent errors, and that of a mixture of both values.
+    """
+    precisions = [1.0 / max(rate.deviation, 1e-3) ** 2 for rate in (one, two)]
+    weight = precisions[1] / sum(precisions)
+    apart = log(two.value / one.value)
+    between = STANDARD * sqrt(weight * (1.0 - weight)) * abs(apart)
+    down, up = (
+        hypot((1.0 - weight) * getattr(one, end), weight * getattr(two, end), between)
+        for end in ("down", "up")
+    )
+    faster = exp(weight * apart)
+    estimates = dict(time.estimates)
+    for name, own in time.estimates.items():
+        if name in RATES:
+            estimates[name] = _around(own, own.value * faster, down, up)
+        elif name == "request_latency_ms":
+            estimates[name] = _around(own, own.value / faster, up, down)
+        elif name in TIMES:
+            estimates[name] = _shifted(own, 1.0 / faster, between)
+    limits = (*time.limits, *_said(one, two, weight))
+    return replace(time, estimates=estimates, limits=limits)
+
+
+def _around(own: Estimate, value: float, down: float, up: float) -> Estimate:
+    """An estimate with another value and interval."""
+    return Estimate(value, value * exp(-down), value * exp(up), own.coverage)
+
+
+def _shifted(own: Estimate, factor: float, between: float) -> Estimate:
+    """An estimate times a factor, whose interval is widened by a further error."""
+    if own.low is None or own.high is None or not own.low > 0.0:
+        return replace(own, value=own.value * factor)
+    down, up = hypot(log(own.value / own.low), between), hypot(log(own.high / own.value), between)
+    return _around(own, own.value * factor, down, up)
+
+
+def _said(one: _Rate, two: _Rate, weight: float) -> tuple[Limit, ...]:
+    """What both predictors give, where that of served models counts or contradicts the other."""
+    disjoint = log(two.value / one.value) > one.up + two.down or (
+        log(one.value / two.value) > one.down + two.up
+    )
+    if weight < SMALL and not disjoint:
+        return ()
+    text = (
+        f"the rate is a weighted mean of {one.value:,.0f} tokens/s by the predictor of times and "
+        f"{two.value:,.0f} by that of served models, which counts {100 * weight:.0f} %"
+    )
+    return (Limit(text, LATENCY, "outside" if disjoint else "note"),)

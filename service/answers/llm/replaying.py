@@ -1,0 +1,192 @@
+"""Answers about a trace of requests: the event model, with iterations scaled to fitted times."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+from typing import Any, Final
+
+import numpy as np
+from pydantic import ValidationError
+
+from forerun.data.columns import Column
+from forerun.data.errors import BadRequest, InputError, in_field
+from forerun.data.language_models.requests import Requests
+from forerun.data.language_models.traces import named_trace, read_trace
+from forerun.data.query import Query
+from forerun.models.catalog import unfitted
+from forerun.models.llm_serving.fitted_time import FittedTime, cut_off
+from forerun.models.llm_serving.replay import Dispatch, Replay, replay
+from forerun.models.llm_serving.statistics import Statistics
+from forerun.models.llm_serving.worker import Worker
+from forerun.models.prediction import Prediction
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.evidence import predictor_out
+from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
+from forerun.service.answers.serving import predicted
+from forerun.service.limits.wording import in_words
+from forerun.service.problems import unfit
+from forerun.service.schemas.answers import DeviceOut
+from forerun.service.schemas.llm.answers import Basis
+from forerun.service.schemas.llm.replay import LlmReplayIn, ReplayOut, ScalesOut, StatisticsOut
+from forerun.service.schemas.serving import LlmEstimateIn
+
+LOAD: Final = ("input_tokens", "output_tokens", "concurrency", "requests_per_s")
+ANALYTIC: Final = ScalesOut(prefill=1.0, decode=1.0, basis="analytic")
+
+
+def replay_of(asked: LlmReplayIn, device_named: DeviceNamed, in_use: InUse) -> ReplayOut:
+    """What the requests of a trace meet.
+
+    Raises:
+        BadTrace: the requests cannot be read; the message says which.
+        InputError: the deployment cannot be asked about.
+    """
+    if (asked.requests is None) == (asked.trace is None):
+        raise BadRequest("Give either requests or the name of a trace.")
+    with in_field("trace" if asked.requests is None else "requests"):
+        requests = named_trace(asked.trace or "") if asked.requests is None else _read(asked)
+    return replayed(asked.deployment(), requests, device_named, in_use, asked)
+
+
+def replayed(
+    deployment: Mapping[str, Any],
+    requests: Requests,
+    device_named: DeviceNamed,
+    in_use: InUse,
+    how: LlmReplayIn | None = None,
+) -> ReplayOut:
+    """What n requests meet.
+
+    Args:
+        deployment: fields of a request to `/v1/llm/estimate` without its load.
+        requests: what arrives.
+        device_named: the device of a name or a spec sheet.
+        in_use: the predictor to whose times those of iterations are scaled.
+        how: speed and dispatch.
+
+    Raises:
+        BadRequest: a field does not fit, or is one of the load.
+        InputError: the deployment cannot be asked about.
+    """
+    speed = 1.0 if how is None else how.speed
+    dispatch: Dispatch = "round_robin" if how is None else how.dispatch
+    requests = replace(requests, arrival_s=requests.arrival_s / speed)
+    question = question_of(_estimate_in(deployment, requests), device_named)
+    query = question.query
+    scales, limits = _scales(query, requests, in_use)
+    found = _served(query, requests, scales, dispatch)
+    return _out(question, requests, found, scales, limits, in_use)
+
+
+def _read(asked: LlmReplayIn) -> Requests:
+    return read_trace(asked.requests or [])
+
+
+def _estimate_in(deployment: Mapping[str, Any], requests: Requests) -> LlmEstimateIn:
+    """The request for an estimate with the mean load of a trace."""
+    for name in LOAD:
+        if name in deployment:
+            with in_field(name):
+                raise BadRequest(f"{name} follows from the requests; leave it out.")
+    mean = requests.load()
+    load: dict[str, float] = {
+        "input_tokens": mean.input_tokens,
+        "output_tokens": mean.output_tokens,
+    }
+    if mean.requests_per_s is None:
+        load["concurrency"] = float(len(requests))
+    else:
+        load["requests_per_s"] = mean.requests_per_s
+    try:
+        return LlmEstimateIn.model_validate({**deployment, **load})
+    except ValidationError as error:
+        raise BadRequest(unfit(error.errors()).detail) from None
+
+
+def _served(query: Query, requests: Requests, scales: ScalesOut, dispatch: Dispatch) -> Replay:
+    deployment = query.deployment
+
+    def worker(phase: Any) -> Worker:
+        plain = Worker.of(deployment, query.device, phase=phase)
+        time = FittedTime(plain.time, scales.prefill, scales.decode)
+        return replace(plain, time=time if scales.basis != "analytic" else plain.time)
+
+    apart = deployment.prefill is not None
+    prefill = worker("prefill") if apart else None
+    decode = worker("decode" if apart else "both")
+    return replay(requests, deployment, decode, prefill, dispatch=dispatch)
+
+
+def _scales(query: Query, requests: Requests, in_use: InUse) -> tuple[ScalesOut, list[str]]:
+    """Factors of iterations by the fitted predictor at the mean load, and its limits.
+
+    The predictor was fitted to closed loops, so it is asked about one with as many requests in
+    flight as the closed form has on average in this trace.
+    """
+    plain = _served(query, requests, ANALYTIC, "round_robin")
+    latency = plain.latency_s[np.isfinite(plain.latency_s)]
+    in_flight = float(latency.sum() / plain.span_s) if plain.span_s else 1.0
+    load = replace(query.deployment.load, requests_per_s=None, concurrency=max(in_flight, 1.0))
+    asked = replace(query, workload=replace(query.deployment, load=load))
+    predictor = in_use.loaded.predictor
+    if not predictor.answers(asked):
+        return ANALYTIC, []
+    (fitted,) = predicted(predictor, [asked])
+    (closed,) = predicted(unfitted("llm_latency"), [asked])
+    if isinstance(fitted, InputError) or isinstance(closed, InputError):
+        return ANALYTIC, []
+    factors = [
+        fitted.estimates[name].value / closed.estimates[name].value
+        for name in ("ttft_service_ms", "tpot_ms")
+    ]
+    if not all(isfinite(factor) for factor in factors):
+        return ANALYTIC, []
+    prefill, decode = (cut_off(factor) for factor in factors)
+    scales = ScalesOut(prefill=prefill, decode=decode, basis=_basis(fitted))
+    limits = dict.fromkeys(str(in_words(limit)) for limit in fitted.limits)
+    return scales, list(limits)
+
+
+def _basis(fitted: Prediction) -> Basis:
+    transferred = any(limit.severity == "transfer" for limit in fitted.limits)
+    return "transferred" if transferred else "measured"
+
+
+def _out(
+    question: DeploymentQuestion,
+    requests: Requests,
+    found: Replay,
+    scales: ScalesOut,
+    limits: list[str],
+    in_use: InUse,
+) -> ReplayOut:
+    query = question.query
+    device, count = query.device, query.operation.device_count
+    return ReplayOut(
+        requests=len(requests),
+        refused=found.refused,
+        preempted=int((found.preemptions > 0).sum()),
+        span_s=found.span_s,
+        ttft_ms=_statistics(found.ttft_s),
+        tpot_ms=_statistics(found.tpot_s),
+        request_latency_ms=_statistics(found.latency_s),
+        requests_per_s=found.requests_per_s,
+        tokens_per_s=found.tokens_per_s,
+        tokens_per_s_per_device=found.tokens_per_s / count,
+        busy_share=found.busy_share,
+        mean_sequences=found.mean_sequences,
+        most_cache_share=found.most_cache_share,
+        scales=scales,
+        chosen=list(question.chosen),
+        limits=limits,
+        device=DeviceOut(name=device.name, origin=device.origin),
+        device_count=count,
+        predictor=predictor_out(in_use, in_use.rows.get(device, 0)),
+    )
+
+
+def _statistics(seconds: Column) -> StatisticsOut:
+    found = Statistics.of(1e3 * seconds)
+    names = ("mean", "p50", "p90", "p99")
+    values = {name: getattr(found, name) for name in names}
+    return StatisticsOut(**{n: value if isfinite(value) else None for n, value in values.items()})

@@ -1,0 +1,74 @@
+"""`forerun keys`: create, list and revoke the keys by which clients of the service identify."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forerun.service.cli.output import print_json, screen
+
+if TYPE_CHECKING:
+    from forerun.service.stores.keys import Key, KeyStore
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Create, list and revoke keys of the HTTP service, which asks for one from the first on.",
+)
+
+
+@app.command("create")
+def create(
+    name: Annotated[str, typer.Argument(help="what the key is for, such as a client's name")],
+    scope: Annotated[
+        str, typer.Option(help="what it may do: read (ask), write (store and delete too) or admin")
+    ] = "read",
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Create a key and print it; it is shown this once, since only a hash of it is stored."""
+    key, text = _store().create(name, scope)
+    if json:
+        print_json({**_shown(key), "key": text})
+        return
+    typer.echo(text)
+    typer.echo(
+        f"{key.id} may {key.scope}. Keep the key, it is not shown again; clients send it as "
+        "`Authorization: Bearer KEY`.",
+        err=True,
+    )
+
+
+@app.command("list")
+def list_keys(
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """List keys without their secrets."""
+    keys = _store().keys()
+    if json:
+        print_json({"keys": [_shown(key) for key in keys]})
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("id", "name", "scope", "created"):
+        table.add_column(heading)
+    for key in keys:
+        table.add_row(*(escape(str(value)) for value in _shown(key).values()))
+    screen().print(table)
+
+
+@app.command("revoke")
+def revoke(identifier: Annotated[str, typer.Argument(help="identifier of the key")]) -> None:
+    """Revoke a key; a running service refuses it from the next request on."""
+    _store().revoke(identifier)
+    typer.echo(f"{identifier} is revoked")
+
+
+def _store() -> "KeyStore":
+    from forerun.service.settings import Settings
+    from forerun.service.stores.keys import KeyStore
+
+    return KeyStore(Settings.load().home / "keys")
+
+
+def _shown(key: "Key") -> dict[str, Any]:
+    return key.model_dump(include={"id", "name", "scope", "created"})

@@ -1,0 +1,116 @@
+"""`forerun llm replay`: what the requests of a trace meet."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forerun.service.cli import options as o
+from forerun.service.cli.llm.model import described_model, title_of
+from forerun.service.cli.llm.options import LlmOptions
+from forerun.service.cli.output import print_json, screen, working
+
+if TYPE_CHECKING:
+    from forerun.data.language_models.requests import Requests
+    from forerun.service.schemas.llm.replay import ReplayOut, StatisticsOut
+
+
+def replay(
+    model: Annotated[
+        str, typer.Argument(help="as for `forerun llm estimate`: a name, or a config.json")
+    ],
+    trace: Annotated[
+        str,
+        typer.Argument(
+            help="CSV file with a header, or file of one JSON object a line, with arrival_s, "
+            "input_tokens and output_tokens; or the name of a public trace, such as splitwise_conv"
+        ),
+    ],
+    device: Annotated[str, typer.Option("--device", "--system", help="name of a device")],
+    *,
+    run: LlmOptions,
+    speed: Annotated[
+        float, typer.Option(min=1e-3, max=1e3, help="factor by which requests arrive faster")
+    ] = 1.0,
+    until: Annotated[
+        float | None, typer.Option(min=0, help="seconds of the trace after which to end [all]")
+    ] = None,
+    least_loaded: Annotated[
+        bool,
+        typer.Option(help="send each request to the worker with the fewest in flight, not in turn"),
+    ] = False,
+    json: o.Json = False,
+) -> None:
+    """Predict percentiles of the times of a trace of requests, by an event model of the engine."""
+    from forerun.service.answers.llm.replaying import replayed
+    from forerun.service.schemas.llm.replay import LlmReplayIn
+
+    devices = o.devices_known()
+    chosen = devices.get(device)
+    requests = _requests(trace, until)
+    content = run.request() | {"device": chosen}
+    content["model"] = described_model(model) | content.get("model", {})
+    how = LlmReplayIn(speed=speed, dispatch="least_loaded" if least_loaded else "round_robin")
+    in_use = o.in_use(devices, ("llm_deployment",), [chosen])
+    with working(f"serving {len(requests):,} requests"):
+        answer = replayed(content, requests, lambda _: chosen, in_use, how)
+    if json:
+        print_json(answer)
+    else:
+        _show(title_of(model), answer)
+
+
+def _requests(trace: str, until_s: float | None) -> "Requests":
+    """The requests of a file or of a public trace, up to a time after the first arrival.
+
+    Raises:
+        BadTrace: they cannot be read; the message says in which line.
+    """
+    from forerun.data.language_models.traces import PACKAGED, named_trace, read_trace
+
+    requests = named_trace(trace) if trace in PACKAGED else read_trace(Path(trace))
+    if until_s is None:
+        return requests
+    return requests.take(requests.arrival_s <= requests.arrival_s[0] + until_s)
+
+
+def _show(source: str, answer: "ReplayOut") -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    out = screen()
+    devices = f"{answer.device_count} {answer.device.name}"
+    out.print(f"\n[bold]{escape(source)}[/bold] on {devices}: {answer.requests:,} requests")
+    table = Table(box=None, pad_edge=False, header_style="")
+    for heading in ("", "mean", "p50", "p90", "p99"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for title, own in (
+        ("time to first token", answer.ttft_ms),
+        ("time per output token", answer.tpot_ms),
+        ("request latency", answer.request_latency_ms),
+    ):
+        table.add_row(title, *_cells(own))
+    out.print(table)
+    rates = f"{answer.requests_per_s:.4g} requests/s, {answer.tokens_per_s:,.4g} tokens/s"
+    if answer.device_count > 1:
+        rates += f" ({answer.tokens_per_s_per_device:,.4g} by one device)"
+    out.print(f"{rates} over {answer.span_s:,.0f} s; busy {answer.busy_share:.0%} of the time")
+    cache = (
+        f"{answer.mean_sequences:.3g} sequences at a time; at most {answer.most_cache_share:.0%}"
+    )
+    out.print(f"{cache} of the cache in use; {answer.preempted:,} requests preempted")
+    if answer.refused:
+        out.print(f"{answer.refused:,} requests are longer than the cache, and were refused")
+    scales = answer.scales
+    if scales.basis == "analytic":
+        out.print("times of iterations follow from the spec sheet in closed form")
+    else:
+        factors = f"{scales.prefill:.2f} times the closed form in prompts, {scales.decode:.2f} in"
+        out.print(f"times of iterations: {factors} decoding, by {scales.basis} serving runs")
+    for line in (*(f"chosen: {one}" for one in answer.chosen), *answer.limits):
+        out.print(f"- {escape(line)}")
+
+
+def _cells(own: "StatisticsOut") -> list[str]:
+    values = (own.mean, own.p50, own.p90, own.p99)
+    return ["-" if value is None else f"{value:,.4g} ms" for value in values]

@@ -1,0 +1,140 @@
+"""The key of a request: whether it needs one, whether it has one, and what that may do."""
+
+import base64
+import binascii
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from forerun.data.errors import InputError
+from forerun.service.http.access.audit import audited
+from forerun.service.http.access.quotas import Quotas
+from forerun.service.http.access.requirement import asks_for_keys, key_store
+from forerun.service.http.admission import ALWAYS_ANSWERED
+from forerun.service.http.guard import READING, is_loopback
+from forerun.service.http.telemetry import Telemetry
+from forerun.service.problems import response_of
+from forerun.service.settings import Settings
+from forerun.service.stores.keys import Key
+from forerun.service.stores.keys import Scope as KeyScope
+
+OPEN = frozenset({"/healthz", "/readyz"})
+"""Paths that need no key."""
+QUESTIONS = frozenset({
+    "/v1/colocation",
+    "/v1/colocation/now",
+    "/v1/colocation/rank",
+    "/v1/diffusion/estimate",
+    "/v1/kubernetes/filter",
+    "/v1/kubernetes/prioritize",
+    "/v1/llm/estimate",
+    "/v1/llm/estimate:batch",
+    "/v1/llm/replay",
+    "/v1/power/sweep",
+    "/v1/predict",
+    "/v1/predict/model",
+    "/v1/predict:batch",
+    "/v1/rank",
+})  # fmt: skip
+"""Paths to which POST asks and stores nothing; any other POST is a write."""
+CHALLENGE = 'Bearer realm="forerun", Basic realm="forerun", charset="UTF-8"'
+
+
+class Unauthenticated(InputError):
+    """The request has no valid key."""
+
+    slug, status = "unauthenticated", 401
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This service needs a key: send the header `Authorization: Bearer KEY`, or the key as "
+            "the password in a browser. Its operator makes one with `forerun keys create NAME`."
+        )
+
+
+class Forbidden(InputError):
+    """The scope of the key does not include what the request does."""
+
+    slug, status = "forbidden", 403
+
+    def __init__(self, key: Key, needed: KeyScope) -> None:
+        super().__init__(
+            f"The key {key.id} may {key.scope}, and this request needs the scope {needed}. Use "
+            f"another key; the operator makes one with `forerun keys create NAME --scope {needed}`."
+        )
+
+
+class Authorized:
+    """ASGI middleware that lets in requests whose key may do what they do, and logs writes.
+
+    Args:
+        app: the application.
+        settings: settings; `auth`, `host`, `home` and `requests_per_s_per_key` matter.
+        telemetry: counts what is refused because of a quota.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, telemetry: Telemetry) -> None:
+        self._app, self._settings, self._telemetry = app, settings, telemetry
+        self._keys = key_store(settings)
+        self._quotas = Quotas(settings.requests_per_s_per_key)
+        self._is_public = not is_loopback(settings.host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle the request, or answer with a problem."""
+        if scope["type"] != "http" or scope["path"] in OPEN:
+            await self._app(scope, receive, send)
+            return
+        needed = needed_scope(scope)
+        asks = asks_for_keys(self._settings, self._keys)
+        key = self._keys.holder(presented_key(scope) or "") if asks else None
+        refusal = self._refusal(key, needed, scope["path"]) if asks else None
+        app = self._app if refusal is None else _answer(refusal, scope["path"])
+        # Whoever has no key could fill the log; the metrics count these requests by status.
+        if needed != "read" and (key is not None or (self._is_public and not asks)):
+            await audited(app, scope, receive, send, key)
+        else:
+            await app(scope, receive, send)
+
+    def _refusal(self, key: Key | None, needed: KeyScope, path: str) -> InputError | None:
+        """Why the request is refused; None where it is let in."""
+        if key is None:
+            return Unauthenticated()
+        busy = None if path in ALWAYS_ANSWERED else self._quotas.take(key.id)
+        if busy is not None:
+            self._telemetry.refused.labels("requests_per_s_per_key").inc()
+            return busy
+        return None if key.may(needed) else Forbidden(key, needed)
+
+
+def needed_scope(scope: Scope) -> KeyScope:
+    """What a request needs its key to include."""
+    method = scope["method"]
+    asks = method in READING or (method == "POST" and scope["path"] in QUESTIONS)
+    return "read" if asks else "write"
+
+
+def presented_key(scope: Scope) -> str | None:
+    """The text of a key in the header Authorization; of Basic, which browsers send, the password.
+
+    None where the header is missing, repeated or of another form.
+    """
+    given: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(given) != 1:
+        return None
+    scheme, _, credentials = given[0].decode("latin-1").partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip()
+    if scheme.lower() != "basic":
+        return None
+    try:
+        decoded = base64.b64decode(credentials.strip(), validate=True).decode("latin-1")
+    except (binascii.Error, ValueError):
+        return None
+    return decoded.partition(":")[2]
+
+
+def _answer(refusal: InputError, path: str) -> Response:
+    answer = response_of(refusal, path)
+    if refusal.status == Unauthenticated.status:
+        answer.headers["WWW-Authenticate"] = CHALLENGE
+    return answer

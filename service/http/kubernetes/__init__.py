@@ -1,0 +1,1 @@
+"""A scheduler extender for Kubernetes: nodes filtered and scored for a pod."""

@@ -1,0 +1,183 @@
+"""Which nodes suit a pod, and how well.
+
+What is not known never keeps a pod from a node: a node whose device is unknown, or about which no
+limit can be judged, passes the filter and has the score 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from forerun.data.device import Device
+from forerun.data.errors import BadRequest, InputError
+from forerun.service.answers import colocation
+from forerun.service.answers.ranking import Kept, Outcome
+from forerun.service.http.answers import Answers
+from forerun.service.http.kubernetes.cluster import Cluster
+from forerun.service.http.kubernetes.extender import HIGHEST_SCORE, ExtenderArgs
+from forerun.service.http.kubernetes.nodes import device_of, requested_slice
+from forerun.service.http.kubernetes.pods import SpeedIn, placed_by, residents_of
+from forerun.service.http.routes.rank import outcomes_of
+from forerun.service.http.schemas.ranking import RankIn
+from forerun.service.log import log
+from forerun.service.problems import unfit
+from forerun.service.schemas.colocation import HostIn, HostsIn, ProgramIn
+
+LONGEST_NAME: Final = 317
+"""Characters of a namespace, a slash and a name."""
+MAXIMISED: Final = ("throughput_per_w",)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Advice about the nodes of a request.
+
+    Attributes:
+        failed: node -> why the pod cannot run there next to its other pods.
+        unresolvable: node -> why it cannot run there at all.
+        suitability: node -> 0 to 1, the best device having 1; nodes about which nothing is known
+            are left out.
+    """
+
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unresolvable: Mapping[str, str] = field(default_factory=dict)
+    suitability: Mapping[str, float] = field(default_factory=dict)
+
+    def scores(self, asked: ExtenderArgs) -> dict[str, int]:
+        """Scores of all nodes, from 0 to 10."""
+        return {
+            node.name: round(HIGHEST_SCORE * self.suitability.get(node.name, 0.0))
+            for node in asked.nodes
+        }
+
+
+def advice_on(asked: ExtenderArgs, answers: Answers, cluster: Cluster | None = None) -> Advice:
+    """Advice about the nodes of a request; without knowledge of any, where the pod is at fault.
+
+    A pod whose annotations do not fit is logged and may run anywhere.
+
+    Args:
+        asked: the request.
+        answers: answers questions about devices and programs.
+        cluster: knows the labels of nodes that the request only names, and programs of pods.
+    """
+    if cluster is not None and asked.names_only:
+        asked = replace(asked, nodes=[cluster.node(one.name) or one for one in asked.nodes])
+    programs = None if cluster is None else cluster.programs()
+    try:
+        placed = placed_by(asked.pod)
+        devices = Advice()
+        if placed.ranking is not None:
+            devices = _by_device(asked, placed.ranking, answers)
+        if placed.speed is None:
+            return devices
+        return _combined(asked, devices, _by_speed(asked, placed.speed, answers, programs))
+    except InputError as error:
+        log().warning("a pod is placed without advice", pod=_pod_name(asked), why=str(error))
+        return Advice()
+
+
+def _by_device(asked: ExtenderArgs, ranking: Mapping[str, Any], answers: Answers) -> Advice:
+    """Advice by the device of each node, which is judged once."""
+    profile = requested_slice(asked.pod)
+    of_node = {
+        node.name: device
+        for node in asked.nodes
+        if (device := device_of(node, profile, answers.device)) is not None
+    }
+    devices = list({device.name: device for device in of_node.values()}.values())
+    if not devices:
+        return Advice()
+    outcomes = outcomes_of(_rank_request(ranking, devices), answers)
+    suitability = _relative(ranking, outcomes)
+    broken = {
+        name: "; ".join(reason.sentence for reason in outcome if not reason.unknown)
+        for name, outcome in outcomes.items()
+        if not isinstance(outcome, Kept)
+    }
+    return Advice(
+        unresolvable={
+            node: f"{device.name}: {broken[device.name]}"
+            for node, device in of_node.items()
+            if broken.get(device.name)
+        },
+        suitability={
+            node: suitability[device.name]
+            for node, device in of_node.items()
+            if device.name in suitability
+        },
+    )
+
+
+def _rank_request(ranking: Mapping[str, Any], devices: Sequence[Device]) -> RankIn:
+    try:
+        return RankIn.model_validate({**ranking, "devices": devices})
+    except ValidationError as error:
+        raise BadRequest(unfit(error.errors()).detail) from None
+
+
+def _relative(ranking: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> dict[str, float]:
+    """Device -> how its objective compares with the best, from 0 to 1."""
+    values = {name: one.aim.value for name, one in outcomes.items() if isinstance(one, Kept)}
+    if ranking.get("objective") in MAXIMISED:
+        best = max(values.values(), default=0.0)
+        return {name: value / best if best else 1.0 for name, value in values.items()}
+    best = min(values.values(), default=0.0)
+    return {name: best / value if value else 1.0 for name, value in values.items()}
+
+
+def _by_speed(
+    asked: ExtenderArgs,
+    wanted: SpeedIn,
+    answers: Answers,
+    programs: Mapping[str, Sequence[ProgramIn]] | None,
+) -> Advice:
+    """Advice by the lowest relative speed of any program on each node.
+
+    Args:
+        asked: the request.
+        wanted: the program of the pod.
+        answers: answers questions about programs.
+        programs: node -> programs of its pods; None where only annotations of nodes tell.
+    """
+    known = {
+        node.name: [*residents_of(node.annotations), *(programs or {}).get(node.name, ())]
+        for node in asked.nodes
+        if programs is not None or "forerun.dev/residents" in node.annotations
+    }
+    if not known:
+        return Advice()
+    hosts = [HostIn(name=name, residents=residents) for name, residents in known.items()]
+    request = HostsIn(candidate=wanted.program, hosts=hosts)
+    ranked = colocation.rank(request, answers.adaptation.current().loaded).hosts
+    least = wanted.min_relative_speed
+    return Advice(
+        failed={
+            host.name: f"{host.worst_program} would run at {host.score:.2f} of its speed alone, "
+            f"the least is {least:g}"
+            for host in ranked
+            if host.score < least
+        },
+        suitability={host.name: min(host.score, 1.0) for host in ranked},
+    )
+
+
+def _combined(asked: ExtenderArgs, one: Advice, other: Advice) -> Advice:
+    """Both advices: a node passes where both let it, and its suitabilities are multiplied."""
+    names = [node.name for node in asked.nodes]
+    known = [name for name in names if name in one.suitability or name in other.suitability]
+    return Advice(
+        failed={**one.failed, **other.failed},
+        unresolvable={**one.unresolvable, **other.unresolvable},
+        suitability={
+            name: one.suitability.get(name, 1.0) * other.suitability.get(name, 1.0)
+            for name in known
+        },
+    )
+
+
+def _pod_name(asked: ExtenderArgs) -> str:
+    metadata = asked.pod.metadata
+    return f"{metadata.namespace or 'default'}/{metadata.name}"[:LONGEST_NAME]

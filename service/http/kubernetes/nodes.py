@@ -1,0 +1,121 @@
+"""The device of a node by its labels, and slices of a GPU (MIG).
+
+Labels are those of NVIDIA's GPU feature discovery, of AMD's node labeller, of GKE and of Karpenter.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from forerun.data.device import Device
+from forerun.data.errors import UnknownDevice
+from forerun.service.http.kubernetes.extender import ClusterNode, Pod
+
+OWN_LABEL: Final = "forerun.dev/device"
+NVIDIA: Final = "nvidia.com/gpu"
+PRODUCTS: Final = (
+    OWN_LABEL,
+    f"{NVIDIA}.product",
+    "amd.com/gpu.product-name",
+    "cloud.google.com/gke-accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+)
+"""Labels with the name of a product; the first one that a node has counts."""
+NAMED_OTHERWISE: Final = {
+    "nvidia-tesla-a100": "a100-sxm-40gb",
+    "nvidia-h100-mega-80gb": "h100-sxm-80gb",
+}
+"""Names of GKE that do not say which product they mean."""
+SLICE: Final = re.compile(r"(?:\d+c\.)?(?P<units>[1-7])g\.(?P<gigabytes>\d+)gb(?:\+\S+)?")
+"""A profile of a slice: compute instances, compute slices and memory."""
+SLICE_RESOURCE: Final = "nvidia.com/mig-"
+SLICES: Final = 8
+"""Memory of a GPU is divided into eight slices; of its compute units, about an eighth is one."""
+MIB: Final = 2.0**10
+
+
+def device_of(
+    node: ClusterNode, slice_profile: str | None, device_named: Callable[[str], Device]
+) -> Device | None:
+    """The device that a pod would use on a node; None where it is not known.
+
+    Args:
+        node: the node.
+        slice_profile: profile of the slice that the pod requests, such as 1g.10gb; None where it
+            requests whole devices, or as a node is divided evenly.
+        device_named: name -> device; raises `UnknownDevice`.
+    """
+    label = next((node.labels[name] for name in PRODUCTS if node.labels.get(name)), None)
+    if label is None:
+        return None
+    product, _, own_slice = label.removesuffix("-SHARED").partition("-MIG-")
+    try:
+        device = device_named(NAMED_OTHERWISE.get(product, product))
+    except UnknownDevice:
+        return None
+    profile = slice_profile or own_slice
+    if profile:
+        return slice_of(device, profile)
+    return _with_memory(device, node.labels)
+
+
+def slice_of(device: Device, profile: str) -> Device | None:
+    """A slice of a GPU as a device of its own, without power; None for an unknown profile.
+
+    Bandwidth, cache and memory are in proportion to the memory of the profile, in eighths; compute
+    units and arithmetic in proportion to its compute slices.
+
+    Args:
+        device: the whole GPU.
+        profile: such as 1g.10gb or 1c.3g.40gb+me.
+    """
+    found = SLICE.fullmatch(profile)
+    if found is None or device.memory_gib is None or device.memory_bandwidth_gbs is None:
+        return None
+    units = int(found["units"]) / SLICES
+    nearest = round(SLICES * int(found["gigabytes"]) / device.memory_gib)
+    memory = min(max(nearest, 1), SLICES) / SLICES
+    return device.model_copy(
+        update={
+            "name": f"{device.name}-mig-{found['units']}g-{found['gigabytes']}gb",
+            "title": f"{device.title} MIG {profile}",
+            "aliases": (),
+            "memory_gib": memory * device.memory_gib,
+            "memory_bandwidth_gbs": memory * device.memory_bandwidth_gbs,
+            "peak_tflops": {name: units * peak for name, peak in device.peak_tflops.items()},
+            "fp32_matrix_tflops": _scaled(device.fp32_matrix_tflops, units),
+            "compute_units": device.compute_units and max(round(units * device.compute_units), 1),
+            "l2_mib": _scaled(device.l2_mib, memory),
+            "tdp_w": None,
+            "idle_w": None,
+            "sources": {},
+            "caveats": (*device.caveats, f"figures are those of {device.name} in proportion"),
+            "origin": "registered",
+        }
+    )
+
+
+def requested_slice(pod: Pod) -> str | None:
+    """Profile of the slice that a pod's containers request; None where they request none."""
+    containers = (pod.spec and pod.spec.containers) or ()
+    for resources in (container.resources for container in containers):
+        for name in (resources and resources.limits) or ():
+            if name.startswith(SLICE_RESOURCE):
+                return name.removeprefix(SLICE_RESOURCE).replace(".me", "+me")
+    return None
+
+
+def _with_memory(device: Device, labels: Mapping[str, str]) -> Device:
+    """The device with the memory that its node states, where that is another than the sheet's."""
+    text = labels.get(f"{NVIDIA}.memory", "")
+    if not text.isdigit() or device.memory_gib is None or OWN_LABEL in labels:
+        return device
+    gib = float(text) / MIB
+    if gib < 1.0 or abs(gib / device.memory_gib - 1.0) < 0.1:
+        return device
+    name = f"{device.name}-with-{round(gib)}-gib"
+    return device.model_copy(update={"name": name, "aliases": (), "memory_gib": gib, "sources": {}})
+
+
+def _scaled(figure: float | None, share: float) -> float | None:
+    return None if figure is None else figure * share

@@ -1,0 +1,140 @@
+"""What a pod asks for in its annotations `forerun.dev/*`.
+
+    forerun.dev/graph: resnet50
+    forerun.dev/batch-size: "64"
+    forerun.dev/precision: amp
+    forerun.dev/max-latency-ms: "40"
+
+An annotation that is no option of the placement is a field of the workload, as POST /v1/predict
+takes it, of kind `network` unless `forerun.dev/kind` says otherwise. Values are JSON, or text.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from forerun.data.errors import BadRequest, in_field
+from forerun.service.http.kubernetes.extender import Pod
+from forerun.service.http.schemas.ranking import LimitsIn
+from forerun.service.problems import unfit
+from forerun.service.schemas.colocation import ProgramIn
+
+PREFIX: Final = "forerun.dev/"
+OPTIONS: Final = ("objective", "risk", "software", "power_limit_w")
+MOST: Final = {f"max_{name}": name for name in ("latency_ms", "power_w", "peak_memory_mib")}
+NAMES: Final = (f"{PREFIX}graph", f"{PREFIX}program")
+LIMITS: Final = ("must_fit", "in_domain_only")
+
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class SpeedIn(BaseModel):
+    """A program whose speed next to the other programs of a node counts."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    program: ProgramIn
+    min_relative_speed: float = Field(default=0.0, ge=0.0, le=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What a pod asks for.
+
+    Attributes:
+        ranking: a request of POST /v1/rank without devices; None where the pod names no workload.
+        speed: the program and the lowest relative speed of any program; None where it names none.
+    """
+
+    ranking: Mapping[str, Any] | None
+    speed: SpeedIn | None
+
+
+def placed_by(pod: Pod) -> Placed:
+    """What the annotations of a pod ask for.
+
+    Raises:
+        BadRequest: an annotation does not fit; the message names it.
+    """
+    given = pod.metadata.annotations or {}
+    fields = {
+        name.removeprefix(PREFIX).replace("-", "_"): _value(text, name)
+        for name, text in given.items()
+        if name.startswith(PREFIX)
+    }
+    speed = _speed(fields)
+    options = {name: fields.pop(name) for name in OPTIONS if name in fields}
+    limits = {own: fields.pop(name) for name, own in MOST.items() if name in fields}
+    limits |= {name: fields.pop(name) for name in LIMITS if name in fields}
+    whole = fields.pop("workload", {})
+    if not isinstance(whole, Mapping):
+        raise BadRequest("forerun.dev/workload: give a JSON object.")
+    workload: dict[str, Any] = {**whole, **fields}
+    if not workload:
+        if options or limits:
+            raise BadRequest("forerun.dev/graph or forerun.dev/workload is missing.")
+        return Placed(None, speed)
+    _checked(LimitsIn, limits)
+    workload.setdefault("kind", "network")
+    operation = {"power_limit_w": options.pop("power_limit_w", None)}
+    return Placed(options | {"workload": workload, "operation": operation, "limits": limits}, speed)
+
+
+def residents_of(annotations: Mapping[str, str]) -> list[ProgramIn]:
+    """The programs that a node's annotation `forerun.dev/residents` lists.
+
+    Raises:
+        BadRequest: it is no list of programs.
+    """
+    listed = _value(annotations.get(f"{PREFIX}residents", "[]"))
+    if not isinstance(listed, list):
+        raise BadRequest("forerun.dev/residents: give a JSON list of programs.")
+    with in_field("residents"):
+        return [_checked(ProgramIn, _program(item)) for item in listed]
+
+
+def program_of(annotations: Mapping[str, str]) -> ProgramIn | None:
+    """The program that a pod's annotation `forerun.dev/program` names; None without one.
+
+    Raises:
+        BadRequest: it is no program.
+    """
+    name = f"{PREFIX}program"
+    if name not in annotations:
+        return None
+    return _checked(ProgramIn, _program(_value(annotations[name], name)))
+
+
+def _speed(fields: dict[str, Any]) -> SpeedIn | None:
+    given = {n: fields.pop(n) for n in ("program", "min_relative_speed") if n in fields}
+    if not given:
+        return None
+    if "program" in given:
+        given["program"] = _program(given["program"])
+    return _checked(SpeedIn, given)
+
+
+def _program(given: object) -> object:
+    """A program by its name alone, or the whole of it."""
+    return {"name": given} if isinstance(given, str) else given
+
+
+def _checked(schema: type[T], given: object) -> T:
+    try:
+        return schema.model_validate(given)
+    except ValidationError as error:
+        raise BadRequest(unfit(error.errors()).detail) from None
+
+
+def _value(text: str, name: str = "") -> Any:
+    """An annotation's value; a digest of digits is a text all the same."""
+    if name in NAMES and not text.startswith(("{", "[")):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,96 @@
+"""Request and answer of POST /v1/llm/replay."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from forerun.service.schemas.answers import DeviceOut, PredictorOut
+from forerun.service.schemas.llm.answers import Basis
+
+MOST_REPLAYED = 20_000
+EXAMPLE_REPLAY: dict[str, Any] = {
+    "model": {"name": "llama-3.1-8b"},
+    "device": "h100-sxm-80gb",
+    "parallelism": {"tensor": 1},
+    "requests": [
+        {"arrival_s": 0.0, "input_tokens": 1200, "output_tokens": 150},
+        {"arrival_s": 0.4, "input_tokens": 300, "output_tokens": 400},
+    ],
+}
+
+
+class LlmReplayIn(BaseModel):
+    """A deployment and the requests that arrive at it.
+
+    The other fields are those of `POST /v1/llm/estimate`, without lengths, concurrency and rate.
+    """
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"examples": [EXAMPLE_REPLAY]})
+
+    requests: list[Any] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_REPLAYED,
+        description="requests with `arrival_s` (seconds from any origin), `input_tokens` and "
+        "`output_tokens`",
+    )
+    trace: str | None = Field(
+        default=None, max_length=80, description="name of a public trace, in place of `requests`"
+    )
+    speed: float = Field(
+        default=1.0, ge=1e-3, le=1e3, description="factor by which requests arrive faster"
+    )
+    dispatch: Literal["round_robin", "least_loaded"] = Field(
+        default="round_robin", description="how requests are spread over workers and ranks"
+    )
+
+    def deployment(self) -> dict[str, Any]:
+        """The fields of the deployment."""
+        return dict(self.model_extra or {})
+
+
+class StatisticsOut(BaseModel):
+    """Mean and percentiles over requests; null where none has the time."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    mean: float | None = Field(description="mean")
+    p50: float | None = Field(description="median")
+    p90: float | None = Field(description="90th percentile")
+    p99: float | None = Field(description="99th percentile")
+
+
+class ScalesOut(BaseModel):
+    """Factors of iterations by the fitted predictor at the mean load, over the closed form."""
+
+    prefill: float = Field(description="factor of the time of prompts")
+    decode: float = Field(description="factor of the time of decoding")
+    basis: Basis = Field(
+        description="what the factors rest on; `analytic`: both are 1, the closed form alone"
+    )
+
+
+class ReplayOut(BaseModel):
+    """What the requests of a trace meet, without intervals."""
+
+    requests: int = Field(description="number of requests")
+    refused: int = Field(description="requests longer than the cache of a rank")
+    preempted: int = Field(description="requests whose keys and values were given up at some time")
+    span_s: float = Field(description="from the first arrival to the last token, s")
+    ttft_ms: StatisticsOut = Field(description="from an arrival to the first token, milliseconds")
+    tpot_ms: StatisticsOut = Field(description="time for each further token, milliseconds")
+    request_latency_ms: StatisticsOut = Field(
+        description="from an arrival to the last token, milliseconds"
+    )
+    requests_per_s: float = Field(description="requests answered a second")
+    tokens_per_s: float = Field(description="tokens written a second, all devices together")
+    tokens_per_s_per_device: float = Field(description="tokens written a second by one device")
+    busy_share: float = Field(description="share of the span in which ranks are busy, mean, 0 to 1")
+    mean_sequences: float = Field(description="sequences that decode on a busy rank, mean")
+    most_cache_share: float = Field(description="largest share of a rank's cache in use, 0 to 1")
+    scales: ScalesOut = Field(description="how the times of iterations were fitted")
+    chosen: list[str] = Field(description="what was chosen where the request leaves it open")
+    limits: list[str] = Field(description="limits of the fitted times at the mean load")
+    device: DeviceOut = Field(description="the device")
+    device_count: int = Field(description="number of devices")
+    predictor: PredictorOut = Field(description="the predictor of the fitted times")
