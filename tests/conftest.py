@@ -1,6 +1,7 @@
 """Fixtures shared by all floors: few, small, built in front of the reader."""
 
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,11 @@ from hypothesis import HealthCheck, settings
 # take two to four times the processor time of one thread each.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# Workers, and the commands that tests start, read compiled modules also where this variable is set:
+# hundreds of processes would else compile the same files again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 pytest_plugins = ["tests.shapes"]
 

@@ -13,6 +13,7 @@ from forerun.features.readers import read_graph
 from forerun.features.readers.language_model.named import named_config
 from forerun.service.presets import presets
 from forerun.service.schemas.colocation import EXAMPLE_ALONE, EXAMPLE_WINDOW
+from forerun.service.schemas.llm.replay import EXAMPLE_REPLAY
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_GRAPH, EXAMPLE_NETWORK, OperatorIn
 from forerun.service.schemas.serving import EXAMPLE_DEPLOYMENT, EXAMPLE_DIFFUSION, EXAMPLE_LLM
 from tests.fuzz.asked import BINARY, Asked
@@ -115,6 +116,11 @@ HOSTS = [
     {"name": "two", "residents": [PROGRAM | {"name": "other"}] * 2, "metrics": EXAMPLE_ALONE},
 ]
 
+PLACED = {
+    "Pod": {"metadata": {"name": "p", "annotations": {"forerun.dev/graph": "resnet50"}}},
+    "Nodes": {"items": [{"metadata": {"name": "n", "labels": {"forerun.dev/device": "l4"}}}]},
+}
+
 
 def valid_requests(client: httpx.Client) -> list[Asked]:
     """Requests that the application answers with 2xx in this order, in an empty home.
@@ -130,6 +136,8 @@ def valid_requests(client: httpx.Client) -> list[Asked]:
         Asked.of_json("/v1/colocation", {"candidate": PROGRAM, "host": HOSTS[0]}),
         Asked.of_json("/v1/colocation/rank", {"candidate": PROGRAM, "hosts": HOSTS}),
         Asked.of_json("/v1/colocation/now", {"program": PROGRAM, "window": EXAMPLE_WINDOW}),
+        Asked.of_json("/v1/llm/replay", EXAMPLE_REPLAY),
+        *(Asked.of_json(f"/v1/kubernetes/{verb}", PLACED) for verb in ("filter", "prioritize")),
         *_all_fields(client),
         *_operators(),
         *_uploads(),

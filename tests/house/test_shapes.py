@@ -15,7 +15,7 @@ from forerun.models.gaussian_process.covariances import distances
 from forerun.models.gaussian_process.posterior import Posterior
 from forerun.models.gaussian_process.regression import Answer
 from forerun.training.scores.relative_speed import class_errors
-from tests.shapes import CHECKED
+from tests.shapes import CHECKED, CHECKED_CALLS
 
 POSTERIOR = Posterior.of(np.eye(2), 0.1, np.zeros(2))
 RANGE = FeatureRange(("a", "b"), np.zeros(2), np.ones(2))
@@ -50,6 +50,17 @@ def test_fields_of_a_dataclass_agree_in_their_dimensions(fields):
     kind, *values = fields
     with pytest.raises(TypeCheckError):
         kind(*values)
+
+
+def test_of_each_test_the_first_calls_of_a_function_are_checked():
+    single = np.zeros((3, 2), np.float32)
+    for _ in range(CHECKED_CALLS - 1):
+        distances(np.ones((3, 2)), np.ones((3, 2)))
+    with pytest.raises(TypeCheckError):
+        distances(single, np.ones((3, 2)))
+    distances(single, np.ones((3, 2)))
+    with pytest.raises(TypeCheckError):
+        class_errors(np.ones(3), np.ones(1))
 
 
 def test_annotations_of_checked_rooms_give_dimensions():

@@ -24,18 +24,21 @@ MOST_ROWS = 2_000
 ROWS = ("tiny", pytest.param("reference", marks=pytest.mark.reference))
 
 
-@pytest.fixture(params=ROWS)
-def bundle_of(request, tmp_path):
-    """A function from a dataset to its bundle, of made-up rows or the reference."""
-    if request.param == "reference":
-        root = request.getfixturevalue("reference")
-        return lambda dataset: thinned(real_bundle(dataset, root), dataset, tmp_path / "thin")
+@pytest.fixture(params=ROWS, scope="module")
+def rows(request):
+    """The folder of reference bundles, or None for made-up rows."""
+    return request.getfixturevalue("reference") if request.param == "reference" else None
 
-    def made_up(dataset):
-        tables = dataset.tidy(tiny_upstream(dataset.name, tmp_path / "upstream"))
-        return Bundle.write(tmp_path / "bundle", dataset.name, tables, as_csv=dataset.csv_tables)
 
-    return made_up
+@pytest.fixture(params=PREDICTED, scope="module")
+def checked(request, rows, tmp_path_factory):
+    """All splits of one dataset with their tables, checked; read once for all tests of it."""
+    dataset, folder = request.param(), tmp_path_factory.mktemp("rows")
+    if rows is not None:
+        return checked_splits(dataset, thinned(real_bundle(dataset, rows), dataset, folder))
+    tables = dataset.tidy(tiny_upstream(dataset.name, folder / "upstream"))
+    bundle = Bundle.write(folder / "bundle", dataset.name, tables, as_csv=dataset.csv_tables)
+    return checked_splits(dataset, bundle)
 
 
 def real_bundle(dataset, root):
@@ -72,27 +75,21 @@ def checked_splits(dataset, bundle):
     return [(split, tables[split.table]) for split in splits]
 
 
-@pytest.mark.parametrize("cls", PREDICTED)
-def test_no_split_teaches_what_it_judges(cls, bundle_of):
-    dataset = cls()
-    checked_splits(dataset, bundle_of(dataset))
+def test_no_split_teaches_what_it_judges(checked):
+    assert checked
 
 
-@pytest.mark.parametrize("cls", PREDICTED)
-def test_a_judged_row_put_into_training_is_found(cls, bundle_of):
-    dataset = cls()
-    for split, frame in checked_splits(dataset, bundle_of(dataset)):
+def test_a_judged_row_put_into_training_is_found(checked):
+    for split, frame in checked:
         train = split.train.copy()
         train[np.flatnonzero(split.judged)[-1]] = True
         with pytest.raises(LeakedRows, match="judged rows train"):
             replace(split, train=train).check(frame)
 
 
-@pytest.mark.parametrize("cls", PREDICTED)
-def test_a_judged_row_moved_into_training_is_found_by_its_content(cls, bundle_of):
+def test_a_judged_row_moved_into_training_is_found_by_its_content(checked):
     """Flags alone would not show it: the row teaches, its copy is judged."""
-    dataset = cls()
-    for split, frame in checked_splits(dataset, bundle_of(dataset)):
+    for split, frame in checked:
         if not split.train.any():
             continue
         row = np.flatnonzero(split.judged)[0]

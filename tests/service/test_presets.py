@@ -4,7 +4,7 @@ import pytest
 
 from forerun.data.errors import UnknownPreset
 from forerun.data.named.networks import network_names
-from forerun.service.presets import as_prediction, preset_named, presets
+from forerun.service.presets import LLM, PREDICT, as_prediction, preset_named, presets
 
 
 @pytest.mark.parametrize("preset", presets(), ids=lambda preset: preset.name)
@@ -43,6 +43,15 @@ def test_served_models_are_the_same_question_over_predict(adapting):
             name: estimate["value"] for name, estimate in metrics.items()
         }
         assert metrics["power_w"]["high"] == own["power_w"]["high"]
+
+
+def test_a_request_with_lengths_is_the_same_question_over_predict(adapting):
+    asked = {"model": {"name": "llama-3.1-8b"}, "device": "h100", "isl": 512, "osl": 64}
+    asked |= {"concurrency": 4, "tp": 2, "device_count": 2}
+    own = adapting.post(LLM, json=asked).json()["metrics"]
+    same = adapting.post(PREDICT, json=as_prediction(LLM, asked)).json()["metrics"]
+    values = {name: estimate["value"] for name, estimate in same.items() if estimate is not None}
+    assert values == {name: estimate["value"] for name, estimate in own.items()}
 
 
 def test_the_list_of_presets_is_served(client):

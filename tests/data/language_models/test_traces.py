@@ -113,3 +113,44 @@ def test_a_rate_changes_the_arrivals_of_a_seed_and_not_its_lengths():
 def test_without_a_rate_all_requests_arrive_at_once():
     assert not Requests.poisson(RequestLoad(50, 9, concurrency=3.0), 20).arrival_s.any()
     assert Requests.poisson(RequestLoad(50, 9, concurrency=3.0), 20).load().requests_per_s is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "azure.csv",
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+            "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:16:47.1805900,396,109\n",
+        ),
+        (
+            "azure_2024.csv",
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+            "2024-05-12 00:00:00.100000+00:00,374,44\n2024-05-12 00:01:00.600000+00:00,396,109\n",
+        ),
+        (
+            "mooncake.jsonl",
+            '{"timestamp": 1000, "input_length": 374, "output_length": 44, "hash_ids": [0]}\n'
+            '{"timestamp": 61500, "input_length": 396, "output_length": 109, "hash_ids": [1]}\n',
+        ),
+        (
+            "burst_gpt.csv",
+            "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+            "5,ChatGPT,374,44,418,API log\n65.5,GPT-4,396,109,505,API log\n",
+        ),
+    ],
+)
+def test_published_traces_are_read_in_their_own_form(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    found = read_trace(path)
+    assert found.arrival_s[1] - found.arrival_s[0] == pytest.approx(60.5, abs=1e-5)
+    assert found.input_tokens.tolist() == [374, 396]
+    assert found.output_tokens.tolist() == [44, 109]
+
+
+def test_a_date_that_is_none_is_named(tmp_path):
+    path = tmp_path / "azure.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n")
+    with pytest.raises(BadTrace, match=r"line 2.*TIMESTAMP.*yesterday"):
+        read_trace(path)

@@ -129,8 +129,9 @@ def test_rows_have_a_value_for_every_feature():
 
 
 def test_releases_are_ordered_and_unknown_ones_are_missing():
-    older, newer = (
-        with_engine(deployment(), version=version).engine for version in ("0.9.2", "0.15.1")
-    )
-    assert release(older) < release(newer)
+    ordered = ("0.5.1rc0.pre3", "0.9.2", "0.15.1", "1.0.0rc3", "1.2.0rc2", "1.2.0rc2.post2")
+    ordered += ("1.2.0rc6.post2", "1.2.0", "1.2.0.post1", "1.2.1rc0")
+    found = [release(with_engine(deployment(), version=version).engine) for version in ordered]
+    assert np.all(np.diff(found) > 0)
+    assert release(with_engine(deployment(), version="0.5.1-rc0.pre3").engine) == found[0]
     assert np.isnan(release(with_engine(deployment(), version="nightly").engine))

@@ -1,9 +1,14 @@
 """An iteration's time: hand-computed limits, coverage of experts, and what devices share."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.attention import LatentAttention
+from forerun.data.language_models.feed_forward import Experts
+from forerun.data.language_models.model import Layer
 from forerun.data.language_models.weights import LayerFormats, WeightFormats
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.operators import Sheet, kernels
@@ -65,9 +70,21 @@ def test_few_tokens_reach_few_experts_and_many_reach_all():
 
 def test_tensor_parallel_devices_share_weights_and_caches_up_to_the_key_value_heads():
     alone, shared = parts(decode(16)), parts(decode(16), tensor=16)
-    assert shared["dense"][0] == pytest.approx(alone["dense"][0] / 16)
+    keys = 16 * 2 * 8 * 128 * 4096
+    copied = 2.0 * (keys / 8 - keys / 16) / (DEVICE.bandwidth_gbs * 1e9 * Rates().bandwidth)
+    assert shared["dense"][0] == pytest.approx(alone["dense"][0] / 16 + copied)
     assert shared["decode_attention"][0] == pytest.approx(alone["decode_attention"][0] / 8)
     assert alone["messages"][0] == alone["synchronisation"][0] == 0.0 < shared["messages"][0]
+
+
+def test_projections_to_latent_vectors_and_routers_are_on_every_tensor_parallel_device():
+    width, mixer = 2048, LatentAttention(16, 512, 256, 128, 64, 128)
+    experts = Experts(64, 4, 1024)
+    model = replace(expert_model(), layers=(Layer(mixer, (experts,)),) * 16)
+    alone, shared = (parts(decode(1), model, tensor=tensor)["dense"][0] for tensor in (1, 8))
+    whole = 16 * (mixer.parameters(width) + experts.router(width)) + model.table_parameters()
+    copied = 16 * (width * (512 + 256 + 64) + experts.router(width))
+    assert shared / alone == pytest.approx((copied + (whole - copied) / 8) / whole)
 
 
 def test_experts_are_spread_over_all_ranks_and_see_the_tokens_of_all():

@@ -46,4 +46,4 @@ def training_rows() -> Measurements:
 @lru_cache(maxsize=1)
 def fitted() -> LlmKernels:
     """A small predictor fitted to them."""
-    return LlmKernels(trees=20).fit(training_rows())
+    return LlmKernels(trees=20, other_trees=20).fit(training_rows())

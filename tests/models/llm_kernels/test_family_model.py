@@ -11,6 +11,7 @@ from forerun.models.llm_kernels.calibration import calibrate
 from forerun.models.llm_kernels.family_model import FamilyModel, FamilyRows, thin
 from tests.models.llm_kernels.rows import CATALOG, kernels, timed
 
+TREES = {"gemm/bf16": 20}
 FACTORS = {"a100-sxm-80gb": 1.6, "h100-sxm-80gb": 1.0, "l40s": 0.7}
 
 
@@ -69,8 +70,8 @@ def test_thinned_rows_are_the_same_every_time():
 
 def test_bounds_have_no_sign_and_are_wider_for_devices_that_differ():
     """Each device has a factor of 0.7 to 1.6, so another one is known to that factor at best."""
-    bounds = calibrate({"gemm/bf16": [rows(n, f) for n, f in FACTORS.items()]}, 20, 0)
-    alike = calibrate({"gemm/bf16": [rows(n) for n in FACTORS]}, 20, 0)
+    bounds = calibrate({"gemm/bf16": [rows(n, f) for n, f in FACTORS.items()]}, TREES, 0)
+    alike = calibrate({"gemm/bf16": [rows(n) for n in FACTORS]}, TREES, 0)
     assert bounds is not None
     assert alike is not None
     low, high = bounds.unseen.bounds["gemm/bf16"]
@@ -82,7 +83,7 @@ def test_bounds_have_no_sign_and_are_wider_for_devices_that_differ():
 def test_fewer_held_out_devices_widen_the_bounds():
     """The same errors on two devices say less of the next device than on six."""
     two = [rows("a100-sxm-80gb", 1.3), rows("l40s", 0.8)]
-    few, many = (calibrate({"gemm/bf16": parts}, 10, 0) for parts in (two, two * 3))
+    few, many = (calibrate({"gemm/bf16": parts}, TREES, 0) for parts in (two, two * 3))
     assert few is not None
     assert many is not None
     assert few.unseen.bounds["gemm/bf16"][1] > many.unseen.bounds["gemm/bf16"][1]

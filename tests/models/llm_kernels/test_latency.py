@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from forerun.data.graph import Operator
 from forerun.data.language_models.kernel import AttentionKernel, GemmKernel, LlmKernel
 from forerun.data.query import Query
+from forerun.data.workload import Kernel
+from forerun.features.llm_kernels.families import family_of
 from forerun.models.contract import PredictorContract
 from forerun.models.llm_kernels.gemm_times import GemmTimes
 from forerun.models.llm_kernels.latency import LlmKernels
@@ -104,6 +107,58 @@ def test_a_device_without_measurements_has_a_limit() -> None:
     answers = fitted().predict([*kernels("l40s", 1), *kernels("h100-sxm-80gb", 1)])
     assert [limit.severity for limit in answers.limits[0]] == ["transfer"]
     assert answers.limits[1] == ()
+
+
+def linear(m: int, n: int, k: int, name: str = "h100-sxm-80gb") -> Query:
+    """A linear layer in bf16, as an operator of a network."""
+    operator = Operator("linear", "aten.linear", ((m, k),), ((m, n),), n * k)
+    return Query(Kernel(operator, "bf16"), CATALOG.get(name))
+
+
+def test_an_operator_is_answered_as_the_same_kernel_where_it_was_measured() -> None:
+    """A linear layer on the H100 takes the time of the product, with its interval."""
+    queries = [linear(64, 4096, 4096), Query(LlmKernel(GemmKernel(64, 4096, 4096)), H100)]
+    assert all(map(fitted().answers, queries))
+    answers = fitted().predict(queries)
+    for column in (answers.values, answers.low, answers.high):
+        assert column["latency_ms"][0] == column["latency_ms"][1]
+    assert answers.limits[0] == ()
+    assert answers.breakdowns_ms == [{"linear": answers.values["latency_ms"][0]}, {}]
+
+
+def test_operators_on_other_gpus_and_at_other_sizes_are_left_to_other_predictors() -> None:
+    """The rows have up to 8,192 tokens and 16,384 outputs and inputs, on three GPUs."""
+    assert fitted().answers(linear(64, 4096, 4096, "a100-sxm-80gb"))
+    assert not fitted().answers(linear(64, 4096, 4096, "l40s"))
+    assert not fitted().answers(linear(64, 40960, 4096))
+    assert not fitted().answers(linear(64, 4096, 64))
+    assert not LlmKernels().answers(linear(64, 4096, 4096))
+
+
+def test_intervals_are_wider_on_a_gpu_that_is_farther_from_those_that_were_measured() -> None:
+    """A GH200 is next to the H100; an L40S is like none of the three."""
+    size = LlmKernel(GemmKernel(512, 4096, 4096))
+    queries = [Query(size, CATALOG.get(name)) for name in ("gh200-96gb", "l40s")]
+    answers = fitted().predict(queries)
+    near, far = np.log(answers.high["latency_ms"] / answers.low["latency_ms"])
+    assert far > 1.3 * near
+
+
+def test_a_family_that_was_not_measured_on_a_known_gpu_is_transferred() -> None:
+    """Normalisations of the A100 are predicted from the H100's, and the answer says so."""
+    every = training_rows()
+    norm = [family_of(query.llm_kernel.kernel) == "elementwise/norm" for query in every.queries]
+    a100 = every.groups["device"] == "a100-sxm-80gb"
+    kept = every.take(~(np.array(norm) & a100))
+    predictor = LlmKernels(trees=8, other_trees=8).fit(kept)
+    assert not predictor.measured("elementwise/norm", CATALOG.get("a100-sxm-80gb"))
+    rows = [
+        every.queries[np.flatnonzero(norm & (every.groups["device"] == n))[0]] for n in GPUS[:2]
+    ]
+    answers = predictor.predict(rows)
+    assert [len(limits) for limits in answers.limits] == [1, 0]
+    wide, narrow = answers.high["latency_ms"] / answers.low["latency_ms"]
+    assert wide > narrow
 
 
 def test_times_in_bulk_are_those_of_single_queries() -> None:

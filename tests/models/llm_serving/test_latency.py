@@ -8,9 +8,11 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.features import DeploymentRows
 from forerun.models.conformal import Intervals, LogQuantiles
 from forerun.models.contract import PredictorContract
 from forerun.models.llm_serving import LlmLatency
+from forerun.models.llm_serving.correction import Correction
 from tests.features.llm_serving.deployments import dense_model, deployment, expert_model
 
 CATALOG = DeviceCatalog.load()
@@ -125,6 +127,35 @@ def test_support_runs_correct_their_device():
     assert other[0] == 1.0
 
 
+def adapted_to(queries, factors):
+    """The predictor adapted to runs that are slower than predicted by factors of both times."""
+    before = FITTED.predict(queries).values
+    times = {name: before[name] * np.array(factors) for name in ("tpot_ms", "ttft_ms")}
+    return FITTED.adapt(Measurements(queries, times))
+
+
+def test_runs_in_which_prompts_queue_hardly_change_the_first_token_elsewhere():
+    light, crowded = (ask(device=OTHER, concurrency=n) for n in (2.0, 256.0))
+    before = FITTED.predict([light]).values["ttft_ms"][0]
+    harm, gain = (
+        adapted_to(queries, factors).predict([light]).values["ttft_ms"][0] / before
+        for queries, factors in (([crowded] * 2 + [light], (30.0, 30.0, 1.0)), ([light] * 3, 1.5))
+    )
+    assert harm < 1.5
+    assert 1.2 < gain < 1.5
+
+
+def test_the_offset_of_the_first_token_is_one_of_its_service_and_not_of_its_queue():
+    light, crowded = (ask(device=OTHER, concurrency=n) for n in (1.0, 256.0))
+    adapted = adapted_to([light] * 8, 2.0)
+    new, old = (one.predict([light, crowded]).values for one in (adapted, FITTED))
+    queue = [one["ttft_ms"] - one["ttft_service_ms"] for one in (new, old)]
+    np.testing.assert_allclose(*queue, rtol=1e-9, atol=1e-9)
+    gain = new["ttft_service_ms"] / old["ttft_service_ms"]
+    assert gain[0] == pytest.approx(gain[1])
+    assert gain[0] > 1.4
+
+
 def test_other_workloads_and_devices_without_a_sheet_are_not_answered():
     cpu = next(device for device in CATALOG if device.kind == "cpu")
     assert FITTED.answers(ask())
@@ -141,3 +172,50 @@ def test_first_tokens_of_poisson_arrivals_are_not_corrected_by_closed_loops():
     assert fitted == pytest.approx(plain)
     closed = [one.predict([ask()]).values["ttft_ms"][0] for one in (FITTED, LlmLatency())]
     assert closed[0] != pytest.approx(closed[1])
+
+
+def test_support_runs_of_one_model_do_not_make_another_model_known():
+    queries = [ask(device=OTHER, concurrency=n) for n in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)] * 2
+    values = FITTED.predict(queries).values
+    rows = Measurements(queries, {name: values[name] for name in ("tpot_ms", "ttft_ms")})
+    bounds = Intervals(LogQuantiles({"all": (-0.1, 0.1)}), LogQuantiles({"all": (-1.0, 1.0)}))
+    adapted = replace(FITTED, intervals=bounds).adapt(rows)
+    answer = adapted.predict([ask(device=OTHER), ask(dense_model(12, 2048), device=OTHER)])
+    ratio = np.log(answer.high["tpot_ms"] / answer.low["tpot_ms"])
+    assert ratio == pytest.approx([0.2, 2.0])
+
+
+def test_intervals_are_wider_over_more_devices_than_any_in_the_training_set():
+    bounds = LogQuantiles({"all": (-0.1, 0.1)})
+    fixed = replace(FITTED, intervals=Intervals(bounds, bounds))
+    answer = fixed.predict([ask(tensor=4), ask(tensor=16)])
+    ratio = np.log(answer.high["ttft_ms"] / answer.low["ttft_ms"])
+    assert ratio == pytest.approx([0.2, 0.4])
+
+
+def test_intervals_of_a_held_out_group_come_from_a_fit_that_does_not_know_it(monkeypatch):
+    known = []
+
+    def predict(_, rows, devices, models):
+        known.append((bool(devices.all()), bool(models.all())))
+        return np.zeros(len(rows))
+
+    monkeypatch.setattr(Correction, "predict", predict)
+    LlmLatency(trees=2).fit(ROWS)
+    assert set(known) == {(True, True), (False, True), (True, False)}
+
+
+def test_a_few_slow_runs_do_not_raise_the_others():
+    """Twice the time in a fifth of runs that nothing tells apart moves no prediction of theirs."""
+    slow = np.arange(len(ROWS)) % 5 == 0
+    values = {name: column * np.where(slow, 2.0, 1.0) for name, column in ROWS.values.items()}
+    fitted = LlmLatency(trees=60, calibrated=False).fit(replace(ROWS, values=values))
+    ratio = fitted.predict(ROWS.queries).values["tpot_ms"] / values["tpot_ms"]
+    assert np.median(ratio[~slow]) == pytest.approx(1.0, abs=0.06)
+
+
+def test_on_another_device_half_the_correction_of_a_time_per_token_is_believed():
+    (fitted, _), (rows, _) = FITTED.corrections, DeploymentRows.of([ask()])
+    yes, no = np.array([True]), np.array([False])
+    near, far, base = (fitted.predict(rows, *k) for k in ((yes, yes), (no, yes), (yes, no)))
+    assert far - base == pytest.approx((near - base) / 2.0)

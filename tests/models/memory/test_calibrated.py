@@ -141,11 +141,11 @@ def test_runs_on_several_devices_do_not_widen_the_ranges_of_one():
 @pytest.mark.parametrize(
     ("query", "why"),
     [
-        (Query(Network(traced("bert"), 1), ask().device), "none of this kind"),
-        (ask(1 << 12), "the largest of this kind reserves"),
-        (ask(4, "bf16"), "none of this kind with bf16"),
+        (lambda: Query(Network(traced("bert"), 1), ask().device), "none of this kind"),
+        (lambda: ask(1 << 12), "the largest of this kind reserves"),
+        (lambda: ask(4, "bf16"), "none of this kind with bf16"),
         (
-            ask(4, phase="training", setup=TrainingSetup(checkpoint_segments=2)),
+            lambda: ask(4, phase="training", setup=TrainingSetup(checkpoint_segments=2)),
             "none of this kind with checkpoint_segments",
         ),
     ],
@@ -154,7 +154,8 @@ def test_a_question_that_no_published_set_up_resembles_gets_no_claim_and_the_wid
     query, why
 ):
     fitted = CalibratedMemory().fit(published(spread=0.01))
-    before, after = Memory().predict([query]), fitted.predict([query])
+    queries = [query()]
+    before, after = Memory().predict(queries), fitted.predict(queries)
     answer = after[0]
     assert {one.coverage for one in answer.estimates.values()} == {None}
     assert sum(why in str(line) for line in answer.limits) == 1

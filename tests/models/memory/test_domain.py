@@ -47,16 +47,16 @@ def test_networks_like_those_measured_keep_their_coverage(fitted):
 @pytest.mark.parametrize(
     ("query", "why"),
     [
-        (training(traced("bert")), "no convolution"),
-        (training(traced("gpt2"), 4, "bf16"), "no convolution"),
-        (training(tower(4, 1024), 512, "bf16"), "no training in bf16"),
-        (training(tower(4, 1024), 1 << 24), "the largest network of this kind"),
-        (training(tower(4, 1024), 8, setup=TrainingSetup("adam8bit")), "no such set-up"),
-        (training(tower(4, 1024), 8, setup=TrainingSetup(checkpoint_segments=2)), "set-up"),
+        (lambda: training(traced("bert")), "no convolution"),
+        (lambda: training(traced("gpt2"), 4, "bf16"), "no convolution"),
+        (lambda: training(tower(4, 1024), 512, "bf16"), "no training in bf16"),
+        (lambda: training(tower(4, 1024), 1 << 24), "the largest network of this kind"),
+        (lambda: training(tower(4, 1024), 8, setup=TrainingSetup("adam8bit")), "no such set-up"),
+        (lambda: training(tower(4, 1024), 8, setup=TrainingSetup(checkpoint_segments=2)), "set-up"),
     ],
 )
 def test_queries_outside_the_domain_have_a_limit_line_with_the_reason(fitted, query, why):
-    answer = fitted.predict([query])[0]
+    answer = fitted.predict([query()])[0]
     peak = answer.estimates[PEAK]
     assert peak.coverage is None
     assert any(why in str(line) for line in answer.limits)

@@ -148,7 +148,7 @@ def test_rank_orders_devices_and_says_why_others_are_left_out(squeezenet, client
     options = {"batch_size": 64, "precision": "amp"}
     names = ["l4", "t4", "a100-pcie-80gb"]
     ranking = forerun.rank(
-        squeezenet, device=names, objective="energy_j", max_latency_ms=16, **options
+        squeezenet, device=names, objective="energy_j", max_latency_ms=12, **options
     )
     assert ranking.best.rank == 1
     values = [row.objective.value for row in ranking]
@@ -160,7 +160,7 @@ def test_rank_orders_devices_and_says_why_others_are_left_out(squeezenet, client
         "workload": {"kind": "network", "graph": digest["digest"], **options},
         "devices": names,
         "objective": "energy_j",
-        "limits": {"latency_ms": 16},
+        "limits": {"latency_ms": 12},
     }
     assert ranking.to_dict() == client.post("/v1/rank", json=asked).json()
 

@@ -1,4 +1,4 @@
-"""Power between a server that waits and one that is busy all the time, and rates that differ."""
+"""Power between a server that waits and one that is busy all the time."""
 
 from dataclasses import replace
 
@@ -9,7 +9,8 @@ from forerun.features.power.operator_features import waiting_w
 from forerun.models.artifact.loading import bundled
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.prediction import Estimate, Prediction
-from forerun.service.answers.llm.power import disagreement, occupancy, powers
+from forerun.service.answers.llm.costs import as_serving
+from forerun.service.answers.llm.power import occupancy, powers
 from tests.features.llm_serving.deployments import DEVICE, deployment
 
 RATES = (1e-4, 0.01, 0.1, 1.0, 20.0)
@@ -63,18 +64,14 @@ def test_the_same_arrivals_keep_two_workers_less_busy_than_one():
     assert one.busy > two.busy
 
 
-def test_rates_that_contradict_each_other_are_said():
-    rate = {"tokens_per_s": Estimate(100.0, 80.0, 120.0)}
-    time, query = Prediction(rate), asked(concurrency=8.0)
-    others = {
-        Estimate(150.0, 110.0, 200.0): False,
-        Estimate(150.0, 121.0, 200.0): True,
-        Estimate(150.0): True,
-        Estimate(110.0): False,
-    }
-    for other, differ in others.items():
-        found = disagreement(query, time, replace(time, estimates={"tokens_per_s": other}))
-        assert (found is not None) is differ
-    assert disagreement(query, time, None) is None
-    arriving = asked(requests_per_s=1.0)
-    assert disagreement(arriving, time, Prediction({"tokens_per_s": Estimate(1.0)})) is None
+def test_experts_on_several_devices_count_once_and_no_more_requests_than_places():
+    own = deployment(tensor=4, concurrency=900.0)
+    pool = replace(own.pool, parallelism=replace(own.pool.parallelism, expert=4))
+    spread = replace(own, pool=pool, engine=replace(own.engine, max_sequences=64))
+    served = [
+        as_serving(Query(one, DEVICE, operation=Operation(4)), 900.0).workload
+        for one in (own, spread)
+    ]
+    assert [one.tensor_parallel for one in served] == [4, 1]
+    assert [one.expert_parallel for one in served] == [1, 4]
+    assert [one.max_sequences for one in served] == [900, 64]

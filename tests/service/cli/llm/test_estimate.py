@@ -55,6 +55,18 @@ def test_devices_that_can_be_answered_are_and_the_others_are_one_line(run, capsy
         run("estimate", "llama-3.1-8b", "--device", "epyc-7742", *LENGTHS)
 
 
+def test_a_misspelt_device_is_one_line_and_the_others_are_answered(run, capsys):
+    words = ("estimate", "llama-3.1-8b", "--device", "h101,h100", *LENGTHS)
+    several = json.loads(run(*words, "--json"))
+    assert [one["device"]["name"] for one in several["answers"]] == ["h100-sxm-80gb"]
+    app(["llm", *map(str, words)], standalone_mode=False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("not answered on h101: ")
+    assert "Did you mean" in line
+    with pytest.raises(UnknownDevice, match="h101"):
+        run("estimate", "llama-3.1-8b", "--device", "h101,l5", *LENGTHS)
+
+
 def test_options_reach_the_deployment(run):
     options = ("--tp", 2, "--pp", 2, "--workers", 3, "--engine", "sglang", "--max-num-seqs", 16,
                "--no-graphs", "--usd-per-device-hour", 2, "--kv-cache-dtype", "fp8",

@@ -9,9 +9,11 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.kernel import AttentionKernel, CollectiveKernel, ExpertsKernel
-from forerun.training.protocols.language_models.aiconfigurator import other_rows
+from forerun.models.artifact.training_record import TrainingRecord
+from forerun.training.protocols.language_models.aiconfigurator import KernelPowerRows, other_rows
 from forerun.training.protocols.language_models.kernel_power import power_folds
 from forerun.training.protocols.protocol import Fold
+from forerun.training.release.fit import Recipe, _training_rows
 
 CATALOG = DeviceCatalog.load()
 SYSTEMS = ("a100_sxm", "h100_sxm", "l40s")
@@ -120,3 +122,17 @@ def test_messages_are_in_bytes_and_versions_are_one_row(bundle):
     assert nccl.values["latency_ms"][0] == pytest.approx(np.mean([0.01, 0.011, 0.012, 0.013]))
     engines = {(q.workload.kernel.library, q.workload.engine) for q in rows.queries}
     assert engines >= {("custom", "vllm"), ("custom_graph", "vllm"), ("custom_graph", "trtllm")}
+
+
+def test_rows_with_power_do_not_replace_the_record_of_the_whole_bundle(bundle):
+    """`kernel_power` is fitted after `llm_kernels`, whose rows the record lists."""
+    (rows, *_) = [other.training_rows(10) for other in other_rows(bundle, CATALOG)]
+    assert "site" not in rows.groups
+    assert set(rows.groups["op_class"]) == {"prefill"}
+    record = TrainingRecord().with_rows(bundle, rows)
+    recipe = Recipe("kernel_power", ("aiconfigurator/power",))
+    power, kept = _training_rows(recipe, {bundle.name: bundle}, record)
+    assert len(power) == len(KernelPowerRows().training_rows(bundle, CATALOG)) > 0
+    assert "power_w" in power.values
+    assert kept == record
+    assert _training_rows(recipe, {bundle.name: bundle}, TrainingRecord())[1] != TrainingRecord()

@@ -1,0 +1,1 @@
+"""Tests of Slurm's plug-in."""

@@ -1,0 +1,188 @@
+"""One rate from two predictors, and figures of one answer that agree with each other."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.deployment import Pool
+from forerun.data.query import Operation, Query
+from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.serving_features import TOKENS, slower_at_lengths
+from forerun.models.artifact.loading import bundled
+from forerun.models.limit import Limit
+from forerun.models.prediction import Estimate, Prediction
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.llm.agreement import agreed
+from forerun.service.answers.llm.costs import as_serving
+from forerun.service.answers.llm.deployed import deployed_all
+from forerun.service.answers.llm.question import DeploymentQuestion
+from forerun.service.answers.serving import estimated
+from tests.features.llm_serving.deployments import DEVICE, deployment
+
+CATALOG = DeviceCatalog.load()
+MODELS = {"llama-3.1-8b": 1, "qwen3-32b": 2, "qwen3-30b-a3b": 1, "gpt-oss-120b": 2}
+DEVICES = ("h100-sxm-80gb", "b200-sxm-180gb", "a100-sxm-80gb")
+KINDS = ("chat", "reasoning", "code")
+USUAL = {"input_tokens": 500.0, "output_tokens": 250.0}
+IN_USE = InUse(bundled())
+
+
+def asked(own=None, **load):
+    own = own or deployment(**(USUAL | {"concurrency": 16.0} | load))
+    return Query(own, DEVICE, operation=Operation(own.devices))
+
+
+def predicted(value, spread=1.2, limits=()):
+    """A prediction of a rate, its time per token, and the latency of a request of 250 tokens."""
+    latency = 16.0 * 250.0 / value * 1e3
+    values = {
+        "tokens_per_s": value,
+        "requests_per_s": value / 250.0,
+        "request_latency_ms": latency,
+        "tpot_ms": latency / 300.0,
+        "ttft_ms": latency - 249.0 * latency / 300.0,
+    }
+    ends = {name: Estimate(v, v / spread, v * spread, 0.9) for name, v in values.items()}
+    return Prediction(ends, limits=limits)
+
+
+def rate(found):
+    own = found.estimates["tokens_per_s"]
+    return own.value, own.low, own.high
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """Answers to 72 deployments with lengths that are usual for their kind of request."""
+    questions = []
+    for (name, tensor), device, kind, load in product(MODELS.items(), DEVICES, KINDS, (2.0, 64.0)):
+        prompt, answer = TOKENS[kind]
+        own = deployment(
+            named_language_model(name),
+            tensor=tensor,
+            input_tokens=prompt,
+            output_tokens=answer,
+            concurrency=load,
+        )
+        query = Query(own, CATALOG.get(device), operation=Operation(own.devices))
+        questions.append(DeploymentQuestion(query))
+    return deployed_all(questions, IN_USE)
+
+
+def test_watts_are_joules_of_a_token_times_tokens_a_second_in_every_answer(answers):
+    for own in answers:
+        found, devices = own.estimates, own.query.deployment.devices
+        watts = found["energy_per_token_j"].value * found["tokens_per_s"].value / devices
+        assert watts == pytest.approx(found["power_w"].value)
+
+
+def test_rates_follow_from_times_by_littles_law_in_every_answer(answers):
+    for own in answers:
+        found, load = own.estimates, own.query.deployment.load
+        first, each = found["ttft_ms"].value, found["tpot_ms"].value
+        latency = first + (load.output_tokens - 1.0) * each
+        assert found["request_latency_ms"].value == pytest.approx(latency)
+        assert found["requests_per_s"].value == pytest.approx(load.concurrency / latency * 1e3)
+        tokens = found["requests_per_s"].value * load.output_tokens
+        assert found["tokens_per_s"].value == pytest.approx(tokens)
+        for estimate in found.values():
+            assert estimate.low is None or estimate.low <= estimate.value <= estimate.high
+
+
+def test_the_rate_with_lengths_and_that_without_overlap_in_every_answer(answers):
+    for own in answers:
+        served = as_serving(own.query, own.query.deployment.load.concurrency)
+        other, mine = (
+            estimated(served, IN_USE).metrics["tokens_per_s"],
+            own.estimates["tokens_per_s"],
+        )
+        assert mine.low <= other.high
+        assert other.low <= mine.high
+
+
+def test_power_is_that_of_the_predictor_of_served_models(answers):
+    for own in answers[::12]:
+        served = as_serving(own.query, own.query.deployment.load.concurrency)
+        assert own.estimates["power_w"].value == pytest.approx(
+            estimated(served, IN_USE).metrics["power_w"].value
+        )
+
+
+def test_two_rates_of_equal_precision_have_their_geometric_mean():
+    found = agreed(asked(), predicted(100.0), predicted(400.0))
+    value, low, high = rate(found)
+    assert value == pytest.approx(200.0)
+    assert low < 120.0
+    assert high > 400.0 / 1.2
+    assert found.estimates["tpot_ms"].value == pytest.approx(16 * 250 / 200.0 * 1e3 / 300)
+    assert "weighted mean of 100 tokens/s" in str(found.limits[0])
+    assert not found.limits[0].in_domain
+
+
+def test_equal_rates_stay_and_are_known_better():
+    value, low, high = rate(agreed(asked(), predicted(100.0), predicted(100.0)))
+    assert value == pytest.approx(100.0)
+    assert np.log(high / low) == pytest.approx(np.log(1.44) / np.sqrt(2.0))
+
+
+def test_the_more_precise_rate_counts_more():
+    first, second = (
+        rate(agreed(asked(), predicted(100.0, own), predicted(400.0, other)))[0]
+        for own, other in ((1.1, 2.0), (2.0, 1.1))
+    )
+    assert first < 110.0
+    assert second > 360.0
+
+
+def test_a_rate_counts_less_outside_of_what_its_predictor_was_fitted_to():
+    outside = (Limit("", feature="log_input_tokens", value=5.0, low=6.9, high=9.6),)
+    usual = rate(agreed(asked(), predicted(100.0), predicted(400.0)))[0]
+    assert rate(agreed(asked(), predicted(100.0, limits=outside), predicted(400.0)))[0] > usual
+    assert rate(agreed(asked(), predicted(100.0), predicted(400.0, limits=outside)))[0] < usual
+    engine = replace(asked().deployment, engine=replace(asked().deployment.engine, name="sglang"))
+    assert rate(agreed(asked(engine), predicted(100.0), predicted(400.0)))[0] < usual
+
+
+def test_the_rate_of_served_models_is_carried_over_to_longer_prompts_and_counts_less():
+    query = asked(input_tokens=16000.0)
+    served = as_serving(query, 16.0)
+    slower = slower_at_lengths(served, 16000.0, 250.0)
+    assert slower > 1.3
+    assert slower_at_lengths(served, *TOKENS[served.workload.request]) == 1.0
+    value, _, _ = rate(agreed(query, predicted(100.0), predicted(100.0 * slower)))
+    assert value == pytest.approx(100.0)
+    assert rate(agreed(query, predicted(100.0), predicted(400.0 * slower)))[0] < 150.0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        asked(concurrency=None, requests_per_s=2.0),
+        asked(replace(asked().deployment, prefill=Pool())),
+        asked(
+            replace(asked().deployment, engine=replace(asked().deployment.engine, draft_tokens=2))
+        ),
+    ],
+    ids=["arrivals", "prompts apart", "drafts"],
+)
+def test_times_stay_where_served_models_cannot_be_compared(query):
+    time = predicted(100.0)
+    assert agreed(query, time, predicted(400.0)) is time
+
+
+def test_times_stay_without_a_second_rate_or_without_an_interval():
+    time, plain = predicted(100.0), Prediction({"tokens_per_s": Estimate(100.0)})
+    assert agreed(asked(), time, None) is time
+    assert agreed(asked(), time, plain) is time
+    assert agreed(asked(), plain, time) is plain
+
+
+def test_runs_of_the_user_on_the_device_are_followed():
+    question = DeploymentQuestion(asked())
+    measured = replace(IN_USE, metrics={DEVICE: frozenset({"tpot_ms"})})
+    (own,) = deployed_all([question], measured)
+    time = bundled().predictor.predict([question.query])[0]
+    assert own.estimates["tokens_per_s"] == time.estimates["tokens_per_s"]

@@ -1,0 +1,52 @@
+"""`forerun llm replay`."""
+
+import json
+
+import pytest
+
+from forerun.data.errors import BadTrace
+from forerun.service.cli import app
+
+ROWS = "arrival_s,input_tokens,output_tokens\n0.0,500,100\n0.5,300,200\n30.0,100,50\n"
+DEPLOYMENT = ("--device", "h100", "--tp", "1")
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+
+    def command(*words):
+        app(["llm", "replay", "llama-3.1-8b", *map(str, words)], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return command
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(ROWS)
+    return path
+
+
+def test_json_is_the_answer_of_the_service(run, trace):
+    found = json.loads(run(trace, *DEPLOYMENT, "--json"))
+    assert found["requests"] == 3
+    assert found["device"]["name"] == "h100-sxm-80gb"
+
+
+def test_a_trace_may_end_early(run, trace):
+    found = json.loads(run(trace, *DEPLOYMENT, "--until", "10", "--json"))
+    assert found["requests"] == 2
+
+
+def test_the_table_has_the_percentiles_and_what_they_rest_on(run, trace):
+    printed = run(trace, *DEPLOYMENT)
+    for words in ("p99", "time to first token", "requests/s", "serving runs"):
+        assert words in printed
+
+
+def test_a_wrong_line_is_named(run, trace):
+    trace.write_text(ROWS + "1.0,few,2\n")
+    with pytest.raises(BadTrace, match="line 5"):
+        run(trace, *DEPLOYMENT)

@@ -1,0 +1,86 @@
+"""Devices of nodes by their labels."""
+
+import pytest
+from msgspec import Raw, convert
+
+from forerun.data.device import DeviceCatalog
+from forerun.service.http.kubernetes.extender import ClusterNode, Pod
+from forerun.service.http.kubernetes.nodes import device_of, requested_slice, slice_of
+from tests.service.http.kubernetes.requests import pod
+
+CATALOG = DeviceCatalog.load()
+
+
+def device(labels: dict[str, str], profile: str | None = None):
+    return device_of(ClusterNode("a", labels, {}, Raw()), profile, CATALOG.get)
+
+
+@pytest.mark.parametrize(
+    ("label", "text", "name"),
+    [
+        ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-40GB", "a100-sxm-40gb"),
+        ("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3", "h100-sxm-80gb"),
+        ("nvidia.com/gpu.product", "NVIDIA-H100-PCIe", "h100-pcie-80gb"),
+        ("nvidia.com/gpu.product", "Tesla-T4-SHARED", "t4"),
+        ("nvidia.com/gpu.product", "Tesla-V100-SXM2-16GB", "v100-sxm2-16gb"),
+        ("amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM", "mi300x"),
+        ("cloud.google.com/gke-accelerator", "nvidia-tesla-a100", "a100-sxm-40gb"),
+        ("cloud.google.com/gke-accelerator", "nvidia-l4", "l4"),
+        ("karpenter.k8s.aws/instance-gpu-name", "a10g", "a10g"),
+        ("forerun.dev/device", "l40s", "l40s"),
+    ],
+)
+def test_labels_of_node_labellers_name_the_device(label, text, name):
+    assert device({label: text}).name == name
+
+
+def test_the_own_label_comes_before_all_others():
+    labels = {"nvidia.com/gpu.product": "Tesla-T4", "forerun.dev/device": "l4"}
+    assert device(labels).name == "l4"
+
+
+@pytest.mark.parametrize("labels", [{}, {"nvidia.com/gpu.product": "NVIDIA-Z9000"}])
+def test_a_node_without_a_known_product_has_no_device(labels):
+    assert device(labels) is None
+
+
+def test_the_memory_that_a_node_states_counts_where_it_is_another_than_the_sheets():
+    product = {"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}
+    usual, larger = (device({**product, "nvidia.com/gpu.memory": m}) for m in ("97871", "147456"))
+    assert usual == CATALOG.get("gh200-96gb")
+    assert larger.memory_gib == 144.0
+    assert larger.name != usual.name
+    assert larger.memory_bandwidth_gbs == usual.memory_bandwidth_gbs
+
+
+def test_a_slice_has_its_part_of_each_figure_and_no_power():
+    whole = CATALOG.get("a100-sxm-80gb")
+    own = device({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb"})
+    assert own.memory_gib == whole.memory_gib / 2
+    assert own.memory_bandwidth_gbs == whole.memory_bandwidth_gbs / 2
+    assert own.peak("fp16") == pytest.approx(whole.peak("fp16") * 3 / 8)
+    assert own.compute_units == round(whole.compute_units * 3 / 8)
+    assert own.tdp_w is None
+    assert "mig" in own.name
+
+
+def test_seven_small_slices_take_no_more_than_the_whole():
+    whole = CATALOG.get("h100-sxm-80gb")
+    own = slice_of(whole, "1g.10gb")
+    for figure in ("memory_gib", "memory_bandwidth_gbs", "compute_units"):
+        assert 0.8 * getattr(whole, figure) <= 7 * getattr(own, figure) <= getattr(whole, figure)
+
+
+@pytest.mark.parametrize("profile", ["", "8g.80gb", "1g", "all"])
+def test_an_unknown_profile_is_no_device(profile):
+    assert slice_of(CATALOG.get("h100-sxm-80gb"), profile) is None
+
+
+def test_a_pods_container_says_which_slice_it_uses():
+    asked = convert(pod({}, {"cpu": "4", "nvidia.com/mig-1g.10gb": "1"}), Pod)
+    profile = requested_slice(asked)
+    assert profile == "1g.10gb"
+    assert requested_slice(convert(pod({}, {"nvidia.com/gpu": "1"}), Pod)) is None
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert device(labels, profile).memory_gib == CATALOG.get("h100-sxm-80gb").memory_gib / 8
