@@ -24,15 +24,17 @@ def lean(text: str) -> str:
     return _rounded(kept, _LEAVES, 6)
 
 
-def coarse(text: str) -> str:
-    """As `lean`, with leaves of four digits and thresholds of six: a third smaller again.
+def coarse(text: str, threshold_digits: int = 6) -> str:
+    """As `lean`, with leaves of four digits and shorter thresholds: a third smaller again.
 
-    A value that is closer to a threshold than six digits tell may take the other branch.
+    A value that is closer to a threshold than its digits tell may take the other branch.
 
     Args:
         text: a booster in LightGBM's text format.
+        threshold_digits: significant digits of thresholds; more where a feature has large values
+            with small differences.
     """
-    return _rounded(_rounded(lean(text), _LEAVES, 4), _THRESHOLDS, 6)
+    return _rounded(_rounded(lean(text), _LEAVES, 4), _THRESHOLDS, threshold_digits)
 
 
 def _rounded(text: str, numbers: re.Pattern[str], digits: int) -> str:

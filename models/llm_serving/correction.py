@@ -40,6 +40,8 @@ TRANSFER_SETTINGS: Final = MappingProxyType({**SETTINGS, "num_leaves": 15, "feat
 TRANSFER_TREES: Final = 300
 OTHER_DEVICE: Final[Mapping[str, float]] = MappingProxyType({"tpot_ms": 0.5, "ttft_ms": 1.0})
 """Share of a predicted log ratio that is believed on a device outside the training set."""
+THRESHOLD_DIGITS: Final = 9
+"""Releases such as 10200.03 differ in the last of seven digits."""
 LEAST: Final = 0.05
 """Smallest ratio that is predicted."""
 
@@ -121,7 +123,7 @@ def _fitted(
     bag = BoosterBag.fit(
         matrix, ratio, parameters=settings, trees=trees, seeds=seeds, weights=weights
     )
-    return BoosterBag(tuple(map(coarse, bag.texts)))
+    return BoosterBag(tuple(coarse(text, THRESHOLD_DIGITS) for text in bag.texts))
 
 
 def _log_ratio(boosters: BoosterBag, matrix: Matrix) -> Column:
