@@ -16,6 +16,8 @@ import numpy as np
 from forerun.data.columns import Column, Mask, Names, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.features.lowering import lowered, lowering_mode
+from forerun.features.networks.features import chip_of, network_features
 from forerun.models.adaptation.suggestions import in_turns
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
@@ -214,6 +216,10 @@ class NetworkLatency(StoredPredictor):
         rows = np.flatnonzero(self._in_half_precision(queries)).tolist()
         breakdowns = [times.breakdowns[row] for row in rows]
         logs[rows] = self.half_precision.log_factors([queries[row] for row in rows], breakdowns)
+        for row in np.flatnonzero(logs < 0.0).tolist():
+            # A correction takes no answer below the sum of its kernels' rooflines.
+            reach = np.log(_roofline_s(queries[row]) / times.seconds[row])
+            logs[row] = max(logs[row], min(0.0, reach))
         return logs
 
     def _half_precision(self, on_gpu: Measurements, bound: Mask, devices: Names) -> HalfPrecision:
@@ -325,3 +331,13 @@ def _joined(
     low = value * np.exp(-factor * np.hypot(share * times.low, half_width))
     high = value * np.exp(factor * np.hypot(share * times.high, half_width))
     return value, low, high
+
+
+def _roofline_s(query: Query) -> float:
+    """Sum of the rooflines of a network's kernels, seconds."""
+    network = query.network
+    kernels = lowered(
+        network.graph, lowering_mode(network.graph, network.precision, query.software)
+    )
+    chip = chip_of(query.device, network.precision)
+    return float(network_features(kernels, chip, network, query.software)[1])

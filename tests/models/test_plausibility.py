@@ -58,7 +58,7 @@ WINOGRAD = 1.25
 """Full precision without TF32 only: convolutions of 3 x 3 by Winograd's algorithm do up to 2.25
 times less arithmetic than the bound counts. That is the presumed reason, not a measured one:
 ResNet-34 is predicted at 0.82 of its bound on the V100, and no measured row of it is at hand."""
-BELOW_BOUND = 1.18
+BELOW_BOUND = 1.15
 """Others: the bound takes what large products sustain (V100, P4, T4: by their power) for a peak;
 measured, ALBERT on an RTX 2060 Super lies at 0.93 of it and BERT-large on a T4 at 0.85."""
 SLOWER_COMPILED = 0.03
