@@ -10,6 +10,7 @@ Prompts delay decoding: while a request writes its tokens, about x other prompts
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -109,7 +110,7 @@ def steady_state(
     """
     limits = Limits.of(deployment, device, deployment.pool.parallelism)
     most = max(limits.sequences - 1.0, FEWEST)
-    others = np.append(0.0, np.geomspace(FEWEST, most, POINTS - 1))
+    others = _others(most)
     together = deployment.prefill is None
     grid = (_together if together else _apart)(deployment, device, others, limits, rates)
     at, over = _solved(deployment, grid)
@@ -129,6 +130,14 @@ def steady_state(
         {part: _at(column, at) for part, column in grid.prefill.items()},
         _chunks(deployment, limits.tokens, most),
     )
+
+
+@lru_cache(maxsize=1024)
+def _others(most: float) -> Column:
+    """Numbers of other sequences of a grid, read-only, shape (g,)."""
+    others = np.append(0.0, np.geomspace(FEWEST, most, POINTS - 1))
+    others.setflags(write=False)
+    return others
 
 
 def _solved(deployment: LlmDeployment, grid: _Grid) -> tuple[float, bool]:

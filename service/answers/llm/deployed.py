@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import isfinite
-from typing import Final
+from typing import Final, NamedTuple
 
 from forerun.data.columns import groups_of
 from forerun.data.device import Device
@@ -28,7 +28,15 @@ from forerun.service.answers.llm.costs import (
     scaled,
 )
 from forerun.service.answers.llm.memory import memory_of
-from forerun.service.answers.llm.parts import limited_by, parts_of, shares_of
+from forerun.service.answers.llm.parts import (
+    Foundation,
+    Shares,
+    foundations_of,
+    limited_by,
+    parts_of,
+    setup_of,
+    shares_of,
+)
 from forerun.service.answers.llm.power import occupancy, powers
 from forerun.service.answers.llm.question import DeploymentQuestion
 from forerun.service.answers.llm.support import METRICS, SOURCES
@@ -80,6 +88,14 @@ class Deployed:
     out: DeploymentOut
 
 
+class _Work(NamedTuple):
+    """Requests in flight, where their time goes, and what the time of each part rests on."""
+
+    in_flight: float
+    shares: Shares
+    foundations: Mapping[str, Foundation]
+
+
 def deployed_all(
     questions: Sequence[DeploymentQuestion], in_use: InUse
 ) -> list[Deployed | InputError]:
@@ -100,12 +116,31 @@ def deployed_all(
         for query, time, watts in zip(queries, times, power, strict=True)
     ]
     evidence = _evidence(queries, in_use)
+    in_flight = [_in_flight(*pair) for pair in zip(queries, times, strict=True)]
+    shares = shares_of(queries, in_flight)
+    setups = [setup_of(query) for query in queries]
+    foundations = {
+        setup: foundations_of(queries[rows[0]], in_use) for setup, rows in groups_of(setups).items()
+    }
     return [
         time
         if isinstance(time, InputError)
-        else _deployed(question, time, watts, evidence[question.query.device], in_use)
-        for question, time, watts in zip(questions, times, power, strict=True)
+        else _deployed(
+            question,
+            time,
+            watts,
+            _Work(in_flight[row], shares[row], foundations[setups[row]]),
+            evidence[question.query.device],
+            in_use,
+        )
+        for row, (question, time, watts) in enumerate(zip(questions, times, power, strict=True))
     ]
+
+
+def _in_flight(query: Query, time: Prediction | InputError) -> float:
+    """Requests that are in flight; 1 where that is not known."""
+    known = None if isinstance(time, InputError) else occupancy(query, time)
+    return 1.0 if known is None else known.in_flight
 
 
 def _measured_by_user(device: Device, in_use: InUse) -> bool:
@@ -158,13 +193,12 @@ def _deployed(
     question: DeploymentQuestion,
     time: Prediction,
     power: Prediction | None,
+    work: _Work,
     evidence: Evidence,
     in_use: InUse,
 ) -> Deployed | InputError:
     query = question.query
-    known = occupancy(query, time)
-    in_flight = 1.0 if known is None else known.in_flight
-    memory = memory_of(query, in_flight)
+    memory = memory_of(query, work.in_flight)
     price = _price(question)
     estimates = _estimates(query, time, power, memory, price)
     if not all(isfinite(estimate.value) for estimate in estimates.values()):
@@ -173,7 +207,6 @@ def _deployed(
         )
     limits = _limits(time, power, memory)
     rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
-    shares = shares_of(query, in_flight)
     return Deployed(
         query=query,
         estimates=estimates,
@@ -186,9 +219,9 @@ def _deployed(
             prefill=None if (pool := query.deployment.prefill) is None else PoolOut.of(pool),
             chosen=list(question.chosen),
             memory=memory,
-            limited_by=limited_by(query, shares, memory, in_flight, rate),
+            limited_by=limited_by(query, work.shares, memory, work.in_flight, rate),
             price=price,
-            parts=parts_of(query, shares, estimates, in_use),
+            parts=parts_of(query, work.shares, work.foundations, estimates, in_use),
         ),
     )
 

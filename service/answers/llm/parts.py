@@ -1,22 +1,30 @@
 """Parts of the time of a deployment, what bounds its rate, and what each estimate rests on."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from forerun.data.columns import Column, groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.features.llm_kernels.deployed import families_of
 from forerun.features.llm_serving.iteration import Iterations
-from forerun.features.llm_serving.step import Rates, WorkerTime
+from forerun.features.llm_serving.step import PARTS, Rates, WorkerTime
 from forerun.models.llm_kernels.known_kernels import KnowsKernels
 from forerun.models.router import predictors_in
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.support import seen_in_training
 from forerun.service.schemas.llm.answers import Basis, PartOut, PoolMemoryOut
+
+Setup = tuple[Hashable, ...]
+"""A deployment's model, engine, pools and device, without its load."""
+Foundation = tuple[Basis, str]
+"""What the time of a part rests on, and why."""
+_Phases = Mapping[str, Mapping[str, Column]]
+"""Phase -> part -> seconds, shape (n,)."""
 
 RATES: Final = Rates()
 FASTER_MEMORY: Final = replace(RATES, bandwidth=2 * RATES.bandwidth, cache=2 * RATES.cache)
@@ -55,78 +63,134 @@ class Shares:
     bounds: Mapping[str, float]
 
 
-def shares_of(query: Query, in_flight: float) -> Shares:
-    """The parts of a deployment's time in closed form.
+def shares_of(queries: Sequence[Query], in_flight: Sequence[float]) -> list[Shares]:
+    """The parts of the time of each of n deployments in closed form.
+
+    Deployments that differ in nothing but their load are computed in one pass.
 
     Args:
-        query: the deployment and its device.
-        in_flight: requests that are served at a time.
+        queries: n deployments and their devices.
+        in_flight: requests that each serves at a time.
     """
-    deployment = query.deployment
-    pool = deployment.pool
+    shares: dict[int, Shares] = {}
+    for rows in groups_of(map(setup_of, queries)).values():
+        own = [queries[row] for row in rows]
+        sequences = np.array(
+            [_at_once(query, in_flight[row]) for query, row in zip(own, rows, strict=True)]
+        )
+        try:
+            with np.errstate(all="ignore"):
+                whole = _phases(own, sequences, RATES)
+                faster = _phases(own, sequences, FASTER_MEMORY)
+        except InputError:
+            shares |= dict.fromkeys(rows, Shares({}, {}, {}))
+            continue
+        tokens = np.array([query.deployment.load.output_tokens for query in own]) / sequences
+        shares |= zip(rows, _shares(whole, faster, tokens), strict=True)
+    return [shares[row] for row in range(len(queries))]
+
+
+def setup_of(query: Query) -> Setup:
+    """What a deployment has in common with those that differ from it in nothing but their load."""
+    own = query.deployment
+    return own.model, own.engine, own.pool, own.prefill, query.device
+
+
+def _at_once(query: Query, in_flight: float) -> float:
+    """Sequences that one rank of the deployment decodes at a time."""
+    deployment, pool = query.deployment, query.deployment.pool
     at_once = in_flight / (pool.workers * pool.parallelism.attention_data)
-    sequences = min(max(1.0, at_once), deployment.engine.max_sequences or np.inf)
-    try:
-        with np.errstate(all="ignore"):
-            whole, faster = (_phases(query, sequences, rates) for rates in (RATES, FASTER_MEMORY))
-    except InputError:
-        return Shares({}, {}, {})
-    tokens = deployment.load.output_tokens / sequences
-    weights = {"prefill": 1.0, "decode": tokens}
-    by_part = {
-        part: sum(weight * whole[phase][part] for phase, weight in weights.items())
-        for part in whole["decode"]
-    }
-    saved = {
-        part: 2 * sum(w * (whole[p][part] - faster[p][part]) for p, w in weights.items())
-        for part in by_part
-    }
-    apart = {bound: sum(by_part[part] for part in parts) for bound, parts in APART.items()}
-    memory = sum(saved.values())
-    bounds = {"memory bandwidth": memory, **apart}
-    bounds["arithmetic"] = sum(by_part.values()) - sum(bounds.values())
-    return Shares(_shares(whole["prefill"]), _shares(whole["decode"]), bounds)
+    return min(max(1.0, at_once), deployment.engine.max_sequences or np.inf)
 
 
-def parts_of(query: Query, shares: Shares, metrics: Iterable[str], in_use: InUse) -> list[PartOut]:
-    """The parts of the work, with their share of the time of a prompt and of a token.
+def _shares(whole: _Phases, faster: _Phases, tokens: Column) -> list[Shares]:
+    """Shares and bounds of n deployments.
+
+    Args:
+        whole: phase -> part -> seconds, shape (n,).
+        faster: the same with memory of twice the bandwidth.
+        tokens: tokens of an answer over the sequences that are decoded at a time, shape (n,).
+    """
+    by_part = {part: whole["prefill"][part] + tokens * whole["decode"][part] for part in PARTS}
+    memory = sum(
+        2.0 * (by_part[part] - faster["prefill"][part] - tokens * faster["decode"][part])
+        for part in PARTS
+    )
+    bounds = {"memory bandwidth": np.asarray(memory)}
+    for bound, parts in APART.items():
+        bounds[bound] = np.asarray(sum(by_part[part] for part in parts))
+    every = np.asarray(sum(by_part.values()))
+    bounds["arithmetic"] = every - np.asarray(sum(bounds.values()))
+    phases = (_of_total(whole["prefill"]), _of_total(whole["decode"]), bounds)
+    rows = ([dict(zip(own, row, strict=True)) for row in _rows(own)] for own in phases)
+    return [Shares(*row) for row in zip(*rows, strict=True)]
+
+
+def _of_total(seconds: Mapping[str, Column]) -> dict[str, Column]:
+    """Shares of the parts in their sum; 0 where that is 0."""
+    total = np.asarray(sum(seconds.values()))
+    return {part: own / np.where(total > 0, total, np.inf) for part, own in seconds.items()}
+
+
+def _rows(columns: Mapping[str, Column]) -> list[list[float]]:
+    """n rows with one number for each column."""
+    rows: list[list[float]] = np.column_stack(list(columns.values())).tolist()
+    return rows
+
+
+def foundations_of(query: Query, in_use: InUse) -> dict[str, Foundation]:
+    """Part of an iteration -> what its time rests on, and why, with any load.
 
     Args:
         query: the deployment and its device.
-        shares: where the time goes.
-        metrics: metrics that are known; memory and power are parts where theirs are.
         in_use: the predictor in use, whose training record says what was measured.
     """
     of_runs = basis_of("tpot_ms", query, in_use)
     families = families_of(query.deployment)
     every = predictors_in(in_use.loaded.predictor)
     kernels = next((part for part in every if isinstance(part, KnowsKernels)), None)
-    parts = []
-    for name in shares.decode:
-        if max(shares.prefill[name], shares.decode[name]) > 0:
-            basis, reason = of_runs, REASONS[of_runs]
-            of_kernels = _basis_of_kernels(families.get(name, frozenset()), query.device, kernels)
-            if ORDER.index(of_kernels) < ORDER.index(of_runs):
-                names = ", ".join(sorted(families[name]))
-                basis, reason = of_kernels, KERNELS[of_kernels].format(names)
-            part = PartOut(
-                name=name,
-                basis=basis,
-                reason=reason,
-                prefill_share=shares.prefill[name],
-                decode_share=shares.decode[name],
-            )
-            parts.append(part)
+    found = dict.fromkeys(PARTS, (of_runs, REASONS[of_runs]))
+    for part, own in families.items():
+        of_kernels = _basis_of_kernels(own, query.device, kernels)
+        if ORDER.index(of_kernels) < ORDER.index(of_runs):
+            found[part] = of_kernels, KERNELS[of_kernels].format(", ".join(sorted(own)))
+    return found
+
+
+def parts_of(
+    query: Query,
+    shares: Shares,
+    foundations: Mapping[str, Foundation],
+    metrics: Iterable[str],
+    in_use: InUse,
+) -> list[PartOut]:
+    """The parts of the work, with their share of the time of a prompt and of a token.
+
+    Args:
+        query: the deployment and its device.
+        shares: where the time goes.
+        foundations: part of an iteration -> what its time rests on.
+        metrics: metrics that are known; memory and power are parts where theirs are.
+        in_use: the predictor in use, whose training record says what was measured.
+    """
+    parts = [
+        PartOut(
+            name=name,
+            basis=foundations[name][0],
+            reason=foundations[name][1],
+            prefill_share=shares.prefill[name],
+            decode_share=shares.decode[name],
+        )
+        for name in shares.decode
+        if max(shares.prefill[name], shares.decode[name]) > 0
+    ]
     for name, metric in (("memory", "peak_memory_mib"), ("power", "power_w")):
         if metric in metrics:
             basis = basis_of(metric, query, in_use)
+            reason = REASONS[basis]
             parts.append(
                 PartOut(
-                    name=name,
-                    basis=basis,
-                    reason=REASONS[basis],
-                    prefill_share=None,
-                    decode_share=None,
+                    name=name, basis=basis, reason=reason, prefill_share=None, decode_share=None
                 )
             )
     return parts
@@ -174,26 +238,26 @@ def limited_by(
     return max(shares.bounds, key=lambda name: shares.bounds[name], default=None)
 
 
-def _phases(query: Query, sequences: float, rates: Rates) -> dict[str, dict[str, float]]:
-    """Phase -> part -> seconds, of one whole prompt and of one token of that many sequences."""
-    deployment, load = query.deployment, query.deployment.load
-    cached = load.cached_share * load.input_tokens
-    tokens = max(1.0, load.input_tokens - cached)
+def _phases(queries: Sequence[Query], sequences: Column, rates: Rates) -> _Phases:
+    """Phase -> part -> seconds of a whole prompt, and of a token of each sequence, shape (n,).
+
+    Args:
+        queries: n deployments that differ in nothing but their load.
+        sequences: sequences that each decodes at a time, shape (n,).
+        rates: shares of the sheet's figures that are reached, and fixed times.
+    """
+    loads = [query.deployment.load for query in queries]
+    given, answer, shared = np.array(
+        [(load.input_tokens, load.output_tokens, load.cached_share) for load in loads], float
+    ).T
+    cached = shared * given
+    tokens = np.maximum(1.0, given - cached)
     pairs = tokens * cached + tokens * (tokens + 1) / 2
-    context = sequences * (load.input_tokens + load.output_tokens / 2)
-    rows = ((tokens, 0.0), (pairs, 0.0), (1.0, 0.0), (0.0, sequences), (0.0, context))
-    both = Iterations(*(np.array(row) for row in rows))
-    parts = WorkerTime.of(deployment, query.device, rates=rates).parts(both)
-    prompt = parts
-    if deployment.prefill is not None:
-        worker = WorkerTime.of(deployment, query.device, phase="prefill", rates=rates)
-        prompt = worker.parts(both)
-    return {
-        "prefill": {part: float(column[0]) for part, column in prompt.items()},
-        "decode": {part: float(column[1]) for part, column in parts.items()},
-    }
-
-
-def _shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    total = sum(seconds.values())
-    return {part: own / total if total > 0 else 0.0 for part, own in seconds.items()}
+    context = sequences * (given + answer / 2)
+    none, one = np.zeros(len(queries)), np.ones(len(queries))
+    prompts = Iterations(tokens, pairs, one, none, none)
+    decodes = Iterations(none, none, none, sequences, context)
+    deployment, device = queries[0].deployment, queries[0].device
+    prefill = WorkerTime.of(deployment, device, phase="prefill", rates=rates)
+    decode = WorkerTime.of(deployment, device, rates=rates)
+    return {"prefill": prefill.parts(prompts), "decode": decode.parts(decodes)}
