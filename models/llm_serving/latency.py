@@ -32,6 +32,8 @@ MANY: Final = 16.0
 """Prompts on average before a request's own, from which on intervals are those of long queues."""
 TIMES: Final = tuple(metric for metric, _, _ in FORMS)
 FOLDS: Final = 5
+FEWEST_ROWS: Final = 10
+"""Rows that a fit of the calibration has; with fewer, the rows that it would judge are not judged."""
 USUAL: Final = 0.5
 """Error of a support row, as a logarithm, from which on it counts less, as in Huber's loss."""
 CHECKED: Final = ("log_input_tokens", "log_output_tokens", "log_sequences", "log_tensor")
@@ -241,6 +243,8 @@ class LlmLatency(StoredPredictor):
         def residuals(held: Mask, key: str) -> Matrix:
             # Boosters on all features have no part in answers about other models.
             fit = self if key != "model" else replace(self, trees=1)
+            if (~held).sum() < FEWEST_ROWS:
+                return np.full((len(TIMES), int(held.sum())), np.nan)
             fitted = fit._fitted(rows.take(~held), targets[~held], 1)
             judged, every = rows.take(held), np.ones(int(held.sum()), dtype=np.bool_)
             known = every & (key != "device"), every & (key != "model")

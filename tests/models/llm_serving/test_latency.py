@@ -219,3 +219,11 @@ def test_on_another_device_half_the_correction_of_a_time_per_token_is_believed()
     yes, no = np.array([True]), np.array([False])
     near, far, base = (fitted.predict(rows, *k) for k in ((yes, yes), (no, yes), (yes, no)))
     assert far - base == pytest.approx((near - base) / 2.0)
+
+
+def test_a_model_with_a_single_run_is_no_training_set_of_the_calibration():
+    rows = ROWS.take(ROWS.group("model") == "0")
+    one = ROWS.take(np.flatnonzero(ROWS.group("model") == "2")[:1])
+    fitted = LlmLatency(bag=1, trees=20).fit(rows + one)
+    answer = fitted.predict([ask(), ask(device=OTHER)])
+    assert np.all(answer.low["tpot_ms"] < answer.high["tpot_ms"])
