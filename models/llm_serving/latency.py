@@ -33,7 +33,7 @@ MANY: Final = 16.0
 TIMES: Final = tuple(metric for metric, _, _ in FORMS)
 FOLDS: Final = 5
 FEWEST_ROWS: Final = 10
-"""Rows that a fit of the calibration has; with fewer, the rows that it would judge are not judged."""
+"""Rows that a fit of the calibration has; with fewer, nothing is judged by it."""
 USUAL: Final = 0.5
 """Error of a support row, as a logarithm, from which on it counts less, as in Huber's loss."""
 CHECKED: Final = ("log_input_tokens", "log_output_tokens", "log_sequences", "log_tensor")

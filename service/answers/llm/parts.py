@@ -133,7 +133,7 @@ def _of_total(seconds: Mapping[str, Column]) -> dict[str, Column]:
 
 
 def _rows(columns: Mapping[str, Column]) -> list[list[float]]:
-    """n rows with one number for each column."""
+    """Rows with one number for each of the columns."""
     rows: list[list[float]] = np.column_stack(list(columns.values())).tolist()
     return rows
 
