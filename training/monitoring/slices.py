@@ -1,0 +1,206 @@
+"""Observations of one metric of a device by slice: live errors, and what changed."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import log
+from typing import Final
+
+import numpy as np
+
+from forerun.data.shapes import Bool, Float64, Int, Text
+from forerun.training.monitoring.changes import LEAST_SHIFT, Change, changes, shift_at
+from forerun.training.monitoring.live_error import LiveError
+
+FEWEST_ROWS: Final = 20
+"""Fewest observations of a slice that is reported."""
+LIVE_ROWS: Final = 1_000
+"""The newest observations of a slice from which its live errors are computed."""
+SAME_ANSWER: Final = 0.005
+"""Largest change of the answer about one workload, as a logarithm, with which it is the same."""
+
+
+@dataclass(frozen=True)
+class JudgedRows:
+    """n observations of one metric of a device, in the order of time.
+
+    Attributes:
+        log_ratios: log(measured / answered), finite.
+        inside: 1 where the measured value lies in the interval of its answer, 0 where it does not,
+            NaN where the answer had none.
+        workloads: the workload of each: rows of one are alike but for small changes of size.
+        epochs: number of the generation of answers, which grows when the answers change.
+        facts: property of a slice (kind, family, precision) -> its values; empty text for none.
+    """
+
+    log_ratios: Float64[np.ndarray, " n"]
+    inside: Float64[np.ndarray, " n"]
+    workloads: Int[np.ndarray, " n"]
+    epochs: Int[np.ndarray, " n"]
+    facts: Mapping[str, Text[np.ndarray, " n"]]
+
+    def __len__(self) -> int:
+        return len(self.log_ratios)
+
+    def levels(self) -> Int[np.ndarray, " n"]:
+        """Numbers that are equal for rows of one workload with answers of one generation."""
+        return self.workloads * (int(self.epochs.max(initial=0)) + 1) + self.epochs
+
+    def take(self, rows: Int[np.ndarray, " k"]) -> "JudgedRows":
+        """The rows at these positions."""
+        facts = {name: column[rows] for name, column in self.facts.items()}
+        columns = (self.log_ratios, self.inside, self.workloads, self.epochs)
+        return JudgedRows(*(column[rows] for column in columns), facts)
+
+
+@dataclass(frozen=True)
+class SliceReport:
+    """What the observations of a slice say.
+
+    Attributes:
+        slice: property -> value, of those that the slice fixes; empty for the whole device.
+        positions: positions of its rows among those of the device, in the order of time.
+        live: errors of the newest generation of answers, at most of its newest `LIVE_ROWS` rows.
+        changes: changes of level, with positions among the rows of the device.
+        alarm: the newest change, as long as the answers are those of its time and the level is not
+            back at the reference; None otherwise.
+    """
+
+    slice: Mapping[str, str]
+    positions: Int[np.ndarray, " k"]
+    live: LiveError
+    changes: tuple[Change, ...]
+    alarm: Change | None
+
+
+def slice_reports(rows: JudgedRows) -> list[SliceReport]:
+    """A report of each slice with `FEWEST_ROWS` rows, those of fewer properties first.
+
+    A slice that holds the same rows as one of fewer properties is left out.
+    """
+    return [
+        _report(rows, fixed, np.flatnonzero(chosen))
+        for fixed, chosen in _slices(rows)
+        if int(chosen.sum()) >= FEWEST_ROWS
+    ]
+
+
+def plainest(rows: JudgedRows, reports: Sequence[SliceReport]) -> list[SliceReport]:
+    """The alarms that say all: the widest slice of each change in which nothing stayed as it was.
+
+    A wider slice is left out where its rows outside a narrower one with an alarm have not changed,
+    and a narrower one where a wider one that stays says the same.
+
+    Args:
+        rows: the observations of the device.
+        reports: `slice_reports` of them.
+    """
+    alarms = [report for report in reports if report.alarm is not None]
+    whole = [
+        wider
+        for wider in alarms
+        if not any(_is_all_of(rows, wider, own) for own in alarms if _contains(wider, own))
+    ]
+    return [
+        own
+        for own in whole
+        if not any(_says_the_same(wider, own) for wider in whole if _contains(wider, own))
+    ]
+
+
+def epochs_of(
+    versions: Sequence[str], questions: Sequence[Hashable], answers: Float64[np.ndarray, " n"]
+) -> Int[np.ndarray, " n"]:
+    """Number of the generation of answers of each row, from 0.
+
+    A new version begins a new generation, unless questions that were asked before have the same
+    answers as then: a version also changes with measurements of another device.
+
+    Args:
+        versions: version of the predictor of each of n rows, in the order of time.
+        questions: what was asked, equal for equal questions.
+        answers: what was answered.
+    """
+    generation: dict[str, int] = {}
+    newest: dict[Hashable, tuple[int, float]] = {}
+    first_of = dict.fromkeys(versions)
+    compared: dict[str, list[bool]] = {version: [] for version in first_of}
+    for version, question, answer in zip(versions, questions, answers.tolist(), strict=True):
+        known = newest.get(question)
+        order = list(first_of).index(version)
+        if known is not None and known[0] != order:
+            compared[version].append(abs(log(answer / known[1])) <= SAME_ANSWER)
+        newest[question] = order, answer
+    number = -1
+    for version in first_of:
+        same = bool(compared[version]) and all(compared[version])
+        number += 0 if same and number >= 0 else 1
+        generation[version] = number
+    return np.array([generation[version] for version in versions], dtype=np.int64)
+
+
+def _slices(rows: JudgedRows) -> Iterator[tuple[dict[str, str], Bool[np.ndarray, " n"]]]:
+    """The properties and the rows of each slice."""
+    seen: set[bytes] = set()
+    for size in range(len(rows.facts) + 1):
+        for chosen in combinations(rows.facts, size):
+            columns = [rows.facts[name].tolist() for name in chosen]
+            labels = list(zip(*columns, strict=True)) if columns else [()] * len(rows)
+            for values in sorted(set(labels)):
+                mask = np.array([label == values for label in labels], dtype=np.bool_)
+                if "" not in values and mask.tobytes() not in seen:
+                    seen.add(mask.tobytes())
+                    yield dict(zip(chosen, values, strict=True)), mask
+
+
+def _report(
+    rows: JudgedRows, fixed: Mapping[str, str], positions: Int[np.ndarray, " k"]
+) -> SliceReport:
+    own = rows.take(positions)
+    newest = np.flatnonzero(own.epochs == own.epochs[-1])[-LIVE_ROWS:]
+    found = changes(own.log_ratios, own.levels())
+    return SliceReport(
+        fixed,
+        positions,
+        LiveError.of(own.log_ratios[newest], own.inside[newest]),
+        tuple(_among(change, positions) for change in found),
+        _alarm(found, own, positions),
+    )
+
+
+def _among(change: Change, positions: Int[np.ndarray, " k"]) -> Change:
+    """The change with positions among all rows of the device."""
+    start, noticed = int(positions[change.start]), int(positions[change.noticed])
+    return Change(start, noticed, change.shift, change.low, change.high)
+
+
+def _alarm(
+    found: Sequence[Change], own: JudgedRows, positions: Int[np.ndarray, " k"]
+) -> Change | None:
+    current = [c for c in found if own.epochs[c.noticed] == own.epochs[-1]]
+    if not current or abs(sum(change.shift for change in current)) < LEAST_SHIFT:
+        return None
+    return _among(current[-1], positions)
+
+
+def _contains(wider: SliceReport, report: SliceReport) -> bool:
+    """Whether all rows of a report are in the wider one, too."""
+    return len(wider.slice) < len(report.slice) and wider.slice.items() <= report.slice.items()
+
+
+def _is_all_of(rows: JudgedRows, wider: SliceReport, own: SliceReport) -> bool:
+    """Whether the rest of the wider slice, outside its own, did not change when it did."""
+    assert wider.alarm is not None
+    rest = np.setdiff1d(wider.positions, own.positions)
+    start = int(np.searchsorted(rest, wider.alarm.start))
+    if min(start, len(rest) - start) < FEWEST_ROWS:
+        return False
+    other = rows.take(rest)
+    shift, *_ = shift_at(other.log_ratios, other.levels(), start)
+    return abs(shift) < LEAST_SHIFT
+
+
+def _says_the_same(wider: SliceReport, own: SliceReport) -> bool:
+    one, other = own.alarm, wider.alarm
+    assert one is not None and other is not None
+    return one.shift * other.shift > 0 and one.low <= other.high and other.low <= one.high
