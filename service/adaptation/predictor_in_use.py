@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
@@ -21,6 +21,7 @@ from forerun.features.deadline import within
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.predictor import Predictor
+from forerun.service.adaptation.adaptation_result import AdaptationResult
 from forerun.service.adaptation.held_out import HeldOut, held_out, key_of
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.log import log
@@ -35,26 +36,10 @@ from forerun.service.schemas.workloads import workload_in
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
-from forerun.service.stores.measurement_sets import AdaptationStore, MeasurementSet
+from forerun.service.stores.idempotency import RepeatableRequest
+from forerun.service.stores.measurement_sets import AdaptationStore, AlreadyStored, MeasurementSet
 
 FOLDER = "measurements"
-
-
-@dataclass(frozen=True, slots=True)
-class AdaptationResult:
-    """The result of adapting to a set of measurements.
-
-    Attributes:
-        kept: the set as it was stored.
-        rows: number of measurements of the device in use, including this set.
-        errors: errors before and after adaptation, on held-out rows.
-        version: version of the predictor that answers from now on.
-    """
-
-    kept: MeasurementSet
-    rows: int
-    errors: HeldOut
-    version: str
 
 
 class RepeatedRows(InputError):
@@ -138,6 +123,7 @@ class Adaptation:
         rows: Sequence[MeasuredRow],
         budget_s: float = np.inf,
         names: Sequence[str] | None = None,
+        request: RepeatableRequest | None = None,
     ) -> AdaptationResult:
         """Store measurements of a device and adapt the predictor to them.
 
@@ -146,8 +132,11 @@ class Adaptation:
             rows: the measurements.
             budget_s: time for the cross-validation of the adaptation, seconds.
             names: a name per row for messages.
+            request: the request, where it may be repeated.
 
         Raises:
+            AlreadyStored: the same request stored the rows before.
+            ReusedKey: a request of the same key and of other content stored rows before.
             UnknownDevice: no device has that name.
             StoreFull: the store has no room for the rows.
             RepeatedRows: the same rows are in use already.
@@ -155,30 +144,36 @@ class Adaptation:
             DiskFull, CannotStore: the rows could not be written; nothing was stored.
         """
         device = self._devices.get(name)
+        earlier_set = self.store.before(device.name, request)
+        if earlier_set is not None:
+            raise AlreadyStored(earlier_set)
         check_values(rows, names)
-        queries = queries_of(rows, device, self._graph, names)
+        queries = queries_of(rows, device, self.graph, names)
         measured = as_measurements(rows, queries)
         # A device without a sheet is scored with the sheet that is estimated from these rows.
         on_sheets = BlackBoxes().learn(measured)[1]
         before = expected(on_sheets, self._base.predictor, names)
         self.store.check_room(device.name, len(rows))
-        kept = [_kept(row, query) for row, query in zip(rows, queries, strict=True)]
+        kept = [kept_row(row, query) for row, query in zip(rows, queries, strict=True)]
         live = self.store.live(device.name)
         _check_new(kept, live)
         earlier = self._rows_of(device, live)
-        new_set = self.store.new(device.name, kept)
+        new_set = self.store.new(device.name, kept, request)
         self._measured[new_set.id] = device, measured
         # Adapting comes first, so that the change of predictors under the lock takes no time.
         start = time.perf_counter()
         change = self._changed((*self.store.live(), new_set))
         took_s = time.perf_counter() - start
         errors = held_out(self._base.predictor, measured, before, earlier, budget_s, took_s)
-        for query in queries:
-            if isinstance(query.workload, Network):
-                self._graphs.put(query.workload.graph)
-        self._commit(change, lambda: self.store.put(new_set))
-        in_use = self.current()
-        return AdaptationResult(new_set, in_use.rows.get(device, 0), errors, in_use.loaded.version)
+        self.keep_graphs(queries)
+        in_use = change[0]
+        result = AdaptationResult(
+            new_set, in_use.rows.get(device, 0), errors, in_use.loaded.version
+        )
+        stored = replace(new_set, answer=result.out().model_dump_json())
+        self._commit(change, lambda: self.store.put(stored))
+        self.current()
+        return result
 
     def worth(self, name: str) -> HeldOut | None:
         """Cross-validated errors on a device's measurements in use; None where there are none."""
@@ -200,6 +195,9 @@ class Adaptation:
             UnknownDevice, UnknownSet: there is no device or set of that name.
         """
         undone = self.store.get(self._devices.get(name).name, wanted)
+        if undone.source == "observe":
+            self.store.undo(undone)
+            return replace(undone, undone=True)
         rest = tuple(s for s in self.store.live() if s.id != undone.id)
         self._commit(self._changed(rest), lambda: self.store.undo(undone))
         return replace(undone, undone=True)
@@ -283,7 +281,22 @@ class Adaptation:
                 log().error("a measurement is left out", set=measurement_set.id, why=why)
         return as_measurements(rows, queries)
 
-    def _graph(self, digest: str) -> OperatorGraph:
+    def keep_graphs(self, queries: Iterable[Query]) -> None:
+        """Store the graphs of networks with the measurements, which need them from then on.
+
+        Raises:
+            StoreFull, DiskFull, CannotStore: as `GraphStore.put`.
+        """
+        for query in queries:
+            if isinstance(query.workload, Network):
+                self._graphs.put(query.workload.graph)
+
+    def graph(self, digest: str) -> OperatorGraph:
+        """The graph of a measurement.
+
+        Raises:
+            UnknownGraph: neither the measurements nor the uploads have it.
+        """
         try:
             return self._graphs.get(digest)
         except UnknownGraph:
@@ -318,8 +331,8 @@ def _measured(rows: Measurements) -> frozenset[str]:
     return frozenset(name for name, column in rows.values.items() if np.isfinite(column).any())
 
 
-def _kept(row: MeasuredRow, query: Query) -> MeasuredRow:
-    """The row with its graph replaced by the digest."""
+def kept_row(row: MeasuredRow, query: Query) -> MeasuredRow:
+    """The row as it is stored: with its graph replaced by the digest."""
     if not isinstance(query.workload, OperatorWorkload):
         return row
     return row.model_copy(update={"workload": workload_in(query.run)})

@@ -10,12 +10,17 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
+from forerun.service.answers.drift import Drift
+from forerun.service.answers.observing import observe
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
 from forerun.service.http.known_bodies import KnownBodies
+from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.idempotency import RepeatableRequest
+from forerun.service.stores.measurement_sets import MeasurementSet
 
 
 class Answers:
@@ -29,6 +34,7 @@ class Answers:
 
     Attributes:
         bodies: cached answers by the bytes of the request.
+        drift: what the stored observations say of the answers.
     """
 
     def __init__(
@@ -37,6 +43,7 @@ class Answers:
         self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
         self._answers: Recent[Hashable, bytes] = Recent(kept)
         self.bodies = KnownBodies(adaptation, devices, graphs, kept)
+        self.drift = Drift(adaptation.store)
 
     def swap(self, loaded: LoadedPredictor) -> None:
         """Replace the base predictor; the adaptation is repeated on the new one."""
@@ -102,6 +109,12 @@ class Answers:
             if isinstance(outcome, bytes):
                 self._answers.put((in_use.loaded.version, question.key), outcome)
         return outcomes
+
+    def observe(
+        self, name: str, rows: Sequence[MeasuredRow], request: RepeatableRequest | None = None
+    ) -> MeasurementSet:
+        """Store observations of a device, which change no answer; raises as `observing.observe`."""
+        return observe(self.adaptation, self.devices, name, rows, request=request)
 
     def delete_graph(self, digest: str) -> None:
         """Delete an uploaded graph.

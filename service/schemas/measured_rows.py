@@ -1,8 +1,8 @@
 """Measurements as users give them: each row has a workload, the software, and metrics."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -27,6 +27,7 @@ from forerun.data.workload import phase_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.schemas.fields import LONGEST_NAME
+from forerun.service.schemas.given_answers import GivenEstimate
 from forerun.service.schemas.prediction import EXAMPLE_KERNEL, KernelIn, NetworkIn
 from forerun.service.schemas.workload_kinds import LlmDeploymentIn
 from forerun.service.schemas.workloads import workload_of
@@ -52,6 +53,8 @@ EXAMPLE_ROWS: dict[str, Any] = {
 }
 MeasuredWorkloadIn = Annotated[KernelIn | NetworkIn | LlmDeploymentIn, Field(discriminator="kind")]
 MetricName = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
+Source = Literal["adapt", "observe"]
+"""What measurements are for: to adapt the predictor to, or only to judge its answers by."""
 
 
 class BadMeasurement(InputError):
@@ -79,6 +82,12 @@ class MeasuredRow(BaseModel):
         le=100,
         description="relative spread of repeats: interquartile range over median",
     )
+    answer: dict[MetricName, GivenEstimate] | None = Field(
+        default=None,
+        max_length=len(NAMES),
+        description="metric -> what was answered about this run before it was measured; where it "
+        "is missing, an observation is judged by the answer at the time at which it is stored",
+    )
 
     def measured(self) -> dict[str, float]:
         """The metrics that have a value."""
@@ -92,6 +101,11 @@ class MeasurementsIn(BaseModel):
 
     measurements: list[MeasuredRow] = Field(
         min_length=1, max_length=MOST_ROWS, description="the measurements, up to 1,000"
+    )
+    source: Source = Field(
+        default="adapt",
+        description="adapt: answers change with these measurements; observe: they are stored and "
+        "judge the answers, which never change",
     )
 
 
@@ -160,18 +174,27 @@ def check_values(rows: Sequence[MeasuredRow], names: Sequence[str] | None = None
     for position, (row, called) in enumerate(zip(rows, names or names_of(rows), strict=True)):
         with in_field("measurements", position, "metrics"):
             _check_row(row, called)
+        with in_field("measurements", position, "answer"):
+            _check_names(row.answer or (), row, f"{called}.answer")
 
 
 def _check_row(row: MeasuredRow, called: str) -> None:
-    names = SERVED if isinstance(row.workload, LlmDeploymentIn) else RUN_NAMES
-    for name, value in row.metrics.items():
+    names = _check_names(row.metrics, row, f"{called}.metrics")
+    for name, value in row.measured().items():
         with in_field(name):
-            if name not in names:
-                raise UnknownMetric(name, names, f"{called}.metrics: ")
-            if value is not None:
-                _check_value(f"{called}.metrics.{name}", name, value)
+            _check_value(f"{called}.metrics.{name}", name, value)
     if not row.measured():
         raise BadMeasurement(f"{called}: nothing was measured; give one of {', '.join(names)}.")
+
+
+def _check_names(given: Iterable[str], row: MeasuredRow, where: str) -> tuple[str, ...]:
+    """Check that the workload of a row has metrics of these names, and return all it can have."""
+    names = SERVED if isinstance(row.workload, LlmDeploymentIn) else RUN_NAMES
+    for name in given:
+        if name not in names:
+            with in_field(name):
+                raise UnknownMetric(name, names, f"{where}: ")
+    return names
 
 
 def _check_value(where: str, name: str, value: float) -> None:
@@ -224,6 +247,26 @@ def expected(
     return predictions
 
 
+def check_near(where: str, name: str, measured: float, answer: float) -> None:
+    """Refuse a value that is so far from its answer that it must be of another unit.
+
+    Args:
+        where: name of the value in the message.
+        name: name of the metric.
+        measured: measured value, in the unit of the metric.
+        answer: what is answered.
+
+    Raises:
+        BadMeasurement: the ratio of both is `FARTHEST_OFF` or more, or its inverse.
+    """
+    if not isfinite(answer) or not 1 / FARTHEST_OFF < measured / answer < FARTHEST_OFF:
+        unit = metric(name).unit
+        raise BadMeasurement(
+            f"{where} is {measured:.4g} {unit} where {answer:.4g} is expected; check the unit and "
+            "the workload."
+        )
+
+
 def _described(query: Query) -> str:
     if isinstance(query.workload, LlmDeployment):
         return "deployed language model"
@@ -241,12 +284,7 @@ def _check_informative(
         measured, answer = float(values[name][index]), float(column[index])
         if np.isnan(measured) or np.isnan(answer):
             continue
-        if not isfinite(answer) or not 1 / FARTHEST_OFF < measured / answer < FARTHEST_OFF:
-            unit = metric(name).unit
-            raise BadMeasurement(
-                f"{called}.metrics.{name} is {measured:.4g} {unit} where {answer:.4g} is expected; "
-                "check the unit and the workload."
-            )
+        check_near(f"{called}.metrics.{name}", name, measured, answer)
         informative += name not in UNINFORMATIVE_ALONE
     if not informative:
         given = ", ".join(name for name in values if not np.isnan(values[name][index]))

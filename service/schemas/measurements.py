@@ -1,6 +1,7 @@
 """Answers to measurements over HTTP."""
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -40,6 +41,7 @@ class AdaptationOut(BaseModel):
     folds: int = Field(description="number of folds, each with an adaptation of its own")
     one_by_one: bool = Field(description="whether each fold held out a single model or operator")
     version: str = Field(description="version of the predictor that answers from now on")
+    source: Literal["adapt"] = Field(default="adapt", description="what the measurements are for")
 
 
 class SetOut(BaseModel):
@@ -49,6 +51,9 @@ class SetOut(BaseModel):
     time: datetime = Field(description="when it was stored")
     rows: int = Field(description="number of measurements in the set")
     undone: bool = Field(description="whether it was rolled back")
+    source: Literal["adapt", "observe"] = Field(
+        description="whether answers adapt to it, or are only judged by it"
+    )
 
 
 class SetsOut(BaseModel):

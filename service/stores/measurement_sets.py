@@ -1,24 +1,40 @@
-"""Measurements that users gave, as immutable sets that are added and rolled back."""
+"""Measurements that users gave, as immutable sets that are added and rolled back.
+
+There are two sources. The predictor adapts to sets of `adapt`; sets of `observe` only judge its
+answers, and are called observations.
+"""
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from forerun.data.errors import InputError
-from forerun.data.file_store import SUFFIX, FileStore
-from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.data.file_store import SUFFIX, DamagedFile, FileStore
+from forerun.service.schemas.measured_rows import MeasuredRow, Source
+from forerun.service.stores.idempotency import RepeatableRequest, ReusedKey
 from forerun.service.stores.problems import StillInUse, StoreFull, log_damage
 
 MOST_SETS = 10_000
 MOST_ROWS_OF_A_DEVICE = 2_000
 """Each adaptation uses all rows of a device; with more rows, train a predictor on them instead."""
+WINDOW_ROWS = 10_000
+"""Observations of a device that are kept. The oldest sets leave when others arrive."""
+WINDOW_SETS = 5_000
+"""Sets of observations of a device that are kept; they leave in the same way."""
+IN_MEMORY_ROWS = 10_000
 
 MOMENT = timedelta(microseconds=1)
 UNDONE = ".undone"
+CLOCK: Final = "%Y%m%dT%H%M%S%f"
+OBSERVED: Final = "observed"
+"""Folder of the observations in that of the measurements. It is another one, so that a new
+observation does not make the service look for measurements to adapt to."""
 
 
 class UnknownSet(InputError):
@@ -39,8 +55,13 @@ class MeasurementSet:
         id: identifier; identifiers sort by time.
         device: name of the device.
         time: time at which it was stored, UTC.
-        rows: the measurements.
+        rows: the measurements; each observation has the answer that it is judged by, where one
+            was given or could be.
         undone: whether it was rolled back.
+        source: what the measurements are for.
+        families: the family of the workload of each observation, as slices of errors name it.
+        request: the request that stored it, where that may be repeated.
+        answer: the answer to that request, as JSON; None for observations, from which it follows.
     """
 
     id: str
@@ -48,6 +69,10 @@ class MeasurementSet:
     time: datetime
     rows: tuple[MeasuredRow, ...]
     undone: bool = False
+    source: Source = "adapt"
+    families: tuple[str, ...] = ()
+    request: RepeatableRequest | None = None
+    answer: str | None = None
 
 
 class _File(BaseModel):
@@ -60,6 +85,22 @@ class _File(BaseModel):
     device: str
     time: AwareDatetime
     rows: tuple[MeasuredRow, ...]
+    source: Source = "adapt"
+    families: tuple[str, ...] = ()
+    request: RepeatableRequest | None = None
+    answer: str | None = None
+
+
+class AlreadyStored(Exception):
+    """The same request was carried out before; nothing was stored again.
+
+    Attributes:
+        before: the set that it stored.
+    """
+
+    def __init__(self, before: MeasurementSet) -> None:
+        super().__init__(before.id)
+        self.before = before
 
 
 class AdaptationStore:
@@ -75,61 +116,169 @@ class AdaptationStore:
     def __init__(self, folder: Path) -> None:
         self._name = folder.name
         self._files = FileStore(folder, _encoded, _decoded, log_damage)
+        self._observed = FileStore(
+            folder / OBSERVED, _encoded, _decoded, log_damage,
+            weigh=lambda kept: len(kept.rows), room=IN_MEMORY_ROWS,
+        )  # fmt: skip
 
     def stamp(self) -> int:
-        """A stamp that changes when any process changes the sets; -1 right after a change."""
+        """A stamp that changes when any process changes sets to adapt to; -1 after a change."""
         return self._files.stamp()
 
     def is_unchanged(self, stamp: int) -> bool:
-        """Whether no process changed the sets since `stamp()` returned this stamp."""
+        """Whether no process changed such sets since `stamp()` returned this stamp."""
         return self._files.is_unchanged(stamp)
 
-    def sets(self, device: str | None = None) -> tuple[MeasurementSet, ...]:
-        """All sets, or those of a device, the oldest first.
+    def sets(
+        self, device: str | None = None, source: Source = "adapt"
+    ) -> tuple[MeasurementSet, ...]:
+        """All sets of a source, or those of a device, the oldest first.
 
         A set that cannot be read is logged and left out; its file remains.
         """
-        names = self._files.names()
-        sets = [
-            replace(stored, undone=_file(stored, UNDONE) in names)
-            for stored in self._files.values().values()
-            if device in (None, stored.device)
-        ]
-        return tuple(sorted(sets, key=lambda s: (s.id, s.device)))
+        names = self._of(source).names()
+        wanted = (name for name in names if device is None or name.startswith(f"{device}."))
+        found = (self.read(name, source, names) for name in wanted if name.endswith(SUFFIX))
+        return tuple(sorted((s for s in found if s is not None), key=lambda s: (s.id, s.device)))
 
-    def live(self, device: str | None = None) -> tuple[MeasurementSet, ...]:
-        """The sets that were not rolled back."""
-        return tuple(s for s in self.sets(device) if not s.undone)
+    def live(
+        self, device: str | None = None, source: Source = "adapt"
+    ) -> tuple[MeasurementSet, ...]:
+        """The sets of a source that were not rolled back."""
+        return tuple(s for s in self.sets(device, source) if not s.undone)
+
+    def observed(self) -> dict[str, list[str]]:
+        """Device -> names of the files of its observations that are not rolled back, in order."""
+        names = self._observed.names()
+        found: dict[str, list[str]] = {}
+        for name in sorted(names):
+            if name.endswith(SUFFIX) and f"{name.removesuffix(SUFFIX)}{UNDONE}" not in names:
+                found.setdefault(name.partition(".")[0], []).append(name)
+        return found
+
+    def read(
+        self, name: str, source: Source, names: frozenset[str] = frozenset()
+    ) -> MeasurementSet | None:
+        """The set in a file; None where it is not there or cannot be read.
+
+        Args:
+            name: name of the file.
+            source: what its measurements are for.
+            names: names of all files, by which the set is marked as rolled back.
+        """
+        with suppress(FileNotFoundError, DamagedFile):
+            stored = self._of(source).get(name)
+            return replace(stored, undone=_file(stored, UNDONE) in names)
+        return None
 
     def get(self, device: str, wanted: str | None = None) -> MeasurementSet:
-        """A set of a device, by default the newest in use.
+        """A set of a device, by default the newest to adapt to that is in use.
 
         Raises:
             UnknownSet: the device has no such set.
         """
         sets = self.live(device) if wanted is None else self.sets(device)
         matches = [s for s in sets if wanted in (None, s.id)]
+        if not matches and wanted is not None:
+            matches = [s for s in self.sets(device, "observe") if s.id == wanted]
         if not matches:
             raise UnknownSet(device, wanted)
         return matches[-1]
 
-    def new(self, device: str, rows: Sequence[MeasuredRow]) -> MeasurementSet:
-        """A set, not stored yet, that sorts after all others even if the clock was set back."""
+    def new(
+        self, device: str, rows: Sequence[MeasuredRow], request: RepeatableRequest | None = None
+    ) -> MeasurementSet:
+        """A set to adapt to, not stored yet; it sorts after all others even if the clock went back.
+
+        Args:
+            device: name of the device.
+            rows: the measurements.
+            request: the request, where it may be repeated.
+        """
         now = max([datetime.now(UTC), *(s.time + MOMENT for s in self.sets())])
         # Two processes may create a set at the same moment.
-        made = f"{now:%Y%m%dT%H%M%S%f}-{secrets.token_hex(3)}"
-        return MeasurementSet(made, device, now, tuple(rows))
+        token = secrets.token_hex(3) if request is None else request.token
+        made = f"{now:{CLOCK}}-{token}"
+        return MeasurementSet(made, device, now, tuple(rows), request=request)
+
+    def new_observations(
+        self,
+        device: str,
+        rows: Sequence[MeasuredRow],
+        families: Sequence[str],
+        request: RepeatableRequest | None = None,
+    ) -> MeasurementSet:
+        """A set of observations, not stored yet, that sorts after those of its device.
+
+        Args:
+            device: name of the device.
+            rows: the observations with their answers.
+            families: the family of each workload.
+            request: the request, where it may be repeated.
+        """
+        before = self.observed().get(device, [])
+        newest = [datetime.strptime(_id_of(n)[0], CLOCK).replace(tzinfo=UTC) for n in before[-1:]]
+        now = max([datetime.now(UTC), *(time + MOMENT for time in newest)])
+        token = secrets.token_hex(3) if request is None else request.token
+        made = f"{now:{CLOCK}}-{token}-{len(rows)}"
+        return MeasurementSet(
+            made, device, now, tuple(rows), False, "observe", tuple(families), request
+        )
+
+    def before(self, device: str, request: RepeatableRequest | None) -> MeasurementSet | None:
+        """The set that the same request stored before; None where none did, or without a request.
+
+        Raises:
+            ReusedKey: a request of this key and of other content stored one.
+        """
+        if request is None:
+            return None
+        sources: tuple[Source, ...] = ("adapt", "observe")
+        for source in sources:
+            names = self._of(source).names()
+            for name in names:
+                if name.startswith(f"{device}.") and request.token in _id_of(name):
+                    stored = self.read(name, source, names)
+                    if stored is not None and stored.request is not None:
+                        if stored.request != request:
+                            raise ReusedKey(device)
+                        return stored
+        return None
 
     def put(self, made: MeasurementSet) -> None:
         """Store a set on disk; its graphs must be stored already.
 
+        Observations that leave the window of the device are deleted.
+
         Raises:
+            AlreadyStored: the same request stored a set in the meantime.
+            ReusedKey: a request of the same key and of other content did.
             StoreFull: there are too many sets, or too many rows of this device.
             DiskFull, CannotStore: the set could not be written; nothing was stored.
         """
-        with self._files.writing():
-            self.check_room(made.device, len(made.rows))
-            self._files.put(_file(made), made)
+        files = self._of(made.source)
+        with files.writing():
+            earlier = self.before(made.device, made.request)
+            if earlier is not None:
+                raise AlreadyStored(earlier)
+            if made.source == "adapt":
+                self.check_room(made.device, len(made.rows))
+            files.put(_file(made), made)
+            if made.source == "observe":
+                self._leave(made.device)
+
+    def _leave(self, device: str) -> None:
+        """Delete what is no longer in the window of a device."""
+        own = [n for n in sorted(self._observed.names()) if n.startswith(f"{device}.")]
+        rows = sets = 0
+        for name in reversed([name for name in own if name.endswith(SUFFIX)]):
+            sets, rows = sets + 1, rows + int(_id_of(name)[2])
+            if sets > 1 and (rows > WINDOW_ROWS or sets > WINDOW_SETS):
+                self._observed.delete(name)
+                self._observed.delete(f"{name.removesuffix(SUFFIX)}{UNDONE}")
+
+    def _of(self, source: Source) -> FileStore[MeasurementSet]:
+        return self._files if source == "adapt" else self._observed
 
     def undo(self, undone: MeasurementSet) -> None:
         """Roll back a set on disk; repeating it has no effect.
@@ -137,7 +286,7 @@ class AdaptationStore:
         Raises:
             DiskFull, CannotStore: the mark could not be written.
         """
-        self._files.mark(_file(undone, UNDONE))
+        self._of(undone.source).mark(_file(undone, UNDONE))
 
     def check_device_unused(self, device: str) -> None:
         """Refuse the deletion of a device that has sets in use.
@@ -189,14 +338,37 @@ def _file(stored: MeasurementSet, suffix: str = SUFFIX) -> str:
     return f"{stored.device}.{stored.id}{suffix}"
 
 
+def _id_of(name: str) -> list[str]:
+    """The parts of the identifier in the name of a file: time, token, and number of rows."""
+    return name.split(".")[1].split("-")
+
+
 def _encoded(made: MeasurementSet) -> str:
-    content = _File(id=made.id, device=made.device, time=made.time, rows=made.rows)
+    content = _File(
+        id=made.id,
+        device=made.device,
+        time=made.time,
+        rows=made.rows,
+        source=made.source,
+        families=made.families,
+        request=made.request,
+        answer=made.answer,
+    )
     return content.model_dump_json(exclude_none=True) + "\n"
 
 
 def _decoded(name: str, content: bytes) -> MeasurementSet:
     stored = _File.model_validate_json(content)
-    made = MeasurementSet(stored.id, stored.device, stored.time, stored.rows)
+    made = MeasurementSet(
+        stored.id,
+        stored.device,
+        stored.time,
+        stored.rows,
+        source=stored.source,
+        families=stored.families,
+        request=stored.request,
+        answer=stored.answer,
+    )
     if name != _file(made):
         raise ValueError("it is not what its name says")
     return made

@@ -148,7 +148,8 @@ def shift_at(
     """The size of a change between the rows [begin, start) and [start, end).
 
     Args:
-        log_ratios, workloads: as in `changes`.
+        log_ratios: values of log(measured / answered), shape (n,).
+        workloads: the workload of each.
         start: first row after the change.
         begin: first row of the reference.
         end: the row after the last; n when None.

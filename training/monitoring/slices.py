@@ -44,13 +44,20 @@ class JudgedRows:
 
     def levels(self) -> Int[np.ndarray, " n"]:
         """Numbers that are equal for rows of one workload with answers of one generation."""
-        return self.workloads * (int(self.epochs.max(initial=0)) + 1) + self.epochs
+        count = int(self.epochs.max(initial=0)) + 1
+        numbers: Int[np.ndarray, " n"] = self.workloads * count + self.epochs
+        return numbers
 
     def take(self, rows: Int[np.ndarray, " k"]) -> "JudgedRows":
         """The rows at these positions."""
         facts = {name: column[rows] for name, column in self.facts.items()}
-        columns = (self.log_ratios, self.inside, self.workloads, self.epochs)
-        return JudgedRows(*(column[rows] for column in columns), facts)
+        return JudgedRows(
+            self.log_ratios[rows],
+            self.inside[rows],
+            self.workloads[rows],
+            self.epochs[rows],
+            facts,
+        )
 
 
 @dataclass(frozen=True)

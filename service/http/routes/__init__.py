@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from forerun.service.http.routes import (
     colocation,
     devices,
+    drift,
     graphs,
     health,
     kubernetes,
@@ -31,6 +32,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     graphs.router,
     devices.router,
     measurements.router,
+    drift.router,
     colocation.router,
     kubernetes.router,
     models.router,

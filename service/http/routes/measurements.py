@@ -1,17 +1,20 @@
-"""POST /v1/devices/{name}/measurements: adapt the predictor to a few measurements."""
+"""POST /v1/devices/{name}/measurements: adapt to a few measurements, or judge answers by them."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path
+from fastapi import APIRouter, Body, Header, Path, Query
 
-from forerun.service.adaptation.predictor_in_use import AdaptationResult
+from forerun.service.answers.observing import judged
+from forerun.service.http.answers import Answers
 from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.routes.devices import DeviceName
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.fields import LONGEST_NAME
-from forerun.service.schemas.measured_rows import MeasurementsIn
-from forerun.service.schemas.measurements import AdaptationOut, ErrorOut, SetOut, SetsOut
-from forerun.service.stores.measurement_sets import MeasurementSet
+from forerun.service.schemas.measured_rows import MeasurementsIn, Source
+from forerun.service.schemas.measurements import AdaptationOut, SetOut, SetsOut
+from forerun.service.schemas.observations import ObservedOut
+from forerun.service.stores.idempotency import RepeatableRequest
+from forerun.service.stores.measurement_sets import AlreadyStored, MeasurementSet
 
 JUDGING_S = 0.6
 """Time for cross-validation in a request, seconds; a few groups are held out one by one."""
@@ -24,26 +27,62 @@ SetId = Annotated[
 ]
 
 
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=LONGEST_NAME,
+        description="a text that the client chooses anew for each request, such as a UUID; a "
+        "request that is repeated with it is answered as before and stored once",
+    ),
+]
+
+
 @router.post("", status_code=201)
 async def put_measurements(
     name: DeviceName,
     given: Annotated[MeasurementsIn, Body()],
     answers: TheAnswers,
     state: TheState,
+    key: IdempotencyKey = None,
+) -> AdaptationOut | ObservedOut:
+    """Store measurements of a device.
+
+    With the source `adapt`, answers adapt to them, and the answer has errors on held-out rows. With
+    `observe` they judge the answers and never change them (`GET /v1/drift`).
+    """
+    request = None if key is None else RepeatableRequest.of(key, given.model_dump(mode="json"))
+    if given.source == "observe":
+        return await state.run(lambda: judged(answers.observe(name, given.measurements, request)))
+    return await state.adapt(lambda: _adapted(answers, name, given, request))
+
+
+def _adapted(
+    answers: Answers, name: str, given: MeasurementsIn, request: RepeatableRequest | None
 ) -> AdaptationOut:
-    """Store measurements of a device and adapt to them; the answer has errors on held-out rows."""
-    return await state.adapt(
-        lambda: _result(answers.adaptation.learn(name, given.measurements, JUDGING_S))
-    )
+    try:
+        result = answers.adaptation.learn(name, given.measurements, JUDGING_S, request=request)
+    except AlreadyStored as stored:
+        assert stored.before.answer is not None
+        return AdaptationOut.model_validate_json(stored.before.answer)
+    return result.out()
 
 
 @router.get("")
-async def measurements(name: DeviceName, answers: TheAnswers, state: TheState) -> SetsOut:
-    """A device's sets of measurements, including those that were rolled back."""
+async def measurements(
+    name: DeviceName,
+    answers: TheAnswers,
+    state: TheState,
+    source: Annotated[
+        Source, Query(description="adapt for sets that answers adapt to, observe for observations")
+    ] = "adapt",
+) -> SetsOut:
+    """A device's sets of measurements of one source, including those that were rolled back."""
 
     def listed() -> SetsOut:
         device = answers.devices.get(name)
-        sets = answers.adaptation.store.sets(device.name)
+        sets = answers.adaptation.store.sets(device.name, source)
         return SetsOut(device=device.name, sets=[described(each) for each in sets])
 
     return await state.run(listed)
@@ -59,20 +98,6 @@ async def undo_measurements(
 
 def described(kept: MeasurementSet) -> SetOut:
     """The description of a set, without its rows."""
-    return SetOut(set=kept.id, time=kept.time, rows=len(kept.rows), undone=kept.undone)
-
-
-def _result(result: AdaptationResult) -> AdaptationOut:
-    return AdaptationOut(
-        set=result.kept.id,
-        device=result.kept.device,
-        rows=len(result.kept.rows),
-        rows_in_use=result.rows,
-        errors={
-            name: ErrorOut.model_validate(error, from_attributes=True)
-            for name, error in result.errors.metrics.items()
-        },
-        folds=result.errors.folds,
-        one_by_one=result.errors.one_by_one,
-        version=result.version,
+    return SetOut(
+        set=kept.id, time=kept.time, rows=len(kept.rows), undone=kept.undone, source=kept.source
     )

@@ -1,0 +1,258 @@
+"""What the stored observations say: live errors of the answers, and changes, by slice."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from math import expm1, floor, log2
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.service.answers.observing import log_ratios
+from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.service.schemas.observations import (
+    AlarmOut,
+    ChangeOut,
+    DriftOut,
+    LiveErrorOut,
+    SliceOut,
+)
+from forerun.service.stores.measurement_sets import AdaptationStore, MeasurementSet
+from forerun.training.monitoring.changes import Change
+from forerun.training.monitoring.slices import (
+    JudgedRows,
+    SliceReport,
+    epochs_of,
+    plainest,
+    slice_reports,
+)
+
+UNVERSIONED: Final = ("version", "cuda", "driver")
+"""Fields of the software whose changes are found like any other, because they may be the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """One metric of an observation: the ratio, and all that it is grouped by.
+
+    Attributes:
+        time: when it was stored, seconds since 1970.
+        log_ratio, inside: as in `JudgedRows`.
+        answer, version: what was answered, and by which predictor.
+        question: hash of the workload and its software.
+        workload: the same, for workloads of nearly the same sizes.
+        facts: kind, family and precision; empty text for none.
+    """
+
+    time: float
+    log_ratio: float
+    inside: float
+    answer: float
+    version: str
+    question: int
+    workload: int
+    facts: tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _OfDevice:
+    """What the observations of a device say, as long as the same ones are stored."""
+
+    names: tuple[str, ...]
+    rows: int
+    slices: tuple[SliceOut, ...]
+    alarms: tuple[AlarmOut, ...]
+
+
+class Drift:
+    """Reports of the stored observations; several threads may use it.
+
+    What was read and computed of a device is kept until its observations change.
+
+    Args:
+        store: the store of measurements.
+    """
+
+    def __init__(self, store: AdaptationStore) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._sets: dict[str, tuple[Mapping[str, _Judged], ...]] = {}
+        self._devices: dict[str, _OfDevice] = {}
+
+    def report(self, device: str | None = None) -> DriftOut:
+        """Live errors and changes of all devices, or of one.
+
+        Args:
+            device: name of the device; None for all.
+        """
+        with self._lock:
+            observed = self._store.observed()
+            stored = {name for names in observed.values() for name in names}
+            self._sets = {name: own for name, own in self._sets.items() if name in stored}
+            self._devices = {
+                name: self._of_device(name, tuple(names)) for name, names in observed.items()
+            }
+            return _joined(self._devices, device)
+
+    def last(self) -> DriftOut:
+        """The report as it was computed last, which takes no time; empty before the first."""
+        return _joined(self._devices, None)
+
+    def _of_device(self, device: str, names: tuple[str, ...]) -> _OfDevice:
+        known = self._devices.get(device)
+        if known is not None and known.names == names:
+            return known
+        rows = [row for name in names for row in self._read(name)]
+        slices: list[SliceOut] = []
+        alarms: list[AlarmOut] = []
+        for metric in dict.fromkeys(metric for row in rows for metric in row):
+            numbers = [number for number, row in enumerate(rows) if metric in row]
+            found = _OfMetric(device, metric, numbers, [rows[number][metric] for number in numbers])
+            slices += found.slices()
+            alarms += found.alarms()
+        return _OfDevice(names, len(rows), tuple(slices), tuple(alarms))
+
+    def _read(self, name: str) -> tuple[Mapping[str, _Judged], ...]:
+        if name not in self._sets:
+            stored = self._store.read(name, "observe")
+            # A set that another process removed meanwhile is missing from the next list of names.
+            self._sets[name] = () if stored is None else _judged(stored)
+        return self._sets[name]
+
+
+class _OfMetric:
+    """The observations of one metric of a device."""
+
+    def __init__(
+        self, device: str, metric: str, numbers: Sequence[int], own: Sequence[_Judged]
+    ) -> None:
+        self._device, self._metric, self._numbers, self._own = device, metric, numbers, own
+        codes = {workload: n for n, workload in enumerate(dict.fromkeys(o.workload for o in own))}
+        kinds, families, precisions = (
+            np.array(column, dtype=np.str_) for column in zip(*(o.facts for o in own), strict=True)
+        )
+        self._rows = JudgedRows(
+            np.array([each.log_ratio for each in own]),
+            np.array([each.inside for each in own]),
+            np.array([codes[each.workload] for each in own], dtype=np.int64),
+            epochs_of(
+                [each.version for each in own],
+                [each.question for each in own],
+                np.array([each.answer for each in own]),
+            ),
+            {"kind": kinds, "family": families, "precision": precisions},
+        )
+        self._reports = slice_reports(self._rows)
+
+    def slices(self) -> list[SliceOut]:
+        """Each slice."""
+        return [self._slice(report) for report in self._reports]
+
+    def alarms(self) -> list[AlarmOut]:
+        """Each change that lasts, once."""
+        found = []
+        for report in plainest(self._rows, self._reports):
+            assert report.alarm is not None
+            change = self._change(report, report.alarm)
+            found.append(AlarmOut(message=self._message(report, change), slice=self._slice(report)))
+        return found
+
+    def _slice(self, report: SliceReport) -> SliceOut:
+        facts = {name: report.slice.get(name) for name in ("kind", "family", "precision")}
+        return SliceOut(
+            metric=self._metric,
+            device=self._device,
+            **facts,
+            rows=len(report.positions),
+            live=LiveErrorOut(**asdict(report.live)),
+            changes=[self._change(report, change) for change in report.changes],
+            alarm=report.alarm is not None,
+        )
+
+    def _change(self, report: SliceReport, change: Change) -> ChangeOut:
+        start, noticed = np.searchsorted(report.positions, (change.start, change.noticed))
+        return ChangeOut(
+            since=datetime.fromtimestamp(self._own[change.start].time, UTC),
+            observation=self._numbers[change.start] + 1,
+            noticed=datetime.fromtimestamp(self._own[change.noticed].time, UTC),
+            after=int(noticed - start) + 1,
+            percent=100 * expm1(change.shift),
+            low_percent=100 * expm1(change.low),
+            high_percent=100 * expm1(change.high),
+        )
+
+    def _common(self, report: SliceReport) -> dict[str, str]:
+        """Properties that all rows of a slice share, whether or not the slice fixes them."""
+        found = {
+            n: set(column[report.positions].tolist()) for n, column in self._rows.facts.items()
+        }
+        return {name: max(values) for name, values in found.items() if len(values) == 1}
+
+    def _message(self, report: SliceReport, change: ChangeOut) -> str:
+        """The alarm in words, such as "latency_ms of networks on t4 rose by 15 % ..."."""
+        low, high = sorted((abs(change.low_percent), abs(change.high_percent)))
+        rose = "rose" if change.percent > 0 else "fell"
+        return (
+            f"{self._metric} of {_workloads(self._common(report))} on {self._device} {rose} by "
+            f"{abs(change.percent):.0f} % ({low:.0f} to {high:.0f}) against the answers since "
+            f"observation {change.observation:,} of {self._numbers[-1] + 1:,}, "
+            f"{change.since:%Y-%m-%d %H:%M} UTC"
+        )
+
+
+def _workloads(fixed: Mapping[str, str]) -> str:
+    """The workloads of a slice in words, such as `convolutional networks in fp16`."""
+    names = {"kernel": "operators", "network": "networks", "llm_deployment": "deployments"}
+    kind = names.get(fixed.get("kind", ""), "workloads")
+    family, precision = fixed.get("family"), fixed.get("precision")
+    words = (family, kind, f"in {precision}" if precision else "")
+    return " ".join(word for word in words if word) if fixed else "all workloads"
+
+
+def _joined(devices: Mapping[str, _OfDevice], device: str | None) -> DriftOut:
+    chosen = {name: own for name, own in devices.items() if device in (None, name)}
+    return DriftOut(
+        observations={name: own.rows for name, own in chosen.items()},
+        alarms=[alarm for own in chosen.values() for alarm in own.alarms],
+        slices=[each for own in chosen.values() for each in own.slices],
+    )
+
+
+def _judged(stored: MeasurementSet) -> tuple[Mapping[str, _Judged], ...]:
+    """The metrics with an answer of each observation of a set."""
+    time, found = stored.time.timestamp(), []
+    for row, family in zip(stored.rows, stored.families, strict=True):
+        question, workload = _keys(row)
+        facts = (row.workload.kind, family, getattr(row.workload, "precision", ""))
+        own = {}
+        for metric, (ratio, inside) in log_ratios(row).items():
+            answer = (row.answer or {})[metric]
+            version = answer.version or ""
+            own[metric] = _Judged(
+                time, ratio, inside, answer.value, version, question, workload, facts
+            )
+        found.append(own)
+    return tuple(found)
+
+
+def _keys(row: MeasuredRow) -> tuple[int, int]:
+    """Hashes of the workload and its software, exact and with sizes as powers of two."""
+    plain = {
+        "workload": row.workload.model_dump(mode="json", exclude_none=True),
+        "software": row.software.model_dump(mode="json", exclude=set(UNVERSIONED)),
+    }
+    exact, coarse = (json.dumps(form, sort_keys=True) for form in (plain, _coarse(plain)))
+    return hash(exact), hash(coarse)
+
+
+def _coarse(content: Any) -> Any:
+    """Plain data with the base-2 logarithm of every number, rounded down, in its place."""
+    if isinstance(content, dict):
+        return {name: _coarse(value) for name, value in content.items()}
+    if isinstance(content, list):
+        return [_coarse(value) for value in content]
+    if isinstance(content, bool) or not isinstance(content, int | float) or content <= 0:
+        return content
+    return floor(log2(content))

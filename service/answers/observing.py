@@ -1,0 +1,172 @@
+"""Store observations with the answers that they judge; the predictor does not adapt to them."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from forerun.data.errors import InputError, in_field
+from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, Network
+from forerun.features.operators.kinds import CLASS_OF_NAME
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.adaptation.predictor_in_use import Adaptation, kept_row
+from forerun.service.answers.answer import answers_to
+from forerun.service.answers.question import question_about
+from forerun.service.schemas.given_answers import GivenEstimate
+from forerun.service.schemas.measured_rows import (
+    MeasuredRow,
+    check_near,
+    check_values,
+    names_of,
+    queries_of,
+)
+from forerun.service.schemas.observations import LiveErrorOut, ObservedOut
+from forerun.service.stores.devices import DeviceStore
+from forerun.service.stores.idempotency import RepeatableRequest
+from forerun.service.stores.measurement_sets import AlreadyStored, MeasurementSet
+from forerun.training.monitoring.live_error import LiveError
+
+
+def observe(
+    adaptation: Adaptation,
+    devices: DeviceStore,
+    name: str,
+    rows: Sequence[MeasuredRow],
+    names: Sequence[str] | None = None,
+    request: RepeatableRequest | None = None,
+) -> MeasurementSet:
+    """Store observations of a device, each with the answer that was given about it.
+
+    Where a row brings no answer to a metric that was measured, it is the one of now. Answers to
+    questions do not change.
+
+    Args:
+        adaptation: the predictor in use, and the store of measurements.
+        devices: spec sheets.
+        name: name of the device.
+        rows: what was measured.
+        names: a name per row for messages.
+        request: the request, where it may be repeated.
+
+    Returns:
+        The set as it was stored, now or by the same request before.
+
+    Raises:
+        ReusedKey: a request of the same key and of other content stored measurements before.
+        UnknownDevice: no device has that name.
+        InputError: a row is not valid; the message names it.
+        DiskFull, CannotStore: nothing was stored.
+    """
+    device, store = devices.get(name), adaptation.store
+    before = store.before(device.name, request)
+    if before is not None:
+        return before
+    check_values(rows, names)
+    queries = queries_of(rows, device, adaptation.graph, names)
+    answered = _answered(rows, queries, adaptation.current())
+    _check_near(answered, names or names_of(rows))
+    adaptation.keep_graphs(queries)
+    kept = [kept_row(row, query) for row, query in zip(answered, queries, strict=True)]
+    made = store.new_observations(device.name, kept, [family_of(q) for q in queries], request)
+    try:
+        store.put(made)
+    except AlreadyStored as stored:
+        return stored.before
+    return made
+
+
+def judged(stored: MeasurementSet) -> ObservedOut:
+    """How good the answers about a set of observations were; equal for equal sets."""
+    ratios: dict[str, list[tuple[float, float]]] = {}
+    count = 0
+    for row in stored.rows:
+        found = log_ratios(row)
+        count += bool(found)
+        for metric, pair in found.items():
+            ratios.setdefault(metric, []).append(pair)
+    errors = {
+        metric: LiveErrorOut(**asdict(LiveError.of(*np.array(pairs, dtype=np.float64).T)))
+        for metric, pairs in ratios.items()
+    }
+    return ObservedOut(
+        set=stored.id,
+        device=stored.device,
+        source="observe",
+        rows=len(stored.rows),
+        judged=count,
+        errors=errors,
+    )
+
+
+def log_ratios(row: MeasuredRow) -> dict[str, tuple[float, float]]:
+    """Metric -> log(measured / answered), and whether the interval holds the measured value.
+
+    The latter is 1 or 0, and NaN without an interval. Metrics without an answer are left out.
+    """
+    found = {}
+    for metric, measured in row.measured().items():
+        answer = (row.answer or {}).get(metric)
+        if answer is not None and measured > 0.0:
+            inside = answer.holds(measured)
+            ratio = float(np.log(measured / answer.value))
+            found[metric] = ratio, float("nan") if inside is None else float(inside)
+    return found
+
+
+def family_of(query: Query) -> str:
+    """The family of a workload, by which errors are reported.
+
+    The class of an operator, the architecture of a language model, or what a network is mostly made
+    of: transformer, convolutional, recurrent or other.
+    """
+    workload = query.workload
+    if isinstance(workload, LlmDeployment):
+        return workload.model.family
+    if isinstance(workload, Kernel):
+        return CLASS_OF_NAME[workload.operator.kind]
+    assert isinstance(workload, Network)
+    classes = [CLASS_OF_NAME[operator.kind] for operator in workload.graph.operators]
+    if "attention" in classes or ("softmax" in classes and classes.count("bmm") > 1):
+        return "transformer"
+    return next((name for cls, name in _FAMILIES.items() if cls in classes), "other")
+
+
+_FAMILIES = {"conv": "convolutional", "recurrent": "recurrent"}
+
+
+def _answered(
+    rows: Sequence[MeasuredRow], queries: Sequence[Query], in_use: InUse
+) -> list[MeasuredRow]:
+    """The rows with an answer to each measured metric that is answered."""
+    missing = {
+        index: tuple(name for name in row.measured() if name not in (row.answer or {}))
+        for index, row in enumerate(rows)
+    }
+    asked = [index for index, names in missing.items() if names]
+    questions = [question_about(queries[index], missing[index]) for index in asked]
+    found = list(rows)
+    version = in_use.loaded.version
+    for index, answer in zip(asked, answers_to(questions, in_use), strict=True):
+        if isinstance(answer, InputError):
+            continue
+        own = {
+            name: GivenEstimate(
+                value=estimate.value, low=estimate.low, high=estimate.high, version=version
+            )
+            for name, estimate in answer.metrics.items()
+            if estimate is not None and estimate.value > 0.0
+        }
+        given = {**(rows[index].answer or {}), **own}
+        found[index] = rows[index].model_copy(update={"answer": given})
+    return found
+
+
+def _check_near(rows: Sequence[MeasuredRow], names: Sequence[str]) -> None:
+    for position, (row, called) in enumerate(zip(rows, names, strict=True)):
+        for metric, measured in row.measured().items():
+            answer = (row.answer or {}).get(metric)
+            if answer is not None and measured > 0.0:
+                with in_field("measurements", position, "metrics", metric):
+                    check_near(f"{called}.metrics.{metric}", metric, measured, answer.value)
