@@ -80,6 +80,7 @@ class Drift:
         self._lock = Lock()
         self._sets: dict[str, tuple[Mapping[str, _Judged], ...]] = {}
         self._devices: dict[str, _OfDevice] = {}
+        self._stamp = -1
 
     def report(self, device: str | None = None) -> DriftOut:
         """Live errors and changes of all devices, or of one.
@@ -88,17 +89,27 @@ class Drift:
             device: name of the device; None for all.
         """
         with self._lock:
-            observed = self._store.observed()
-            stored = {name for names in observed.values() for name in names}
-            self._sets = {name: own for name, own in self._sets.items() if name in stored}
-            self._devices = {
-                name: self._of_device(name, tuple(names)) for name, names in observed.items()
-            }
+            if not self.is_current():
+                self._refresh()
             return _joined(self._devices, device)
+
+    def is_current(self) -> bool:
+        """Whether the last report is of all observations that are stored."""
+        nothing = not self._devices and self._store.stamp("observe") == 0
+        return nothing or self._store.is_unchanged(self._stamp, "observe")
 
     def last(self) -> DriftOut:
         """The report as it was computed last, which takes no time; empty before the first."""
         return _joined(self._devices, None)
+
+    def _refresh(self) -> None:
+        stamp, observed = self._store.stamp("observe"), self._store.observed()
+        stored = {name for names in observed.values() for name in names}
+        self._sets = {name: own for name, own in self._sets.items() if name in stored}
+        self._devices = {
+            name: self._of_device(name, tuple(names)) for name, names in observed.items()
+        }
+        self._stamp = stamp
 
     def _of_device(self, device: str, names: tuple[str, ...]) -> _OfDevice:
         known = self._devices.get(device)

@@ -1,7 +1,7 @@
 """Store observations with the answers that they judge; the predictor does not adapt to them."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -29,6 +29,19 @@ from forerun.service.stores.measurement_sets import AlreadyStored, MeasurementSe
 from forerun.training.monitoring.live_error import LiveError
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Observations as they are stored.
+
+    Attributes:
+        kept: the set.
+        is_new: whether this request stored it, and not the same request before.
+    """
+
+    kept: MeasurementSet
+    is_new: bool
+
+
 def observe(
     adaptation: Adaptation,
     devices: DeviceStore,
@@ -36,7 +49,7 @@ def observe(
     rows: Sequence[MeasuredRow],
     names: Sequence[str] | None = None,
     request: RepeatableRequest | None = None,
-) -> MeasurementSet:
+) -> Observed:
     """Store observations of a device, each with the answer that was given about it.
 
     Where a row brings no answer to a metric that was measured, it is the one of now. Answers to
@@ -50,9 +63,6 @@ def observe(
         names: a name per row for messages.
         request: the request, where it may be repeated.
 
-    Returns:
-        The set as it was stored, now or by the same request before.
-
     Raises:
         ReusedKey: a request of the same key and of other content stored measurements before.
         UnknownDevice: no device has that name.
@@ -62,7 +72,7 @@ def observe(
     device, store = devices.get(name), adaptation.store
     before = store.before(device.name, request)
     if before is not None:
-        return before
+        return Observed(before, is_new=False)
     check_values(rows, names)
     queries = queries_of(rows, device, adaptation.graph, names)
     answered = _answered(rows, queries, adaptation.current())
@@ -73,8 +83,8 @@ def observe(
     try:
         store.put(made)
     except AlreadyStored as stored:
-        return stored.before
-    return made
+        return Observed(stored.before, is_new=False)
+    return Observed(made, is_new=True)
 
 
 def judged(stored: MeasurementSet) -> ObservedOut:

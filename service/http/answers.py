@@ -11,7 +11,7 @@ from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.drift import Drift
-from forerun.service.answers.observing import observe
+from forerun.service.answers.observing import Observed, observe
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
 from forerun.service.http.known_bodies import KnownBodies
@@ -20,7 +20,6 @@ from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.idempotency import RepeatableRequest
-from forerun.service.stores.measurement_sets import MeasurementSet
 
 
 class Answers:
@@ -112,7 +111,7 @@ class Answers:
 
     def observe(
         self, name: str, rows: Sequence[MeasuredRow], request: RepeatableRequest | None = None
-    ) -> MeasurementSet:
+    ) -> Observed:
         """Store observations of a device, which change no answer; raises as `observing.observe`."""
         return observe(self.adaptation, self.devices, name, rows, request=request)
 

@@ -55,6 +55,13 @@ class Telemetry:
             registry=self.registry,
         )
 
+        self.observations = Counter(
+            "forerun_observations",
+            "Observations that were stored",
+            ("device",),
+            registry=self.registry,
+        )
+
     def exposition(self, facts: Iterable[Metric]) -> bytes:
         """All metrics in the text format of Prometheus.
 

@@ -121,13 +121,16 @@ class AdaptationStore:
             weigh=lambda kept: len(kept.rows), room=IN_MEMORY_ROWS,
         )  # fmt: skip
 
-    def stamp(self) -> int:
-        """A stamp that changes when any process changes sets to adapt to; -1 after a change."""
-        return self._files.stamp()
+    def stamp(self, source: Source = "adapt") -> int:
+        """A stamp that changes when any process changes sets of a source; -1 after a change.
 
-    def is_unchanged(self, stamp: int) -> bool:
-        """Whether no process changed such sets since `stamp()` returned this stamp."""
-        return self._files.is_unchanged(stamp)
+        It is 0 while there are none.
+        """
+        return self._of(source).stamp()
+
+    def is_unchanged(self, stamp: int, source: Source = "adapt") -> bool:
+        """Whether no process changed the sets since `stamp()` returned this stamp."""
+        return self._of(source).is_unchanged(stamp)
 
     def sets(
         self, device: str | None = None, source: Source = "adapt"

@@ -1,14 +1,17 @@
 """Liveness, readiness and metrics."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from forerun.data.errors import InputError
 from forerun.data.file_store import HOME, obstacle
 from forerun.service.champion import kept
+from forerun.service.http.drift_metrics import metrics_of
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.prediction import StatusOut
 from forerun.service.schemas.readiness import ReadyOut, RegistryOut
@@ -46,6 +49,11 @@ async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(state: TheState) -> Response:
     """Counters and latencies of all processes in the text format of Prometheus."""
+    drift = state.answers and state.answers.drift
+    if drift is not None and not drift.is_current():
+        # Metrics are answered also where the service has too much to do; then with the last report.
+        with suppress(InputError):
+            await state.run(drift.report)
     content = state.telemetry.exposition(_facts(state))
     return Response(content, media_type=CONTENT_TYPE_LATEST)
 
@@ -58,6 +66,7 @@ def _facts(state: State) -> Iterator[Metric]:
         )
         predictor.add_metric((state.answers.adaptation.version,), 1)
         yield predictor
+        yield from metrics_of(state.answers.drift.last())
     said = kept(state.settings)
     if said is not None:
         answered = float(said.problem is None)

@@ -8,7 +8,7 @@ from forerun.service.answers.observing import judged
 from forerun.service.http.answers import Answers
 from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.routes.devices import DeviceName
-from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.fields import LONGEST_NAME
 from forerun.service.schemas.measured_rows import MeasurementsIn, Source
 from forerun.service.schemas.measurements import AdaptationOut, SetOut, SetsOut
@@ -54,8 +54,22 @@ async def put_measurements(
     """
     request = None if key is None else RepeatableRequest.of(key, given.model_dump(mode="json"))
     if given.source == "observe":
-        return await state.run(lambda: judged(answers.observe(name, given.measurements, request)))
+        return await state.run(lambda: _observed(answers, state, name, given, request))
     return await state.adapt(lambda: _adapted(answers, name, given, request))
+
+
+def _observed(
+    answers: Answers,
+    state: State,
+    name: str,
+    given: MeasurementsIn,
+    request: RepeatableRequest | None,
+) -> ObservedOut:
+    observed = answers.observe(name, given.measurements, request)
+    if observed.is_new:
+        kept = observed.kept
+        state.telemetry.observations.labels(kept.device).inc(len(kept.rows))
+    return judged(observed.kept)
 
 
 def _adapted(
