@@ -1,6 +1,7 @@
-"""Adapt the predictor to a file of measurements, and register the device that it is about."""
+"""Adapt to a file of measurements or store them as observations, and register their device."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,16 @@ from forerun.service.adaptation.adaptation_result import AdaptationResult
 from forerun.service.adaptation.measurement_files import (
     MODEL_FILES,
     GraphFolder,
+    NamedRows,
     graph_folder_of,
     read_rows,
 )
 from forerun.service.adaptation.predictor_in_use import Adaptation
+from forerun.service.answers.observing import Observed, observe
 from forerun.service.settings import Settings
 from forerun.service.stores.device_sheets import detected_cpu, read_sheet
 from forerun.service.stores.devices import DeviceStore
+from forerun.service.stores.idempotency import RepeatableRequest
 
 Opens = Callable[[Callable[[str], OperatorGraph]], tuple[Adaptation, DeviceStore]]
 """From a function that finds graphs by digest to the adaptation and the store of devices."""
@@ -59,23 +63,98 @@ def adapt_to_file(
         UnknownDevice: no device has that name.
         InputError: the file or a row of it is not valid; the message names it.
     """
+    opened = _opened(opens, name, file, graphs, deployment)
+    rows = opened.rows
+    if report is not None:
+        report(f"{len(rows.rows)} measurements, {rows.left_out} left out; scoring them")
+    with opened.graphs_named():
+        result = opened.adaptation.learn(opened.device.name, rows.rows, names=rows.names)
+    return Adapted(result, rows.left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedFile:
+    """The result of storing the observations in a file.
+
+    Attributes:
+        observed: the set as it is stored.
+        left_out: number of unusable rows of the file.
+    """
+
+    observed: Observed
+    left_out: int
+
+
+def observe_file(
+    opens: Opens,
+    name: str,
+    file: Path,
+    graphs: Path | None = None,
+    deployment: Mapping[str, Any] | None = None,
+) -> ObservedFile:
+    """Store the measurements of a device in a file as observations; no answer changes.
+
+    A file of the same measurements is stored once.
+
+    Args:
+        opens: opens the adaptation, with the graphs that the file comes with.
+        name: name of the device.
+        file: measurements, .parquet, .csv or .json.
+        graphs: folder of the networks' graphs; `<table>-graphs` next to the file when None.
+        deployment: what the result of a load generator does not say, as in `read_rows`.
+
+    Raises:
+        UnknownDevice: no device has that name.
+        InputError: the file or a row of it is not valid; the message names it.
+    """
+    opened = _opened(opens, name, file, graphs, deployment)
+    rows = opened.rows
+    content = [row.model_dump(mode="json") for row in rows.rows]
+    request = RepeatableRequest.of(RepeatableRequest.of("", content).digest, content)
+    with opened.graphs_named():
+        observed = observe(
+            opened.adaptation, opened.devices, opened.device.name, rows.rows, rows.names, request
+        )
+    return ObservedFile(observed, rows.left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The measurements of a device in a file, and what they are stored with."""
+
+    adaptation: Adaptation
+    devices: DeviceStore
+    device: Device
+    rows: NamedRows
+    folder: GraphFolder
+
+    @contextmanager
+    def graphs_named(self) -> Iterator[None]:
+        """Say of a graph that is missing in which folder it should be."""
+        try:
+            yield
+        except UnknownGraph as error:
+            where = str(error).partition(": No graph")[0]
+            raise InputError(
+                f"{where} names a graph that is not in {self.folder.folder}: put its model file "
+                f"there ({', '.join(MODEL_FILES)}), or name another folder with --graphs."
+            ) from None
+
+
+def _opened(
+    opens: Opens,
+    name: str,
+    file: Path,
+    graphs: Path | None,
+    deployment: Mapping[str, Any] | None,
+) -> _Opened:
     if graphs is not None and not graphs.is_dir():
         raise InputError(f"No folder {graphs}.")
     folder = GraphFolder(graphs or graph_folder_of(file))
     adaptation, devices = opens(folder.get)
     device = devices.get(name)
-    named = read_rows(file, device, devices.catalog, deployment)
-    if report is not None:
-        report(f"{len(named.rows)} measurements, {named.left_out} left out; scoring them")
-    try:
-        result = adaptation.learn(device.name, named.rows, names=named.names)
-    except UnknownGraph as error:
-        where = str(error).partition(": No graph")[0]
-        raise InputError(
-            f"{where} names a graph that is not in {folder.folder}: put its model file there "
-            f"({', '.join(MODEL_FILES)}), or name another folder with --graphs."
-        ) from None
-    return Adapted(result, named.left_out)
+    rows = read_rows(file, device, devices.catalog, deployment)
+    return _Opened(adaptation, devices, device, rows, folder)
 
 
 def register_for(settings: Settings, name: str, sheet: str, file: Path) -> Device:

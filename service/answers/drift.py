@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.service.adaptation.predictor_in_use import FOLDER
 from forerun.service.answers.observing import log_ratios
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.observations import (
@@ -19,6 +20,8 @@ from forerun.service.schemas.observations import (
     LiveErrorOut,
     SliceOut,
 )
+from forerun.service.settings import Settings
+from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.measurement_sets import AdaptationStore, MeasurementSet
 from forerun.training.monitoring.changes import Change
 from forerun.training.monitoring.slices import (
@@ -131,6 +134,20 @@ class Drift:
             # A set that another process removed meanwhile is missing from the next list of names.
             self._sets[name] = () if stored is None else _judged(stored)
         return self._sets[name]
+
+
+def drift_here(settings: Settings, device: str | None = None) -> DriftOut:
+    """The report of this user's observations, for a process that reports once.
+
+    Args:
+        settings: the folder of measurements and of devices.
+        device: name, title or alias of a device; None for all.
+
+    Raises:
+        UnknownDevice: no device has that name.
+    """
+    name = None if device is None else DeviceStore(settings.home / "devices").get(device).name
+    return Drift(AdaptationStore(settings.home / FOLDER)).report(name)
 
 
 class _OfMetric:

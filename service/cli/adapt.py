@@ -62,11 +62,11 @@ def adapt(
     elif listed or rollback:
         _sets(settings, device, listed, json)
     else:
-        given = _served(model, tensor, engine)
+        given = served(model, tensor, engine)
         _measurements(settings, device, files, graphs, sheet, json, given)
 
 
-def _served(model: str | None, tensor: int, engine: str) -> dict[str, Any]:
+def served(model: str | None, tensor: int, engine: str) -> dict[str, Any]:
     """What a load generator's result does not say, as fields of a request."""
     from forerun.service.cli.llm.model import described_model
 

@@ -20,6 +20,8 @@ COMMANDS: Final[Mapping[str, str]] = {
     "train": "train:train",
     "evaluate": "evaluate:evaluate",
     "adapt": "adapt:adapt",
+    "observe": "observe:observe",
+    "drift": "drift:drift",
     "verify": "collect.verify:verify",
     "promote": "registry:promote",
     "devices": "devices:app",

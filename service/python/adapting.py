@@ -162,7 +162,7 @@ def adapt(
     opens = partial(adaptation_here, settings)
     folder = None if graphs is None else Path(graphs)
     with TemporaryDirectory(prefix="forerun-") as scratch:
-        file = _file_of(measurements, Path(scratch))
+        file = file_of(measurements, Path(scratch))
         if sheet is not None:
             register_for(settings, device, str(sheet), file)
         return Adaptation.of(adapt_to_file(opens, device, file, folder))
@@ -244,7 +244,7 @@ def _processor(
     return CpuCollector(name, trials, CpuRun(threads or usable_cpus(), window_s)), minutes
 
 
-def _file_of(measurements: Any, scratch: Path) -> Path:
+def file_of(measurements: Any, scratch: Path) -> Path:
     """The file of measurements; those that are no file are written into a folder first."""
     if isinstance(measurements, str | PathLike):
         return Path(measurements)

@@ -22,6 +22,10 @@ from forerun.service.python.device_list import devices as devices
 from forerun.service.python.estimate import Estimate as Estimate
 from forerun.service.python.measuring import Measurement as Measurement
 from forerun.service.python.measuring import measure as measure
+from forerun.service.python.observing import Drift as Drift
+from forerun.service.python.observing import Observations as Observations
+from forerun.service.python.observing import drift as drift
+from forerun.service.python.observing import observe as observe
 from forerun.service.python.ranking import Ranking as Ranking
 from forerun.service.python.serving import ServingAnswer as ServingAnswer
 from forerun.service.python.serving import diffusion as diffusion

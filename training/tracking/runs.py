@@ -164,6 +164,10 @@ class Run:
         self.client.log_text(self.id, markdown, "card.md")
         self.client.set_tag(self.id, "mlflow.note.content", markdown[:_LONGEST_DESCRIPTION])
 
+    def text(self, name: str, content: str) -> None:
+        """Log a text as a file of that name."""
+        self.client.log_text(self.id, content, name)
+
     def figure(self, path: Path) -> None:
         """Log a picture under `figures/`."""
         self.client.log_artifact(self.id, str(path), "figures")

@@ -49,7 +49,7 @@ async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(state: TheState) -> Response:
     """Counters and latencies of all processes in the text format of Prometheus."""
-    drift = state.answers and state.answers.drift
+    drift = None if state.answers is None else state.answers.drift
     if drift is not None and not drift.is_current():
         # Metrics are answered also where the service has too much to do; then with the last report.
         with suppress(InputError):
