@@ -190,13 +190,14 @@ def _alarm(
     return _among(current[-1], positions)
 
 
-def _contains(wider: SliceReport, report: SliceReport) -> bool:
-    """Whether all rows of a report are in the wider one, too."""
-    return len(wider.slice) < len(report.slice) and wider.slice.items() <= report.slice.items()
+def _contains(wider: SliceReport, own: SliceReport) -> bool:
+    """Whether a slice has all rows of another, and more."""
+    more = len(wider.positions) > len(own.positions)
+    return more and bool(np.isin(own.positions, wider.positions).all())
 
 
 def _is_all_of(rows: JudgedRows, wider: SliceReport, own: SliceReport) -> bool:
-    """Whether the rest of the wider slice, outside its own, did not change when it did."""
+    """Whether the wider slice changed in these rows alone, and nowhere else when it did."""
     assert wider.alarm is not None
     rest = np.setdiff1d(wider.positions, own.positions)
     start = int(np.searchsorted(rest, wider.alarm.start))

@@ -1,0 +1,125 @@
+"""Slices: which there are, what changed in each, and which one says it."""
+
+import numpy as np
+import pytest
+
+from forerun.training.monitoring.slices import (
+    FEWEST_ROWS,
+    LIVE_ROWS,
+    JudgedRows,
+    epochs_of,
+    plainest,
+    slice_reports,
+)
+from tests.training.monitoring.streams import Simulated
+
+ROWS, CHANGE = 1_200, 800
+
+
+def rows(slower=lambda kind, precision: False, epochs=None, count=ROWS, factor=1.15) -> JudgedRows:
+    """Networks in fp32 and fp16 and operators in fp32, of which some become slower."""
+    values, workloads = Simulated(count, workloads=24).drawn(5)
+    kinds = np.where(workloads < 16, "network", "kernel")
+    precisions = np.where(workloads < 8, "fp16", "fp32")
+    for row in range(CHANGE, count):
+        if slower(kinds[row], precisions[row]):
+            values[row] += np.log(factor)
+    inside = (np.abs(values) < 0.2).astype(np.float64)
+    epochs = np.zeros(count, dtype=np.int64) if epochs is None else epochs
+    return JudgedRows(values, inside, workloads, epochs, {"kind": kinds, "precision": precisions})
+
+
+def alarms(judged):
+    return [dict(report.slice) for report in plainest(judged, slice_reports(judged))]
+
+
+def test_every_slice_with_enough_rows_is_reported_once():
+    reports = slice_reports(rows())
+    assert [dict(report.slice) for report in reports] == [
+        {},
+        {"kind": "kernel"},
+        {"kind": "network"},
+        {"precision": "fp16"},
+        {"precision": "fp32"},
+        {"kind": "network", "precision": "fp32"},
+    ], "operators are all in fp32, and fp16 is of networks alone"
+    assert len(reports[0].positions) == ROWS
+    assert all(report.alarm is None and report.changes == () for report in reports)
+    few = rows(count=FEWEST_ROWS - 1)
+    assert slice_reports(few) == []
+    assert len(slice_reports(rows(count=FEWEST_ROWS))) == 1
+
+
+def test_a_slower_device_is_said_once_of_the_whole_device():
+    judged = rows(lambda kind, precision: True)
+    reports = slice_reports(judged)
+    assert sum(report.alarm is not None for report in reports) == len(reports)
+    assert alarms(judged) == [{}]
+    assert abs(reports[0].changes[0].start - CHANGE) <= 20
+
+
+@pytest.mark.parametrize(
+    ("slower", "said"),
+    [
+        (lambda kind, precision: precision == "fp16", {"precision": "fp16"}),
+        (lambda kind, precision: kind == "network", {"kind": "network"}),
+        (lambda kind, precision: kind == "kernel", {"kind": "kernel"}),
+    ],
+)
+def test_a_part_that_becomes_slower_is_said_of_that_part(slower, said):
+    judged = rows(slower, factor=1.3)
+    assert alarms(judged) == [said]
+    (report,) = [r for r in slice_reports(judged) if r.slice == said]
+    assert abs(report.alarm.start - CHANGE) <= 30, "positions are those of the device"
+    assert report.alarm.shift == pytest.approx(np.log(1.3), abs=0.05)
+
+
+def test_an_alarm_ends_when_the_level_is_back():
+    judged = rows(lambda kind, precision: True, count=1_600)
+    judged.log_ratios[1_200:] -= np.log(1.15)
+    report = slice_reports(judged)[0]
+    assert len(report.changes) == 2
+    assert report.alarm is None
+    assert alarms(judged) == []
+
+
+def test_an_alarm_ends_when_the_answers_change_and_its_change_stays_on_record():
+    epochs = (np.arange(ROWS) >= 1_100).astype(np.int64)
+    judged = rows(lambda kind, precision: True, epochs)
+    judged.log_ratios[1_100:] -= np.log(1.15)
+    report = slice_reports(judged)[0]
+    assert len(report.changes) == 1
+    assert report.alarm is None
+    assert report.live.rows == 100, "live errors are those of the answers of now"
+
+
+def test_new_answers_are_no_change_however_far_they_are_from_the_old_ones():
+    epochs = (np.arange(ROWS) >= 600).astype(np.int64)
+    judged = rows(epochs=epochs)
+    judged.log_ratios[600:] += 0.4
+    assert all(report.changes == () for report in slice_reports(judged))
+
+
+def test_live_errors_are_of_the_newest_rows():
+    judged = rows(count=LIVE_ROWS + 200)
+    judged.log_ratios[:] = 0.0
+    judged.log_ratios[:200] = 1.0
+    live = slice_reports(judged)[0].live
+    assert (live.rows, live.mape) == (LIVE_ROWS, 0.0)
+
+
+def epochs(*given):
+    versions, questions, answers = zip(*given, strict=True)
+    return epochs_of(versions, questions, np.array(answers)).tolist()
+
+
+def test_a_new_version_begins_a_generation_unless_known_questions_have_the_same_answers():
+    assert epochs(("a", "x", 1.0), ("b", "x", 2.0), ("b", "y", 1.0)) == [0, 1, 1]
+    assert epochs(("a", "x", 1.0), ("b", "x", 1.001), ("b", "y", 1.0)) == [0, 0, 0]
+    assert epochs(("a", "x", 1.0), ("b", "y", 1.0)) == [0, 1], "nothing to compare"
+    both = epochs(("a", "x", 1.0), ("a", "y", 1.0), ("b", "x", 1.0), ("b", "y", 2.0))
+    assert both == [0, 0, 1, 1], "one answer that changed is enough"
+
+
+def test_two_versions_that_answer_by_turns_are_two_generations():
+    assert epochs(("a", "x", 1.0), ("b", "x", 2.0), ("a", "x", 1.0)) == [0, 1, 0]
