@@ -16,6 +16,8 @@ FEWEST_ROWS: Final = 20
 """Fewest observations of a slice that is reported."""
 LIVE_ROWS: Final = 1_000
 """The newest observations of a slice from which its live errors are computed."""
+RECENT_ROWS: Final = 100
+"""The newest observations of a slice, by which the answers of now are told from earlier ones."""
 SAME_ANSWER: Final = 0.005
 """Largest change of the answer about one workload, as a logarithm, with which it is the same."""
 
@@ -164,14 +166,15 @@ def _report(
     rows: JudgedRows, fixed: Mapping[str, str], positions: Int[np.ndarray, " k"]
 ) -> SliceReport:
     own = rows.take(positions)
-    newest = np.flatnonzero(own.epochs == own.epochs[-1])[-LIVE_ROWS:]
+    current = _current(own.epochs)
+    newest = np.flatnonzero(own.epochs == current)[-LIVE_ROWS:]
     found = changes(own.log_ratios, own.levels())
     return SliceReport(
         fixed,
         positions,
         LiveError.of(own.log_ratios[newest], own.inside[newest]),
         tuple(_among(change, positions) for change in found),
-        _alarm(found, own, positions),
+        _alarm([c for c in found if own.epochs[c.noticed] == current], positions),
     )
 
 
@@ -181,13 +184,17 @@ def _among(change: Change, positions: Int[np.ndarray, " k"]) -> Change:
     return Change(start, noticed, change.shift, change.low, change.high)
 
 
-def _alarm(
-    found: Sequence[Change], own: JudgedRows, positions: Int[np.ndarray, " k"]
-) -> Change | None:
-    current = [c for c in found if own.epochs[c.noticed] == own.epochs[-1]]
+def _alarm(current: Sequence[Change], positions: Int[np.ndarray, " k"]) -> Change | None:
+    """The newest of the changes of the answers of now, unless they are undone in all."""
     if not current or abs(sum(change.shift for change in current)) < LEAST_SHIFT:
         return None
     return _among(current[-1], positions)
+
+
+def _current(epochs: Int[np.ndarray, " n"]) -> int:
+    """The generation of most of the newest answers; a few may be those of a version on trial."""
+    numbers, counts = np.unique(epochs[-RECENT_ROWS:], return_counts=True)
+    return int(numbers[np.argmax(counts)])
 
 
 def _contains(wider: SliceReport, own: SliceReport) -> bool:

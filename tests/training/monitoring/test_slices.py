@@ -84,13 +84,21 @@ def test_an_alarm_ends_when_the_level_is_back():
 
 
 def test_an_alarm_ends_when_the_answers_change_and_its_change_stays_on_record():
-    epochs = (np.arange(ROWS) >= 1_100).astype(np.int64)
+    epochs = (np.arange(ROWS) >= 1_000).astype(np.int64)
     judged = rows(lambda kind, precision: True, epochs)
-    judged.log_ratios[1_100:] -= np.log(1.15)
+    judged.log_ratios[1_000:] -= np.log(1.15)
     report = slice_reports(judged)[0]
     assert len(report.changes) == 1
     assert report.alarm is None
-    assert report.live.rows == 100, "live errors are those of the answers of now"
+    assert report.live.rows == 200, "live errors are those of the answers of now"
+
+
+def test_answers_of_a_version_on_trial_end_no_alarm():
+    on_trial = (np.arange(ROWS) % 10 == 0) & (np.arange(ROWS) >= 900)
+    judged = rows(lambda kind, precision: True, on_trial.astype(np.int64))
+    report = slice_reports(judged)[0]
+    assert report.alarm is not None
+    assert report.live.rows == min(LIVE_ROWS, ROWS - int(on_trial.sum()))
 
 
 def test_new_answers_are_no_change_however_far_they_are_from_the_old_ones():
