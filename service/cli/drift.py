@@ -24,7 +24,7 @@ def drift(
     if track:
         _track(report, uri)
     if json:
-        print_json(report)
+        print_json(report.model_dump(mode="json"))
         return
     if not report.observations:
         typer.echo("no observations are kept" + (f" of {device}" if device else ""))

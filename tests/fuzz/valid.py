@@ -181,6 +181,10 @@ def _all_fields(client: httpx.Client) -> Iterator[Asked]:
         yield Asked.of_json("/v1/power/sweep", {"workload": network, "device": sheet})
     rows = [{"workload": network, "metrics": {"latency_ms": 3.5, "power_w": 60}, "spread": 0.02}]
     yield Asked.of_json("/v1/devices/t4/measurements", {"measurements": rows})
+    answer = {"latency_ms": {"value": 3.3, "low": 3.0, "high": 4.0, "version": "a"}}
+    observed = [rows[0] | {"answer": answer}, *rows]
+    content = {"measurements": observed, "source": "observe"}
+    yield Asked.of_json("/v1/devices/t4/measurements", content)
     yield from (Asked.of_json("/v1/devices/mine", sheet, "PUT") for sheet in sheets)
 
 
@@ -222,7 +226,7 @@ def _read(client: httpx.Client) -> Iterator[Asked]:
     digest = client.post("/v1/graphs", json=EXAMPLE_GRAPH).json()["digest"]
     measured = "/v1/devices/l4/measurements"
     for path in ("/v1/workloads", "/v1/presets", "/v1/models", "/v1/devices/l4", measured,
-                 "/v1/llm/support", f"/v1/graphs/{digest}", "/healthz", "/readyz",
+                 "/v1/drift", "/v1/llm/support", f"/v1/graphs/{digest}", "/healthz", "/readyz",
                  "/metrics"):  # fmt: skip
         yield Asked("GET", path)
     yield Asked("GET", "/v1/devices", "kind=gpu&vendor=nvidia")

@@ -1,0 +1,144 @@
+"""Reports of stored observations: by device, metric and slice, and no older than the store."""
+
+import numpy as np
+import pytest
+
+from forerun.service.answers.drift import Drift
+from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.service.stores.measurement_sets import AdaptationStore
+from tests.service.conftest import linear_row
+
+SIZES = (64, 300, 2_000)
+
+
+@pytest.fixture
+def store(tmp_path) -> AdaptationStore:
+    return AdaptationStore(tmp_path)
+
+
+@pytest.fixture
+def chance():
+    return np.random.default_rng(0)
+
+
+def observation(size, ratio, version="v1", precision="fp32", driver="1", **metrics):
+    answer = {"value": 0.5, "low": 0.4, "high": 0.6, "version": version}
+    content = linear_row(size, None) | {
+        "metrics": {"latency_ms": 0.5 * ratio, **metrics},
+        "answer": {"latency_ms": answer} | dict.fromkeys(metrics, answer),
+        "software": {"driver": driver},
+    }
+    content["workload"]["precision"] = precision
+    return MeasuredRow.model_validate(content)
+
+
+def put(store, rows, device="l4", family="linear"):
+    made = store.new_observations(device, rows, [family] * len(rows))
+    store.put(made)
+    return made
+
+
+def observe(store, chance, count, factor=1.0, **about):
+    device = about.pop("device", "l4")
+    family = about.pop("family", "linear")
+    sizes = chance.choice(SIZES, count).tolist()
+    ratios = factor * chance.lognormal(0.0, 0.03, count)
+    rows = [observation(s, r, **about) for s, r in zip(sizes, ratios.tolist(), strict=True)]
+    return put(store, rows, device, family)
+
+
+def test_each_device_and_metric_has_slices_of_its_own(store, chance):
+    observe(store, chance, 30)
+    observe(store, chance, 40, device="t4", power_w=0.55)
+    observe(store, chance, 5, device="a100-pcie-40gb")
+    report = Drift(store).report()
+    assert report.observations == {"l4": 30, "t4": 40, "a100-pcie-40gb": 5}
+    found = [(own.device, own.metric, own.rows) for own in report.slices]
+    assert sorted(found) == [
+        ("l4", "latency_ms", 30),
+        ("t4", "latency_ms", 40),
+        ("t4", "power_w", 40),
+    ]
+    assert Drift(store).report("t4").observations == {"t4": 40}
+    assert {own.device for own in Drift(store).report("t4").slices} == {"t4"}
+
+
+def test_an_alarm_names_metric_workloads_device_size_and_begin(store, chance):
+    observe(store, chance, 150, precision="fp16", power_w=0.5)
+    observe(store, chance, 150, family="conv", power_w=0.5)
+    slow = observe(store, chance, 60, 1.2, precision="fp16", power_w=0.5)
+    observe(store, chance, 60, family="conv", power_w=0.5)
+    (alarm,) = Drift(store).report().alarms
+    assert alarm.message.startswith("latency_ms of linear operators in fp16 on l4 rose by ")
+    assert "% (" in alarm.message
+    (change,) = alarm.slice.changes
+    number = f"observation {change.observation} of 420"
+    assert f"since {number}, {slow.time:%Y-%m-%d %H:%M} UTC" in alarm.message
+    assert 301 <= change.observation <= 303
+    assert change.since == slow.time
+    assert change.noticed == slow.time
+    assert change.after <= 60
+    assert change.percent == pytest.approx(20, abs=2)
+    assert change.low_percent < change.percent < change.high_percent
+
+
+def test_faster_runs_are_said_to_fall(store, chance):
+    observe(store, chance, 150)
+    observe(store, chance, 60, 0.8)
+    (alarm,) = Drift(store).report().alarms
+    assert "on l4 fell by 20 % (" in alarm.message or "on l4 fell by 19 % (" in alarm.message
+
+
+def test_a_change_that_comes_with_a_driver_is_found(store, chance):
+    observe(store, chance, 150, driver="550.1")
+    observe(store, chance, 60, 1.2, driver="560.2")
+    assert len(Drift(store).report().alarms) == 1
+
+
+def test_workloads_of_nearly_the_same_size_are_compared(store, chance):
+    """No size comes twice, as where batch sizes are drawn at random."""
+    for factor, count in ((1.0, 300), (1.2, 120)):
+        sizes = np.unique(chance.integers(64, 1_024, 4 * count))
+        sizes = chance.permutation(sizes)[:count].tolist()
+        ratios = (factor * chance.lognormal(0.0, 0.03, count)).tolist()
+        put(store, [observation(s, r) for s, r in zip(sizes, ratios, strict=True)])
+    assert len(Drift(store).report().alarms) == 1
+
+
+def test_a_report_follows_the_store_of_several_processes(store, chance, tmp_path):
+    drift = Drift(AdaptationStore(tmp_path))
+    assert drift.is_current(), "nothing was ever observed"
+    assert drift.report().observations == {}
+    first = observe(store, chance, 20)
+    assert not drift.is_current()
+    assert drift.report().observations == {"l4": 20}
+    observe(store, chance, 10)
+    assert drift.last().observations == {"l4": 20}
+    assert drift.report().observations == {"l4": 30}
+    store.undo(first)
+    assert drift.report().observations == {"l4": 10}
+
+
+def test_what_did_not_change_is_not_read_again(store, chance, monkeypatch):
+    observe(store, chance, 20)
+    observe(store, chance, 20, device="t4")
+    drift, read = Drift(store), []
+    plain = AdaptationStore.read
+
+    def counted(self, name, source, names=frozenset()):
+        read.append(name)
+        return plain(self, name, source, names)
+
+    monkeypatch.setattr(AdaptationStore, "read", counted)
+    drift.report()
+    added = observe(store, chance, 20)
+    drift.report()
+    assert len(read) == 3
+    assert read[-1] == f"l4.{added.id}.json"
+
+
+def test_a_damaged_file_spoils_no_report(store, chance, tmp_path):
+    made = observe(store, chance, 20)
+    observe(store, chance, 25)
+    (tmp_path / "observed" / f"l4.{made.id}.json").write_text("{}")
+    assert Drift(AdaptationStore(tmp_path)).report().observations == {"l4": 25}
