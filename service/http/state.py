@@ -17,6 +17,7 @@ from forerun.service.stores.leaderboard import StoredLeaderboard
 T = TypeVar("T")
 QUESTION_THREADS = 2
 ADAPTATIONS_WAITING = 8
+REPORTS_WAITING = 8
 
 
 class NotReady(InputError):
@@ -60,6 +61,10 @@ class State:
             ends_early=False, **limits,
         )  # fmt: skip
 
+        self._reports = Lane(
+            "reports", 1, REPORTS_WAITING, "FORERUN_ANSWER_SECONDS", ends_early=False, **limits
+        )
+
     async def run(self, work: Callable[[], T]) -> T:
         """Run work of more than a millisecond on a thread, off the event loop.
 
@@ -76,9 +81,13 @@ class State:
         """Run an adaptation, which takes seconds; one runs at a time, and to its end."""
         return await self._adaptations.run(work)
 
+    async def report(self, work: Callable[[], T]) -> T:
+        """Run a report on stored observations; the first of many takes seconds."""
+        return await self._reports.run(work)
+
     def close(self) -> None:
         """Take no more work."""
-        for lane in (self._questions, self._uploads, self._adaptations):
+        for lane in (self._questions, self._uploads, self._adaptations, self._reports):
             lane.close()
 
 

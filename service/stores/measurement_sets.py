@@ -31,6 +31,7 @@ IN_MEMORY_ROWS = 10_000
 
 MOMENT = timedelta(microseconds=1)
 UNDONE = ".undone"
+SOURCES: Final[tuple[Source, ...]] = ("adapt", "observe")
 CLOCK: Final = "%Y%m%dT%H%M%S%f"
 OBSERVED: Final = "observed"
 """Folder of the observations in that of the measurements. It is another one, so that a new
@@ -180,13 +181,13 @@ class AdaptationStore:
         Raises:
             UnknownSet: the device has no such set.
         """
-        sets = self.live(device) if wanted is None else self.sets(device)
-        matches = [s for s in sets if wanted in (None, s.id)]
-        if not matches and wanted is not None:
-            matches = [s for s in self.sets(device, "observe") if s.id == wanted]
-        if not matches:
+        if wanted is None:
+            found = next(reversed(self.live(device)), None)
+        else:
+            found = self._named(f"{device}.{wanted}{SUFFIX}")
+        if found is None:
             raise UnknownSet(device, wanted)
-        return matches[-1]
+        return found
 
     def new(
         self, device: str, rows: Sequence[MeasuredRow], request: RepeatableRequest | None = None
@@ -236,8 +237,7 @@ class AdaptationStore:
         """
         if request is None:
             return None
-        sources: tuple[Source, ...] = ("adapt", "observe")
-        for source in sources:
+        for source in SOURCES:
             names = self._of(source).names()
             for name in names:
                 if name.startswith(f"{device}.") and request.token in _id_of(name):
@@ -269,6 +269,14 @@ class AdaptationStore:
             files.put(_file(made), made)
             if made.source == "observe":
                 self._leave(made.device)
+
+    def _named(self, file: str) -> MeasurementSet | None:
+        """The set of either source in a file of that name; None where there is none."""
+        for source in SOURCES:
+            names = self._of(source).names()
+            if file in names:
+                return self.read(file, source, names)
+        return None
 
     def _leave(self, device: str) -> None:
         """Delete what is no longer in the window of a device."""

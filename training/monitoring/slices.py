@@ -132,16 +132,15 @@ def epochs_of(
     """
     generation: dict[str, int] = {}
     newest: dict[Hashable, tuple[int, float]] = {}
-    first_of = dict.fromkeys(versions)
-    compared: dict[str, list[bool]] = {version: [] for version in first_of}
+    order = {version: place for place, version in enumerate(dict.fromkeys(versions))}
+    compared: dict[str, list[bool]] = {version: [] for version in order}
     for version, question, answer in zip(versions, questions, answers.tolist(), strict=True):
         known = newest.get(question)
-        order = list(first_of).index(version)
-        if known is not None and known[0] != order:
+        if known is not None and known[0] != order[version]:
             compared[version].append(abs(log(answer / known[1])) <= SAME_ANSWER)
-        newest[question] = order, answer
+        newest[question] = order[version], answer
     number = -1
-    for version in first_of:
+    for version in order:
         same = bool(compared[version]) and all(compared[version])
         number += 0 if same and number >= 0 else 1
         generation[version] = number

@@ -26,4 +26,4 @@ async def drift(
         name = None if device is None else answers.devices.get(device).name
         return answers.drift.report(name)
 
-    return await state.run(reported)
+    return await state.report(reported)

@@ -1,5 +1,6 @@
 """Liveness, readiness and metrics."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -15,6 +16,9 @@ from forerun.service.http.drift_metrics import metrics_of
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.prediction import StatusOut
 from forerun.service.schemas.readiness import ReadyOut, RegistryOut
+
+REPORT_S = 2.0
+"""Time that metrics wait for a report of new observations, seconds."""
 
 router = APIRouter(tags=["health"])
 
@@ -51,9 +55,9 @@ async def metrics(state: TheState) -> Response:
     """Counters and latencies of all processes in the text format of Prometheus."""
     drift = None if state.answers is None else state.answers.drift
     if drift is not None and not drift.is_current():
-        # Metrics are answered also where the service has too much to do; then with the last report.
-        with suppress(InputError):
-            await state.run(drift.report)
+        # Where a report takes longer, it goes on, and the metrics are those of the last one.
+        with suppress(InputError, TimeoutError):
+            await asyncio.wait_for(state.report(drift.report), REPORT_S)
     content = state.telemetry.exposition(_facts(state))
     return Response(content, media_type=CONTENT_TYPE_LATEST)
 
