@@ -98,7 +98,7 @@ class Drift:
 
     def is_current(self) -> bool:
         """Whether the last report is of all observations that are stored."""
-        nothing = not self._devices and self._store.stamp("observe") == 0
+        nothing = not self._devices and not self._store.observed()
         return nothing or self._store.is_unchanged(self._stamp, "observe")
 
     def last(self) -> DriftOut:

@@ -14,7 +14,6 @@ from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation, kept_row
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import question_about
-from forerun.service.schemas.given_answers import GivenEstimate
 from forerun.service.schemas.measured_rows import (
     MeasuredRow,
     check_near,
@@ -22,7 +21,7 @@ from forerun.service.schemas.measured_rows import (
     names_of,
     queries_of,
 )
-from forerun.service.schemas.observations import LiveErrorOut, ObservedOut
+from forerun.service.schemas.observations import GivenEstimate, LiveErrorOut, ObservedOut
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.idempotency import RepeatableRequest
 from forerun.service.stores.measurement_sets import AlreadyStored, MeasurementSet

@@ -54,8 +54,12 @@ _MODULES = {
     "forerun.service.python.adapting": (
         "Adaptation",
         "Collected",
+        "Drift",
+        "Observations",
         "adapt",
         "collect",
+        "drift",
+        "observe",
     ),
     "forerun.service.python.answer": (
         "Answer",
@@ -82,12 +86,6 @@ _MODULES = {
     "forerun.service.python.measuring": (
         "Measurement",
         "measure",
-    ),
-    "forerun.service.python.observing": (
-        "Drift",
-        "Observations",
-        "drift",
-        "observe",
     ),
     "forerun.service.python.ranking": ("Ranking",),
     "forerun.service.python.serving": (

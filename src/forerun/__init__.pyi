@@ -4,8 +4,12 @@ from forerun.data.device import Device as Device
 from forerun.data.errors import InputError as InputError
 from forerun.service.python.adapting import Adaptation as Adaptation
 from forerun.service.python.adapting import Collected as Collected
+from forerun.service.python.adapting import Drift as Drift
+from forerun.service.python.adapting import Observations as Observations
 from forerun.service.python.adapting import adapt as adapt
 from forerun.service.python.adapting import collect as collect
+from forerun.service.python.adapting import drift as drift
+from forerun.service.python.adapting import observe as observe
 from forerun.service.python.answer import Answer as Answer
 from forerun.service.python.answer import Answers as Answers
 from forerun.service.python.answer import Fit as Fit
@@ -22,10 +26,6 @@ from forerun.service.python.device_list import devices as devices
 from forerun.service.python.estimate import Estimate as Estimate
 from forerun.service.python.measuring import Measurement as Measurement
 from forerun.service.python.measuring import measure as measure
-from forerun.service.python.observing import Drift as Drift
-from forerun.service.python.observing import Observations as Observations
-from forerun.service.python.observing import drift as drift
-from forerun.service.python.observing import observe as observe
 from forerun.service.python.ranking import Ranking as Ranking
 from forerun.service.python.serving import ServingAnswer as ServingAnswer
 from forerun.service.python.serving import diffusion as diffusion

@@ -9,8 +9,8 @@ from forerun.data.named.networks import network_named
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.service.answers.observing import family_of, log_ratios
-from forerun.service.schemas.given_answers import GivenEstimate
 from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.service.schemas.observations import GivenEstimate
 from tests.service.conftest import linear_row
 
 L4 = DeviceCatalog.load().get("l4")
