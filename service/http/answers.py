@@ -1,6 +1,8 @@
 """Resolve requests and answer them, with a cache of earlier answers."""
 
 from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
@@ -10,16 +12,19 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
-from forerun.service.answers.drift import Drift
-from forerun.service.answers.observing import Observed, observe
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
 from forerun.service.http.known_bodies import KnownBodies
 from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.service.schemas.observations import DriftOut
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.idempotency import RepeatableRequest
+
+if TYPE_CHECKING:
+    from forerun.service.answers.drift import Drift
+    from forerun.service.answers.observing import Observed
 
 
 class Answers:
@@ -33,7 +38,6 @@ class Answers:
 
     Attributes:
         bodies: cached answers by the bytes of the request.
-        drift: what the stored observations say of the answers.
     """
 
     def __init__(
@@ -42,7 +46,13 @@ class Answers:
         self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
         self._answers: Recent[Hashable, bytes] = Recent(kept)
         self.bodies = KnownBodies(adaptation, devices, graphs, kept)
-        self.drift = Drift(adaptation.store)
+
+    @cached_property
+    def drift(self) -> "Drift":
+        """What the stored observations say of the answers."""
+        from forerun.service.answers.drift import Drift
+
+        return Drift(self.adaptation.store)
 
     def swap(self, loaded: LoadedPredictor) -> None:
         """Replace the base predictor; the adaptation is repeated on the new one."""
@@ -111,9 +121,22 @@ class Answers:
 
     def observe(
         self, name: str, rows: Sequence[MeasuredRow], request: RepeatableRequest | None = None
-    ) -> Observed:
+    ) -> "Observed":
         """Store observations of a device, which change no answer; raises as `observing.observe`."""
+        from forerun.service.answers.observing import observe
+
         return observe(self.adaptation, self.devices, name, rows, request=request)
+
+    def report(self, device: str | None = None) -> DriftOut:
+        """How good the answers about observations were, and what changed.
+
+        Args:
+            device: name of a device; None for all.
+
+        Raises:
+            UnknownDevice: no device has that name.
+        """
+        return self.drift.report(None if device is None else self.devices.get(device).name)
 
     def delete_graph(self, digest: str) -> None:
         """Delete an uploaded graph.

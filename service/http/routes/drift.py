@@ -21,9 +21,4 @@ async def drift(
     ] = None,
 ) -> DriftOut:
     """How good the answers were about what was observed, and which slices have changed since."""
-
-    def reported() -> DriftOut:
-        name = None if device is None else answers.devices.get(device).name
-        return answers.drift.report(name)
-
-    return await state.report(reported)
+    return await state.report(lambda: answers.report(device))

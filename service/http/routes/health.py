@@ -53,11 +53,10 @@ async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(state: TheState) -> Response:
     """Counters and latencies of all processes in the text format of Prometheus."""
-    drift = None if state.answers is None else state.answers.drift
-    if drift is not None and not drift.is_current():
+    if state.answers is not None:
         # Where a report takes longer, it goes on, and the metrics are those of the last one.
         with suppress(InputError, TimeoutError):
-            await asyncio.wait_for(state.report(drift.report), REPORT_S)
+            await asyncio.wait_for(state.report(state.answers.report), REPORT_S)
     content = state.telemetry.exposition(_facts(state))
     return Response(content, media_type=CONTENT_TYPE_LATEST)
 

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Path, Query
 
-from forerun.service.answers.observing import judged
 from forerun.service.http.answers import Answers
 from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.routes.devices import DeviceName
@@ -65,6 +64,8 @@ def _observed(
     given: MeasurementsIn,
     request: RepeatableRequest | None,
 ) -> ObservedOut:
+    from forerun.service.answers.observing import judged
+
     observed = answers.observe(name, given.measurements, request)
     if observed.is_new:
         kept = observed.kept
