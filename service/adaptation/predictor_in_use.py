@@ -16,7 +16,7 @@ from forerun.data.errors import CannotStore, InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Network, OperatorWorkload
+from forerun.data.workload import Network
 from forerun.features.deadline import within
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.loading import LoadedPredictor
@@ -24,6 +24,7 @@ from forerun.models.predictor import Predictor
 from forerun.service.adaptation.adaptation_result import AdaptationResult
 from forerun.service.adaptation.held_out import HeldOut, held_out, key_of
 from forerun.service.adaptation.in_use import InUse
+from forerun.service.adaptation.stored_rows import check_new, kept_row
 from forerun.service.log import log
 from forerun.service.schemas.measured_rows import (
     MeasuredRow,
@@ -32,7 +33,6 @@ from forerun.service.schemas.measured_rows import (
     expected,
     queries_of,
 )
-from forerun.service.schemas.workloads import workload_in
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
@@ -40,18 +40,6 @@ from forerun.service.stores.idempotency import RepeatableRequest
 from forerun.service.stores.measurement_sets import AdaptationStore, AlreadyStored, MeasurementSet
 
 FOLDER = "measurements"
-
-
-class RepeatedRows(InputError):
-    """The same measurements were given before and are in use."""
-
-    slug, status = "repeated-rows", 409
-
-    def __init__(self, device: str, made: str, rows: int) -> None:
-        super().__init__(
-            f"These {rows} measurements of {device} are in use already, as set {made}; nothing was "
-            f"stored. `forerun adapt --device {device} --rollback` undoes the newest set."
-        )
 
 
 class Adaptation:
@@ -156,7 +144,7 @@ class Adaptation:
         self.store.check_room(device.name, len(rows))
         kept = [kept_row(row, query) for row, query in zip(rows, queries, strict=True)]
         live = self.store.live(device.name)
-        _check_new(kept, live)
+        check_new(kept, live, request)
         earlier = self._rows_of(device, live)
         new_set = self.store.new(device.name, kept, request)
         self._measured[new_set.id] = device, measured
@@ -329,24 +317,6 @@ def distinct(rows: Measurements) -> Measurements:
 def _measured(rows: Measurements) -> frozenset[str]:
     """Names of the metrics that any of the rows has a value of."""
     return frozenset(name for name, column in rows.values.items() if np.isfinite(column).any())
-
-
-def kept_row(row: MeasuredRow, query: Query) -> MeasuredRow:
-    """The row as it is stored: with its graph replaced by the digest."""
-    if not isinstance(query.workload, OperatorWorkload):
-        return row
-    return row.model_copy(update={"workload": workload_in(query.run)})
-
-
-def _check_new(rows: Sequence[MeasuredRow], live: Sequence[MeasurementSet]) -> None:
-    """Refuse rows that are those of a set in use: held out, they would be judged on themselves.
-
-    Raises:
-        RepeatedRows: names the set.
-    """
-    for stored in live:
-        if stored.rows == tuple(rows):
-            raise RepeatedRows(stored.device, stored.id, len(rows))
 
 
 def _inputs(

@@ -11,7 +11,8 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.operators.kinds import CLASS_OF_NAME
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.adaptation.predictor_in_use import Adaptation, kept_row
+from forerun.service.adaptation.predictor_in_use import Adaptation
+from forerun.service.adaptation.stored_rows import kept_row
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import question_about
 from forerun.service.schemas.measured_rows import (

@@ -27,7 +27,8 @@ WINDOW_ROWS = 10_000
 """Observations of a device that are kept. The oldest sets leave when others arrive."""
 WINDOW_SETS = 5_000
 """Sets of observations of a device that are kept; they leave in the same way."""
-IN_MEMORY_ROWS = 10_000
+IN_MEMORY_ROWS = 1_000
+"""Observations in memory; reports keep what they need of all of them."""
 
 MOMENT = timedelta(microseconds=1)
 UNDONE = ".undone"

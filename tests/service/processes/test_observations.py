@@ -14,12 +14,12 @@ PATH = "/v1/devices/t4/measurements"
 REPEATED = 24
 
 
-def observed(server, number, key):
+def observed(server, number, key, source="observe"):
     rows = [linear_row(64 + number, 0.02)] * 5
     with httpx.Client(base_url=server.url, timeout=120) as client:
         return client.post(
             PATH,
-            json={"measurements": rows, "source": "observe"},
+            json={"measurements": rows, "source": source},
             headers={"Idempotency-Key": key},
         )
 
@@ -48,3 +48,12 @@ def test_one_key_with_two_contents_is_stored_once_and_refused_once(server):
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda n: observed(server, 50 + n, "contested"), range(2)))
     assert sorted(answer.status_code for answer in answers) == [201, 422]
+
+
+def test_a_request_to_adapt_that_several_workers_get_at_once_is_carried_out_once(server):
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: observed(server, 90, "adapts", "adapt"), range(6)))
+    assert {answer.status_code for answer in answers} == {201}, [a.text for a in answers]
+    assert len({answer.content for answer in answers}) == 1
+    sets = httpx.get(f"{server.url}{PATH}").json()["sets"]
+    assert len(sets) == 1
