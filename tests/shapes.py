@@ -24,6 +24,7 @@ CHECKED = (
     "forerun.models.domain",
     "forerun.models.gaussian_process",
     "forerun.models.gradient_boosting",
+    "forerun.training.monitoring",
     "forerun.training.scores",
 )
 """Packages and modules whose annotations give shapes."""

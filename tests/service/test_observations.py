@@ -5,6 +5,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forerun.service.http.app import create_app
+from forerun.service.http.lanes import Busy
 from tests.service.conftest import GRAPH, linear_row
 
 PATH = "/v1/devices/l4/measurements"
@@ -176,6 +177,21 @@ def test_metrics_have_the_live_errors_and_the_alarm(client):
     assert f"forerun_drift_alarm{labels} 1.0" in text
     assert f"forerun_live_error_ratio{labels} 0." in text
     assert f"forerun_live_coverage_ratio{labels}" not in text, "the roofline has no intervals"
+
+
+def test_metrics_are_those_of_the_last_report_where_there_is_too_much_to_do(client, monkeypatch):
+    observed(client, *(linear_row(64, 0.05) for _ in range(30)))
+    client.get("/v1/drift")
+    observed(client, *(linear_row(64, 0.05) for _ in range(30)))
+
+    async def busy(work):
+        raise Busy("Too many reports wait for their turn", "FORERUN_ANSWER_SECONDS")
+
+    monkeypatch.setattr(client.app.state.forerun, "report", busy)
+    assert client.get("/v1/drift").status_code == 503
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert 'metric="latency_ms",precision=""} 30.0' in answer.text
 
 
 def test_observations_that_are_rolled_back_count_no_more(client):

@@ -21,10 +21,10 @@ def chance():
     return np.random.default_rng(0)
 
 
-def observation(size, ratio, version="v1", precision="fp32", driver="1", **metrics):
-    answer = {"value": 0.5, "low": 0.4, "high": 0.6, "version": version}
+def observation(size, ratio, version="v1", precision="fp32", driver="1", answered=0.5, **metrics):
+    answer = {"value": answered, "low": 0.8 * answered, "high": 1.2 * answered, "version": version}
     content = linear_row(size, None) | {
-        "metrics": {"latency_ms": 0.5 * ratio, **metrics},
+        "metrics": {"latency_ms": answered * ratio, **metrics},
         "answer": {"latency_ms": answer} | dict.fromkeys(metrics, answer),
         "software": {"driver": driver},
     }
@@ -80,6 +80,21 @@ def test_an_alarm_names_metric_workloads_device_size_and_begin(store, chance):
     assert change.after <= 60
     assert change.percent == pytest.approx(20, abs=2)
     assert change.low_percent < change.percent < change.high_percent
+
+
+def test_an_alarm_lasts_through_versions_with_the_same_answers_and_ends_with_others(store, chance):
+    observe(store, chance, 150)
+    observe(store, chance, 60, 1.2)
+    drift = Drift(store)
+    assert len(drift.report().alarms) == 1
+    observe(store, chance, 120, 1.2, version="v1+of-another-device")
+    assert len(drift.report().alarms) == 1
+    observe(store, chance, 120, version="v2", answered=0.6)
+    report = drift.report()
+    assert report.alarms == []
+    (own,) = report.slices
+    assert (len(own.changes), own.live.rows) == (1, 120)
+    assert own.live.mape < 5
 
 
 def test_faster_runs_are_said_to_fall(store, chance):

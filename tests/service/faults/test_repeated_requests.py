@@ -1,6 +1,6 @@
 """Requests that are repeated after their server was killed: nothing is lost, nothing is twice.
 
-FORERUN_KILL_ROUNDS says how many times it is killed, by default 3.
+FORERUN_KILL_ROUNDS says how many times it is killed, by default 2.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.service.conftest import linear_row
 from tests.service.real_server import real_server
 
 pytestmark = pytest.mark.slow
-ROUNDS = int(os.environ.get("FORERUN_KILL_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("FORERUN_KILL_ROUNDS", "2"))
 PATH = "/v1/devices/l4/measurements"
 
 
