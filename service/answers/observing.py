@@ -15,6 +15,7 @@ from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.adaptation.stored_rows import kept_row
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import question_about
+from forerun.service.schemas.answers import EstimateOut
 from forerun.service.schemas.measured_rows import (
     MeasuredRow,
     check_near,
@@ -162,15 +163,22 @@ def _answered(
         if isinstance(answer, InputError):
             continue
         own = {
-            name: GivenEstimate(
-                value=estimate.value, low=estimate.low, high=estimate.high, version=version
-            )
+            name: _given(estimate, version)
             for name, estimate in answer.metrics.items()
             if estimate is not None and estimate.value > 0.0
         }
         given = {**(rows[index].answer or {}), **own}
         found[index] = rows[index].model_copy(update={"answer": given})
     return found
+
+
+def _given(estimate: EstimateOut, version: str) -> GivenEstimate:
+    """An estimate as it is kept; a range that is not calibrated is no interval to be judged."""
+    if estimate.coverage is None:
+        return GivenEstimate(value=estimate.value, version=version)
+    return GivenEstimate(
+        value=estimate.value, low=estimate.low, high=estimate.high, version=version
+    )
 
 
 def _check_near(rows: Sequence[MeasuredRow], names: Sequence[str]) -> None:

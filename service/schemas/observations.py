@@ -17,10 +17,13 @@ class GivenEstimate(Strict):
 
     value: float = Field(gt=0, le=LARGEST, description="best estimate, in the unit of the metric")
     low: float | None = Field(
-        default=None, ge=0, le=LARGEST, description="lower end of the interval, null without one"
+        default=None,
+        ge=0,
+        le=LARGEST,
+        description="lower end of the 90 % interval, null where none was calibrated",
     )
     high: float | None = Field(
-        default=None, gt=0, le=LARGEST, description="upper end of the interval, null without one"
+        default=None, gt=0, le=LARGEST, description="upper end of that interval"
     )
     version: Name | None = Field(
         default=None,

@@ -62,6 +62,20 @@ def test_the_answer_of_now_is_kept_with_a_row_that_brings_none(client, settings)
     assert kept.version == client.get("/readyz").json()["version"]
 
 
+def test_coverage_is_that_of_calibrated_intervals(adapting):
+    network = {"kind": "network", "graph": GRAPH.to_json()}
+    question = {"workload": network, "device": "l4"}
+    answers = adapting.post("/v1/predict", json=question).json()["metrics"]
+    given = {name: answers[name] for name in ("latency_ms", "peak_memory_mib")}
+    assert given["latency_ms"]["coverage"] is not None
+    assert given["peak_memory_mib"]["coverage"] is None
+    measured = {name: answer["value"] for name, answer in given.items()}
+    errors = observed(adapting, {"workload": network, "metrics": measured})["errors"]
+    assert errors["latency_ms"]["coverage_90"] == 100.0
+    assert errors["peak_memory_mib"]["coverage_90"] is None
+    assert errors["peak_memory_mib"]["mape"] == pytest.approx(0)
+
+
 def test_networks_are_observed_with_their_graph(client):
     network = {"kind": "network", "graph": GRAPH.to_json()}
     row = {"workload": network, "metrics": {"latency_ms": 0.5, "peak_memory_mib": 900.0}}
