@@ -4,6 +4,7 @@ There are two sources. The predictor adapts to sets of `adapt`; sets of `observe
 answers, and are called observations.
 """
 
+import re
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
@@ -32,6 +33,8 @@ IN_MEMORY_ROWS = 1_000
 
 MOMENT = timedelta(microseconds=1)
 UNDONE = ".undone"
+OBSERVATIONS: Final = re.compile(r"([^.]+)\.(\d{8}T\d{12})-[0-9a-f]+-(\d{1,6})\.json")
+"""Name of a file of observations: device, time, and number of rows."""
 SOURCES: Final[tuple[Source, ...]] = ("adapt", "observe")
 CLOCK: Final = "%Y%m%dT%H%M%S%f"
 OBSERVED: Final = "observed"
@@ -156,8 +159,8 @@ class AdaptationStore:
         """Device -> names of the files of its observations that are not rolled back, in order."""
         names = self._observed.names()
         found: dict[str, list[str]] = {}
-        for name in sorted(names):
-            if name.endswith(SUFFIX) and f"{name.removesuffix(SUFFIX)}{UNDONE}" not in names:
+        for name in sorted(filter(OBSERVATIONS.fullmatch, names)):
+            if f"{name.removesuffix(SUFFIX)}{UNDONE}" not in names:
                 found.setdefault(name.partition(".")[0], []).append(name)
         return found
 
@@ -222,7 +225,7 @@ class AdaptationStore:
             request: the request, where it may be repeated.
         """
         before = self.observed().get(device, [])
-        newest = [datetime.strptime(_id_of(n)[0], CLOCK).replace(tzinfo=UTC) for n in before[-1:]]
+        newest = [_time_of(name) for name in before[-1:]]
         now = max([datetime.now(UTC), *(time + MOMENT for time in newest)])
         token = secrets.token_hex(3) if request is None else request.token
         made = f"{now:{CLOCK}}-{token}-{len(rows)}"
@@ -241,7 +244,7 @@ class AdaptationStore:
         for source in SOURCES:
             names = self._of(source).names()
             for name in names:
-                if name.startswith(f"{device}.") and request.token in _id_of(name):
+                if name.startswith(f"{device}.") and f"-{request.token}" in name:
                     stored = self.read(name, source, names)
                     if stored is not None and stored.request is not None:
                         if stored.request != request:
@@ -281,10 +284,12 @@ class AdaptationStore:
 
     def _leave(self, device: str) -> None:
         """Delete what is no longer in the window of a device."""
-        own = [n for n in sorted(self._observed.names()) if n.startswith(f"{device}.")]
         rows = sets = 0
-        for name in reversed([name for name in own if name.endswith(SUFFIX)]):
-            sets, rows = sets + 1, rows + int(_id_of(name)[2])
+        for name in sorted(self._observed.names(), reverse=True):
+            known = OBSERVATIONS.fullmatch(name)
+            if known is None or known[1] != device:
+                continue
+            sets, rows = sets + 1, rows + int(known[3])
             if sets > 1 and (rows > WINDOW_ROWS or sets > WINDOW_SETS):
                 self._observed.delete(name)
                 self._observed.delete(f"{name.removesuffix(SUFFIX)}{UNDONE}")
@@ -350,9 +355,11 @@ def _file(stored: MeasurementSet, suffix: str = SUFFIX) -> str:
     return f"{stored.device}.{stored.id}{suffix}"
 
 
-def _id_of(name: str) -> list[str]:
-    """The parts of the identifier in the name of a file: time, token, and number of rows."""
-    return name.split(".")[1].split("-")
+def _time_of(name: str) -> datetime:
+    """The time in the name of a file of observations."""
+    known = OBSERVATIONS.fullmatch(name)
+    assert known is not None
+    return datetime.strptime(known[2], CLOCK).replace(tzinfo=UTC)
 
 
 def _encoded(made: MeasurementSet) -> str:
@@ -383,4 +390,6 @@ def _decoded(name: str, content: bytes) -> MeasurementSet:
     )
     if name != _file(made):
         raise ValueError("it is not what its name says")
+    if made.source == "observe" and len(made.families) != len(made.rows):
+        raise ValueError("it has not one family for each observation")
     return made

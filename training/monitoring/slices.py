@@ -17,7 +17,7 @@ FEWEST_ROWS: Final = 20
 LIVE_ROWS: Final = 1_000
 """The newest observations of a slice from which its live errors are computed."""
 RECENT_ROWS: Final = 100
-"""The newest observations of a slice, by which the answers of now are told from earlier ones."""
+"""The newest observations of a slice, which say which answers are those of now."""
 SAME_ANSWER: Final = 0.005
 """Largest change of the answer about one workload, as a logarithm, with which it is the same."""
 

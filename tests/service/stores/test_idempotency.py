@@ -96,6 +96,32 @@ def test_a_damaged_file_does_not_stand_for_its_request(store, tmp_path):
     assert observe(again, request=REQUEST).id != made.id
 
 
+def test_files_of_others_are_no_observations_and_spoil_nothing(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(measurement_sets, "WINDOW_SETS", 1)
+    made = observe(store, 1.0)
+    content = (tmp_path / "observed" / f"l4.{made.id}.json").read_text()
+    others = [
+        "l4.json",
+        "l4.notes.json",
+        "l4.20990101T000000000000-a.json",
+        "readme",
+        "l4.x-y-z.json",
+    ]
+    for name in others:
+        (tmp_path / "observed" / name).write_text(content)
+    second = observe(store, 2.0, request=REQUEST)
+    assert store.observed() == {"l4": [f"l4.{second.id}.json"]}
+    assert kept(store) == [2.0]
+    assert {path.name for path in (tmp_path / "observed").iterdir()} >= set(others)
+
+
+def test_a_file_with_too_few_families_is_damaged(store, tmp_path):
+    made = observe(store, 1.0, 2.0)
+    file = tmp_path / "observed" / f"l4.{made.id}.json"
+    file.write_text(file.read_text().replace('["linear","linear"]', '["linear"]'))
+    assert kept(AdaptationStore(tmp_path)) == []
+
+
 def test_observations_are_apart_from_what_is_adapted_to(store):
     stamp = store.stamp()
     made = observe(store, 1.0, 2.0)

@@ -41,8 +41,8 @@ def delays(streams: int) -> Iterator[str]:
                 found = [_delay(simulated, seed) for seed in range(streams)]
                 share = np.mean([delay <= WITHIN for delay in found])
                 median = float(np.median(found))
-                told = f"{median:.0f}" if median < float("inf") else "none"
-                cells.append(f"{told} ({100 * share:.0f} %)")
+                text = f"{median:.0f}" if median < float("inf") else "none"
+                cells.append(f"{text} ({100 * share:.0f} %)")
             yield f"| {noise} | {100 * scatter:.0f} % | {' | '.join(cells)} |"
 
 
