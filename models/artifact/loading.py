@@ -4,12 +4,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Final
 
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import Scope
 from forerun.models.predictor import Predictor
+
+SUPPORT_FILE: Final = "support.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class LoadedPredictor:
         created: date on which it was sealed, ISO 8601.
         card: model card in Markdown; empty if there is none.
         record: the record of its training set; empty if there is none.
+        support: measurements to which it is adapted before it answers, as JSON text; empty if there
+            are none.
     """
 
     predictor: Predictor
@@ -29,6 +34,7 @@ class LoadedPredictor:
     created: str
     card: str
     record: TrainingRecord = field(default_factory=TrainingRecord)
+    support: str = field(default="", repr=False)
 
 
 def load_sealed(folder: Path, scope: Scope | None = None) -> LoadedPredictor:
@@ -42,13 +48,14 @@ def load_sealed(folder: Path, scope: Scope | None = None) -> LoadedPredictor:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
     """
     manifest = check(folder, scope)
-    card = folder / "card.md"
+    card, support = folder / "card.md", folder / SUPPORT_FILE
     return LoadedPredictor(
         predictor=load_part(folder, scope),
         version=manifest.version,
         created=manifest.created,
         card=card.read_text() if card.is_file() else "",
         record=TrainingRecord.read(folder),
+        support=support.read_text() if support.is_file() else "",
     )
 
 

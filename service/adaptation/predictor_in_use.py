@@ -24,6 +24,7 @@ from forerun.models.predictor import Predictor
 from forerun.service.adaptation.adaptation_result import AdaptationResult
 from forerun.service.adaptation.held_out import HeldOut, held_out, key_of
 from forerun.service.adaptation.in_use import InUse
+from forerun.service.adaptation.released_measurements import released_measurements
 from forerun.service.adaptation.stored_rows import check_new, kept_row
 from forerun.service.log import log
 from forerun.service.schemas.measured_rows import (
@@ -69,6 +70,7 @@ class Adaptation:
         self._measured: dict[str, tuple[Device, Measurements]] = {}
         self._inputs: object = None
         self._in_use = InUse(base)
+        self._released = released_measurements(base.support)
 
     @property
     def base(self) -> Predictor:
@@ -103,6 +105,7 @@ class Adaptation:
         """Adapt another predictor in place of this one."""
         with self._lock:
             self._base, self._inputs = base, None
+            self._released = released_measurements(base.support)
             self._refresh()
 
     def learn(
@@ -150,7 +153,7 @@ class Adaptation:
         self._measured[new_set.id] = device, measured
         # Adapting comes first, so that the change of predictors under the lock takes no time.
         start = time.perf_counter()
-        change = self._changed((*self.store.live(), new_set))
+        change = self._changed((*self._live(), new_set))
         took_s = time.perf_counter() - start
         errors = held_out(self._base.predictor, measured, before, earlier, budget_s, took_s)
         self.keep_graphs(queries)
@@ -186,7 +189,7 @@ class Adaptation:
         if undone.source == "observe":
             self.store.undo(undone)
             return replace(undone, undone=True)
-        rest = tuple(s for s in self.store.live() if s.id != undone.id)
+        rest = tuple(s for s in self._live() if s.id != undone.id)
         self._commit(self._changed(rest), lambda: self.store.undo(undone))
         return replace(undone, undone=True)
 
@@ -194,6 +197,25 @@ class Adaptation:
         """The measurements of a device that are in use; None where there are none."""
         device = self._devices.get(name)
         return self._rows_of(device, self.store.live(device.name))
+
+    def adapted_to(self, sets: Sequence[MeasurementSet]) -> InUse:
+        """The predictor as it was loaded, adapted to these sets and to no others."""
+        return self._adapt(self._base, sets, self._sheets(sets))
+
+    def measured(self, sets: Sequence[MeasurementSet]) -> Measurements | None:
+        """The rows of sets of one device, with their queries; None where no row can be used."""
+        sheets = self._sheets(sets)
+        return self._rows_of(next(iter(sheets.values())), sets) if sheets else None
+
+    def released(self) -> tuple[MeasurementSet, ...]:
+        """The sets that the predictor as it was loaded comes with."""
+        return self._released.sets
+
+    def _live(self) -> tuple[MeasurementSet, ...]:
+        """The sets in use: those of the release, unless they are stored here, and those here."""
+        stored = {made.id for made in self.store.sets()}
+        released = (made for made in self._released.sets if made.id not in stored)
+        return *released, *self.store.live()
 
     def _is_current(self) -> bool:
         return self.store.is_unchanged(self._stamp) and self._devices.is_current(self._catalog)
@@ -212,7 +234,7 @@ class Adaptation:
 
     def _refresh(self) -> None:
         stamp, catalog = self.store.stamp(), self._devices.catalog
-        live = self.store.live()
+        live = self._live()
         sheets = self._sheets(live)
         inputs = _inputs(self._base, live, sheets)
         if inputs != self._inputs:
@@ -286,14 +308,14 @@ class Adaptation:
             UnknownGraph: neither the measurements nor the uploads have it.
         """
         try:
-            return self._graphs.get(digest)
+            return self._released.graphs.get(digest) or self._graphs.get(digest)
         except UnknownGraph:
             return self._graph_named(digest)
 
     def _mended_graph(self, digest: str) -> OperatorGraph:
         """The graph of a stored row; the uploaded graph replaces a damaged copy."""
         try:
-            return self._graphs.get(digest)
+            return self._released.graphs.get(digest) or self._graphs.get(digest)
         except UnknownGraph:
             graph = self._graph_named(digest)
             with suppress(CannotStore):
@@ -382,7 +404,7 @@ def adaptation_of(
 
 def in_use_of(settings: Settings, base: LoadedPredictor, devices: DeviceStore) -> InUse:
     """The adapted predictor, for a process that answers once; without measurements, the base."""
-    if not (settings.home / FOLDER).is_dir():
+    if not (settings.home / FOLDER).is_dir() and not base.support:
         return InUse(base)
     return adaptation_of(settings, base, devices, _no_graph).current()
 

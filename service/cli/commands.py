@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "adapt": "adapt:adapt",
     "observe": "observations:observe",
     "drift": "observations:drift",
+    "retrain": "retrain:retrain",
     "verify": "collect.verify:verify",
     "promote": "registry:promote",
     "devices": "devices:app",

@@ -1,8 +1,9 @@
 """Comparison of a candidate with the champion: which regressions would its promotion cause?
 
 A regression is a metric or kind of workload that is no longer supported, a protocol that is no
-longer scored, an error that increased by more than the variation between seeds, and coverage of
-prediction intervals that fell below the nominal one.
+longer scored, an error that increased by more than the variation between seeds, coverage of
+prediction intervals that fell below the nominal one, and an error that increased beyond the noise
+on held-out measurements of users.
 """
 
 import json
@@ -17,9 +18,12 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Kernel, Network, Workload
 from forerun.models.artifact.loading import load_sealed
+from forerun.models.artifact.sealed_folder import check
 from forerun.models.predictor import Predictor
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.rows import score_of
+from forerun.training.retraining.comparison import FILE as COMPARISON_FILE
+from forerun.training.retraining.comparison import Comparison
 
 SEED_NOISE: Final = 0.05
 """Noise relative to a score where no standard error over seeds is stored. Two standard deviations
@@ -66,7 +70,11 @@ def differences(champion: Path, candidate: Path) -> tuple[Difference, ...]:
         champion: folder of the current predictor.
         candidate: folder of the predictor that may replace it.
     """
-    changes = [*_answers(champion, candidate), *_scores(champion, candidate)]
+    changes = [
+        *_answers(champion, candidate),
+        *_scores(champion, candidate),
+        *_on_measurements(champion, candidate),
+    ]
     return tuple(sorted(changes, key=lambda difference: not difference.lost))
 
 
@@ -144,6 +152,27 @@ def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Mapping[str,
             if key not in best or _worse_by(field, row.get(field), best[key][1].get(field)) < 0:
                 best[key] = (dataset, row)
     return best
+
+
+def _on_measurements(champion: Path, candidate: Path) -> Iterator[Difference]:
+    """Errors on held-out measurements of users, where the candidate was retrained on others.
+
+    A slice is lost where its whole confidence interval is above 0, and all are where the comparison
+    is with another champion.
+    """
+    file = candidate / COMPARISON_FILE
+    if not file.is_file():
+        return
+    comparison = Comparison.model_validate_json(file.read_bytes())
+    version = check(champion).version
+    if version not in (comparison.champion, check(candidate).version):
+        what = f"measurements, compared with {comparison.champion} and not with {version}"
+        yield Difference(what, "compared", 1.0, 0.0, lost=True)
+        return
+    for own in comparison.slices:
+        noise = (own.high - own.low) / 2.0
+        what = f"measurements {own.name}"
+        yield Difference(what, "mape", own.before, own.after, noise, lost=own.low > 0.0)
 
 
 def _error(

@@ -1,6 +1,7 @@
 """A predictor that loses metrics, workloads, accuracy or coverage is not promoted unawares."""
 
 import json
+import shutil
 import sys
 from contextlib import nullcontext
 
@@ -8,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forerun.data.errors import PromotionRefused
-from forerun.models.artifact.sealed_folder import seal
+from forerun.models.artifact.sealed_folder import check, seal
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
@@ -26,6 +27,7 @@ from forerun.training.release.registry import (
     promote,
     register,
 )
+from forerun.training.retraining.comparison import FILE, Comparison, SliceComparison
 from forerun.training.tracking.runs import connect, tracked
 from tests.service.own_tables.tables import settings_table
 
@@ -237,3 +239,48 @@ def test_a_part_alone_is_no_champion_and_one_merged_with_the_others_answers_them
         answer = client.post("/v1/predict", json=question)
     metrics = answer.json()["metrics"]
     assert metrics["latency_ms"]["value"] and metrics["power_w"]["value"]
+
+
+def retrained(folder, base, *slices, champion=None):
+    """A candidate with the files of another one and a comparison on measurements."""
+    shutil.copytree(base, folder)
+    comparison = Comparison(
+        champion=champion or check(base).version,
+        measurements="0123456789ab",
+        training_rows=30,
+        held_out_rows=10,
+        slices=slices,
+    )
+    (folder / FILE).write_text(comparison.model_dump_json())
+    seal(folder, "2000-01-01")
+    return folder
+
+
+def on_measurements(low, high, **fixed):
+    """A slice whose error changed by about this much."""
+    middle = (low + high) / 2
+    errors = {"before": 20.0, "after": 20.0 + middle, "low": low, "high": high}
+    return SliceComparison(metric="latency_ms", slice=fixed, rows=9, groups=8, **errors)
+
+
+def test_a_slice_of_measurements_that_got_worse_beyond_its_noise_is_lost(tmp_path):
+    one = sealed(tmp_path / "one")
+    slices = (
+        on_measurements(-9.0, -5.0),
+        on_measurements(-1.0, 2.0, device="l4"),
+        on_measurements(0.5, 2.0, device="t4"),
+    )
+    two = retrained(tmp_path / "two", one, *slices)
+    assert lost(one, two) == {("measurements latency_ms t4", "mape")}
+    (_, better, level) = differences(one, two)
+    assert (better.before, better.after, better.noise) == (20.0, 13.0, 2.0)
+    assert not level.lost
+
+
+def test_a_comparison_with_another_champion_counts_for_nothing(tmp_path):
+    one = sealed(tmp_path / "one")
+    two = retrained(tmp_path / "two", one, on_measurements(-9.0, -5.0), champion="feedfeedfeed")
+    ((what, field),) = lost(one, two)
+    assert "compared with feedfeedfeed" in what
+    assert field == "compared"
+    assert differences(two, two) == ()

@@ -1,0 +1,268 @@
+"""Retraining: a candidate that is adapted to measurements of users, and judged on others.
+
+The predictors themselves stay as they are; what is new in a candidate are the measurements that it
+comes with and adapts to. A quarter of the workloads is never among them, and judges it.
+"""
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from forerun.data.columns import Mask, groups_of
+from forerun.data.errors import InputError, UnknownGraph
+from forerun.data.graph import OperatorGraph
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.models.artifact.loading import SUPPORT_FILE
+from forerun.models.artifact.sealed_folder import check, seal
+from forerun.service.adaptation.held_out import group_of
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.adaptation.predictor_in_use import Adaptation
+from forerun.service.adaptation.released_measurements import text_of
+from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.service.schemas.prediction import KernelIn, NetworkIn
+from forerun.service.stores.measurement_sets import MeasurementSet
+from forerun.training.retraining.comparison import (
+    FILE,
+    Comparison,
+    HeldOutRows,
+    SliceComparison,
+    compared,
+)
+from forerun.training.retraining.frozen_split import held_out
+
+MOST_WORKLOADS: Final = 2_000
+"""Workloads of a device that a candidate adapts to; the newest count."""
+Facts = Callable[[Query], Mapping[str, str]]
+
+
+class NothingMeasured(InputError):
+    """There are no measurements to retrain on."""
+
+    slug = "nothing-measured"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All measurements that a retraining takes.
+
+    Attributes:
+        adapted: sets that the predictor in use adapts to.
+        observed: one set for each device with the medians of its observations by workload.
+        hash: of all rows; the version of these measurements.
+    """
+
+    adapted: tuple[MeasurementSet, ...]
+    observed: tuple[MeasurementSet, ...]
+    hash: str
+
+    def part(self, *, is_held_out: bool, observed: bool) -> list[MeasurementSet]:
+        """The training rows, or those that are held out, of one of both; no empty sets."""
+        return [
+            replace(own, rows=rows)
+            for own in (self.observed if observed else self.adapted)
+            if (rows := _of_part(own.rows, is_held_out))
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A sealed candidate.
+
+    Attributes:
+        folder: its folder.
+        version: hash of its files.
+        comparison: its errors next to the champion's.
+    """
+
+    folder: Path
+    version: str
+    comparison: Comparison
+
+
+def snapshot(
+    adaptation: Adaptation,
+    since: Mapping[str, datetime],
+    devices: Sequence[str] = (),
+) -> Snapshot:
+    """The measurements that are stored now.
+
+    Args:
+        adaptation: holds the store.
+        since: device -> time of its newest lasting change, before which observations do not count.
+        devices: names; all when empty.
+
+    Raises:
+        NothingMeasured: there are none.
+    """
+    store = adaptation.store
+    wanted = [s for s in store.live() if not devices or s.device in devices]
+    adapted = tuple(replace(s, request=None, answer=None) for s in wanted)
+    observed = []
+    for device in sorted(set(store.observed()) & (set(devices) or set(store.observed()))):
+        sets = [
+            own for own in store.live(device, "observe") if own.time >= since.get(device, own.time)
+        ]
+        if rows := _medians([row for own in sets for row in own.rows]):
+            digest = _hash([row.model_dump_json() for row in rows])
+            observed.append(MeasurementSet(f"observed-{digest}", device, sets[-1].time, rows))
+    if not adapted and not observed:
+        raise NothingMeasured(
+            "There are no measurements to retrain on: `forerun observe` and `forerun adapt` store "
+            "them, and so does POST /v1/devices/{name}/measurements."
+        )
+    lines = [f"{s.device} {row.model_dump_json()}" for s in (*adapted, *observed) for row in s.rows]
+    return Snapshot(adapted, tuple(observed), _hash(sorted(lines)))
+
+
+def candidate(
+    adaptation: Adaptation, taken: Snapshot, base: Path, output: Path, facts: Facts
+) -> Candidate:
+    """Adapt, compare with the champion on held-out rows, and seal; a finished one is kept.
+
+    Args:
+        adaptation: the champion as it was loaded, and the graphs of measurements.
+        taken: the measurements.
+        base: folder of the champion.
+        output: folder of the candidate; complete once it exists.
+        facts: query -> property (kind, family, precision) -> value.
+    """
+    if output.is_dir():
+        comparison = Comparison.model_validate_json((output / FILE).read_bytes())
+        return Candidate(output, check(output).version, comparison)
+    own = taken.part(is_held_out=False, observed=False)
+    training = [*own, *taken.part(is_held_out=False, observed=True)]
+    judged = [
+        made for kind in (False, True) for made in taken.part(is_held_out=True, observed=kind)
+    ]
+    slices = _judged(
+        adaptation,
+        judged,
+        # The champion adapts to the same rows as anywhere, but not to observations.
+        adaptation.adapted_to([*adaptation.released(), *own]),
+        adaptation.adapted_to(training),
+        facts,
+    )
+    comparison = Comparison(
+        champion=adaptation.base_version,
+        measurements=taken.hash,
+        training_rows=sum(len(made.rows) for made in training),
+        held_out_rows=sum(len(made.rows) for made in judged),
+        slices=tuple(slices),
+    )
+    support = text_of(training, _graphs(adaptation, training))
+    documents = {SUPPORT_FILE: support, FILE: comparison.model_dump_json(indent=1) + "\n"}
+    version = _sealed(base, output, documents)
+    return Candidate(output, version, comparison)
+
+
+def _judged(
+    adaptation: Adaptation,
+    sets: Sequence[MeasurementSet],
+    champion: InUse,
+    retrained: InUse,
+    facts: Facts,
+) -> Iterator[SliceComparison]:
+    """Both errors by slice, on rows that neither was adapted to."""
+    # Rows are remembered by the name of their set, which those that train have as well.
+    held = [adaptation.measured([replace(made, id=f"{made.id}-held-out")]) for made in sets]
+    parts = [part.take(_able(part, champion, retrained)) for part in held if part is not None]
+    if not any(map(len, parts)):
+        return
+    rows = sum(parts[1:], parts[0])
+    before, after = (
+        one.loaded.predictor.predict(rows.queries).values for one in (champion, retrained)
+    )
+    for metric in rows.values.keys() & before.keys() & after.keys():
+        columns = rows.values[metric], before[metric], after[metric]
+        known = np.flatnonzero(np.isfinite(columns).all(axis=0) & (np.min(columns, axis=0) > 0))
+        if len(known):
+            queries = [rows.queries[row] for row in known.tolist()]
+            properties = [{"device": q.device.name, **facts(q)} for q in queries]
+            measured, *predicted = (column[known] for column in columns)
+            groups = [str(group_of(query)) for query in queries]
+            by_name = {name: [each[name] for each in properties] for name in properties[0]}
+            own = HeldOutRows(measured, predicted[0], predicted[1], groups, by_name)
+            yield from compared(metric, own)
+
+
+def _able(rows: Measurements, *predictors: InUse) -> Mask:
+    """Whether all predictors answer each of n rows, shape (n,)."""
+    return np.array(
+        [all(one.loaded.predictor.answers(query) for one in predictors) for query in rows.queries],
+        dtype=np.bool_,
+    )
+
+
+def _of_part(rows: Sequence[MeasuredRow], is_held_out: bool) -> tuple[MeasuredRow, ...]:
+    """The rows that train, or those that judge."""
+    held = held_out([_group(row) for row in rows])
+    return tuple(row for row, own in zip(rows, held, strict=True) if own == is_held_out)
+
+
+def _group(row: MeasuredRow) -> str:
+    """What is trained on or held out as a whole: a graph, an operator, or a language model."""
+    given = row.workload
+    match given:
+        case NetworkIn():
+            return str(given.graph)
+        case KernelIn():
+            return given.operator.model_dump_json()
+        case _:
+            return given.model.model_dump_json()
+
+
+def _medians(rows: Sequence[MeasuredRow]) -> tuple[MeasuredRow, ...]:
+    """One row for each workload with its software: the medians of what was measured of it."""
+    plain = [row.model_copy(update={"answer": None, "metrics": {}, "spread": None}) for row in rows]
+    groups = groups_of(row.model_dump_json() for row in plain)
+    newest = sorted(groups.values(), key=lambda own: own[-1])[-MOST_WORKLOADS:]
+    found = []
+    for own in newest:
+        values: dict[str, list[float]] = {}
+        for row in own:
+            for name, value in rows[row].measured().items():
+                values.setdefault(name, []).append(value)
+        metrics = {name: float(np.median(column)) for name, column in sorted(values.items())}
+        found.append(plain[own[0]].model_copy(update={"metrics": metrics}))
+    return tuple(found)
+
+
+def _graphs(adaptation: Adaptation, sets: Sequence[MeasurementSet]) -> dict[str, OperatorGraph]:
+    """Digest -> graph, of all networks in some sets; a graph that is gone is left out."""
+    named = {
+        row.workload.graph
+        for made in sets
+        for row in made.rows
+        if isinstance(row.workload, NetworkIn) and isinstance(row.workload.graph, str)
+    }
+    found = {}
+    for digest in named:
+        with suppress(UnknownGraph):
+            found[digest] = adaptation.graph(digest)
+    return found
+
+
+def _sealed(base: Path, output: Path, documents: Mapping[str, str]) -> str:
+    """Copy the predictors with other measurements, and seal them; the folder appears when done."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent) as place:
+        folder = Path(place) / output.name
+        shutil.copytree(base, folder)
+        for name, text in documents.items():
+            (folder / name).write_text(text)
+        manifest = seal(folder, datetime.now(UTC).date().isoformat())
+        folder.rename(output)
+    return manifest.version
+
+
+def _hash(lines: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]

@@ -1,0 +1,59 @@
+"""Paired comparisons: slices with enough groups, and intervals of differences between groups."""
+
+import numpy as np
+import pytest
+
+from forerun.training.retraining.comparison import FEWEST_GROUPS, HeldOutRows, compared
+
+
+def rows(before, after, groups=None, **facts):
+    """Measured values of 1, with predictions that are off by the given shares."""
+    count = len(before)
+    groups = groups or [str(number) for number in range(count)]
+    facts = {name: list(values) for name, values in facts.items()}
+    ones = np.ones(count)
+    return HeldOutRows(ones, ones + np.array(before), ones + np.array(after), groups, facts)
+
+
+def whole(*given, **more):
+    return compared("latency_ms", rows(*given, **more))[0]
+
+
+def test_errors_are_mean_absolute_percentages():
+    own = whole([0.1, -0.3] * 4, [0.05, -0.05] * 4)
+    assert (own.before, own.after) == pytest.approx((20.0, 5.0))
+    assert (own.rows, own.groups, own.slice) == (8, 8, {})
+
+
+def test_a_candidate_that_is_better_everywhere_is_better_beyond_its_noise():
+    noise = np.random.default_rng(0).uniform(0, 0.05, 30)
+    own = whole(0.4 + noise, 0.1 + noise)
+    assert own.low < own.high < 0
+    assert own.low <= own.after - own.before <= own.high
+
+
+def test_the_same_predictions_differ_by_nothing():
+    own = whole([0.2] * 10, [0.2] * 10)
+    assert (own.low, own.high) == (0.0, 0.0)
+
+
+def test_rows_of_a_workload_are_drawn_together():
+    """Ten times the same rows say nothing new, so the interval stays as wide."""
+    change = np.random.default_rng(1).normal(0, 0.1, 12)
+    groups = [str(number) for number in range(12)]
+    once = whole([0.5] * 12, 0.5 + change, groups=groups)
+    often = whole([0.5] * 120, np.tile(0.5 + change, 10), groups=groups * 10)
+    assert (often.low, often.high) == pytest.approx((once.low, once.high))
+
+
+def test_slices_with_too_few_workloads_are_not_judged():
+    kinds = ["kernel"] * FEWEST_GROUPS + ["network"] * (FEWEST_GROUPS - 1)
+    count = len(kinds)
+    found = compared("latency_ms", rows([0.1] * count, [0.2] * count, kind=kinds))
+    assert [own.slice for own in found] == [{}, {"kind": "kernel"}]
+    assert compared("latency_ms", rows([0.1] * 4, [0.2] * 4)) == []
+
+
+def test_slices_of_the_same_rows_are_judged_once():
+    found = compared("latency_ms", rows([0.1] * 6, [0.2] * 6, kind=["kernel"] * 6, family=[""] * 6))
+    assert [own.slice for own in found] == [{}]

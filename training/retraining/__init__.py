@@ -1,0 +1,1 @@
+"""Retraining on measurements of users: a split that stays, and comparisons with the champion."""
