@@ -21,6 +21,8 @@ from forerun.data.errors import InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.models.artifact.examples import FILE as EXAMPLES_FILE
+from forerun.models.artifact.examples import examples_text
 from forerun.models.artifact.loading import SUPPORT_FILE
 from forerun.models.artifact.sealed_folder import check, seal
 from forerun.service.adaptation.held_out import group_of
@@ -159,7 +161,11 @@ def candidate(
         slices=tuple(slices),
     )
     support = text_of(training, _graphs(adaptation, training))
-    documents = {SUPPORT_FILE: support, FILE: comparison.model_dump_json(indent=1) + "\n"}
+    documents = {
+        SUPPORT_FILE: support,
+        FILE: comparison.model_dump_json(indent=1) + "\n",
+        EXAMPLES_FILE: examples_text(adaptation.base),
+    }
     version = _sealed(base, output, documents)
     return Candidate(output, version, comparison)
 

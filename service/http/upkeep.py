@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import IO
@@ -15,7 +14,7 @@ from forerun.service.http import shared_folder
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.state import State
-from forerun.service.loading import load_champion
+from forerun.service.http.versions import LOOK_S, Versions, all_prepared, enter
 from forerun.service.log import log
 
 TURN_S = 1
@@ -26,11 +25,16 @@ LOCK = "registry.lock"
 @asynccontextmanager
 async def kept_up(state: State, answers: Answers) -> AsyncIterator[None]:
     """Follow the registry, measurements of other processes and a cluster to the block's end."""
-    tasks = [
-        asyncio.create_task(_follow_measurements(state, answers)),
-        asyncio.create_task(_follow_registry(state, answers)),
-    ]
-    api = state.settings.kubernetes_api
+    tasks = [asyncio.create_task(_follow_measurements(state, answers))]
+    settings = state.settings
+    if settings.registry_uri is not None and settings.predictor_folder is None:
+        versions = Versions(settings)
+        enter()
+        # A process that replaces a dead one has the predictors of the start of the service.
+        await _take_over(state, answers, versions)
+        tasks.append(asyncio.create_task(_follow_registry(state, answers, versions)))
+        tasks.append(asyncio.create_task(_follow_champion(state, answers, versions)))
+    api = settings.kubernetes_api
     if api is not None:
         state.cluster = Cluster(api)
         state.cluster.start()
@@ -55,41 +59,59 @@ async def _follow_measurements(state: State, answers: Answers) -> None:
                 log().error("measurements were not taken over", exc_info=error)
 
 
-async def _follow_registry(state: State, answers: Answers) -> None:
-    """Ask the registry again and again; a new champion takes over.
+async def _follow_registry(state: State, answers: Answers, versions: Versions) -> None:
+    """Ask the registry again and again, and keep what it says on disk, where all processes look.
 
-    Of several processes one asks; when it ends, another one does. It has the parent load the
-    champion and replace all processes, so that they share its memory and have one version.
+    Of several processes one asks; when it ends, another one does.
     """
-    settings = state.settings
-    if settings.registry_uri is None or settings.predictor_folder is not None:
-        return
     with await _elected():
         while True:
-            await _consider(state, answers, await ask(settings))
-            await asyncio.sleep(settings.registry_poll_seconds)
+            await _consider(state, answers, versions, await ask(state.settings))
+            await asyncio.sleep(state.settings.registry_poll_seconds)
 
 
-async def _consider(state: State, answers: Answers, champion: Champion) -> None:
-    """Keep what the registry said, and let its champion take over if it is another one."""
+async def _consider(state: State, answers: Answers, versions: Versions, champion: Champion) -> None:
+    """Keep what the registry said, with the version before where its champion cannot be used."""
     settings = state.settings
-    offered = champion.version or bundled().version
-    if champion.problem is not None or offered == answers.adaptation.base_version:
-        keep(champion, settings)
+    if champion.problem is None:
+        try:
+            loaded = await state.adapt(lambda: versions.prepared(champion))
+        except BadArtifact as error:
+            before = kept(settings)
+            version = None if before is None else before.version
+            champion = champion.model_copy(update={"version": version, "problem": str(error)})
+            log().error("the champion cannot be used; the one before answers", why=str(error))
+        else:
+            is_other = loaded.version != answers.adaptation.base_version
+            if not keep(champion, settings) and is_other and shared_folder.in_use() is None:
+                await state.adapt(lambda: answers.swap(loaded))
+            return
+    keep(champion, settings)
+
+
+async def _follow_champion(state: State, answers: Answers, versions: Versions) -> None:
+    """Take over the champion that is kept on disk, at the same time as all other processes."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        await _take_over(state, answers, versions)
+
+
+async def _take_over(state: State, answers: Answers, versions: Versions) -> None:
+    champion = kept(state.settings)
+    if champion is None or _offered(champion) == answers.adaptation.base_version:
         return
     try:
-        loaded = await state.adapt(lambda: load_champion(champion, settings))
-    except BadArtifact as error:
-        before = kept(settings)
-        version = None if before is None else before.version
-        keep(champion.model_copy(update={"version": version, "problem": str(error)}), settings)
-        log().error("the champion cannot be used; the one before answers", why=str(error))
+        loaded = await state.adapt(lambda: versions.prepared(champion))
+    except BadArtifact:
+        await asyncio.sleep(TURN_S)  # The process that asks the registry says so and mends it.
         return
-    is_kept = keep(champion, settings)
-    if shared_folder.in_use() is None:
-        await state.adapt(lambda: answers.swap(loaded))
-    elif is_kept:
-        os.kill(os.getppid(), signal.SIGHUP)
+    await all_prepared(loaded.version)
+    await state.adapt(lambda: answers.swap(loaded))
+
+
+def _offered(champion: Champion) -> str:
+    """The version that a champion stands for: without one the bundled predictors answer."""
+    return champion.version or bundled().version
 
 
 async def _elected() -> IO[bytes]:

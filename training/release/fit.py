@@ -12,6 +12,8 @@ from forerun.data.datasets import imported_tables
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
+from forerun.models.artifact.examples import FILE as EXAMPLES_FILE
+from forerun.models.artifact.examples import examples_text
 from forerun.models.artifact.sealed_folder import Manifest, check, seal
 from forerun.models.artifact.stored_predictor import contained, load_part, stored_name
 from forerun.models.artifact.training_record import TrainingRecord
@@ -259,6 +261,7 @@ def _written(
         folder = Path(place) / output.name
         predictor.save(folder)
         record.write(folder)
+        (folder / EXAMPLES_FILE).write_text(examples_text(predictor))
         for name, text in documents.items():
             (folder / name).write_text(text)
         manifest = seal(folder, datetime.now(UTC).date().isoformat())

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadArtifact
-from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Architecture, Kernel, Network, Workload
+from forerun.models.artifact.examples import example_queries
 from forerun.models.artifact.loading import load_sealed
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.predictor import Predictor
@@ -32,9 +30,6 @@ of the difference of two fits, over three seeds of the four tasks of `torch_op_e
 STANDARD_ERRORS: Final = 2.0
 """A difference of up to this many combined standard errors is noise (about 95 % confidence)."""
 PROMISED_COVERAGE: Final = 90.0
-LINEAR: Final = Operator("linear", "linear", ((256, 512),), ((256, 512),), 512 * 512)
-DEVICES: Final = ("l4", "core-i7-12700h")
-"""A GPU and a CPU of the catalogue that the example queries ask about."""
 
 
 @dataclass(frozen=True)
@@ -98,21 +93,9 @@ def supported_by(folder: Path) -> frozenset[str]:
     except (BadArtifact, KeyError):
         return frozenset()
     supported = set(predictor.metrics)
-    for name, query in _questions():
+    for name, query in example_queries():
         supported |= {f"{metric} of {name}" for metric in _metrics(predictor, query)}
     return frozenset(supported)
-
-
-def _questions() -> Iterator[tuple[str, Query]]:
-    graph, catalog = OperatorGraph((LINEAR,), batch_size=256), DeviceCatalog.load()
-    for device in map(catalog.get, DEVICES):
-        asked: list[tuple[str, Workload]] = [("kernel", Kernel(LINEAR, "fp32"))]
-        for precision in ("fp32", "amp"):
-            asked.append((f"network {precision}", Network(graph, 256, precision)))
-            training = Network(graph, 256, precision, "training")
-            asked.append((f"network training {precision}", training))
-        asked.append(("architecture", Architecture("nb201", (0, 1, 2, 3, 4, 0))))
-        yield from ((f"{name} on {device.name}", Query(work, device)) for name, work in asked)
 
 
 def _metrics(predictor: Predictor, query: Query) -> Sequence[str]:

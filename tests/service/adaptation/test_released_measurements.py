@@ -41,7 +41,7 @@ def test_answers_that_were_given_are_not_released():
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": "forerun.support/2", "sets": []}'])
 def test_a_damaged_text_is_refused_with_its_file(text):
-    with pytest.raises(BadArtifact, match="support.json"):
+    with pytest.raises(BadArtifact, match=r"support\.json"):
         released_measurements(text)
 
 

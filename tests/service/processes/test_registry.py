@@ -2,8 +2,10 @@
 
 import shutil
 import socket
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from threading import Event
 
 import httpx
 import pytest
@@ -16,11 +18,14 @@ from forerun.service.champion import FOLDER, Champion, keep
 from forerun.service.settings import Settings
 from forerun.training.release.registry import promote, register
 from forerun.training.tracking.runs import tracked
-from tests.service.processes.conftest import from_all
+from tests.service.conftest import linear_row
+from tests.service.processes.conftest import from_all, workers
 from tests.service.real_server import real_server
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
+OPERATOR = linear_row(64, None)["workload"]["operator"]
+CONNECTIONS = 6
 
 
 @pytest.fixture
@@ -34,6 +39,33 @@ def sealed(folder) -> str:
     folder.mkdir(parents=True)
     Router((Roofline(),)).save(folder)
     return seal(folder, "2026-01-01").version
+
+
+@contextmanager
+def asking(server, workload):
+    """Ask over several connections that are kept, all the time; a failure is raised at the end.
+
+    Yields:
+        Number of the connection -> version of its newest answer.
+    """
+    seen: dict[int, str] = {}
+    over = Event()
+
+    def ask(number: int) -> None:
+        with httpx.Client(base_url=server.url, timeout=120) as client:
+            while not over.is_set():
+                body = {"workload": workload, "device": "t4"}
+                answer = client.post("/v1/predict", json=body).raise_for_status().json()
+                seen[number] = answer["predictor"]["version"]
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        asked = [pool.submit(ask, number) for number in range(CONNECTIONS)]
+        try:
+            yield seen
+        finally:
+            over.set()
+        for each in asked:
+            each.result()
 
 
 def readiness(client: httpx.Client) -> dict:
@@ -74,3 +106,23 @@ def test_a_new_champion_takes_over_in_all_workers_without_a_restart(tmp_path, mo
         eventually(lambda: {each["version"] for each in from_all(server, readiness)} == {version})
         (registry,) = {str(each["registry"]) for each in from_all(server, readiness)}
         assert version in registry and "'answered': True" in registry
+
+
+def test_no_request_fails_while_all_workers_change_together(tmp_path, monkeypatch):
+    store = f"sqlite:///{tmp_path}/registry.db"
+    monkeypatch.setenv("FORERUN_TRACKING_URI", store)
+    sealed(tmp_path / "champion")
+    with tracked("roofline") as run:
+        number = register(run, tmp_path / "champion")
+    environment = {"FORERUN_REGISTRY_URI": store, "FORERUN_REGISTRY_POLL_SECONDS": "1"}
+    with (
+        real_server(tmp_path / "home", workers=2, environment=environment) as server,
+        asking(server, {"kind": "kernel", "operator": OPERATOR}) as seen,
+    ):
+        before = workers(server)
+        eventually(lambda: set(seen.values()) == {bundled().version})
+        promote(number, reason="it answers at once")
+        eventually(lambda: bundled().version not in seen.values())
+        promoted = set(seen.values())
+        assert workers(server) == before, "no process was replaced"
+    assert len(promoted) == 1
