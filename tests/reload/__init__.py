@@ -1,0 +1,1 @@
+"""Promotions and rollbacks under load: `python -m tests.reload`."""
