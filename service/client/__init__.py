@@ -1,0 +1,1 @@
+"""Client of the HTTP interface; `forerun.client` offers its names."""
