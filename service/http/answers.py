@@ -13,9 +13,13 @@ from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
 from forerun.service.http.known_bodies import KnownBodies
+from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+
+JUDGED = 500
+"""Answers about devices of a cluster that are kept: scores of nodes follow a filter of them."""
 
 
 class Answers:
@@ -36,6 +40,7 @@ class Answers:
     ) -> None:
         self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
         self._answers: Recent[Hashable, bytes] = Recent(kept)
+        self._judged: Recent[Hashable, PredictionOut | InputError] = Recent(JUDGED)
         self.bodies = KnownBodies(adaptation, devices, graphs, kept)
 
     def swap(self, loaded: LoadedPredictor) -> None:
@@ -102,6 +107,22 @@ class Answers:
             if isinstance(outcome, bytes):
                 self._answers.put((in_use.loaded.version, question.key), outcome)
         return outcomes
+
+    def judged(self, questions: Sequence[Question]) -> list[PredictionOut | InputError]:
+        """The answers to n different questions or the errors in place of them; the last are kept.
+
+        Raises:
+            DeadlineExceeded: the time of the request is over.
+        """
+        in_use = self.adaptation.current()
+
+        def new(missing: list[int]) -> list[PredictionOut | InputError]:
+            found = answers_to([questions[row] for row in missing], in_use)
+            check()  # What ended halfway is not kept, as in `predict_all`.
+            return found
+
+        version = in_use.loaded.version
+        return self._judged.of_each([(version, question.key) for question in questions], new)
 
     def delete_graph(self, digest: str) -> None:
         """Delete an uploaded graph.

@@ -26,6 +26,8 @@ PREFIX: Final = "forerun.dev/"
 OPTIONS: Final = ("objective", "risk", "software", "power_limit_w")
 MOST: Final = {f"max_{name}": name for name in ("latency_ms", "power_w", "peak_memory_mib")}
 NAMES: Final = (f"{PREFIX}graph", f"{PREFIX}program")
+RESIDENTS: Final = f"{PREFIX}residents"
+"""Annotation of a node: the programs that run there, as a JSON list."""
 LIMITS: Final = ("must_fit", "in_domain_only")
 
 
@@ -90,7 +92,7 @@ def residents_of(annotations: Mapping[str, str]) -> list[ProgramIn]:
     Raises:
         BadRequest: it is no list of programs.
     """
-    listed = _value(annotations.get(f"{PREFIX}residents", "[]"))
+    listed = _value(annotations.get(RESIDENTS, "[]"))
     if not isinstance(listed, list):
         raise BadRequest("forerun.dev/residents: give a JSON list of programs.")
     with in_field("residents"):
