@@ -23,9 +23,10 @@ KEPT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Lowest speeds on nodes; the last ones are kept by what runs there."""
+    """Lowest speeds on nodes; the last ones are kept by what runs there, and so are the hosts."""
 
-    _recent: Recent[Hashable, tuple[float, str]] = field(default_factory=lambda: Recent(KEPT))
+    _speeds: Recent[Hashable, tuple[float, str]] = field(default_factory=lambda: Recent(KEPT))
+    _hosts: Recent[Hashable, HostIn] = field(default_factory=lambda: Recent(KEPT))
 
     def slowest(
         self,
@@ -55,11 +56,12 @@ class Neighbours:
             placed = (programs or {}).get(one.name, ())
             texts = (program.model_dump_json() for program in placed)
             alike.setdefault((one.annotations.get(RESIDENTS), *texts), []).append(one)
-        hosts = {
-            key: host
-            for key, (first, *_) in alike.items()
-            if (host := _host(first, (programs or {}).get(first.name, ()))) is not None
-        }
+        hosts: dict[Hashable, HostIn] = {}
+        for key, (first, *_) in alike.items():
+            host = self._hosts.get(key) or _host(first, (programs or {}).get(first.name, ()))
+            if host is not None:
+                self._hosts.put(key, host)
+                hosts[key] = host
         common, kept = (loaded.version, candidate.model_dump_json()), list(hosts)
 
         def new(missing: list[int]) -> list[tuple[float, str]]:
@@ -67,7 +69,7 @@ class Neighbours:
             check()
             return found
 
-        speeds = self._recent.of_each([(*common, key) for key in kept], new)
+        speeds = self._speeds.of_each([(*common, key) for key in kept], new)
         return {
             one.name: speed for key, speed in zip(kept, speeds, strict=True) for one in alike[key]
         }
