@@ -10,11 +10,13 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
+from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
 from forerun.service.http.known_bodies import KnownBodies
-from forerun.service.schemas.answers import PredictionOut
+from forerun.service.schemas.answers import PredictionOut, ServingOut
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
+from forerun.service.schemas.serving import LlmEstimateIn
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 
@@ -41,6 +43,7 @@ class Answers:
         self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
         self._answers: Recent[Hashable, bytes] = Recent(kept)
         self._judged: Recent[Hashable, PredictionOut | InputError] = Recent(JUDGED)
+        self._served: Recent[Hashable, ServingOut | InputError] = Recent(JUDGED)
         self.bodies = KnownBodies(adaptation, devices, graphs, kept)
 
     def swap(self, loaded: LoadedPredictor) -> None:
@@ -123,6 +126,22 @@ class Answers:
 
         version = in_use.loaded.version
         return self._judged.of_each([(version, question.key) for question in questions], new)
+
+    def served(self, asked: Sequence[LlmEstimateIn]) -> list[ServingOut | InputError]:
+        """What n different requests about language models get; the last answers are kept.
+
+        Raises:
+            DeadlineExceeded: the time of the request is over.
+        """
+        in_use = self.adaptation.current()
+
+        def new(missing: list[int]) -> list[ServingOut | InputError]:
+            found = llm_estimates([asked[row] for row in missing], self.device, in_use)
+            check()
+            return found
+
+        version = in_use.loaded.version
+        return self._served.of_each([(version, one.model_dump_json()) for one in asked], new)
 
     def delete_graph(self, digest: str) -> None:
         """Delete an uploaded graph.
