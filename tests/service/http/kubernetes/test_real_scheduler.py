@@ -1,4 +1,8 @@
-"""A real kube-scheduler asks a real server, and puts pods where that says."""
+"""A real kube-scheduler asks a real server, and puts pods where that says.
+
+No control plane is needed, only the program: `go build k8s.io/kubernetes/cmd/kube-scheduler` in the
+sources of Kubernetes, of which Debian has a package.
+"""
 
 import json
 import re
