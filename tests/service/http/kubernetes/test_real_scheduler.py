@@ -7,6 +7,7 @@ sources of Kubernetes, of which Debian has a package.
 import json
 import re
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -74,3 +75,17 @@ def test_pods_are_put_where_the_extender_says(tmp_path, names_only):
         assert set(request) == {"Pod", "Nodes", "NodeNames"}
         assert (request["Nodes"] is None) == names_only
         assert (request["NodeNames"] is None) != names_only
+
+
+def test_pods_are_placed_while_the_extender_does_not_answer(tmp_path):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # nothing listens
+        given = configuration(f"http://127.0.0.1:{silent.getsockname()[1]}", names_only=True)
+        nodes = [cluster_node("only", "NVIDIA-L4")]
+        pods = [waiting_pod("any", {"max-latency-ms": "0.001"})]
+        with (
+            control_plane(nodes, pods) as plane,
+            scheduler(str(PROGRAM), given, plane.url, tmp_path) as log,
+        ):
+            eventually(lambda: plane.bound or "fatal" in log.read_text())
+    assert plane.bound == {"any": "only"}, log.read_text()
