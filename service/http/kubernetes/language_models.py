@@ -144,14 +144,19 @@ def _judged(
         return Served()
     if count is not None and answer.device_count > count:
         return Served(f"takes {answer.device_count} devices, there are {count}")
-    short = _short_of_memory(answer, in_flight) if wanted.must_fit else ""
+    short = _short_of_memory(answer, in_flight if wanted.must_fit else None)
     broken = [short] if short else _beyond(wanted, answer)
     own = answer.metrics.get(wanted.objective)
     return Served("; ".join(broken), None if own is None else own.value)
 
 
 def _short_of_memory(answer: ServingOut, in_flight: float | None) -> str:
-    """Why weights, keys and values do not fit; empty where they do, or it is not known."""
+    """Why memory does not suffice; empty where it does, or it is not known.
+
+    Args:
+        answer: what the devices serve.
+        in_flight: requests whose keys and values must fit; one where it is None.
+    """
     for own in answer.deployment.memory if answer.deployment else ():
         if not own.fits:
             return own.sentence()
