@@ -113,6 +113,17 @@ def test_a_whole_request_may_be_given_as_json(adapting):
     )
 
 
+def test_workers_for_prompts_need_no_room_for_all_requests_in_flight(adapting):
+    divided = {
+        "concurrency": "64",
+        "parallelism": '{"tensor": 4}',
+        "prefill": '{"parallelism": {"tensor": 1}}',
+    }
+    five = {"nvidia.com/gpu": "5"}
+    result = asked(adapting, "filter", args(pod({**LLAMA, **divided}, five), NODES[1:2]))
+    assert passing(result) == ["l4"]
+
+
 @pytest.mark.parametrize(
     "more", [{"llm": "no-such-model"}, {"input-tokens": "-1"}, {"max-tpot-mss": "4"}]
 )

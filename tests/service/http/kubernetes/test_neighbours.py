@@ -60,7 +60,7 @@ def test_another_predictor_or_program_is_predicted_anew(trained, predicted):
     own, nodes = Neighbours(), [on("a", {"name": "x"})]
     own.slowest(NEW, nodes, None, trained)
     own.slowest(NEW, nodes, None, replace(trained, version="next"))
-    own.slowest(ProgramIn(name="other"), nodes, None, trained)
+    own.slowest(ProgramIn(name="new", threads=3), nodes, None, trained)
     own.slowest(NEW, nodes, {"a": [ProgramIn(name="y")]}, trained)
     own.slowest(NEW, nodes, {"a": [ProgramIn(name="y", threads=2)]}, trained)
     assert predicted == [1] * 5
