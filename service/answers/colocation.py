@@ -107,10 +107,7 @@ def rank(request: HostsIn, loaded: LoadedPredictor) -> HostsOut:
         UnanswerableQuery: no predictor in use was trained for co-location, or for this metric.
     """
     part = colocator_of(loaded.predictor)
-    if request.metric not in part.metrics:
-        raise UnanswerableQuery(f"The predictor in use was not trained for {request.metric}.")
-    placed = placements(request.candidate, request.hosts, part)
-    rows = ColocationRows.from_queries([q for each in placed for q in each.queries], part.idle)
+    placed, rows = _placed(request.candidate, request.hosts, request.metric, part)
     predictions = part.predict_rows(rows, [request.metric])
     answers = _with_isolated_programs_at_one(placed, predictions)
     classes = part.slowed(rows, answers)
@@ -146,6 +143,49 @@ def rank(request: HostsIn, loaded: LoadedPredictor) -> HostsOut:
         unread_metrics=_unread(request.hosts, [p for each in placed for p in each.programs]),
         predictor=ColocatorOut(name=part.name, version=loaded.version),
     )
+
+
+def slowest_programs(
+    candidate: ProgramIn, hosts: Sequence[HostIn], loaded: LoadedPredictor
+) -> list[tuple[float, str]]:
+    """The lowest P of wall time on each of n hosts, and the name of the program that has it.
+
+    They are those of `rank` with its usual objective, without intervals and limits.
+
+    Args:
+        candidate: the program to be placed on each host.
+        hosts: the hosts.
+        loaded: the predictor in use.
+
+    Raises:
+        UnanswerableQuery: no predictor in use was trained for P of wall time.
+    """
+    part = colocator_of(loaded.predictor)
+    placed, rows = _placed(candidate, hosts, "p_wall", part)
+    speeds = np.exp(part.predict_log(rows, ["p_wall"])["p_wall"]).tolist()
+    slowest, first = [], 0
+    for each in placed:
+        last = first + len(each.programs)
+        own = [1.0] if each.is_isolated else speeds[first:last]
+        least = min(own)
+        slowest.append((least, each.programs[own.index(least)].name))
+        first = last
+    return slowest
+
+
+def _placed(
+    candidate: ProgramIn, hosts: Sequence[HostIn], metric: str, part: ColocationBase
+) -> tuple[list[Placement], ColocationRows]:
+    """The candidate on each of n hosts, with the features of all programs there.
+
+    Raises:
+        UnanswerableQuery: the predictor was not trained for the metric.
+    """
+    if metric not in part.metrics:
+        raise UnanswerableQuery(f"The predictor in use was not trained for {metric}.")
+    placed = placements(candidate, hosts, part)
+    queries = [query for each in placed for query in each.queries]
+    return placed, ColocationRows.from_queries(queries, part.idle)
 
 
 def now(request: NowIn, loaded: LoadedPredictor) -> NowOut:

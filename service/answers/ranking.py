@@ -3,15 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import TypeAlias
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.answer import answers_to
+from forerun.service.answers.answer import PEAK, answers_to
 from forerun.service.answers.evidence import predictor_out
-from forerun.service.answers.question import question_about
+from forerun.service.answers.question import Question, question_about
 from forerun.service.limits.interval import IntervalOut
 from forerun.service.schemas.answers import (
     DeviceOut,
@@ -26,6 +27,8 @@ from forerun.service.schemas.answers import (
 
 RANKING_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 MS_AN_HOUR = 3.6e6
+Answered: TypeAlias = Callable[[Sequence[Question]], Sequence[PredictionOut | InputError]]
+"""Answers n questions, each with an answer or the error in place of one."""
 _SOURCE: Mapping[str, str] = {"throughput_per_w": "energy_j", "cost": "latency_ms"}
 _UNITS: Mapping[str, str] = {"throughput_per_w": "1/J", "cost": "price of a run"}
 
@@ -116,7 +119,7 @@ def ranked(queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse) 
 
 
 def outcomes(
-    queries: Sequence[Query], goal: Goal, limits: Limits, in_use: InUse
+    queries: Sequence[Query], goal: Goal, limits: Limits, answered: Answered
 ) -> dict[str, "Outcome"]:
     """Name of each device -> the device with its objective, or the reasons to exclude it.
 
@@ -124,9 +127,11 @@ def outcomes(
         queries: the workload on n devices of different names.
         goal: the objective.
         limits: the constraints.
-        in_use: the predictor in use; it is called once.
+        answered: answers n questions; it is asked once, and only about metrics that decide.
     """
-    answers = answers_to([question_about(query, RANKING_METRICS) for query in queries], in_use)
+    decisive = {goal.metric, *limits.most} | ({PEAK} if limits.must_fit else set())
+    metrics = tuple(name for name in RANKING_METRICS if name in decisive)
+    answers = answered([question_about(query, metrics) for query in queries])
     return {
         query.device.name: kept_or_reasons(query.device, answer, goal, limits)
         for query, answer in zip(queries, answers, strict=True)
@@ -245,7 +250,8 @@ def kept_or_reasons(
 
     Args:
         device: the candidate.
-        answer: its answer with all of `RANKING_METRICS`, or the error in place of one.
+        answer: its answer with the metrics that the objective and the limits need, or the error in
+            place of one.
         goal: the objective.
         limits: the constraints.
     """

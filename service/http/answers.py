@@ -12,12 +12,15 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
+from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
 from forerun.service.http.known_bodies import KnownBodies
+from forerun.service.schemas.answers import PredictionOut, ServingOut
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.observations import DriftOut
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, PredictIn
+from forerun.service.schemas.serving import LlmEstimateIn
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.idempotency import RepeatableRequest
@@ -25,6 +28,9 @@ from forerun.service.stores.idempotency import RepeatableRequest
 if TYPE_CHECKING:
     from forerun.service.answers.drift import Drift
     from forerun.service.answers.observing import Observed
+
+JUDGED = 500
+"""Answers about devices of a cluster that are kept: scores of nodes follow a filter of them."""
 
 
 class Answers:
@@ -45,6 +51,8 @@ class Answers:
     ) -> None:
         self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
         self._answers: Recent[Hashable, bytes] = Recent(kept)
+        self._judged: Recent[Hashable, PredictionOut | InputError] = Recent(JUDGED)
+        self._served: Recent[Hashable, ServingOut | InputError] = Recent(JUDGED)
         self.bodies = KnownBodies(adaptation, devices, graphs, kept)
 
     @cached_property
@@ -137,6 +145,38 @@ class Answers:
             UnknownDevice: no device has that name.
         """
         return self.drift.report(None if device is None else self.devices.get(device).name)
+
+    def judged(self, questions: Sequence[Question]) -> list[PredictionOut | InputError]:
+        """The answers to n different questions or the errors in place of them; the last are kept.
+
+        Raises:
+            DeadlineExceeded: the time of the request is over.
+        """
+        in_use = self.adaptation.current()
+
+        def new(missing: list[int]) -> list[PredictionOut | InputError]:
+            found = answers_to([questions[row] for row in missing], in_use)
+            check()  # What ended halfway is not kept, as in `predict_all`.
+            return found
+
+        version = in_use.loaded.version
+        return self._judged.of_each([(version, question.key) for question in questions], new)
+
+    def served(self, asked: Sequence[LlmEstimateIn]) -> list[ServingOut | InputError]:
+        """What n different requests about language models get; the last answers are kept.
+
+        Raises:
+            DeadlineExceeded: the time of the request is over.
+        """
+        in_use = self.adaptation.current()
+
+        def new(missing: list[int]) -> list[ServingOut | InputError]:
+            found = llm_estimates([asked[row] for row in missing], self.device, in_use)
+            check()
+            return found
+
+        version = in_use.loaded.version
+        return self._served.of_each([(version, one.model_dump_json()) for one in asked], new)
 
     def delete_graph(self, digest: str) -> None:
         """Delete an uploaded graph.

@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 from forerun.data.errors import InputError
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
+from forerun.service.http.kubernetes.neighbours import Neighbours
 from forerun.service.http.lanes import Lane
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.settings import Settings
@@ -33,12 +34,14 @@ class State:
 
     Attributes:
         cluster: the Kubernetes cluster that is followed; None where the settings name none.
+        neighbours: how programs on the nodes of a cluster slow each other down.
     """
 
     settings: Settings
     telemetry: Telemetry = field(default_factory=Telemetry)
     answers: Answers | None = None
     cluster: Cluster | None = None
+    neighbours: Neighbours = field(default_factory=Neighbours)
     leaderboard: StoredLeaderboard = field(init=False)
 
     def __post_init__(self) -> None:

@@ -17,6 +17,8 @@ from rich.table import Table
 from tests.benchmarks.client import load
 from tests.benchmarks.commands import LIMITS as COMMAND_LIMITS
 from tests.benchmarks.commands import commands
+from tests.benchmarks.extender import LIMITS as EXTENDER_LIMITS
+from tests.benchmarks.extender import extender
 from tests.benchmarks.models import LIGHT
 from tests.benchmarks.own_cpu import own_cpu
 from tests.benchmarks.ratios import LIMITS as RATIO_LIMITS
@@ -40,6 +42,7 @@ LIMITS = {
     **SERVER_LIMITS,
     **COMMAND_LIMITS,
     **SERVING_LIMITS,
+    **EXTENDER_LIMITS,
     "own_cpu_median_error_percent": ("<", 15.0),
     "own_cpu_inside_interval": (">", 0.75),
 }
@@ -56,6 +59,7 @@ def main() -> int:
         **own_processor(),
         **commands(),
         **serving(),
+        **extender(),
     }
     result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "figures": found}
     RESULTS.mkdir(exist_ok=True)

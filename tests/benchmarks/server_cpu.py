@@ -51,7 +51,7 @@ def server_cpu() -> dict[str, float]:
     with (
         tempfile.TemporaryDirectory() as home,
         real_server(Path(home)) as server,
-        _bare() as (port, pid),
+        bare_endpoint() as (port, pid),
     ):
         content = (LIGHT / "light_resnet50.onnx").read_bytes()
         digest = httpx.post(f"{server.url}/v1/graphs", content=content).json()["digest"]
@@ -60,21 +60,19 @@ def server_cpu() -> dict[str, float]:
         times: dict[str, list[float]] = {}
         for _ in range(ROUNDS + 1):
             same = [_question(digest, 1)] * REQUESTS
-            times.setdefault("bare", []).append(_cpu_ms([pid], bare, same))
-            times.setdefault("cached_answer_over_bare", []).append(
-                _cpu_ms(server.pids(), url, same)
-            )
+            times.setdefault("bare", []).append(cpu_ms([pid], bare, same))
+            times.setdefault("cached_answer_over_bare", []).append(cpu_ms(server.pids(), url, same))
             for name, metrics in METRICS.items():
                 new = [_question(digest, next(sizes), metrics) for _ in range(REQUESTS)]
-                times.setdefault(name, []).append(_cpu_ms(server.pids(), url, new))
+                times.setdefault(name, []).append(cpu_ms(server.pids(), url, new))
     least = {name: min(own[1:]) for name, own in times.items()}
     ratios = {name: ms / least["bare"] for name, ms in least.items() if name != "bare"}
-    cpu_ms = {f"{name.removesuffix('_over_bare')}_cpu_ms": ms for name, ms in least.items()}
-    return ratios | cpu_ms
+    spent = {f"{name.removesuffix('_over_bare')}_cpu_ms": ms for name, ms in least.items()}
+    return ratios | spent
 
 
 @contextmanager
-def _bare() -> Iterator[tuple[int, int]]:
+def bare_endpoint() -> Iterator[tuple[int, int]]:
     """Port and process of the bare endpoint."""
     process = subprocess.Popen([sys.executable, "-c", BARE], stdout=subprocess.PIPE)
     try:
@@ -85,12 +83,20 @@ def _bare() -> Iterator[tuple[int, int]]:
         process.wait()
 
 
-def _cpu_ms(pids: Sequence[int], url: str, bodies: Sequence[bytes]) -> float:
-    """CPU milliseconds of these processes for each of the requests, on one connection."""
+def cpu_ms(pids: Sequence[int], url: str, bodies: Sequence[bytes], *, warm: bool = True) -> float:
+    """CPU milliseconds of these processes for each of the requests, on one connection.
+
+    Args:
+        pids: processes of the server.
+        url: where the requests go.
+        bodies: a body of JSON for each request.
+        warm: whether the first one is asked once before, which is not counted.
+    """
     headers = {"Content-Type": "application/json"}
     with httpx.Client(headers=headers) as client:
-        client.post(url, content=bodies[0]).raise_for_status()
-        time.sleep(0.1)
+        if warm:
+            client.post(url, content=bodies[0]).raise_for_status()
+            time.sleep(0.1)
         before = _spent_ns(pids)
         for body in bodies:
             client.post(url, content=body).raise_for_status()

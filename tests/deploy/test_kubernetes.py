@@ -1,5 +1,6 @@
 """Manifests of `deploy/kubernetes` are valid and say what the service needs."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,9 @@ def test_settings_probes_and_metrics_that_manifests_name_exist():
     assert endpoint["path"] in paths
     metrics = Telemetry().exposition([]).decode()
     for rule in found("PrometheusRule")["spec"]["groups"][0]["rules"]:
-        for name in ("forerun_requests", "forerun_refused", "forerun_request_seconds"):
-            assert name not in rule["expr"] or f"# TYPE {name}" in metrics
+        for name in re.findall(r"forerun_\w+", rule["expr"]):
+            own = re.sub(r"_(total|bucket)$", "", name)
+            assert f"# TYPE {own}" in metrics, name
 
 
 def test_the_scheduler_asks_paths_that_exist_and_places_pods_without_an_answer():

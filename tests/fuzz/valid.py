@@ -120,6 +120,23 @@ PLACED = {
     "Pod": {"metadata": {"name": "p", "annotations": {"forerun.dev/graph": "resnet50"}}},
     "Nodes": {"items": [{"metadata": {"name": "n", "labels": {"forerun.dev/device": "l4"}}}]},
 }
+SERVED = {
+    "input-tokens": "1024",
+    "output-tokens": "256",
+    "concurrency": "16",
+    "max-tpot-ms": "400",
+    "program": "redis",
+}
+PLACED_LLM = PLACED | {
+    "Pod": {
+        "metadata": {
+            "name": "s",
+            "annotations": {"forerun.dev/llm": "llama-3.1-8b"}
+            | {f"forerun.dev/{name}": text for name, text in SERVED.items()},
+        },
+        "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]},
+    }
+}
 
 
 def valid_requests(client: httpx.Client) -> list[Asked]:
@@ -137,7 +154,11 @@ def valid_requests(client: httpx.Client) -> list[Asked]:
         Asked.of_json("/v1/colocation/rank", {"candidate": PROGRAM, "hosts": HOSTS}),
         Asked.of_json("/v1/colocation/now", {"program": PROGRAM, "window": EXAMPLE_WINDOW}),
         Asked.of_json("/v1/llm/replay", EXAMPLE_REPLAY),
-        *(Asked.of_json(f"/v1/kubernetes/{verb}", PLACED) for verb in ("filter", "prioritize")),
+        *(
+            Asked.of_json(f"/v1/kubernetes/{verb}", placed)
+            for verb in ("filter", "prioritize")
+            for placed in (PLACED, PLACED_LLM)
+        ),
         *_all_fields(client),
         *_operators(),
         *_uploads(),

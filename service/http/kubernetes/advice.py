@@ -12,18 +12,18 @@ from pydantic import ValidationError
 
 from forerun.data.device import Device
 from forerun.data.errors import BadRequest, InputError
-from forerun.service.answers import colocation
-from forerun.service.answers.ranking import Kept, Outcome
+from forerun.service.answers.ranking import Kept
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.kubernetes.extender import HIGHEST_SCORE, ExtenderArgs
-from forerun.service.http.kubernetes.nodes import device_of, requested_slice
-from forerun.service.http.kubernetes.pods import SpeedIn, placed_by, residents_of
+from forerun.service.http.kubernetes.language_models import RATES, ServedIn, served_on
+from forerun.service.http.kubernetes.neighbours import Neighbours
+from forerun.service.http.kubernetes.nodes import device_of, requested_devices, requested_slice
+from forerun.service.http.kubernetes.pods import Placed, placed_by
 from forerun.service.http.routes.rank import outcomes_of
 from forerun.service.http.schemas.ranking import RankIn
 from forerun.service.log import log
 from forerun.service.problems import unfit
-from forerun.service.schemas.colocation import HostIn, HostsIn, ProgramIn
 
 LONGEST_NAME: Final = 317
 """Characters of a namespace, a slash and a name."""
@@ -53,14 +53,17 @@ class Advice:
         }
 
 
-def advice_on(asked: ExtenderArgs, answers: Answers, cluster: Cluster | None = None) -> Advice:
+def advice_on(
+    asked: ExtenderArgs, answers: Answers, neighbours: Neighbours, cluster: Cluster | None = None
+) -> Advice:
     """Advice about the nodes of a request; without knowledge of any, where the pod is at fault.
 
     A pod whose annotations do not fit is logged and may run anywhere.
 
     Args:
         asked: the request.
-        answers: answers questions about devices and programs.
+        answers: answers questions about devices.
+        neighbours: knows how programs of one node slow each other down.
         cluster: knows the labels of nodes that the request only names, and programs of pods.
     """
     if cluster is not None and asked.names_only:
@@ -68,30 +71,62 @@ def advice_on(asked: ExtenderArgs, answers: Answers, cluster: Cluster | None = N
     programs = None if cluster is None else cluster.programs()
     try:
         placed = placed_by(asked.pod)
-        devices = Advice()
-        if placed.ranking is not None:
-            devices = _by_device(asked, placed.ranking, answers)
+        devices = _by_device(asked, placed, answers)
         if placed.speed is None:
             return devices
-        return _combined(asked, devices, _by_speed(asked, placed.speed, answers, programs))
+        loaded = answers.adaptation.current().loaded
+        slowest = neighbours.slowest(placed.speed.program, asked.nodes, programs, loaded)
+        return _combined(asked, devices, _by_speed(slowest, placed.speed.min_relative_speed))
     except InputError as error:
         log().warning("a pod is placed without advice", pod=_pod_name(asked), why=str(error))
         return Advice()
 
 
-def _by_device(asked: ExtenderArgs, ranking: Mapping[str, Any], answers: Answers) -> Advice:
-    """Advice by the device of each node, which is judged once."""
+def _by_device(asked: ExtenderArgs, placed: Placed, answers: Answers) -> Advice:
+    """Advice by the device of each node, which is judged once; none where the pod asks nothing."""
+    if placed.ranking is None and placed.serving is None:
+        return Advice()
     profile = requested_slice(asked.pod)
     of_node = {
         node.name: device
         for node in asked.nodes
         if (device := device_of(node, profile, answers.device)) is not None
     }
-    devices = list({device.name: device for device in of_node.values()}.values())
-    if not devices:
+    if not of_node:
         return Advice()
+    if placed.serving is not None:
+        return _by_serving(asked, placed.serving, of_node, answers)
+    assert placed.ranking is not None
+    return _by_ranking(placed.ranking, of_node, answers)
+
+
+def _by_serving(
+    asked: ExtenderArgs, wanted: ServedIn, of_node: Mapping[str, Device], answers: Answers
+) -> Advice:
+    """Advice on a pod that serves a language model."""
+    requested = requested_devices(asked.pod)
+    served = served_on(wanted, requested, of_node, asked.nodes, answers)
+    values = {
+        node: own.value for node, own in served.items() if own.value is not None and not own.broken
+    }
+    return Advice(
+        unresolvable={
+            node: f"{of_node[node].name}: {own.broken}"
+            for node, own in served.items()
+            if own.broken
+        },
+        suitability=_relative(values, maximised=wanted.objective in RATES),
+    )
+
+
+def _by_ranking(
+    ranking: Mapping[str, Any], of_node: Mapping[str, Device], answers: Answers
+) -> Advice:
+    """Advice on a pod that runs a workload once."""
+    devices = list({device.name: device for device in of_node.values()}.values())
     outcomes = outcomes_of(_rank_request(ranking, devices), answers)
-    suitability = _relative(ranking, outcomes)
+    values = {name: one.aim.value for name, one in outcomes.items() if isinstance(one, Kept)}
+    suitability = _relative(values, maximised=ranking.get("objective") in MAXIMISED)
     broken = {
         name: "; ".join(reason.sentence for reason in outcome if not reason.unknown)
         for name, outcome in outcomes.items()
@@ -118,49 +153,24 @@ def _rank_request(ranking: Mapping[str, Any], devices: Sequence[Device]) -> Rank
         raise BadRequest(unfit(error.errors()).detail) from None
 
 
-def _relative(ranking: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> dict[str, float]:
-    """Device -> how its objective compares with the best, from 0 to 1."""
-    values = {name: one.aim.value for name, one in outcomes.items() if isinstance(one, Kept)}
-    if ranking.get("objective") in MAXIMISED:
+def _relative(values: Mapping[str, float], *, maximised: bool) -> dict[str, float]:
+    """How each value of an objective compares with the best, from 0 to 1."""
+    if maximised:
         best = max(values.values(), default=0.0)
         return {name: value / best if best else 1.0 for name, value in values.items()}
     best = min(values.values(), default=0.0)
     return {name: best / value if value else 1.0 for name, value in values.items()}
 
 
-def _by_speed(
-    asked: ExtenderArgs,
-    wanted: SpeedIn,
-    answers: Answers,
-    programs: Mapping[str, Sequence[ProgramIn]] | None,
-) -> Advice:
-    """Advice by the lowest relative speed of any program on each node.
-
-    Args:
-        asked: the request.
-        wanted: the program of the pod.
-        answers: answers questions about programs.
-        programs: node -> programs of its pods; None where only annotations of nodes tell.
-    """
-    known = {
-        node.name: [*residents_of(node.annotations), *(programs or {}).get(node.name, ())]
-        for node in asked.nodes
-        if programs is not None or "forerun.dev/residents" in node.annotations
-    }
-    if not known:
-        return Advice()
-    hosts = [HostIn(name=name, residents=residents) for name, residents in known.items()]
-    request = HostsIn(candidate=wanted.program, hosts=hosts)
-    ranked = colocation.rank(request, answers.adaptation.current().loaded).hosts
-    least = wanted.min_relative_speed
+def _by_speed(slowest: Mapping[str, tuple[float, str]], least: float) -> Advice:
+    """Advice by the lowest relative speed of any program on each node, and that program's name."""
     return Advice(
         failed={
-            host.name: f"{host.worst_program} would run at {host.score:.2f} of its speed alone, "
-            f"the least is {least:g}"
-            for host in ranked
-            if host.score < least
+            node: f"{program} would run at {speed:.2f} of its speed alone, the least is {least:g}"
+            for node, (speed, program) in slowest.items()
+            if speed < least
         },
-        suitability={host.name: min(host.score, 1.0) for host in ranked},
+        suitability={node: min(speed, 1.0) for node, (speed, _) in slowest.items()},
     )
 
 

@@ -21,6 +21,14 @@ PRODUCTS: Final = (
     "karpenter.k8s.aws/instance-gpu-name",
 )
 """Labels with the name of a product; the first one that a node has counts."""
+COUNTS: Final = (
+    f"{NVIDIA}.count",
+    "cloud.google.com/gke-accelerator-count",
+    "karpenter.k8s.aws/instance-gpu-count",
+)
+"""Labels with the number of GPUs; the first one that a node has counts."""
+WHOLE_DEVICES: Final = (NVIDIA, "amd.com/gpu")
+"""Resources of which a pod requests a number of whole GPUs."""
 NAMED_OTHERWISE: Final = {
     "nvidia-tesla-a100": "a100-sxm-40gb",
     "nvidia-h100-mega-80gb": "h100-sxm-80gb",
@@ -103,6 +111,25 @@ def requested_slice(pod: Pod) -> str | None:
             if name.startswith(SLICE_RESOURCE):
                 return name.removeprefix(SLICE_RESOURCE).replace(".me", "+me")
     return None
+
+
+def requested_devices(pod: Pod) -> int | None:
+    """GPUs or slices that a pod's containers request together; None where they request none."""
+    containers = (pod.spec and pod.spec.containers) or ()
+    limits = [(one.resources and one.resources.limits) or {} for one in containers]
+    texts = [
+        str(count)
+        for own in limits
+        for name, count in own.items()
+        if name in WHOLE_DEVICES or name.startswith(SLICE_RESOURCE)
+    ]
+    return sum(int(text) for text in texts if text.isdecimal()) or None
+
+
+def devices_on(node: ClusterNode) -> int | None:
+    """GPUs of a node by its labels; None where none tells."""
+    texts = (node.labels[name] for name in COUNTS if name in node.labels)
+    return next((int(text) for text in texts if text.isdecimal()), None)
 
 
 def _with_memory(device: Device, labels: Mapping[str, str]) -> Device:

@@ -6,7 +6,8 @@
     forerun.dev/max-latency-ms: "40"
 
 An annotation that is no option of the placement is a field of the workload, as POST /v1/predict
-takes it, of kind `network` unless `forerun.dev/kind` says otherwise. Values are JSON, or text.
+takes it, of kind `network` unless `forerun.dev/kind` says otherwise. With `forerun.dev/llm` the pod
+serves a language model, which `language_models` reads. Values are JSON, or text.
 """
 
 import json
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forerun.data.errors import BadRequest, in_field
 from forerun.service.http.kubernetes.extender import Pod
+from forerun.service.http.kubernetes.language_models import ServedIn, served_by
 from forerun.service.http.schemas.ranking import LimitsIn
 from forerun.service.problems import unfit
 from forerun.service.schemas.colocation import ProgramIn
@@ -25,7 +27,9 @@ from forerun.service.schemas.colocation import ProgramIn
 PREFIX: Final = "forerun.dev/"
 OPTIONS: Final = ("objective", "risk", "software", "power_limit_w")
 MOST: Final = {f"max_{name}": name for name in ("latency_ms", "power_w", "peak_memory_mib")}
-NAMES: Final = (f"{PREFIX}graph", f"{PREFIX}program")
+NAMES: Final = (f"{PREFIX}graph", f"{PREFIX}program", f"{PREFIX}llm")
+RESIDENTS: Final = f"{PREFIX}residents"
+"""Annotation of a node: the programs that run there, as a JSON list."""
 LIMITS: Final = ("must_fit", "in_domain_only")
 
 
@@ -47,11 +51,13 @@ class Placed:
 
     Attributes:
         ranking: a request of POST /v1/rank without devices; None where the pod names no workload.
+        serving: a language model that the pod serves; None where it names none.
         speed: the program and the lowest relative speed of any program; None where it names none.
     """
 
     ranking: Mapping[str, Any] | None
     speed: SpeedIn | None
+    serving: ServedIn | None = None
 
 
 def placed_by(pod: Pod) -> Placed:
@@ -67,6 +73,8 @@ def placed_by(pod: Pod) -> Placed:
         if name.startswith(PREFIX)
     }
     speed = _speed(fields)
+    if "llm" in fields:
+        return Placed(None, speed, served_by(fields))
     options = {name: fields.pop(name) for name in OPTIONS if name in fields}
     limits = {own: fields.pop(name) for name, own in MOST.items() if name in fields}
     limits |= {name: fields.pop(name) for name in LIMITS if name in fields}
@@ -90,7 +98,7 @@ def residents_of(annotations: Mapping[str, str]) -> list[ProgramIn]:
     Raises:
         BadRequest: it is no list of programs.
     """
-    listed = _value(annotations.get(f"{PREFIX}residents", "[]"))
+    listed = _value(annotations.get(RESIDENTS, "[]"))
     if not isinstance(listed, list):
         raise BadRequest("forerun.dev/residents: give a JSON list of programs.")
     with in_field("residents"):

@@ -51,6 +51,6 @@ async def _answered(
 
     def work() -> bytes:
         asked = ExtenderArgs.of(content)
-        return result(asked, advice_on(asked, answers, state.cluster))
+        return result(asked, advice_on(asked, answers, state.neighbours, state.cluster))
 
     return Response(await state.run(work), media_type="application/json")

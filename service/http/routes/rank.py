@@ -42,7 +42,7 @@ def rank_of(asked: RankIn, answers: Answers) -> RankOut:
 def outcomes_of(asked: RankIn, answers: Answers) -> dict[str, Outcome]:
     """Name of a device -> the device with its objective, or the reasons to exclude it."""
     queries, goal, limits = _resolved(asked, answers)
-    return outcomes(queries, goal, limits, answers.adaptation.current())
+    return outcomes(queries, goal, limits, answers.judged)
 
 
 def _resolved(asked: RankIn, answers: Answers) -> tuple[list[Query], Goal, Limits]:

@@ -14,6 +14,7 @@ from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.http.answers import Answers
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
+from forerun.service.schemas.serving import EXAMPLE_DEPLOYMENT, LlmEstimateIn
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 
@@ -139,3 +140,15 @@ def test_only_limits_of_the_requested_metrics_are_returned(answers, loaded):
     }
     assert answer["in_domain"] is False
     assert answer["metrics"]["latency_ms"]["in_domain"] is False
+
+
+def test_what_was_judged_is_kept_for_one_predictor(answers, loaded):
+    request = EXAMPLE_DEPLOYMENT | {"device": answers.devices.get("l4")}
+    asked = [LlmEstimateIn.model_validate(request)]
+    questions = [answers.question(about())]
+    (first,), (served,) = answers.judged(questions), answers.served(asked)
+    assert answers.judged(questions)[0] is first
+    assert answers.served(asked)[0] is served
+    answers.swap(replace(loaded, version="next"))
+    assert answers.judged(questions)[0].predictor.version == "next"
+    assert answers.served(asked)[0].predictor.version == "next"

@@ -120,3 +120,9 @@ def test_a_body_that_is_no_request_is_a_problem(adapting):
     answer = adapting.post("/v1/kubernetes/filter", content=b'{"Pod": {}}')
     assert answer.status_code == 422
     assert "metadata" in answer.json()["detail"]
+
+
+def test_requests_are_counted_by_the_routes_that_alerts_name(adapting):
+    asked(adapting, "filter", args(pod({}), NODES))
+    text = adapting.get("/metrics").text
+    assert 'forerun_request_seconds_bucket{le="0.5",route="/v1/kubernetes/filter"}' in text

@@ -5,7 +5,13 @@ from msgspec import Raw, convert
 
 from forerun.data.device import DeviceCatalog
 from forerun.service.http.kubernetes.extender import ClusterNode, Pod
-from forerun.service.http.kubernetes.nodes import device_of, requested_slice, slice_of
+from forerun.service.http.kubernetes.nodes import (
+    device_of,
+    devices_on,
+    requested_devices,
+    requested_slice,
+    slice_of,
+)
 from tests.service.http.kubernetes.requests import pod
 
 CATALOG = DeviceCatalog.load()
@@ -84,3 +90,35 @@ def test_a_pods_container_says_which_slice_it_uses():
     assert requested_slice(convert(pod({}, {"nvidia.com/gpu": "1"}), Pod)) is None
     labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
     assert device(labels, profile).memory_gib == CATALOG.get("h100-sxm-80gb").memory_gib / 8
+
+
+@pytest.mark.parametrize(
+    ("limits", "count"),
+    [
+        ([{"nvidia.com/gpu": "2"}, {"cpu": "4"}, {"nvidia.com/gpu": 1}], 3),
+        ([{"amd.com/gpu": "1"}], 1),
+        ([{"nvidia.com/mig-1g.10gb": "2"}], 2),
+        ([{"nvidia.com/gpu": "0"}], None),
+        ([{"nvidia.com/gpu": "1k"}, None], None),
+        ([], None),
+    ],
+)
+def test_devices_of_all_containers_of_a_pod_are_counted(limits, count):
+    containers = [{"resources": {"limits": own}} for own in limits]
+    given = convert({"metadata": {}, "spec": {"containers": containers}}, Pod)
+    assert requested_devices(given) == count
+    assert requested_devices(convert({"metadata": {}}, Pod)) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "count"),
+    [
+        ({"nvidia.com/gpu.count": "8", "karpenter.k8s.aws/instance-gpu-count": "4"}, 8),
+        ({"cloud.google.com/gke-accelerator-count": "2"}, 2),
+        ({"karpenter.k8s.aws/instance-gpu-count": "4"}, 4),
+        ({"nvidia.com/gpu.count": "some"}, None),
+        ({}, None),
+    ],
+)
+def test_labels_count_the_devices_of_a_node(labels, count):
+    assert devices_on(ClusterNode("a", labels, {}, Raw())) == count
