@@ -4,13 +4,13 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from forerun.data.errors import InputError
-from forerun.data.file_store import SUFFIX, FileStore
+from forerun.data.file_store import SUFFIX
 from forerun.service.schemas.measured_rows import MeasuredRow
+from forerun.service.stores.places import Place, records_in
 from forerun.service.stores.problems import StillInUse, StoreFull, log_damage
 
 MOST_SETS = 10_000
@@ -69,12 +69,13 @@ class AdaptationStore:
     folder therefore describe its whole state.
 
     Args:
-        folder: folder with at most two files per set; the first set creates it.
+        place: folder with at most two files per set, which the first set creates, or its like in a
+            database.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._name = folder.name
-        self._files = FileStore(folder, _encoded, _decoded, log_damage)
+    def __init__(self, place: Place) -> None:
+        self._name = place.name
+        self._files = records_in(place, _encoded, _decoded, log_damage)
 
     def stamp(self) -> int:
         """A stamp that changes when any process changes the sets; -1 right after a change."""

@@ -12,6 +12,7 @@ from forerun.service.champion import kept
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.prediction import StatusOut
 from forerun.service.schemas.readiness import ReadyOut, RegistryOut
+from forerun.service.stores.places import database_of
 
 router = APIRouter(tags=["health"])
 
@@ -29,9 +30,10 @@ async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
     """Whether questions are answered, and whether uploads and measurements are stored.
 
     The HTTP status is 503 until the predictors are loaded. A disk that is full or cannot be written
-    does not change it.
+    does not change it, nor does a database that is away: what is in memory is answered.
     """
-    problem = obstacle(state.settings.home, HOME)
+    database = database_of(state.settings)
+    problem = obstacle(state.settings.home, HOME) if database is None else database.problem
     said = kept(state.settings)
     return ReadyOut(
         status="ok",

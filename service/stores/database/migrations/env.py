@@ -1,0 +1,13 @@
+"""Alembic runs this to take the steps, on the connection that `upgraded` gives it."""
+
+from alembic import context
+
+from forerun.service.stores.database.tables import METADATA
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA,
+    version_table="forerun_version",
+)
+with context.begin_transaction():
+    context.run_migrations()
