@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, in a temporary folder; Debian's package `postgresql` has it."""
+"""A PostgreSQL server of the tests' own, in a temporary folder (Debian: `postgresql`)."""
 
 import os
 import pwd
@@ -8,11 +8,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-from tests.waiting import eventually
 
 PASSWORD = "a-password-of-tests"
 ACCOUNT = "postgres"
@@ -21,9 +20,8 @@ ACCOUNT = "postgres"
 
 def programs() -> Path | None:
     """The folder of the newest server that is installed; None where there is none."""
-    found = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: int(p.parts[4])
-    )
+    installed = Path("/usr/lib/postgresql").glob("*/bin/postgres")
+    found = sorted(installed, key=lambda program: int(program.parts[4]))
     if found:
         return found[-1].parent
     program = shutil.which("postgres")
@@ -31,7 +29,8 @@ def programs() -> Path | None:
 
 
 needs_postgres = pytest.mark.skipif(
-    programs() is None, reason="needs the server of PostgreSQL (Debian: postgresql)"
+    programs() is None or find_spec("psycopg") is None,
+    reason="needs the server of PostgreSQL (Debian: postgresql) and the postgres extra",
 )
 
 
@@ -68,8 +67,9 @@ class Postgres:
         self._run("pg_ctl", "-D", self._data, "-l", self._log, "-w", "-o", options, "start")
 
     def stop(self, how: str = "fast") -> None:
-        """Stop the server: `fast` breaks all connections, `immediate` is a crash."""
-        self._run("pg_ctl", "-D", self._data, "-m", how, "-w", "stop")
+        """Stop the server: `fast` breaks all connections, `immediate` is a crash; repeatable."""
+        if (self._data / "postmaster.pid").exists():
+            self._run("pg_ctl", "-D", self._data, "-m", how, "-w", "stop")
 
     def new_database(self) -> str:
         """The address of a new empty database."""
@@ -109,21 +109,14 @@ def postgres_server() -> Iterator[Postgres]:
     """A running server, which is stopped at the end."""
     folder = Path(tempfile.mkdtemp(prefix="forerun-postgres-"))
     folder.chmod(0o755)
-    server = None
     try:
         server = Postgres(folder)
-        yield server
+        try:
+            yield server
+        finally:
+            server.stop("immediate")
     finally:
-        if server is not None:
-            eventually(lambda: _stopped(server), within_s=60, every_s=0.5)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _stopped(server: Postgres) -> bool:
-    if not (server._data / "postmaster.pid").exists():
-        return True
-    server.stop("immediate")
-    return True
 
 
 def _free_port() -> int:

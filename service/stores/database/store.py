@@ -282,7 +282,7 @@ class DatabaseStore(Generic[Value]):
         self._numbers[name], self._held[name] = number, (number, value)
         self._stamp += 1
         self._room -= self._weigh(value)
-        while self._room < 0 and len(self._held) > 1:
+        while self._room < 0 and len(self._held) > 1 and not self._holds_all:
             self._room += self._weigh(self._held.popitem(last=False)[1][1])
 
     def _changes(self) -> Mapping[str, tuple[Value | None] | None]:
