@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from forerun.data.errors import MissingExtra
 from forerun.data.file_store import FileStore
-from forerun.data.records import Records
 from forerun.service.settings import Settings
 from forerun.service.stores.database.place import DatabasePlace
+from forerun.service.stores.records import Records
 
 if TYPE_CHECKING:
     from forerun.service.stores.database.connections import Database

@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table, Text, inspect, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    MetaData,
+    String,
+    Table,
+    Text,
+    inspect,
+    text,
+)
 
 from forerun.service.stores.database.problems import OtherSchema
 
@@ -26,6 +37,7 @@ RECORDS: Final = Table(
     Column("name", String, primary_key=True),
     Column("changed", BigInteger, nullable=False),
     Column("content", Text, nullable=False),
+    Index("forerun_records_changed", "store", "changed"),
 )
 """One row for each record: its content, and the number of the transaction that wrote it."""
 

@@ -12,7 +12,6 @@ from threading import Event
 import httpx
 import pytest
 
-from forerun.service.settings import Settings
 from forerun.service.stores.database.place import DatabasePlace
 from forerun.service.stores.devices import load_catalog
 from forerun.service.stores.graphs import GraphStore
@@ -190,17 +189,6 @@ def test_nothing_acknowledged_is_lost_when_the_database_or_a_replica_goes_away(
         assert ingest.stored["devices"] <= catalog
 
 
-def test_a_service_does_not_start_without_tables_and_says_why(postgres, tmp_path):
-    environment = {VARIABLE: postgres.new_database()}
-    with (
-        pytest.raises(RuntimeError, match="run `forerun database upgrade`") as refused,
-        real_server(tmp_path, environment=environment),
-    ):
-        pass
-    assert PASSWORD not in str(refused.value)
-    assert "Traceback" not in str(refused.value)
-
-
 def test_a_key_of_the_database_is_needed_at_every_replica(postgres, tmp_path, roofline_folder):
     from forerun.service.stores.database.connections import Database
     from forerun.service.stores.database.upgrading import upgraded
@@ -226,8 +214,3 @@ def test_a_key_of_the_database_is_needed_at_every_replica(postgres, tmp_path, ro
         keys.revoke(key.id)
         eventually(lambda: statuses(Authorization=f"Bearer {text}") == {401}, every_s=0.2)
     database.close()
-
-
-def test_settings_of_the_environment_name_the_database(monkeypatch, postgres):
-    monkeypatch.setenv(VARIABLE, postgres.url)
-    assert PASSWORD not in repr(Settings.load())

@@ -4,10 +4,11 @@ from alembic import context
 
 from forerun.service.stores.database.tables import METADATA
 
-context.configure(
-    connection=context.config.attributes["connection"],
-    target_metadata=METADATA,
-    version_table="forerun_version",
-)
-with context.begin_transaction():
-    context.run_migrations()
+if hasattr(context, "config"):  # which it has while Alembic runs this, and not on an import
+    context.configure(
+        connection=context.config.attributes["connection"],
+        target_metadata=METADATA,
+        version_table="forerun_version",
+    )
+    with context.begin_transaction():
+        context.run_migrations()

@@ -15,6 +15,7 @@ from forerun.service.stores.keys import KeyStore
 from forerun.service.stores.measurement_sets import AdaptationStore
 from forerun.service.stores.places import database_of, is_used, place_of, records_in
 from tests.postgres import PASSWORD, needs_postgres, postgres_server
+from tests.service.cli.conftest import forerun as forerun
 from tests.service.conftest import GRAPH
 from tests.service.stores.test_devices import card
 from tests.service.stores.test_measurement_sets import keep
@@ -108,13 +109,9 @@ def test_the_tables_are_those_that_the_newest_migration_makes(connect):
     from forerun.service.stores.database.upgrading import configuration
 
     assert ScriptDirectory.from_config(configuration()).get_heads() == [VERSION]
-    options = {
-        "include_object": lambda thing, name, kind, *_: (
-            kind != "index" and name != "forerun_version"
-        )
-    }
+    compared = {"include_name": lambda name, *_: name != "forerun_version"}
     with connect().transaction() as connection:
-        context = MigrationContext.configure(connection, opts=options)
+        context = MigrationContext.configure(connection, opts=compared)
         assert compare_metadata(context, METADATA) == []
 
 
@@ -284,3 +281,22 @@ def test_files_are_copied_once_and_what_the_database_holds_stays(connect, tmp_pa
     assert devices.get("my-card").tdp_w == 123.0
     assert AdaptationStore(place / "measurements").live() == (second,)
     assert GraphStore(place / "measurements" / "graphs", 1).get(digest) == GRAPH
+
+
+def test_the_command_makes_the_tables_and_fills_them_from_the_files(
+    forerun, postgres, tmp_path, monkeypatch
+):
+    said, printed = forerun("database", "upgrade")[2], forerun("keys", "create", "ours")[1]
+    assert "Set FORERUN_DATABASE_URL" in said
+    monkeypatch.setenv("FORERUN_DATABASE_URL", postgres.new_database())
+    code, _, said = forerun("keys", "list")
+    assert code == 2
+    assert "run `forerun database upgrade`" in said
+    assert "there were none before" in forerun("database", "upgrade")[1]
+    assert "already" in forerun("database", "upgrade")[1]
+    identifier = printed.split("_")[1]
+    assert identifier not in forerun("keys", "list")[1]
+    assert "keys: 1 copied" in forerun("database", "import")[1]
+    assert identifier in forerun("keys", "list")[1]
+    assert forerun("keys", "revoke", identifier)[0] == 0
+    assert len(list((tmp_path / "home" / "keys").iterdir())) == 1  # files stay as they are
