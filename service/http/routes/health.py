@@ -53,13 +53,20 @@ async def metrics(state: TheState) -> Response:
 
 
 def _facts(state: State) -> Iterator[Metric]:
-    """What all processes agree on: the predictor in use, and what the registry said last."""
+    """What all processes agree on: the predictor in use, what the database and registry said."""
     if state.answers is not None:
         predictor = GaugeMetricFamily(
             "forerun_predictor_info", "Predictor in use", labels=("version",)
         )
         predictor.add_metric((state.answers.adaptation.version,), 1)
         yield predictor
+    database = database_of(state.settings)
+    if database is not None:
+        yield GaugeMetricFamily(
+            "forerun_database_answered",
+            "Whether the database answered last time",
+            float(database.problem is None),
+        )
     said = kept(state.settings)
     if said is not None:
         answered = float(said.problem is None)

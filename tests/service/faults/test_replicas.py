@@ -173,11 +173,13 @@ def test_nothing_acknowledged_is_lost_when_the_database_or_a_replica_goes_away(
                 ask.answers()
                 eventually(lambda: not ask.storing()[0])
                 assert VARIABLE in str(ask.storing()[1])
+                assert "forerun_database_answered 0.0" in ask("GET", "/metrics").text
                 postgres.start()
                 ingest.more()
             other.kill()
             ingest.more()
         eventually(lambda: ask.storing() == (True, None))
+        assert "forerun_database_answered 1.0" in ask("GET", "/metrics").text
         held = found(postgres)
         assert {kind: ingest.stored[kind] - held[kind] for kind in held} == {
             "graphs": set(),

@@ -1,6 +1,7 @@
 """Folder and database keep records alike: what one process acknowledged, the others find."""
 
 import json
+import random
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -190,6 +191,43 @@ def test_what_does_not_fit_in_memory_is_read_again(shared):
     assert records.held("2.json") is None
     records.put("heavy.json", [1] * 9)
     assert records.held("heavy.json") == [1] * 9
+
+
+@needs_postgres
+@pytest.mark.parametrize("room", [0, 3])
+def test_memory_is_what_the_database_holds_after_writes_and_looks_at_once(connect, room):
+    databases = connect(), connect()
+    pair = [
+        records_in(DatabasePlace(each, "numbers"), json.dumps, decode, weigh=len, room=room)
+        for each in databases
+    ]
+
+    def write(number: int) -> None:
+        chance, records = random.Random(number), pair[number % 2]
+        for step in range(25):
+            name = chance.choice(NAMES[:3])
+            if chance.random() < 0.4:
+                records.delete(name)
+            else:
+                records.put(name, [number, step])
+
+    def follow(number: int) -> None:
+        for _ in range(40):
+            databases[number].look()
+            with suppress(FileNotFoundError):
+                pair[number].get("a.json")
+
+    threads = [Thread(target=write, args=(number,)) for number in range(4)]
+    threads += [Thread(target=follow, args=(number,)) for number in (0, 1, 0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    truth = records_in(DatabasePlace(connect(), "numbers"), json.dumps, decode).values()
+    for each in pair:
+        Shared.settle(each)
+        assert each.values() == truth
+        assert each.names() == truth.keys()
 
 
 STEPS = st.lists(
