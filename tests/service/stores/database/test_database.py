@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+from threading import Thread
 
 import pytest
 
@@ -147,6 +148,9 @@ def test_while_it_is_away_memory_answers_and_writes_are_refused_until_it_is_back
         assert database.problem is None
         assert some.get("b.json") == [2]
         assert held.names() == {"a.json", "b.json", "c.json"}
+        server.stop()
+        server.start()
+        held.put("d.json", [4])  # over no connection of before
     log = capfd.readouterr().err
     assert log.count("the database answers again") == 1
     assert PASSWORD not in log
@@ -175,6 +179,27 @@ def test_a_commit_of_unknown_outcome_is_refused_and_then_found(connect, monkeypa
         assert records.get("a.json") == [1]
         records.put("a.json", [3])
     assert numbers(connect()).values() == {"a.json": [3]}
+
+
+def test_a_write_during_a_look_is_not_replaced_by_what_the_look_read_before(connect, monkeypatch):
+    database = connect()
+    records = numbers(database)
+    numbers(connect()).put("a.json", [1])
+    writer = Thread(target=lambda: records.put("a.json", [2]))
+    lacks = records._lacks
+
+    def interrupted(name: str, number: int) -> bool:
+        if writer.ident is None:
+            writer.start()
+            writer.join(0.5)  # the write waits for the end of the look
+        return lacks(name, number)
+
+    monkeypatch.setattr(records, "_lacks", interrupted)
+    with database.followed():
+        database.look()
+        writer.join()
+        assert records.get("a.json") == [2]
+        assert records.values() == {"a.json": [2]}
 
 
 def test_questions_do_not_wait_for_the_database_while_it_is_followed(connect, monkeypatch):
