@@ -74,6 +74,16 @@ class FileStore(Generic[Value]):
         self._memory, self._disk = Lock(), Lock()
         self._is_swept = False
 
+    def is_used(self) -> bool:
+        """Whether there is a folder, or something that keeps it from being examined."""
+        try:
+            self._folder.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        return True
+
     def stamp(self) -> int:
         """A stamp that changes with every change of a file by any process; -1 right after one.
 

@@ -18,6 +18,7 @@ from forerun.service.log import log
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.places import place_of
 
 if TYPE_CHECKING:
     from forerun.service.adaptation.predictor_in_use import Adaptation
@@ -87,8 +88,8 @@ def adaptation_here(
     """
     from forerun.service.adaptation.predictor_in_use import adaptation_of
 
-    devices = DeviceStore(settings.home / "devices")
-    uploads = GraphStore(settings.home / "graphs", settings.graphs_kept)
+    devices = DeviceStore(place_of(settings) / "devices")
+    uploads = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
 
     def named(digest: str) -> OperatorGraph:
         if graph_named is not None:

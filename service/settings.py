@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from forerun.data.bundle import home
 from forerun.data.errors import InputError
@@ -48,6 +48,12 @@ class Settings(BaseModel):
     )
     home: Path = Field(
         default_factory=home, description="folder for graphs, devices, bundles and registries"
+    )
+    database_url: SecretStr | None = Field(
+        default=None,
+        description="address of a PostgreSQL database that replicas share, "
+        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, which keeps measurements, devices, graphs "
+        "and keys in place of `home`",
     )
     max_upload_mib: int = Field(
         default=512, ge=1, le=2047, description="largest ONNX file accepted, MiB"

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from threading import Lock
 
 import numpy as np
@@ -39,6 +38,7 @@ from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.idempotency import RepeatableRequest
 from forerun.service.stores.measurement_sets import AdaptationStore, AlreadyStored, MeasurementSet
+from forerun.service.stores.places import Place, is_used, place_of
 
 FOLDER = "measurements"
 
@@ -48,7 +48,7 @@ class Adaptation:
 
     Args:
         base: the predictor as it was loaded.
-        folder: folder of the measurements and of the graphs that they need.
+        place: place of the measurements and of the graphs that they need.
         devices: spec sheets; a changed sheet triggers a new adaptation.
         graph_named: digest -> graph, for graphs that a measurement names.
         graphs_kept: largest number of stored graphs of measurements.
@@ -57,14 +57,14 @@ class Adaptation:
     def __init__(
         self,
         base: LoadedPredictor,
-        folder: Path,
+        place: Place,
         devices: DeviceStore,
         graph_named: Callable[[str], OperatorGraph],
         graphs_kept: int,
     ) -> None:
-        self.store = AdaptationStore(folder)
+        self.store = AdaptationStore(place)
         self._devices, self._graph_named, self._base = devices, graph_named, base
-        self._graphs = GraphStore(folder / "graphs", graphs_kept)
+        self._graphs = GraphStore(place / "graphs", graphs_kept)
         self._lock = Lock()
         self._stamp, self._catalog = -1, devices.catalog
         self._measured: dict[str, tuple[Device, Measurements]] = {}
@@ -93,10 +93,13 @@ class Adaptation:
         return in_use if self._is_current() else None
 
     def current(self) -> InUse:
-        """The predictor in use, adapted again if the measurements or sheets changed."""
+        """The predictor in use, adapted again if the measurements or sheets changed.
+
+        While the database is away, and what changed cannot be read, it is the one before.
+        """
         if not self._is_current():
             # All later questions use the result, so it does not end with the first one's deadline.
-            with self._lock, within(None):
+            with self._lock, within(None), suppress(CannotStore):
                 if not self._is_current():
                     self._refresh()
         return self._in_use
@@ -286,6 +289,8 @@ class Adaptation:
             try:
                 queries += queries_of([row], device, self._mended_graph)
                 rows.append(row)
+            except CannotStore:
+                raise  # the database is away, and its graph may be there later
             except (InputError, ValueError, LookupError, TypeError) as error:
                 why = str(error)[:500]
                 log().error("a measurement is left out", set=measurement_set.id, why=why)
@@ -398,13 +403,13 @@ def adaptation_of(
     graph_named: Callable[[str], OperatorGraph],
 ) -> Adaptation:
     """Adaptation to the measurements in this user's folder."""
-    folder = settings.home / FOLDER
-    return Adaptation(base, folder, devices, graph_named, settings.graphs_kept)
+    place = place_of(settings) / FOLDER
+    return Adaptation(base, place, devices, graph_named, settings.graphs_kept)
 
 
 def in_use_of(settings: Settings, base: LoadedPredictor, devices: DeviceStore) -> InUse:
     """The adapted predictor, for a process that answers once; without measurements, the base."""
-    if not (settings.home / FOLDER).is_dir() and not base.support:
+    if not is_used(place_of(settings) / FOLDER) and not base.support:
         return InUse(base)
     return adaptation_of(settings, base, devices, _no_graph).current()
 

@@ -17,8 +17,9 @@ def cached_answer(
 ) -> Answer:
     """The answer that an earlier command computed for an equal question, or a new one.
 
-    Only answers of the bundled predictors are kept. They are computed anew after a change of the
-    model file, of forerun, of a registered device or of the user's measurements.
+    Only answers of the bundled predictors are kept, and none with a database. They are computed
+    anew after a change of the model file, of forerun, of a registered device or of the user's
+    measurements.
 
     Args:
         kind: type of the answer.
@@ -27,7 +28,7 @@ def cached_answer(
         compute: computes the answer.
     """
     settings = Settings.load()
-    if settings.registry_uri is not None or settings.predictor_folder is not None:
+    if settings.registry_uri or settings.predictor_folder or settings.database_url:
         return compute()
     home, adapter = settings.home, TypeAdapter(kind)
     return cached(

@@ -23,6 +23,7 @@ from forerun.service.schemas.observations import (
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.measurement_sets import AdaptationStore, MeasurementSet
+from forerun.service.stores.places import place_of
 from forerun.training.monitoring.changes import Change
 from forerun.training.monitoring.slices import (
     JudgedRows,
@@ -146,8 +147,8 @@ def drift_here(settings: Settings, device: str | None = None) -> DriftOut:
     Raises:
         UnknownDevice: no device has that name.
     """
-    name = None if device is None else DeviceStore(settings.home / "devices").get(device).name
-    return Drift(AdaptationStore(settings.home / FOLDER)).report(name)
+    name = None if device is None else DeviceStore(place_of(settings) / "devices").get(device).name
+    return Drift(AdaptationStore(place_of(settings) / FOLDER)).report(name)
 
 
 class _OfMetric:

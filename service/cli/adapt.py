@@ -78,9 +78,10 @@ def _sets(settings: "Settings", device: str | None, listed: bool, json: bool) ->
     """List the stored sets, or roll back the last."""
     from forerun.data.errors import InputError
     from forerun.service.stores.measurement_sets import AdaptationStore
+    from forerun.service.stores.places import place_of
 
     if listed:
-        _list(AdaptationStore(settings.home / "measurements"), device, settings, json)
+        _list(AdaptationStore(place_of(settings) / "measurements"), device, settings, json)
         return
     if device is None:
         raise InputError("Name the device with --device.")
@@ -214,8 +215,9 @@ def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> Non
     from rich.table import Table
 
     from forerun.service.stores.devices import DeviceStore
+    from forerun.service.stores.places import place_of
 
-    wanted = None if name is None else DeviceStore(settings.home / "devices").get(name).name
+    wanted = None if name is None else DeviceStore(place_of(settings) / "devices").get(name).name
     sets: tuple[MeasurementSet, ...] = store.sets(wanted)
     if json:
         print_json({"sets": [_set(kept) for kept in sets]})

@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "promote": "registry:promote",
     "devices": "devices:app",
     "keys": "keys:app",
+    "database": "database:app",
     "data": "data:app",
     "collect": "collect.group:app",
     "leaderboard": "leaderboard:app",

@@ -37,8 +37,9 @@ def show(
         return
     from forerun.service.settings import Settings
     from forerun.service.stores.devices import load_catalog
+    from forerun.service.stores.places import place_of
 
-    sheet = load_catalog(Settings.load().home / "devices").get(name).model_dump(mode="json")
+    sheet = load_catalog(place_of(Settings.load()) / "devices").get(name).model_dump(mode="json")
     if json:
         print_json(sheet)
     else:
@@ -55,8 +56,9 @@ def list_devices(
     from forerun.data.errors import InputError
     from forerun.service.settings import Settings
     from forerun.service.stores.devices import load_catalog
+    from forerun.service.stores.places import place_of
 
-    catalog = load_catalog(Settings.load().home / "devices")
+    catalog = load_catalog(place_of(Settings.load()) / "devices")
     if kind is not None and kind not in get_args(DeviceKind):
         raise InputError(f"--kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
     chosen = [device for device in catalog if kind in (None, device.kind)]
@@ -104,6 +106,7 @@ def add(
     from forerun.service.settings import Settings
     from forerun.service.stores.device_sheets import black_box_sheet, detected_cpu, read_sheet
     from forerun.service.stores.devices import DeviceStore
+    from forerun.service.stores.places import place_of
 
     if sheet is not None and black_box:
         raise InputError("Give a sheet or --black-box, not both.")
@@ -115,7 +118,7 @@ def add(
         device = detected_cpu(name or "my-cpu")
     else:
         raise InputError(f"Only a processor is detected; give a sheet of the {kind}.")
-    added = DeviceStore(Settings.load().home / "devices").register(device)
+    added = DeviceStore(place_of(Settings.load()) / "devices").register(device)
     if json:
         print_json(added.model_dump(mode="json"))
         return

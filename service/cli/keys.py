@@ -66,8 +66,9 @@ def revoke(identifier: Annotated[str, typer.Argument(help="identifier of the key
 def _store() -> "KeyStore":
     from forerun.service.settings import Settings
     from forerun.service.stores.keys import KeyStore
+    from forerun.service.stores.places import place_of
 
-    return KeyStore(Settings.load().home / "keys")
+    return KeyStore(place_of(Settings.load()) / "keys")
 
 
 def _shown(key: "Key") -> dict[str, Any]:

@@ -124,8 +124,9 @@ def devices_known() -> "DeviceStore":
     """The catalogue and the registered devices."""
     from forerun.service.settings import Settings
     from forerun.service.stores.devices import DeviceStore
+    from forerun.service.stores.places import place_of
 
-    return DeviceStore(Settings.load().home / "devices")
+    return DeviceStore(place_of(Settings.load()) / "devices")
 
 
 def in_use(
@@ -144,9 +145,10 @@ def in_use(
     from forerun.service.adaptation.in_use import InUse
     from forerun.service.loading import load_predictors
     from forerun.service.settings import Settings
+    from forerun.service.stores.places import is_used, place_of
 
     settings = Settings.load()
-    if (settings.home / "measurements").is_dir():
+    if is_used(place_of(settings) / "measurements"):
         from forerun.service.adaptation.predictor_in_use import in_use_of
 
         # Measurements of all kinds adapt the predictors of all kinds.

@@ -28,11 +28,12 @@ def show_suggestions(
     from forerun.service.adaptation.candidates import candidates_of
     from forerun.service.loading import adaptation_here
     from forerun.service.stores.graphs import GraphStore
+    from forerun.service.stores.places import place_of
 
     adaptation, devices = adaptation_here(settings)
     device = devices.get(name)
     chosen = _chosen(adaptation, device.name, candidates_of(sources, device, **how), count)
-    graphs = GraphStore(settings.home / "graphs", settings.graphs_kept)
+    graphs = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
     for query in chosen.values():
         if query.run.kind == "network":
             graphs.put(query.run.graph)

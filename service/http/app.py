@@ -35,6 +35,7 @@ from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, Predict
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.places import database_of, place_of
 
 USUAL = "resnet50-l4"
 """The preset that most questions about networks are like."""
@@ -57,6 +58,9 @@ def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
     if forks:
         _ask(state.answers, _usual_questions())
         asyncio.run(_request(app, "/readyz"))
+        database = database_of(settings)
+        if database is not None:
+            database.close()  # processes that fork from here would share its connections
     return app
 
 
@@ -108,8 +112,8 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     settings = state.settings
     # Matrices of one answer are small: threads that wait for each other cost more than they save.
     threadpool_limits(1, user_api="blas")
-    graphs = GraphStore(settings.home / "graphs", settings.graphs_kept)
-    devices = DeviceStore(settings.home / "devices")
+    graphs = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
+    devices = DeviceStore(place_of(settings) / "devices")
     predictor = loaded or load_at_once(settings)
     adaptation = adaptation_of(settings, predictor, devices, graphs.get)
     answers = Answers(adaptation, devices, graphs, settings.answers_kept)

@@ -16,6 +16,7 @@ from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.state import State
 from forerun.service.http.versions import LOOK_S, Versions, all_prepared, enter
 from forerun.service.log import log
+from forerun.service.stores.places import database_of
 
 TURN_S = 1
 """Time between two looks at what other processes did, seconds."""
@@ -24,8 +25,11 @@ LOCK = "registry.lock"
 
 @asynccontextmanager
 async def kept_up(state: State, answers: Answers) -> AsyncIterator[None]:
-    """Follow the registry, measurements of other processes and a cluster to the block's end."""
-    tasks = [asyncio.create_task(_follow_measurements(state, answers))]
+    """Follow the registry, other processes, the database and a cluster to the block's end."""
+    tasks = [
+        asyncio.create_task(_follow_measurements(state, answers)),
+        asyncio.create_task(_follow_database(state)),
+    ]
     settings = state.settings
     if settings.registry_uri is not None and settings.predictor_folder is None:
         versions = Versions(settings)
@@ -57,6 +61,17 @@ async def _follow_measurements(state: State, answers: Answers) -> None:
                 await state.adapt(answers.adaptation.current)
             except Exception as error:  # the next question will tell its client
                 log().error("measurements were not taken over", exc_info=error)
+
+
+async def _follow_database(state: State) -> None:
+    """Take over what other replicas changed in the database, so that no question waits for it."""
+    database = database_of(state.settings)
+    if database is None:
+        return
+    with database.followed():
+        while True:
+            await asyncio.to_thread(database.look)
+            await asyncio.sleep(TURN_S)
 
 
 async def _follow_registry(state: State, answers: Answers, versions: Versions) -> None:

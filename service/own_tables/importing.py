@@ -32,6 +32,7 @@ from forerun.service.adaptation.measurement_files import GraphFolder, graph_fold
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import load_catalog
 from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.places import place_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +91,7 @@ def import_table(
     frame = read_table(path)
     columns = _meanings(frame, given, rest, ask)
     runs, description = tidy_runs(frame, columns, name, path.name)
-    devices = _devices(runs, description, load_catalog(settings.home / "devices"), path.name)
+    devices = _devices(runs, description, load_catalog(place_of(settings) / "devices"), path.name)
     graphs: dict[str, OperatorGraph] = {}
     if description.layout == "networks":
         runs, graphs = _with_graphs(runs, path, settings)
@@ -212,7 +213,7 @@ class _GraphFinder:
     def __init__(self, table: Path, settings: Settings) -> None:
         self._table = table
         self._folder = GraphFolder(graph_folder_of(table))
-        self._uploads = GraphStore(settings.home / "graphs", settings.graphs_kept)
+        self._uploads = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
 
     def __call__(self, text: str, row: int) -> OperatorGraph:
         file = self._table.parent / text

@@ -14,6 +14,7 @@ from forerun.service.settings import Settings
 from forerun.service.stores.device_sheets import read_sheet
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.places import place_of
 
 if TYPE_CHECKING:
     from forerun.service.adaptation.in_use import InUse
@@ -85,7 +86,7 @@ def session() -> Session:
 @lru_cache(maxsize=4)
 def _session(settings: Settings) -> Session:
     adaptation, devices = adaptation_here(settings)
-    graphs = GraphStore(settings.home / "graphs", settings.graphs_kept)
+    graphs = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
     return Session(settings, adaptation, devices, graphs)
 
 

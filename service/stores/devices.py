@@ -2,14 +2,15 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from pathlib import Path
 from threading import Lock
 
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError
-from forerun.data.file_store import SUFFIX, FileStore
+from forerun.data.file_store import SUFFIX
 from forerun.service.log import log
+from forerun.service.stores.places import Place, records_in
 from forerun.service.stores.problems import StoreFull, log_damage
+from forerun.service.stores.records import Records
 
 MOST_DEVICES = 1_000
 NAMES_HELD = 4_096
@@ -21,13 +22,13 @@ class TakenName(InputError):
     slug, status = "taken-name", 409
 
 
-def load_catalog(folder: Path) -> DeviceCatalog:
+def load_catalog(place: Place) -> DeviceCatalog:
     """The catalogue together with every registered device.
 
     A sheet that cannot be read, or that uses the name of another device, is logged and left out, so
     that one bad file does not disable the others.
     """
-    return _catalog_with(_files(folder).values().values())
+    return _catalog_with(_files(place).values().values())
 
 
 def _catalog_with(registered: Iterable[Device]) -> DeviceCatalog:
@@ -45,9 +46,9 @@ def _catalog_with(registered: Iterable[Device]) -> DeviceCatalog:
         return catalog
 
 
-def _files(folder: Path) -> FileStore[Device]:
-    return FileStore(
-        folder,
+def _files(place: Place) -> Records[Device]:
+    return records_in(
+        place,
         encode=lambda device: device.model_dump_json(exclude_none=True),
         decode=lambda name, content: Device.model_validate_json(content),
         report=log_damage,
@@ -57,14 +58,16 @@ def _files(folder: Path) -> FileStore[Device]:
 class DeviceStore:
     """The catalogue and the registered devices; it is thread-safe.
 
-    Devices that another process registers in the same folder are found at the next access.
+    Devices that another process registers in the same folder are found at the next access, and in
+    a database within two seconds.
 
     Args:
-        folder: folder with one JSON file per registered device; the first one creates it.
+        place: folder with one JSON file per registered device, which the first one creates, or
+            its like in a database.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._files = _files(folder)
+    def __init__(self, place: Place) -> None:
+        self._files = _files(place)
         self._lock = Lock()
         self._held: OrderedDict[str, Device] = OrderedDict()
         self._catalog, self._seen = DeviceCatalog(()), -1
@@ -112,18 +115,16 @@ class DeviceStore:
             InputError: another device has one of its names or aliases.
         """
         device = device.model_copy(update={"origin": "registered"})
-        with self._files.writing(), self._lock:
-            self._refresh()
-            names = {known.name: known.origin for known in self._catalog}
+        with self._files.writing():
+            catalog = self.catalog
+            names = {known.name: known.origin for known in catalog}
             if names.get(device.name) == "catalog":
                 raise TakenName(f"{device.name} is in the catalogue; register under another name.")
             registered = sum(origin == "registered" for origin in names.values())
             if device.name not in names and registered >= MOST_DEVICES:
                 raise StoreFull(f"{MOST_DEVICES} devices are registered already.")
-            wider = self._catalog.with_device(device)
+            catalog.with_device(device)  # which refuses a name of another device
             self._files.put(f"{device.name}{SUFFIX}", device)
-            self._catalog = wider
-            self._held.clear()
         return device
 
     def delete(self, name: str) -> None:

@@ -1,12 +1,12 @@
 """Uploaded graphs: written to disk before they are acknowledged, with a cache in memory."""
 
 import json
-from pathlib import Path
 
 from forerun.data.errors import UnknownGraph
-from forerun.data.file_store import SUFFIX, DamagedFile, FileStore
+from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, network_names, network_with_digest
+from forerun.service.stores.places import Place, records_in
 from forerun.service.stores.problems import StoreFull, log_damage
 
 HEXADECIMAL = frozenset("0123456789abcdef")
@@ -19,17 +19,18 @@ class GraphStore:
     absent, until the graph is uploaded again.
 
     Args:
-        folder: folder with one JSON file per graph; the first one creates it.
+        place: folder with one JSON file per graph, which the first one creates, or its like in a
+            database.
         kept: largest number of graphs on disk. Further graphs are refused and none is removed by
             itself, because a client that was given a digest may ask about it at any time.
         operators_in_memory: largest number of operators in memory (0.8 kB each); the least recently
             used graphs leave memory first and are read again from disk on demand.
     """
 
-    def __init__(self, folder: Path, kept: int, operators_in_memory: int = 100_000) -> None:
+    def __init__(self, place: Place, kept: int, operators_in_memory: int = 100_000) -> None:
         self._kept = kept
-        self._files = FileStore(
-            folder, as_text, _decoded, log_damage, weigh=len, room=operators_in_memory
+        self._files = records_in(
+            place, as_text, _decoded, log_damage, weigh=len, room=operators_in_memory
         )
 
     def put(self, graph: OperatorGraph) -> str:

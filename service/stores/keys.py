@@ -9,13 +9,13 @@ import re
 import secrets
 from datetime import UTC, datetime
 from hmac import compare_digest
-from pathlib import Path
 from typing import Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.errors import InputError
-from forerun.data.file_store import SUFFIX, DamagedFile, FileStore
+from forerun.data.file_store import SUFFIX, DamagedFile
+from forerun.service.stores.places import Place, records_in
 from forerun.service.stores.problems import log_damage
 
 Scope = Literal["read", "write", "admin"]
@@ -70,13 +70,13 @@ class KeyStore:
     Each thread needs a store of its own.
 
     Args:
-        folder: folder with one JSON file per key; the first one creates it.
+        place: folder with one JSON file per key, which the first one creates, or its like in a
+            database, where a change by another process is found within two seconds.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files = FileStore(
-            folder,
+    def __init__(self, place: Place) -> None:
+        self._files = records_in(
+            place,
             encode=lambda key: key.model_dump_json(),
             decode=_decoded,
             report=log_damage,
@@ -87,15 +87,9 @@ class KeyStore:
     def is_used(self) -> bool:
         """Whether there ever was a key: revoking the last one does not open the service again.
 
-        A folder that cannot be examined counts as used.
+        A place that cannot be examined counts as used.
         """
-        try:
-            self._folder.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True
-        return True
+        return self._files.is_used()
 
     def create(self, name: str, scope: str) -> tuple[Key, str]:
         """Store a new key.

@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from forerun.data.errors import InputError
-from forerun.data.file_store import SUFFIX, DamagedFile, FileStore
+from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.service.schemas.measured_rows import MeasuredRow, Source
 from forerun.service.stores.idempotency import RepeatableRequest, ReusedKey
+from forerun.service.stores.places import Place, records_in
 from forerun.service.stores.problems import StillInUse, StoreFull, log_damage
+from forerun.service.stores.records import Records
 
 MOST_SETS = 10_000
 MOST_ROWS_OF_A_DEVICE = 2_000
@@ -115,14 +116,15 @@ class AdaptationStore:
     folder therefore describe its whole state.
 
     Args:
-        folder: folder with at most two files per set; the first set creates it.
+        place: folder with at most two files per set, which the first set creates, or its like in a
+            database.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._name = folder.name
-        self._files = FileStore(folder, _encoded, _decoded, log_damage)
-        self._observed = FileStore(
-            folder / OBSERVED, _encoded, _decoded, log_damage,
+    def __init__(self, place: Place) -> None:
+        self._name = place.name
+        self._files = records_in(place, _encoded, _decoded, log_damage)
+        self._observed = records_in(
+            place / OBSERVED, _encoded, _decoded, log_damage,
             weigh=lambda kept: len(kept.rows), room=IN_MEMORY_ROWS,
         )  # fmt: skip
 
@@ -294,7 +296,7 @@ class AdaptationStore:
                 self._observed.delete(name)
                 self._observed.delete(f"{name.removesuffix(SUFFIX)}{UNDONE}")
 
-    def _of(self, source: Source) -> FileStore[MeasurementSet]:
+    def _of(self, source: Source) -> Records[MeasurementSet]:
         return self._files if source == "adapt" else self._observed
 
     def undo(self, undone: MeasurementSet) -> None:

@@ -33,8 +33,9 @@ def run_collector(
     from forerun.service.adaptation.collecting import collect_table
     from forerun.service.settings import Settings
     from forerun.service.stores.devices import DeviceStore
+    from forerun.service.stores.places import place_of
 
-    devices = DeviceStore(Settings.load().home / "devices")
+    devices = DeviceStore(place_of(Settings.load()) / "devices")
     _report(collect_table(collector, output, minutes, sheet, devices, progress), json)
 
 

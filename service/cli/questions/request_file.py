@@ -91,6 +91,7 @@ def predictions(request: Request, names: Sequence[str], run: SetUpOptions) -> "l
     from forerun.service.presets import as_prediction
     from forerun.service.settings import Settings
     from forerun.service.stores.graphs import GraphStore
+    from forerun.service.stores.places import place_of
 
     _refuse_options(run)
     body = as_prediction(request.endpoint, request.body)
@@ -104,7 +105,7 @@ def predictions(request: Request, names: Sequence[str], run: SetUpOptions) -> "l
     bodies = [body | {"device": name} for name in names] if names else [body]
     asked = [request_of(one) for one in bodies]
     settings = Settings.load()
-    graphs = GraphStore(settings.home / "graphs", settings.graphs_kept)
+    graphs = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
     devices = o.devices_known()
     in_use = o.in_use(devices, asked[0].workload.kind)
     predictor = in_use.loaded.predictor

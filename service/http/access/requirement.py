@@ -8,6 +8,7 @@ from forerun.data.errors import InputError
 from forerun.service.http.guard import is_loopback
 from forerun.service.settings import Settings
 from forerun.service.stores.keys import KeyStore
+from forerun.service.stores.places import place_of
 
 
 class NoKeys(InputError):
@@ -25,7 +26,7 @@ class NoKeys(InputError):
 
 def key_store(settings: Settings) -> KeyStore:
     """The keys of a service."""
-    return KeyStore(settings.home / "keys")
+    return KeyStore(place_of(settings) / "keys")
 
 
 def asks_for_keys(settings: Settings, keys: KeyStore) -> bool:

@@ -16,6 +16,7 @@ from forerun.service.http.drift_metrics import metrics_of
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.prediction import StatusOut
 from forerun.service.schemas.readiness import ReadyOut, RegistryOut
+from forerun.service.stores.places import database_of
 
 REPORT_S = 2.0
 """Time that metrics wait for a report of new observations, seconds."""
@@ -36,9 +37,10 @@ async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
     """Whether questions are answered, and whether uploads and measurements are stored.
 
     The HTTP status is 503 until the predictors are loaded. A disk that is full or cannot be written
-    does not change it.
+    does not change it, nor does a database that is away: what is in memory is answered.
     """
-    problem = obstacle(state.settings.home, HOME)
+    database = database_of(state.settings)
+    problem = obstacle(state.settings.home, HOME) if database is None else database.problem
     said = kept(state.settings)
     return ReadyOut(
         status="ok",
@@ -62,7 +64,7 @@ async def metrics(state: TheState) -> Response:
 
 
 def _facts(state: State) -> Iterator[Metric]:
-    """What all processes agree on: the predictor in use, and what the registry said last."""
+    """What all processes agree on: the predictor in use, what the database and registry said."""
     if state.answers is not None:
         predictor = GaugeMetricFamily(
             "forerun_predictor_info", "Predictor in use", labels=("version",)
@@ -70,6 +72,13 @@ def _facts(state: State) -> Iterator[Metric]:
         predictor.add_metric((state.answers.adaptation.version,), 1)
         yield predictor
         yield from metrics_of(state.answers.drift.last())
+    database = database_of(state.settings)
+    if database is not None:
+        yield GaugeMetricFamily(
+            "forerun_database_answered",
+            "Whether the database answered last time",
+            float(database.problem is None),
+        )
     said = kept(state.settings)
     if said is not None:
         answered = float(said.problem is None)

@@ -10,14 +10,21 @@ from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_GRAPH, EXAMPLE_S
 from tests.service.conftest import linear_row
 
 STORING = {503, 507}
-"""Statuses of what was not stored because of the disk."""
+"""Statuses of what was not stored because of the disk or the database."""
+NOT_STORED = ("disk-full", "cannot-store", "database-away")
 
 
 class Asking:
-    """A client of one server that refuses statuses which no fault excuses."""
+    """A client of one server that refuses statuses which no fault excuses.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        url: address of the server.
+        variable: environment variable that a problem with storing must name.
+    """
+
+    def __init__(self, url: str, variable: str = "FORERUN_HOME") -> None:
         self._client = httpx.Client(base_url=url, timeout=120)
+        self._variable = variable
 
     def __enter__(self) -> "Asking":
         return self
@@ -33,8 +40,8 @@ class Asking:
         assert answer.status_code < 500 or answer.status_code in STORING, (path, answer.text)
         if answer.status_code in STORING:
             problem = answer.json()
-            assert problem["type"] in ("/problems/disk-full", "/problems/cannot-store")
-            assert "FORERUN_HOME" in problem["detail"]
+            assert problem["type"].removeprefix("/problems/") in NOT_STORED
+            assert self._variable in problem["detail"]
         return answer
 
     def put_graph(self, number: int = 1) -> httpx.Response:

@@ -1,0 +1,60 @@
+"""`forerun database`: create and bring up to date the tables in FORERUN_DATABASE_URL."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from forerun.service.stores.database.connections import Database
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Create the tables of the database that several replicas share, and fill them.",
+)
+
+
+@app.command("upgrade")
+def upgrade() -> None:
+    """Create the tables of FORERUN_DATABASE_URL, or bring them to this version; repeatable."""
+    database = _database()
+    from forerun.service.stores.database.upgrading import upgraded
+
+    before, now = upgraded(database)
+    typer.echo(
+        f"the tables are of version {now} already"
+        if before == now
+        else f"the tables are of version {now} now; there were none before"
+        if before is None
+        else f"the tables are of version {now} now, and were of {before}"
+    )
+
+
+@app.command("import")
+def import_files() -> None:
+    """Copy measurements, devices, graphs and keys of FORERUN_HOME into the database.
+
+    What the database holds under the same name stays; files that hold no record are named.
+    """
+    database = _database()
+    from forerun.service.settings import Settings
+    from forerun.service.stores.database.importing import imported
+
+    copied, left_out = imported(Settings.load().home, database)
+    for name in left_out:
+        typer.echo(f"{name} cannot be read and is left out", err=True)
+    for store, number in copied.items():
+        typer.echo(f"{store}: {number:,} copied")
+
+
+def _database() -> "Database":
+    from forerun.data.errors import InputError
+    from forerun.service.settings import Settings
+    from forerun.service.stores.places import database_of
+
+    database = database_of(Settings.load())
+    if database is None:
+        raise InputError(
+            "Set FORERUN_DATABASE_URL to the address of a PostgreSQL database, "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
+        )
+    return database

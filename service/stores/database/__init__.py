@@ -1,0 +1,1 @@
+"""Records of stores in PostgreSQL, which several replicas of the service share."""

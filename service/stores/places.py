@@ -1,0 +1,78 @@
+"""Where the stores keep their records: in the folder FORERUN_HOME, or in a database."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from forerun.data.errors import MissingExtra
+from forerun.data.file_store import FileStore
+from forerun.service.settings import Settings
+from forerun.service.stores.database.place import DatabasePlace
+from forerun.service.stores.records import Records
+
+if TYPE_CHECKING:
+    from forerun.service.stores.database.connections import Database
+
+Value = TypeVar("Value")
+Place = Path | DatabasePlace
+"""A folder, or its like in a database; `place / NAME` is the place of a store."""
+
+
+def place_of(settings: Settings) -> Place:
+    """The place that the settings select for measurements, devices, graphs and keys.
+
+    Raises:
+        BadDatabaseUrl: the database has no valid address.
+        MissingExtra: a database is set, and what it needs is not installed.
+    """
+    database = database_of(settings)
+    return settings.home if database is None else DatabasePlace(database)
+
+
+def database_of(settings: Settings) -> "Database | None":
+    """The database of the settings, one for each address in a process; None where none is set.
+
+    Raises:
+        BadDatabaseUrl, MissingExtra: as `place_of`.
+    """
+    if settings.database_url is None:
+        return None
+    return _database(settings.database_url.get_secret_value())
+
+
+@lru_cache(maxsize=4)
+def _database(url: str) -> "Database":
+    try:
+        from forerun.service.stores.database.connections import Database
+
+        return Database(url)
+    except ModuleNotFoundError:
+        raise MissingExtra("FORERUN_DATABASE_URL", "postgres") from None
+
+
+def records_in(
+    place: Place,
+    encode: Callable[[Value], str],
+    decode: Callable[[str, bytes], Value],
+    report: Callable[[Path, Exception], None] = lambda path, why: None,
+    weigh: Callable[[Value], int] = lambda value: 0,
+    room: int = 0,
+) -> Records[Value]:
+    """The records of a store; arguments as those of `FileStore`.
+
+    Raises:
+        CannotStore: they are in a database, which does not answer or has other tables.
+    """
+    if isinstance(place, Path):
+        return FileStore(place, encode, decode, report, weigh, room)
+    from forerun.service.stores.database.store import DatabaseStore
+
+    return DatabaseStore(place, encode, decode, report, weigh, room)
+
+
+def is_used(place: Place) -> bool:
+    """Whether a store ever kept anything there."""
+    if isinstance(place, Path):
+        return place.is_dir()
+    return records_in(place, str, lambda name, content: content.decode(), room=1).is_used()

@@ -1,0 +1,284 @@
+"""Folder and database keep records alike: what one process acknowledged, the others find."""
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from threading import Thread
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forerun.data.file_store import DamagedFile
+from forerun.service.stores.database.place import DatabasePlace
+from forerun.service.stores.places import records_in
+from forerun.service.stores.records import Records
+from tests.postgres import needs_postgres
+
+WHERE = ("folder", pytest.param("database", marks=needs_postgres))
+NAMES = ("a.json", "b.json", "c.json", "a.undone")
+
+
+def decode(name: str, content: bytes) -> list[int]:
+    value = json.loads(content)
+    if not isinstance(value, list):
+        raise TypeError("it is no list")
+    return value
+
+
+@dataclass
+class Shared:
+    """One place that several processes share.
+
+    Attributes:
+        process: opens the place as one more process does; `room` as in `FileStore`.
+    """
+
+    process: Callable[..., Records[list[int]]]
+
+    @staticmethod
+    def settle(records: Records[list[int]]) -> None:
+        """Let the process look at what others did, as it does every second."""
+        database = getattr(records, "_database", None)
+        if database is not None:
+            database.look()
+
+
+@pytest.fixture(params=WHERE)
+def shared(request, tmp_path) -> Shared:
+    reports: list[str] = []
+    if request.param == "folder":
+        place = lambda: tmp_path / "numbers"  # noqa: E731
+    else:
+        connect = request.getfixturevalue("connect")
+        place = lambda: DatabasePlace(connect(), "numbers")  # noqa: E731
+
+    def process(report=lambda path, why: reports.append(path.name), **memory):
+        return records_in(place(), json.dumps, decode, report, **memory)
+
+    return Shared(process)
+
+
+@pytest.fixture(params=["all in memory", "some in memory"])
+def pair(request, shared) -> tuple[Records[list[int]], Records[list[int]]]:
+    memory = {} if request.param == "all in memory" else {"weigh": len, "room": 3}
+    return shared.process(**memory), shared.process(**memory)
+
+
+def test_what_one_process_stores_the_others_find(pair):
+    one, other = pair
+    stamp = other.stamp()
+    one.put("b.json", [2])
+    one.put("a.json", [1])
+    one.mark("a.undone")
+    Shared.settle(other)
+    assert not other.is_unchanged(stamp)
+    assert other.names() == {"a.json", "b.json", "a.undone"} == one.names()
+    assert list(other.values().items()) == [("a.json", [1]), ("b.json", [2])]
+    assert one.get("a.json") == [1] == other.get("a.json")
+    other.put("a.json", [3])
+    assert other.get("a.json") == [3]
+    Shared.settle(one)
+    assert one.get("a.json") == [3]
+
+
+def test_what_is_deleted_is_gone_everywhere(pair):
+    one, other = pair
+    one.put("a.json", [1])
+    one.put("b.json", [2])
+    Shared.settle(other)
+    assert other.get("a.json") == [1]
+    assert one.delete("a.json")
+    assert not one.delete("a.json")
+    Shared.settle(other)
+    for each in pair:
+        assert each.held("a.json") is None
+        assert each.names() == {"b.json"}
+        with pytest.raises(FileNotFoundError):
+            each.get("a.json")
+
+
+def test_a_place_is_used_from_its_first_record_on(shared):
+    one, other = shared.process(), shared.process()
+    assert not one.is_used()
+    one.put("a.json", [1])
+    one.delete("a.json")
+    Shared.settle(other)
+    assert one.is_used()
+    assert other.is_used()
+
+
+def test_who_writes_reads_what_others_wrote_a_moment_ago(pair):
+    one, other = pair
+    one.put("a.json", [1])
+    with other.writing():
+        assert other.names() == {"a.json"}
+        assert other.get("a.json") == [1]
+        other.put("b.json", [2])
+        assert other.names() == {"a.json", "b.json"}
+        assert other.get("b.json") == [2]
+        other.delete("a.json")
+        assert other.names() == {"b.json"}
+        with pytest.raises(FileNotFoundError):
+            other.get("a.json")
+    assert other.names() == {"b.json"}
+    assert shared_after(one).names() == {"b.json"}
+
+
+def shared_after(records):
+    Shared.settle(records)
+    return records
+
+
+def test_writers_exclude_each_other_over_threads_and_processes(pair):
+    def add(records):
+        for _ in range(5):
+            with records.writing():
+                before = records.get("a.json")[0] if "a.json" in records.names() else 0
+                records.put("a.json", [before + 1])
+
+    threads = [Thread(target=add, args=(records,)) for records in (*pair, *pair)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for each in pair:
+        Shared.settle(each)
+        assert each.get("a.json") == [20]
+
+
+def test_a_stamp_stays_where_nothing_changes(shared):
+    one = shared.process()
+    one.put("a.json", [1])
+    seen = one.stamp()
+    if seen >= 0:  # the folder tells once its timestamp can be told from a later one
+        assert one.is_unchanged(seen)
+        one.get("a.json")
+        Shared.settle(one)
+        assert one.is_unchanged(seen)
+        one.put("a.json", [1])
+    assert not one.is_unchanged(seen) or seen < 0
+
+
+@pytest.mark.parametrize("memory", [{}, {"weigh": len, "room": 3}])
+def test_a_damaged_record_is_reported_once_left_out_and_replaced(shared, memory):
+    texts = shared.process()
+    texts._encode = str  # what no store writes
+    texts.put("a.json", {"no": "list"})
+    texts.put("b.json", [2])
+    reported = []
+    other = shared.process(lambda path, why: reported.append(path.name), **memory)
+    for _ in range(2):
+        assert other.values() == {"b.json": [2]}
+        with pytest.raises(DamagedFile, match=r"a\.json"):
+            other.get("a.json")
+    assert reported[:1] == ["a.json"]
+    assert len(reported) == (1 if not memory else len(reported))
+    assert other.names() == {"a.json", "b.json"}
+    other.put("a.json", [1])
+    assert other.get("a.json") == [1]
+
+
+def test_what_does_not_fit_in_memory_is_read_again(shared):
+    records = shared.process(weigh=len, room=4)
+    for number in range(4):
+        records.put(f"{number}.json", [number] * 2)
+    assert [records.held(f"{number}.json") for number in range(4)] == [None, None, [2, 2], [3, 3]]
+    assert records.get("0.json") == [0, 0]
+    assert records.held("2.json") is None
+    records.put("heavy.json", [1] * 9)
+    assert records.held("heavy.json") == [1] * 9
+
+
+@needs_postgres
+@pytest.mark.parametrize("room", [0, 3])
+def test_memory_is_what_the_database_holds_after_writes_and_looks_at_once(connect, room):
+    databases = connect(), connect()
+    pair = [
+        records_in(DatabasePlace(each, "numbers"), json.dumps, decode, weigh=len, room=room)
+        for each in databases
+    ]
+
+    def write(number: int) -> None:
+        chance, records = random.Random(number), pair[number % 2]
+        for step in range(25):
+            name = chance.choice(NAMES[:3])
+            if chance.random() < 0.4:
+                records.delete(name)
+            else:
+                records.put(name, [number, step])
+
+    def follow(number: int) -> None:
+        for _ in range(40):
+            databases[number].look()
+            with suppress(FileNotFoundError):
+                pair[number].get("a.json")
+
+    threads = [Thread(target=write, args=(number,)) for number in range(4)]
+    threads += [Thread(target=follow, args=(number,)) for number in (0, 1, 0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    truth = records_in(DatabasePlace(connect(), "numbers"), json.dumps, decode).values()
+    for each in pair:
+        Shared.settle(each)
+        assert each.values() == truth
+        assert each.names() == truth.keys()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "mark", "delete", "fail"]),
+        st.integers(0, 1),
+        st.sampled_from(NAMES),
+    ),
+    max_size=12,
+)
+
+
+@needs_postgres
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=STEPS, room=st.sampled_from([0, 2]))
+def test_two_processes_on_a_database_do_what_one_dictionary_does(two, fresh, steps, room):
+    path = f"numbers-{next(fresh)}"
+    processes = [
+        records_in(DatabasePlace(each, path), json.dumps, decode, weigh=len, room=room)
+        for each in two
+    ]
+    model: dict[str, list[int]] = {}
+    for number, (step, which, name) in enumerate(steps):
+        records = processes[which]
+        if step == "put" and name.endswith(".json"):
+            records.put(name, [number])
+            model[name] = [number]
+        elif step == "mark" and not name.endswith(".json"):
+            records.mark(name)
+            model[name] = []
+        elif step == "delete":
+            assert records.delete(name) == (model.pop(name, None) is not None)
+        elif step == "fail":
+            with suppress(KeyError), records.writing():
+                records.put("a.json", [-1])
+                records.delete("b.json")
+                raise KeyError("given up")
+        Shared.settle(processes[1 - which])
+        kept = {n: v for n, v in sorted(model.items()) if n.endswith(".json")}
+        for each in processes:
+            assert each.names() == model.keys()
+            assert each.values() == kept
+
+
+@pytest.fixture
+def two(connect):
+    return connect(), connect()
+
+
+@pytest.fixture
+def fresh() -> "count[int]":
+    return count()
