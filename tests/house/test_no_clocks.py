@@ -14,7 +14,8 @@ from tests.house.sources import name_of
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time", "clock_gettime"}
 TIMED = ("tests/benchmarks/",)
 MAY_READ_CLOCKS = {
-    *("tests/waiting.py", "tests/data/collectors/fake_gpu.py", "tests/soak/__main__.py"),
+    *("tests/waiting.py", "tests/data/collectors/fake_gpu.py"),
+    *("tests/soak/__main__.py", "tests/reload/__main__.py"),
     "tests/service/http/test_json_bodies.py",
 }
 """What polls until something holds, a device whose counters move with time, what asks a server for

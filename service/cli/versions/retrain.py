@@ -28,7 +28,7 @@ def retrain(
     before its newest lasting change are left out. `forerun promote` puts the candidate into use.
     Repeated with the same measurements, nothing is computed or registered again.
     """
-    from forerun.service.python.retraining import retrained
+    from forerun.service.cli.versions.retraining import retrained
 
     with working("retraining"):
         made, version = retrained(tuple(device or ()), output, track=track, uri=uri)

@@ -1,0 +1,1 @@
+"""Commands that make versions of the predictors and put them into use."""
