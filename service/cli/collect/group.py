@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from forerun.service.cli.collect import cpu, gpu, probe, program, window
+from forerun.service.cli.collect import circuit, cpu, gpu, probe, program, window
 from forerun.service.cli.collect.plugin import CollectGroup
 from forerun.service.cli.output import progress, progress_bar
 
@@ -16,6 +16,7 @@ app.command("gpu")(gpu.gpu)
 app.command("graphs")(gpu.graphs)
 app.command("program")(program.program)
 app.command("window")(window.window)
+app.command("circuit")(circuit.circuit)
 
 
 @app.command("contention")

@@ -1,0 +1,147 @@
+"""Tables of one design: its cells, nets and delays, with one column for each seed of the placer.
+
+`nodes`: cells with their places. `arcs`: connections, with their delays before and after routing.
+`paths`: delays through cells and setup times, which depend on no seed. `runs`: one row per seed.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.collectors.circuits.designs import Design
+from forerun.data.collectors.circuits.sdf import Delays
+from forerun.data.collectors.circuits.tools import CircuitFailed, Placed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KINDS: Final[Mapping[str, str]] = {
+    "ICESTORM_LC": "logic",
+    "SB_IO": "port",
+    "SB_GB": "global",
+    "ICESTORM_RAM": "memory",
+}
+"""Type of a cell in nextpnr -> its kind."""
+USED: Final[Mapping[str, str]] = {
+    "ICESTORM_LC": "logic_cells",
+    "SB_IO": "ports",
+    "SB_GB": "globals",
+    "ICESTORM_RAM": "memories",
+}
+_PLACE: Final = re.compile(r"X(\d+)/Y(\d+)/[a-z]+(\d*)")
+
+
+def tables_of(
+    design: Design, statistics: Mapping[str, int], runs: Mapping[int, Placed]
+) -> dict[str, "pd.DataFrame"]:
+    """The tables of a design, by name.
+
+    Args:
+        design: the design.
+        statistics: type of a cell before mapping -> number.
+        runs: seed -> its placement.
+
+    Raises:
+        CircuitFailed: placements with two seeds have other cells or connections.
+    """
+    import pandas as pd
+
+    delays = {
+        kind: {seed: Delays.read(getattr(run, kind)) for seed, run in runs.items()}
+        for kind in ("routed", "estimated")
+    }
+    first = delays["routed"][next(iter(runs))]
+    for each in (one for kind in delays.values() for one in kind.values()):
+        if each.nets.keys() != first.nets.keys() or each.paths != first.paths:
+            raise CircuitFailed("The cells depend on the seed.")
+    names = sorted(first.kinds)
+    number = {name: position for position, name in enumerate(names)}
+    frames = {
+        "nodes": _nodes(first, names, runs),
+        "arcs": _arcs(first, number, delays),
+        "paths": _paths(first, number),
+        "runs": _runs(design, runs),
+        "words": pd.DataFrame(
+            {"word": list(statistics), "count": np.array(list(statistics.values()), np.int32)}
+        ),
+    }
+    for frame in frames.values():
+        frame.insert(0, "design", design.name)
+    return frames
+
+
+def _nodes(delays: Delays, names: Sequence[str], runs: Mapping[int, Placed]) -> "pd.DataFrame":
+    import pandas as pd
+
+    columns: dict[str, Any] = {
+        "node": np.arange(len(names), dtype=np.int32),
+        "kind": [KINDS.get(delays.kinds[name], "other") for name in names],
+    }
+    for seed, run in runs.items():
+        places = _places(run.netlist)
+        at = np.array([places.get(name, (-1, -1, -1)) for name in names], dtype=np.int8)
+        columns |= {f"{axis}_{seed}": at[:, column] for column, axis in enumerate("xyz")}
+    return pd.DataFrame(columns)
+
+
+def _places(netlist: Mapping[str, Any]) -> dict[str, tuple[int, int, int]]:
+    """Cell -> column, row, and number within the tile of its place."""
+    found = {}
+    for module in netlist["modules"].values():
+        for name, cell in module["cells"].items():
+            match = _PLACE.match(str(cell["attributes"].get("NEXTPNR_BEL", "")))
+            if match:
+                column, row, own = match.groups()
+                found[name] = int(column), int(row), int(own or 0)
+    return found
+
+
+def _arcs(
+    first: Delays, number: Mapping[str, int], delays: Mapping[str, Mapping[int, Delays]]
+) -> "pd.DataFrame":
+    import pandas as pd
+
+    keys = sorted(first.nets, key=lambda arc: (number[arc[0][0]], arc[0][1], arc[1]))
+    columns: dict[str, Any] = {
+        "source": np.array([number[source] for (source, _), _ in keys], dtype=np.int32),
+        "source_port": [port for (_, port), _ in keys],
+        "sink": np.array([number[sink] for _, (sink, _) in keys], dtype=np.int32),
+        "sink_port": [port for _, (_, port) in keys],
+    }
+    for kind, by_seed in delays.items():
+        for seed, own in by_seed.items():
+            columns[f"{kind}_{seed}_ps"] = np.array([own.nets[key] for key in keys], np.int32)
+    return pd.DataFrame(columns)
+
+
+def _paths(delays: Delays, number: Mapping[str, int]) -> "pd.DataFrame":
+    import pandas as pd
+
+    rows = [(number[cell], *ports, "delay", ps) for (cell, *ports), ps in delays.paths.items()]
+    rows += [(number[cell], *ports, "setup", ps) for (cell, *ports), ps in delays.setups.items()]
+    frame = pd.DataFrame(sorted(rows), columns=["node", "from_port", "to_port", "kind", "ps"])
+    return frame.astype({"node": np.int32, "ps": np.int32})
+
+
+def _runs(design: Design, runs: Mapping[int, Placed]) -> "pd.DataFrame":
+    import pandas as pd
+
+    rows = []
+    for seed, run in runs.items():
+        clocks = [own["achieved"] for own in run.report["fmax"].values()]
+        used = {USED[k]: own["used"] for k, own in run.report["utilization"].items() if k in USED}
+        rows.append(
+            {
+                "family": design.family,
+                "module": design.module,
+                "parameters": " ".join(f"{k}={v}" for k, v in design.parameters.items()),
+                "seed": seed,
+                "clocks": len(clocks),
+                "fmax_mhz": clocks[0] if len(clocks) == 1 else float("nan"),
+                **used,
+                "seconds": round(run.seconds, 3),
+            }
+        )
+    return pd.DataFrame(rows)

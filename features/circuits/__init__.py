@@ -1,0 +1,1 @@
+"""Circuits: longest paths and features of cells and connections."""

@@ -1,0 +1,222 @@
+"""Exact longest paths between registers of a circuit, of the delays of its cells and connections.
+
+Times begin at the clock's edge: a register's output arrives after its own delay, a pin at the
+latest of all ways to it, and a register's input must arrive the setup time before the next edge.
+Inputs and outputs of the circuit have no time of their own, so paths from and to them do not count.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.data.columns import Column, Mask, Matrix, Positions
+from forerun.data.errors import InputError
+
+CLOCK_PORTS: Final = frozenset({"CLK", "RCLK", "WCLK"})
+"""Ports at which a register takes the edge of the clock."""
+MHZ_PS: Final = 1e6
+
+
+class CombinationalLoop(InputError):
+    """A signal depends on itself without a register between."""
+
+    slug = "combinational-loop"
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """Connections of m pairs of pins, or delays and setup times of m pairs of ports of cells.
+
+    Attributes:
+        source, sink: (m,) cells.
+        source_port, sink_port: names of their ports.
+    """
+
+    source: Positions
+    source_port: Sequence[str]
+    sink: Positions
+    sink_port: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TimingGraph:
+    """Pins of a circuit, and the edges between them in the order of their levels.
+
+    Attributes:
+        pins: cell and port of each of p pins.
+        source, sink: (e,) pins of each edge, those of the lowest levels first.
+        arc: (e,) connection of the edge; -1 where it leads through a cell.
+        fixed_ps: (e,) delay of the edge through a cell; 0 for a connection.
+        starts: position of the first edge of each level, and e at the end.
+        launch_ps: (p,) time after the clock's edge when a register drives a pin; -inf elsewhere.
+        setup_ps: (p,) time before the next edge when a register takes a pin; -inf elsewhere.
+    """
+
+    pins: tuple[tuple[int, str], ...]
+    source: Positions
+    sink: Positions
+    arc: Positions
+    fixed_ps: Column
+    starts: tuple[int, ...]
+    launch_ps: Column
+    setup_ps: Column
+
+    @classmethod
+    def of(
+        cls, arcs: Connections, paths: Connections, path_ps: Column, is_setup: Mask
+    ) -> "TimingGraph":
+        """The graph of a circuit.
+
+        Args:
+            arcs: connections between cells.
+            paths: pairs of ports of a cell, with the cell as source and as sink.
+            path_ps: (m,) delays of these, or setup times, picoseconds.
+            is_setup: (m,) whether it is the setup time of the first port before the second's edge.
+
+        Raises:
+            CombinationalLoop: a signal depends on itself.
+        """
+        number: dict[tuple[int, str], int] = {}
+
+        def pin(cell: int, port: str) -> int:
+            return number.setdefault((cell, port), len(number))
+
+        ends = [(pin(a, p), pin(b, q)) for a, p, b, q in _rows(arcs)]
+        through = [(pin(a, p), pin(b, q)) for a, p, b, q in _rows(paths)]
+        launches = np.array([port in CLOCK_PORTS for port in paths.source_port], dtype=np.bool_)
+        launch, setup = np.full((2, len(number)), -np.inf)
+        pairs = np.array(through, dtype=np.intp).reshape(-1, 2)
+        starts = launches & ~is_setup
+        np.maximum.at(launch, pairs[starts, 1], path_ps[starts])
+        np.maximum.at(setup, pairs[is_setup, 0], path_ps[is_setup])
+        inner = ~launches & ~is_setup
+        edges = np.concatenate([np.array(ends, dtype=np.intp).reshape(-1, 2), pairs[inner]])
+        arc = np.concatenate([np.arange(len(ends)), np.full(int(inner.sum()), -1)])
+        fixed = np.concatenate([np.zeros(len(ends)), path_ps[inner]])
+        levels = _levels(edges, len(number))[edges[:, 1]]
+        order = np.lexsort((edges[:, 1], levels))
+        firsts = np.searchsorted(levels[order], np.arange(1, levels.max(initial=0) + 2))
+        return cls(
+            tuple(number),
+            edges[order, 0],
+            edges[order, 1],
+            arc[order],
+            fixed[order],
+            tuple(firsts.tolist()),
+            launch,
+            setup,
+        )
+
+    def arrivals_ps(self, net_ps: Matrix) -> Matrix:
+        """Latest arrival at each pin, shape (p, runs); -inf where no register drives it.
+
+        Args:
+            net_ps: (arcs, runs) delays of the connections, picoseconds.
+        """
+        delays, found = self._delays(net_ps), np.repeat(self.launch_ps[:, None], net_ps.shape[1], 1)
+        for first, last in self._by_level():
+            at = slice(first, last)
+            np.maximum.at(found, self.sink[at], found[self.source[at]] + delays[at])
+        return found
+
+    def to_registers_ps(self, net_ps: Matrix) -> Matrix:
+        """Longest time from each pin to a register, with its setup, shape (p, runs); else -inf.
+
+        Args:
+            net_ps: as in `arrivals_ps`.
+        """
+        delays, found = self._delays(net_ps), np.repeat(self.setup_ps[:, None], net_ps.shape[1], 1)
+        for first, last in reversed(self._by_level()):
+            at = slice(first, last)
+            np.maximum.at(found, self.source[at], found[self.sink[at]] + delays[at])
+        return found
+
+    def period_ps(self, net_ps: Matrix) -> Column:
+        """Shortest period of the clock, shape (runs,); 0 where no register feeds another.
+
+        Args:
+            net_ps: as in `arrivals_ps`.
+        """
+        ends = self.arrivals_ps(net_ps) + self.setup_ps[:, None]
+        return np.asarray(np.maximum(ends.max(axis=0, initial=0.0), 0.0))
+
+    def slack_ps(self, net_ps: Matrix, period_ps: Column) -> Matrix:
+        """Time to spare of the longest path through each pin, shape (p, runs); inf without one.
+
+        Args:
+            net_ps: as in `arrivals_ps`.
+            period_ps: (runs,) period of the clock.
+        """
+        return np.asarray(period_ps - self.arrivals_ps(net_ps) - self.to_registers_ps(net_ps))
+
+    def critical_arcs(self, net_ps: Column) -> list[int]:
+        """Connections of one longest path, in its order; empty where no register feeds another.
+
+        Args:
+            net_ps: (arcs,) delays of the connections.
+        """
+        arrivals = self.arrivals_ps(net_ps[:, None])[:, 0]
+        delays = self._delays(net_ps[:, None])[:, 0]
+        ends = arrivals + self.setup_ps
+        if not np.isfinite(ends).any():
+            return []
+        found, at = [], int(np.argmax(ends))
+        while arrivals[at] > self.launch_ps[at]:
+            into = np.flatnonzero(self.sink == at)
+            edge = into[np.argmax(arrivals[self.source[into]] + delays[into])]
+            if self.arc[edge] >= 0:
+                found.append(int(self.arc[edge]))
+            at = int(self.source[edge])
+        return found[::-1]
+
+    def _delays(self, net_ps: Matrix) -> Matrix:
+        """Delays of the edges, shape (e, runs)."""
+        through = self.fixed_ps[:, None]
+        return np.asarray(np.where(self.arc[:, None] >= 0, net_ps[self.arc], through))
+
+    def _by_level(self) -> list[tuple[int, int]]:
+        ends = (*self.starts, len(self.sink))
+        return [pair for pair in pairwise(ends) if pair[0] < pair[1]]
+
+
+def fmax_mhz(period_ps: Column) -> Column:
+    """Highest frequency of a clock with that shortest period, MHz; NaN for a period of 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.where(period_ps > 0.0, MHZ_PS / period_ps, np.nan))
+
+
+def _rows(own: Connections) -> "zip[tuple[int, str, int, str]]":
+    return zip(own.source.tolist(), own.source_port, own.sink.tolist(), own.sink_port, strict=True)
+
+
+def _levels(edges: NDArray[np.intp], pins: int) -> Positions:
+    """Level of each pin: one more than the highest of those before it, shape (pins,).
+
+    Raises:
+        CombinationalLoop: some pin comes before itself.
+    """
+    source, sink = edges[:, 0], edges[:, 1]
+    order = np.argsort(source, kind="stable")
+    starts = np.searchsorted(source[order], np.arange(pins + 1))
+    left, levels = np.bincount(sink, minlength=pins), np.zeros(pins, dtype=np.intp)
+    ready, level, done = np.flatnonzero(left == 0), 0, 0
+    while len(ready):
+        levels[ready] = level
+        done += len(ready)
+        reached = sink[order[_ranges(starts[ready], starts[ready + 1])]]
+        np.subtract.at(left, reached, 1)
+        ready = np.unique(reached[left[reached] == 0])
+        level += 1
+    if done < pins:
+        raise CombinationalLoop(f"{pins - done:,} pins depend on themselves without a register.")
+    return levels
+
+
+def _ranges(firsts: Positions, ends: Positions) -> Positions:
+    """Whole numbers from each first to before its end, one range after the other."""
+    sizes = ends - firsts
+    return np.repeat(ends - np.cumsum(sizes), sizes) + np.arange(int(sizes.sum()))

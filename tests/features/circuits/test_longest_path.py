@@ -1,0 +1,125 @@
+"""Longest paths agree with those that are enumerated, and with nextpnr on circuits that it made."""
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.features.circuits.longest_path import (
+    CombinationalLoop,
+    Connections,
+    TimingGraph,
+    fmax_mhz,
+)
+
+PORTS = ("I0", "I1", "I2")
+
+
+@st.composite
+def circuits(draw):
+    """Registers and gates whose inputs come from cells before them; delays of two runs."""
+    cells = draw(st.integers(2, 14))
+    registers = [True, *draw(st.lists(st.booleans(), min_size=cells - 1, max_size=cells - 1))]
+    arcs, paths = [], []
+    for cell in range(cells):
+        inputs = PORTS[: draw(st.integers(1, 3))]
+        for port in inputs:
+            # A register may take any output, a gate only those of cells before it.
+            last = cells - 1 if registers[cell] else cell - 1
+            if last >= 0:
+                arcs.append((draw(st.integers(0, last)), "O", cell, port))
+            if registers[cell]:
+                paths.append((cell, port, "CLK", draw(st.integers(0, 400)), True))
+            else:
+                paths.append((cell, port, "O", draw(st.integers(0, 600)), False))
+        if registers[cell]:
+            paths.append((cell, "CLK", "O", draw(st.integers(1, 600)), False))
+    delays = st.lists(
+        st.tuples(st.integers(0, 3000), st.integers(0, 3000)),
+        min_size=len(arcs),
+        max_size=len(arcs),
+    )
+    return arcs, paths, np.array(draw(delays), dtype=np.float64).reshape(len(arcs), 2)
+
+
+def graph_of(arcs, paths):
+    source, out, sink, into = zip(*arcs, strict=True) if arcs else ((), (), (), ())
+    cell, first, second, ps, setup = zip(*paths, strict=True)
+    whole = np.array(cell, dtype=np.intp)
+    return TimingGraph.of(
+        Connections(np.array(source, dtype=np.intp), out, np.array(sink, dtype=np.intp), into),
+        Connections(whole, first, whole, second),
+        np.array(ps, dtype=np.float64),
+        np.array(setup),
+    )
+
+
+def enumerated(arcs, paths, delays):
+    """Arrival at a pin by following every way back, in plain recursion."""
+
+    @cache
+    def arrival(cell, port):
+        ways = [
+            arrival(a, p) + delays[i]
+            for i, (a, p, b, q) in enumerate(arcs)
+            if (b, q) == (cell, port)
+        ]
+        for own, first, second, ps, setup in paths:
+            if own == cell and second == port and not setup:
+                ways.append(ps if first == "CLK" else arrival(cell, first) + ps)
+        return max(ways, default=-np.inf)
+
+    return arrival
+
+
+@settings(max_examples=150)
+@given(circuits())
+def test_arrivals_periods_and_slacks_are_those_of_all_paths(circuit):
+    arcs, paths, delays = circuit
+    graph = graph_of(arcs, paths)
+    found, period = graph.arrivals_ps(delays), graph.period_ps(delays)
+    slack = graph.slack_ps(delays, period)
+    for run in range(2):
+        arrival = enumerated(arcs, paths, delays[:, run].tolist())
+        assert found[:, run].tolist() == [arrival(*pin) for pin in graph.pins]
+        ends = [arrival(cell, port) + ps for cell, port, _, ps, setup in paths if setup]
+        assert period[run] == max(0.0, *ends)
+        timed = slack[:, run][np.isfinite(slack[:, run])]
+        assert not len(timed) or timed.min() == pytest.approx(0.0)
+        critical = graph.critical_arcs(delays[:, run])
+        for one, next_one in pairwise(critical):
+            assert arcs[one][2] == arcs[next_one][0]
+        if period[run]:
+            assert delays[critical, run].sum() <= period[run]
+
+
+def test_a_path_of_two_registers_and_a_gate():
+    """540 after the edge, 700 and 450 of connections, 400 through the gate, 470 before the edge."""
+    arcs = [(0, "O", 1, "I0"), (1, "O", 2, "I0"), (3, "O", 1, "I1")]
+    paths = [(0, "CLK", "O", 540, False), (1, "I0", "O", 400, False), (1, "I1", "O", 300, False)]
+    paths += [(2, "I0", "CLK", 470, True), (2, "CLK", "O", 540, False)]
+    graph, delays = graph_of(arcs, paths), np.array([[700.0], [450.0], [9000.0]])
+    assert graph.period_ps(delays) == [2560.0]
+    assert fmax_mhz(graph.period_ps(delays)) == pytest.approx([390.625])
+    assert graph.critical_arcs(delays[:, 0]) == [0, 1]
+    slack = dict(zip(graph.pins, graph.slack_ps(delays, np.array([3000.0]))[:, 0], strict=True))
+    assert slack[0, "O"] == slack[1, "I0"] == slack[2, "I0"] == 440.0
+    assert slack[1, "I1"] == np.inf
+
+
+def test_a_signal_that_depends_on_itself_is_refused():
+    arcs = [(0, "O", 1, "I0"), (1, "O", 0, "I0")]
+    paths = [(0, "I0", "O", 100, False), (1, "I0", "O", 100, False)]
+    with pytest.raises(CombinationalLoop, match="4 pins"):
+        graph_of(arcs, paths)
+
+
+def test_without_registers_no_frequency_is_known():
+    graph = graph_of([(0, "O", 1, "I0")], [(1, "I0", "O", 100, False)])
+    delays = np.array([[250.0]])
+    assert graph.period_ps(delays) == [0.0]
+    assert np.isnan(fmax_mhz(graph.period_ps(delays)))
+    assert graph.critical_arcs(delays[:, 0]) == []
