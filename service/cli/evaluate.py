@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.service.cli.options import EngineOption, engine_of
 from forerun.service.cli.output import print_json, progress, screen, working
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def evaluate(
     entry: Annotated[
         Path | None, typer.Option(help="write a leaderboard entry into this folder")
     ] = None,
+    engine: EngineOption = "local",
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Print errors, interval coverage, and the same scores of baselines.
@@ -49,7 +51,7 @@ def evaluate(
     from forerun.training.evaluation.evaluate import evaluate as score
 
     settings = Settings.load()
-    with working(f"evaluating {dataset}"):
+    with engine_of(engine) as where, working(f"evaluating {dataset}"):
         result = score(
             dataset,
             current=load_predictors(settings),
@@ -63,6 +65,7 @@ def evaluate(
             rows_file=rows,
             keep=partial(_keep, entry, shots, seeds),
             progress=progress,
+            engine=where,
         )
     print_json(result) if json else _print(result)
     _check(result, entry)

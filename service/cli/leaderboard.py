@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forerun.data.errors import InputError
+from forerun.service.cli.options import EngineOption, engine_of
 from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def leaderboard(
         Path | None, typer.Option(help="draw error over support rows into this folder")
     ] = None,
     track: Annotated[bool, typer.Option(help="with --fresh: log the run in MLflow")] = True,
+    engine: EngineOption = "local",
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Print scores of predictors, baselines and published figures, each with its command.
@@ -61,17 +63,15 @@ def leaderboard(
     store = ResultStore.default()
     if fresh:
         plan = Plan(*names, shots=counts or (0,), seeds=seeds, data=data)
-        run(plan, store, progress)
+        with engine_of(engine) as where:
+            run(plan, store, progress, where)
     board = stored(store).only(*names, counts)
     _check(board, names)
     with TemporaryDirectory() as index:
         files = _write(board, html, curves, Path(index) if fresh and track else None)
         if fresh and track:
             _track(board, files)
-    if json:
-        print_json(board.to_json())
-    else:
-        _show(board)
+    print_json(board.to_json()) if json else _show(board)
 
 
 @app.command("verify")

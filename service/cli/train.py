@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from forerun.service.cli.options import EngineOption, engine_of
 from forerun.service.cli.output import print_json, progress, working
 
 
@@ -37,6 +38,7 @@ def train(
         list[str] | None, typer.Option(help="only this protocol; may be repeated")
     ] = None,
     track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
+    engine: EngineOption = "local",
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Fit predictors on all training rows; the model card has errors on held-out rows.
@@ -47,7 +49,7 @@ def train(
     from forerun.training.release.pipeline import release
 
     names = tuple(dict.fromkeys((*(predictors or ()), *(table or ()))))
-    with _kept(names, base, alone) as kept, working("training"):
+    with _kept(names, base, alone) as kept, engine_of(engine) as where, working("training"):
         released = release(
             output,
             names=names,
@@ -57,7 +59,12 @@ def train(
             protocols=tuple(protocol or ()),
             track=track,
             progress=progress,
+            engine=where,
         )
+    _show(released, json)
+
+
+def _show(released: dict[str, Any], json: bool) -> None:
     line = f"{released['folder']}: version {released['version']}"
     print_json(released) if json else typer.echo(line)
 

@@ -21,6 +21,7 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.models.predictor import Predictor
+from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
 from forerun.training.evaluation.breakdown import broken_down, check_file, write_answers
 from forerun.training.evaluation.own_rows import check_tables, unanswered
 from forerun.training.evaluation.predictions import TaskPredictions, predict_task
@@ -31,7 +32,6 @@ from forerun.training.scores.errors import capacity_scores, mean_and_standard_er
 from forerun.training.scores.relative_speed import contention_scores
 
 Column = NDArray[np.float64]
-Progress = Callable[[str], None]
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
 AVERAGED = (
     *("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "mean_interval_ratio"),
@@ -53,6 +53,7 @@ def evaluate(
     rows_file: Path | None = None,
     keep: Keep = lambda protocols, bundle, predictions: None,
     progress: Progress = lambda line: None,
+    engine: Engine = LOCAL,
 ) -> dict[str, Any]:
     """Scores of the tasks of one dataset, ready for JSON.
 
@@ -70,6 +71,7 @@ def evaluate(
         keep: called with the protocols, the bundle and the predictions where predictors were
             fitted on the training rows of each fold.
         progress: called with a line of text that reports progress.
+        engine: does the fits.
 
     Raises:
         InputError: the dataset has no predictor, protocol or grouping key of a given name.
@@ -85,7 +87,7 @@ def evaluate(
     if whole:
         _check_protocols(dataset_protocols, bundle, protocols)
         left_out = _never_evaluated(dataset_protocols, bundle)
-        settings = (shots, seeds, protocols, predictors, progress)
+        settings = (shots, seeds, protocols, predictors, progress, engine)
         predictions = list(run_protocols(dataset_protocols, bundle, *settings))
         keep(dataset_protocols, bundle, predictions)
     else:
@@ -116,38 +118,48 @@ def run_protocols(
     protocols: Sequence[str] = (),
     predictors: Sequence[str] = (),
     progress: Progress = lambda line: None,
+    engine: Engine = LOCAL,
 ) -> Iterator[TaskPredictions]:
     """Fit on the training rows of each fold and predict its tasks, once for each seed.
 
     Names in `protocols` that this dataset does not have are ignored, since another dataset may.
     """
     _check_names(dataset_protocols, predictors)
-    for fold in dataset_protocols.folds(bundle, DeviceCatalog.load()):
-        if protocols and fold.protocol not in protocols:
-            continue
-        yield from run_fold(dataset_protocols, fold, (shots,), seeds, predictors, progress)
+    jobs = (
+        job
+        for fold in dataset_protocols.folds(bundle, DeviceCatalog.load())
+        if not protocols or fold.protocol in protocols
+        for job in fold_jobs(dataset_protocols, fold, (shots,), seeds, predictors)
+    )
+    for predictions in engine.results(fit_and_predict, jobs, progress):
+        yield from predictions
 
 
-def run_fold(
+def fold_jobs(
     dataset_protocols: DatasetProtocols,
     fold: Fold,
-    shots: Sequence[int] = (0,),
-    seeds: int = 1,
+    shots: Sequence[int],
+    seeds: int,
     predictors: Sequence[str] = (),
-    progress: Progress = lambda line: None,
-) -> Iterator[TaskPredictions]:
-    """One fold of `run_protocols`; each fit is evaluated at every number of shots."""
-    constant = Constant().fit(fold.train) if len(fold.train) else None
+) -> Iterator[Job]:
+    """The fits of one fold, as jobs of `fit_and_predict`."""
     for seed in range(seeds):
         for predictor in _selected_predictors(dataset_protocols, fold, predictors, seed):
             rows_text = f"{len(fold.train):,} rows, seed {seed}"
-            progress(f"{fold.protocol}: fitting {predictor.name} on {rows_text}")
-            fitted = predictor.fit(fold.train)
-            for count in shots:
-                for task in fold.tasks:
-                    prediction = predict_task(task, fitted, constant, seed, count)
-                    if prediction is not None:
-                        yield prediction
+            name = f"{fold.protocol}: fitting {predictor.name} on {rows_text}"
+            yield Job(name, (predictor, fold, tuple(shots), seed))
+
+
+def fit_and_predict(
+    predictor: Predictor, fold: Fold, shots: Sequence[int], seed: int
+) -> list[TaskPredictions]:
+    """Predictions of the tasks of a fold at every number of shots, by one fit."""
+    constant = Constant().fit(fold.train) if len(fold.train) else None
+    fitted = predictor.fit(fold.train)
+    found = [
+        predict_task(task, fitted, constant, seed, count) for count in shots for task in fold.tasks
+    ]
+    return [prediction for prediction in found if prediction is not None]
 
 
 def _selected_tasks(

@@ -1,16 +1,18 @@
 """Evaluate predictors for the leaderboard; an interrupted evaluation continues where it stopped."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
-from forerun.training.evaluation.evaluate import run_fold
+from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
+from forerun.training.evaluation.evaluate import fit_and_predict, fold_jobs
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.leaderboard.entries import Entry, Leaderboard
 from forerun.training.leaderboard.evaluated import code_version, settings_by_name
@@ -24,8 +26,6 @@ from forerun.training.protocols import (
 )
 from forerun.training.tracking import runs as tracking
 from forerun.training.tracking.environment import environment
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,12 @@ class Plan:
     data: Path | None = None
 
 
-def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) -> list[Entry]:
+def run(
+    plan: Plan,
+    store: ResultStore,
+    progress: Progress = lambda line: None,
+    engine: Engine = LOCAL,
+) -> list[Entry]:
     """Evaluate what the store does not hold yet.
 
     Each evaluation run is stored as soon as it is finished, so that after an interruption only the
@@ -59,6 +64,7 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
         plan: what to evaluate.
         store: finished evaluation runs, to which new ones are added.
         progress: called with a line of text that reports progress.
+        engine: does the fits.
 
     Returns:
         Entries of all evaluation runs of the plan, including those finished earlier.
@@ -86,13 +92,20 @@ def run(plan: Plan, store: ResultStore, progress: Progress = lambda line: None) 
             progress(f"left out: {error}")
             continue
         for entries in _EvaluationRuns(
-            dataset_protocols, bundle, plan, store, progress, commit
+            dataset_protocols, bundle, plan, store, progress, engine, commit
         ).all():
             entries_found += entries
             count += 1
     if plan.protocols and not count:
         raise InputError(f"No protocol {', '.join(plan.protocols)} in these datasets.")
     return entries_found
+
+
+class _Step(NamedTuple):
+    """The fits of one predictor in one fold, which belong to some evaluation runs."""
+
+    pending: Sequence[EvaluationRun]
+    last: bool
 
 
 @dataclass
@@ -104,11 +117,27 @@ class _EvaluationRuns:
     plan: Plan
     store: ResultStore
     progress: Progress
+    engine: Engine
     commit: str | None
     predictions: dict[EvaluationRun, list[TaskPredictions]] = field(default_factory=dict)
+    begun: set[EvaluationRun] = field(default_factory=set)
+    finished: list[Sequence[Entry]] = field(default_factory=list)
+    steps: deque[_Step] = field(default_factory=deque)
 
     def all(self) -> Iterator[Sequence[Entry]]:
         """Entries of each evaluation run, from the store or evaluated now."""
+        for found in self.engine.results(fit_and_predict, self._jobs(), self.progress):
+            yield from self._drained()
+            yield from self._kept(self.steps.popleft(), found)
+        yield from self._drained()
+
+    def _drained(self) -> Iterator[Sequence[Entry]]:
+        """Entries that the store held, once each."""
+        while self.finished:
+            yield self.finished.pop(0)
+
+    def _jobs(self) -> Iterator[Job]:
+        """The fits that are not stored; `steps` gets one element for each."""
         over: set[str] = set()
         for fold, last in _with_last(self._folds()):
             if fold.protocol in over:
@@ -116,30 +145,38 @@ class _EvaluationRuns:
             if last:
                 over.add(fold.protocol)
             for name, settings in self._predictors().items():
-                pending = []
-                for evaluation_run in self._of(fold.protocol, name, settings):
-                    finished = None
-                    if evaluation_run not in self.predictions:
-                        finished = self.store.finished(evaluation_run)
-                    if finished is None:
-                        pending.append(evaluation_run)
-                    elif last:
-                        self.progress(f"{_line(evaluation_run)}: finished before")
-                        yield finished
-                if pending:
-                    yield from self._run_fold(fold, last, pending)
+                pending = [*self._pending(fold.protocol, name, settings, last)]
+                shots = [evaluation_run.shots for evaluation_run in pending]
+                if not pending:
+                    continue
+                fits = fold_jobs(self.dataset_protocols, fold, shots, self.plan.seeds, [name])
+                for number, job in enumerate(jobs := [*fits], start=1):
+                    self.steps.append(_Step(pending, last and number == len(jobs)))
+                    yield job
 
-    def _run_fold(
-        self, fold: Fold, last: bool, pending: Sequence[EvaluationRun]
+    def _pending(
+        self, protocol: str, name: str, settings: str, last: bool
+    ) -> Iterator[EvaluationRun]:
+        """Evaluation runs of a predictor that the store does not hold."""
+        for evaluation_run in self._of(protocol, name, settings):
+            held = None
+            if evaluation_run not in self.begun:
+                held = self.store.finished(evaluation_run)
+            if held is None:
+                self.begun.add(evaluation_run)
+                yield evaluation_run
+            elif last:
+                self.progress(f"{_line(evaluation_run)}: finished before")
+                self.finished.append(held)
+
+    def _kept(
+        self, step: _Step, predictions: Sequence[TaskPredictions]
     ) -> Iterator[Sequence[Entry]]:
-        by_shots = {evaluation_run.shots: evaluation_run for evaluation_run in pending}
-        name, seeds = pending[0].predictor, self.plan.seeds
-        shots = list(by_shots)
-        for prediction in run_fold(
-            self.dataset_protocols, fold, shots, seeds, [name], self.progress
-        ):
+        """Entries of evaluation runs whose last fit this is, which are stored."""
+        by_shots = {evaluation_run.shots: evaluation_run for evaluation_run in step.pending}
+        for prediction in predictions:
             self.predictions.setdefault(by_shots[prediction.shots], []).append(prediction)
-        for evaluation_run in pending if last else ():
+        for evaluation_run in step.pending if step.last else ():
             entries = self._entries(evaluation_run, self.predictions.pop(evaluation_run, []))
             self.store.keep(evaluation_run, entries)
             self.progress(f"{_line(evaluation_run)}: {len(entries)} entries kept")

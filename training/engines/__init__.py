@@ -1,0 +1,1 @@
+"""Where independent jobs of an evaluation or a training run are done."""
