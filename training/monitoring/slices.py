@@ -16,7 +16,7 @@ FEWEST_ROWS: Final = 20
 """Fewest observations of a slice that is reported."""
 LIVE_ROWS: Final = 1_000
 """The newest observations of a slice from which its live errors are computed."""
-RECENT_ROWS: Final = 100
+RECENT_ROWS: Final = 20
 """The newest observations of a slice, which say which answers are those of now."""
 SAME_ANSWER: Final = 0.005
 """Largest change of the answer about one workload, as a logarithm, with which it is the same."""
@@ -191,7 +191,7 @@ def _alarm(current: Sequence[Change], positions: Int[np.ndarray, " k"]) -> Chang
 
 
 def _current(epochs: Int[np.ndarray, " n"]) -> int:
-    """The generation of most of the newest answers; a few may be those of a version on trial."""
+    """The generation of most of the newest answers; some were given before they were measured."""
     numbers, counts = np.unique(epochs[-RECENT_ROWS:], return_counts=True)
     return int(numbers[np.argmax(counts)])
 

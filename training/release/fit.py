@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,10 +21,10 @@ from forerun.models.catalog import catalog, unfitted
 from forerun.models.own_tables import TableBoost
 from forerun.models.predictor import Composed, Predictor
 from forerun.models.router import Router
+from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
 from forerun.training.protocols import training_source
 from forerun.training.protocols.protocol import DatasetProtocols
 
-Progress = Callable[[str], None]
 Documents = Callable[[TrainingRecord], Mapping[str, str]]
 
 
@@ -108,6 +108,7 @@ def train(
     data: Mapping[str, Path] | None = None,
     documents: Documents = lambda record: {},
     progress: Progress = lambda line: None,
+    engine: Engine = LOCAL,
 ) -> Trained:
     """Fit, compose, save and seal; an existing `output` is replaced only once all is done.
 
@@ -121,6 +122,7 @@ def train(
         documents: function from the training record to further files that are sealed with the
             predictors, name -> text (model card, scores).
         progress: called with a line of text that reports progress.
+        engine: does the fits of predictors that contain no others.
 
     Raises:
         InputError: an unknown predictor.
@@ -132,23 +134,40 @@ def train(
     bundles = {name: find(name, (data or {}).get(name)) for name in names_of_data}
     parts = _parts(base, {recipe.predictor for recipe in chosen if not recipe.table})
     record = TrainingRecord() if base is None else TrainingRecord.read(base)
-    fitted: list[Predictor] = []
     tables = [recipe for recipe in chosen if recipe.table]
+    asked = [recipe for recipe in (*tables, *recipes()) if recipe in chosen]
+
+    def jobs(recipes_to_fit: Iterable[Recipe]) -> Iterator[Job]:
+        nonlocal record
+        for recipe in recipes_to_fit:
+            rows, record = _training_rows(recipe, bundles, record)
+            sources = " and ".join(protocols.dataset for protocols in recipe.all_protocols)
+            name = f"{recipe.predictor}: fitting on {len(rows):,} rows of {sources}"
+            yield Job(name, (recipe.unfitted(), rows))
+
+    composed = composed_predictors()
+    alone = engine.results(_fit, jobs(r for r in asked if r.predictor not in composed), progress)
+    fitted: list[Predictor] = []
     for recipe in (*tables, *recipes()):
         before = next((part for part in parts if _is_of(part, recipe)), None)
         if before is not None:
             parts.remove(before)
-        if recipe in chosen:
-            rows, record = _training_rows(recipe, bundles, record)
-            sources = " and ".join(protocols.dataset for protocols in recipe.all_protocols)
-            progress(f"{recipe.predictor}: fitting on {len(rows):,} rows of {sources}")
-            whole, fitted = _composed(recipe.unfitted(), fitted)
-            fitted.append(whole.fit(rows))
+        if recipe in chosen and recipe.predictor not in composed:
+            fitted.append(next(alone))
+        elif recipe in chosen:
+            (job,) = jobs([recipe])
+            whole, fitted = _composed(job.arguments[0], fitted)
+            progress(job.name)
+            fitted.append(_fit(whole, job.arguments[1]))
         elif before is not None:
             fitted.append(before)
     first = [part for part in parts if isinstance(part, TableBoost)]
     last = [part for part in parts if not isinstance(part, TableBoost)]
     return _written(Router((*first, *fitted, *last)), output, record, documents(record))
+
+
+def _fit(predictor: Predictor, rows: Measurements) -> Predictor:
+    return predictor.fit(rows)
 
 
 def _is_of(part: Predictor, recipe: Recipe) -> bool:

@@ -1,7 +1,7 @@
 """`forerun train`: evaluate and fit predictors, seal them as an artifact, track and register it."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from forerun.data.datasets import imported_tables, known_datasets
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import catalog
 from forerun.models.own_tables import TableBoost
+from forerun.training.engines.jobs import LOCAL, Engine, Progress
 from forerun.training.evaluation.breakdown import conditional_coverage
 from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.evaluation.predictions import TaskPredictions
@@ -20,7 +21,6 @@ from forerun.training.release.fit import Recipe, composable, recipes, recipes_of
 from forerun.training.release.tracked_release import track_release
 from forerun.training.tracking import runs as tracking
 
-Progress = Callable[[str], None]
 TITLE = "forerun predictors"
 LIMITS = (
     "Each predictor was trained on few devices (see the tables); on others the interval is wider "
@@ -42,6 +42,7 @@ def release(
     protocols: Sequence[str] = (),
     track: bool = True,
     progress: Progress = lambda line: None,
+    engine: Engine = LOCAL,
 ) -> dict[str, Any]:
     """Evaluate under every protocol, fit on all rows, seal with card and scores, and register.
 
@@ -55,6 +56,7 @@ def release(
         protocols: names of the protocols to run; all when empty.
         track: whether to log the run in MLflow and register the version (needs the train extra).
         progress: called with a line of text that reports progress.
+        engine: does the fits.
 
     Returns:
         `folder`, `version`, `registered` (None when not tracked), and the evaluations.
@@ -70,7 +72,7 @@ def release(
     folders = {name: data / name for name in needed} if data is not None else {}
     datasets = _evaluated_datasets(chosen) if judge else []
     predictions = {
-        name: _evaluated(name, folders.get(name), protocols, progress) for name in datasets
+        name: _evaluated(name, folders.get(name), protocols, progress, engine) for name in datasets
     }
     evaluations = [_evaluation(*pair) for pair in predictions.items()]
     kept = [e for e in _scores_of(base) if e["dataset"] not in predictions]
@@ -81,7 +83,13 @@ def release(
         return {"card.md": _card(record, scored).markdown(), "scores.json": scores}
 
     made = train(
-        output, names=names, base=base, data=folders, documents=documents, progress=progress
+        output,
+        names=names,
+        base=base,
+        data=folders,
+        documents=documents,
+        progress=progress,
+        engine=engine,
     )
     registered = track_release(made, chosen, evaluations, predictions) if track else None
     return {
@@ -115,12 +123,10 @@ def _evaluated_datasets(chosen: Sequence[Recipe]) -> list[str]:
 
 
 def _evaluated(
-    name: str, folder: Path | None, protocols: Sequence[str], progress: Progress
+    name: str, folder: Path | None, protocols: Sequence[str], progress: Progress, engine: Engine
 ) -> list[TaskPredictions]:
-    bundle = find(name, folder)
-    return list(
-        run_protocols(protocols_of_dataset(name), bundle, protocols=protocols, progress=progress)
-    )
+    bundle, own = find(name, folder), protocols_of_dataset(name)
+    return list(run_protocols(own, bundle, protocols=protocols, progress=progress, engine=engine))
 
 
 def _scores_of(base: Path | None) -> list[dict[str, Any]]:

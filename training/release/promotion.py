@@ -3,7 +3,8 @@
 A regression is a metric or kind of workload that is no longer supported, a protocol that is no
 longer scored, an error that increased by more than the variation between seeds, coverage of
 prediction intervals that fell below the nominal one, and an error that increased beyond the noise
-on held-out measurements of users.
+on held-out measurements of users. A retrained candidate that no held-out measurement judges counts
+as one, too.
 """
 
 import json
@@ -20,8 +21,8 @@ from forerun.models.artifact.sealed_folder import check
 from forerun.models.predictor import Predictor
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.rows import score_of
+from forerun.training.retraining.comparison import FEWEST_GROUPS, Comparison
 from forerun.training.retraining.comparison import FILE as COMPARISON_FILE
-from forerun.training.retraining.comparison import Comparison
 
 SEED_NOISE: Final = 0.05
 """Noise relative to a score where no standard error over seeds is stored. Two standard deviations
@@ -30,6 +31,8 @@ of the difference of two fits, over three seeds of the four tasks of `torch_op_e
 STANDARD_ERRORS: Final = 2.0
 """A difference of up to this many combined standard errors is noise (about 95 % confidence)."""
 PROMISED_COVERAGE: Final = 90.0
+JUDGED: Final = "judged"
+"""Field of a difference that says that no held-out measurement judges a candidate."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,12 @@ class Difference:
 
     Attributes:
         what: what differs, such as `timm_bench unseen_family/eager latency_ms`.
-        field: `answers`, `scored`, `coverage_90`, or the score that ranks the task.
+        field: `answers`, `scored`, `coverage_90`, `compared`, `judged`, or the score that ranks the
+            task.
         before: value of the champion; None where it has none.
         after: value of the candidate; None where it has none.
         noise: difference that seeds alone may cause, in the unit of the score.
-        lost: whether it is a regression.
+        lost: whether it is a regression, or what would show one is missing.
     """
 
     what: str
@@ -54,6 +58,8 @@ class Difference:
 
     def text(self) -> str:
         """The difference as one line of text."""
+        if self.field == JUDGED:
+            return f"not judged, because {self.what}"
         before, after = (_figure(value) for value in (self.before, self.after))
         return f"{self.what}, {self.field}: {before} -> {after}"
 
@@ -141,7 +147,7 @@ def _on_measurements(champion: Path, candidate: Path) -> Iterator[Difference]:
     """Errors on held-out measurements of users, where the candidate was retrained on others.
 
     A slice is lost where its whole confidence interval is above 0, and all are where the comparison
-    is with another champion.
+    is with another champion, or where there is no slice.
     """
     file = candidate / COMPARISON_FILE
     if not file.is_file():
@@ -152,6 +158,12 @@ def _on_measurements(champion: Path, candidate: Path) -> Iterator[Difference]:
         what = f"measurements, compared with {comparison.champion} and not with {version}"
         yield Difference(what, "compared", 1.0, 0.0, lost=True)
         return
+    if not comparison.slices:
+        what = (
+            f"fewer than {FEWEST_GROUPS} workloads are held out "
+            f"({comparison.held_out_rows} held-out measurements in all)"
+        )
+        yield Difference(what, JUDGED, 1.0, 0.0, lost=True)
     for own in comparison.slices:
         noise = (own.high - own.low) / 2.0
         what = f"measurements {own.name}"

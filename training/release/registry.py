@@ -1,4 +1,6 @@
-"""Versions of the predictors in MLflow's model registry; the alias `champion` marks the one in use.
+"""Versions of the predictors in MLflow's model registry.
+
+The alias `champion` marks the one in use, and `candidate` one on trial.
 
 A version is the sealed folder of a predictor that a run logged: text and JSON, not an MLflow model,
 so that nothing is unpickled. The service fetches the champion in a short-lived process,
@@ -31,6 +33,7 @@ from forerun.training.tracking.runs import (
 
 MODEL = "forerun"
 CHAMPION = "champion"
+CANDIDATE = "candidate"
 _HASH_TAG = "predictor.version"
 _HISTORY_TAG = "champion.history"
 FORCED_TAG = "promotion.forced"
@@ -107,7 +110,39 @@ def promote(
     if current is not None:
         _remember(client, [*_history(client), current])
     client.set_registered_model_alias(MODEL, CHAMPION, str(version))
+    if _number(client, CANDIDATE) == version:
+        client.delete_registered_model_alias(MODEL, CANDIDATE)
     return changes
+
+
+def try_out(version: int, uri: str | None = None) -> None:
+    """Make a registered version the candidate, which services try on a share of their questions.
+
+    Args:
+        version: number returned by `register`.
+        uri: as in `forerun.training.tracking.runs.tracking_uri`.
+
+    Raises:
+        UnknownModelVersion: the registry has no such version.
+        BadArtifact: what the registry holds is not what was registered.
+    """
+    client = _existing(str(version), uri)
+    if str(version) not in _versions(client):
+        raise UnknownModelVersion(str(version), _versions(client))
+    _fetched(client, version, uri)
+    client.set_registered_model_alias(MODEL, CANDIDATE, str(version))
+
+
+def withdraw(uri: str | None = None) -> None:
+    """End the trial of the candidate.
+
+    Raises:
+        UnknownModelVersion: there is no candidate.
+    """
+    client = _existing("on trial", uri)
+    if _number(client, CANDIDATE) is None:
+        raise UnknownModelVersion("on trial", _versions(client))
+    client.delete_registered_model_alias(MODEL, CANDIDATE)
 
 
 def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
@@ -144,22 +179,28 @@ def bundled_artifact() -> AbstractContextManager[Path]:
     return as_file(files("forerun.models") / "pretrained")
 
 
-def rollback(uri: str | None = None) -> int:
+def rollback(uri: str | None = None) -> int | None:
     """Give the champion alias back to the version that held it before.
 
+    Before the first champion, the bundled predictors answered.
+
     Returns:
-        The number of the version that is champion now.
+        The number of the version that is champion now; None where there is none, and the bundled
+        predictors answer again.
 
     Raises:
-        UnknownModelVersion: no earlier champion is remembered.
+        UnknownModelVersion: there is no champion to go back from.
     """
     client = _existing("before the champion", uri)
     current, history = _champion_number(client), _history(client)
+    if current is None:
+        raise UnknownModelVersion("before the champion", _versions(client))
     # A promotion that was cut off between its two steps leaves the champion itself on top.
     while history and history[-1] == current:
         history.pop()
     if not history:
-        raise UnknownModelVersion("before the champion", _versions(client))
+        client.delete_registered_model_alias(MODEL, CHAMPION)
+        return None
     earlier = history.pop()
     client.set_registered_model_alias(MODEL, CHAMPION, str(earlier))
     _remember(client, history)
@@ -179,10 +220,19 @@ def champion(uri: str | None = None) -> Path | None:
     Raises:
         BadArtifact: what the registry holds is not what was registered.
     """
+    return _marked(CHAMPION, uri)
+
+
+def candidate(uri: str | None = None) -> Path | None:
+    """The candidate's sealed folder, as `champion`; None when there is none."""
+    return _marked(CANDIDATE, uri)
+
+
+def _marked(alias: str, uri: str | None) -> Path | None:
     if _is_absent(uri):
         return None
     client = connect(uri)
-    number = _champion_number(client)
+    number = _number(client, alias)
     return None if number is None else _fetched(client, number, uri)
 
 
@@ -258,9 +308,13 @@ def _versions(client: Any) -> list[str]:
 
 
 def _champion_number(client: Any) -> int | None:
+    return _number(client, CHAMPION)
+
+
+def _number(client: Any, alias: str) -> int | None:
     if not _registered(client):
         return None
-    number = client.get_registered_model(MODEL).aliases.get(CHAMPION)
+    number = client.get_registered_model(MODEL).aliases.get(alias)
     return None if number is None else int(number)
 
 
@@ -277,7 +331,10 @@ def _remember(client: Any, history: Sequence[int]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`fetch`: print the champion's folder as one JSON object, `{"path": null}` without one.
+    """`fetch`: print the folders of the champion and of the candidate as one JSON object.
+
+    `path` and `candidate` are null where there is none; `problem` says why there is no candidate
+    though the registry names one.
 
     Returns:
         Exit code: 0, or 2 with one line on standard error.
@@ -291,7 +348,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    print(json.dumps({"path": None if folder is None else str(folder)}))
+    tried, problem = None, None
+    try:
+        tried = candidate(given.uri)
+    except InputError as error:  # the champion answers all the same
+        problem = str(error)
+    names = {"path": folder, "candidate": tried, "problem": problem}
+    print(json.dumps({name: own and str(own) for name, own in names.items()}))
     return 0
 
 

@@ -13,42 +13,90 @@ if TYPE_CHECKING:
 
 def promote(
     version: Annotated[int | None, typer.Argument(help="registered version")] = None,
-    rollback: Annotated[bool, typer.Option(help="go back to the previous champion")] = False,
+    rollback: Annotated[
+        bool, typer.Option(help="go back to the previous champion, or to the bundled predictors")
+    ] = False,
     force: Annotated[
-        bool, typer.Option(help="promote although a score gets worse; needs --reason")
+        bool,
+        typer.Option(help="promote although it is worse or was not judged; needs --reason"),
     ] = False,
     reason: Annotated[
         str | None, typer.Option(help="reason for --force, which is recorded")
     ] = None,
+    candidate: Annotated[
+        bool,
+        typer.Option(
+            help="try the version on the shares FORERUN_CANARY_SHARE and FORERUN_SHADOW_SHARE of "
+            "a service's questions; the champion stays"
+        ),
+    ] = False,
+    withdraw: Annotated[bool, typer.Option(help="end the trial of the candidate")] = False,
     uri: Annotated[str | None, typer.Option(help="MLflow tracking URI")] = None,
 ) -> None:
     """Make a registered version the champion, or go back to the previous one.
 
     A version is refused if it answers less than the champion (the bundled predictors where there
-    is none), or if its stored scores are worse by more than the variation over seeds; the
-    differences are printed as a table.
+    is none), if its stored scores are worse by more than the variation over seeds, or if it was
+    retrained and no held-out measurement judges it; the differences are printed as a table.
     """
-    from forerun.data.errors import InputError, PromotionRefused
+    from forerun.data.errors import InputError
     from forerun.training.release import registry
 
-    if (version is None) == (not rollback):
-        raise InputError("Give a version to promote, or --rollback; not both.")
+    if sum((version is not None, rollback, withdraw)) != 1:
+        raise InputError("Give a version to promote, or --rollback, or --withdraw; one of them.")
+    if candidate and (version is None or force):
+        raise InputError("--candidate needs a version, and no --force.")
     if force != bool(reason):
         raise InputError("--force needs --reason TEXT, and --reason needs --force.")
-    if version is not None:
+    if withdraw:
+        registry.withdraw(uri)
+        typer.echo("no version is on trial")
+    elif version is not None and candidate:
+        registry.try_out(version, uri)
+        typer.echo(f"version {version} is the candidate")
+        _say_who_follows(uri)
+    else:
+        _change(version, uri, reason)
+        _say_who_follows(uri)
+
+
+def _change(version: int | None, uri: str | None, reason: str | None) -> None:
+    """Make a version the champion, the one before where none is given, and say which it is."""
+    from forerun.data.errors import PromotionRefused
+    from forerun.training.release import registry
+
+    if version is None:
+        version = registry.rollback(uri)
+    else:
         try:
             show_differences(registry.promote(version, uri, reason=reason))
         except PromotionRefused as refused:
             show_differences(refused.differences)
             raise
-    else:
-        version = registry.rollback(uri)
-    typer.echo(f"version {version} is the champion")
+    said = "no version" if version is None else f"version {version}"
+    bundled = "; the bundled predictors answer" if version is None else ""
+    typer.echo(f"{said} is the champion{bundled}")
+
+
+def _say_who_follows(uri: str | None) -> None:
+    """Print the setting without which this user's commands and services do not use the champion."""
+    from forerun.service.settings import Settings
+    from forerun.training.tracking.runs import tracking_uri
+
+    where = tracking_uri(uri)
+    if Settings.load().registry_uri != where:
+        typer.echo(
+            f"commands and services follow it where FORERUN_REGISTRY_URI={where} is set: here it "
+            "is not",
+            err=True,
+        )
 
 
 def show_differences(differences: Sequence["Difference"]) -> None:
     """Print the differences that a promotion makes as a table; nothing where there are none."""
     from rich.table import Table
+
+    from forerun.training.release.promotion import JUDGED
 
     if not differences:
         return
@@ -58,5 +106,6 @@ def show_differences(differences: Sequence["Difference"]) -> None:
     for each in differences:
         figures = ("" if v is None else f"{v:.4g}" for v in (each.before, each.after))
         noise = f"{each.noise:.2g}" if each.noise else ""
-        table.add_row(each.what, each.field, *figures, noise, "LOST" if each.lost else "")
+        verdict = "NOT JUDGED" if each.field == JUDGED else "LOST" if each.lost else ""
+        table.add_row(each.what, each.field, *figures, noise, verdict)
     screen().print(table)

@@ -56,7 +56,10 @@ def _show(made: "Candidate") -> None:
     own = made.comparison
     title = f"{own.training_rows} measurements adapt the candidate, {own.held_out_rows} judge it"
     if not own.slices:
-        typer.echo(f"{title}: too few workloads are held out to compare")
+        typer.echo(
+            f"{title}\nnot judged: too few workloads are held out to compare; `forerun promote` "
+            "refuses it without --force"
+        )
         return
     table = Table(box=None, pad_edge=False, title=title)
     for heading in ("slice", "workloads", "in use", "candidate", "change, points"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from forerun.data.query import Query
 from forerun.service.adaptation.retraining import Candidate, candidate, snapshot
-from forerun.service.answers.drift import drift_here
+from forerun.service.answers.drift import ALL, drift_here
 from forerun.service.answers.observing import family_of
 from forerun.service.loading import adaptation_here, artifact_in_use
 from forerun.service.settings import Settings
@@ -57,7 +57,7 @@ def retrained(
 def _changed_since(settings: Settings) -> dict[str, datetime]:
     """Device -> since when its observations show the newest lasting change."""
     newest: dict[str, datetime] = {}
-    for alarm in drift_here(settings).alarms:
+    for alarm in drift_here(settings, version=ALL).alarms:
         for change in alarm.slice.changes[-1:]:
             device = alarm.slice.device
             newest[device] = max(change.since, newest.get(device, change.since))

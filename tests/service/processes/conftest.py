@@ -1,6 +1,7 @@
 """Questions to a server of several processes, which answer over connections of their own."""
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,12 +13,26 @@ from tests.service.real_server import RealServer, real_server
 WORKERS = 3
 
 
+@pytest.fixture
+def store(prepared_database, tmp_path, monkeypatch) -> str:
+    """Address of an empty registry, which is also that of this process."""
+    uri = f"sqlite:///{shutil.copy(prepared_database, tmp_path / 'registry.db')}"
+    monkeypatch.setenv("FORERUN_TRACKING_URI", uri)
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+    return uri
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory) -> Iterator[RealServer]:
     """A server with several workers and the bundled predictors."""
     home = tmp_path_factory.mktemp("home")
     with real_server(home, workers=WORKERS, environment={"FORERUN_GRACEFUL_SECONDS": "2"}) as made:
         yield made
+
+
+def answering(folder: Path) -> dict[str, str]:
+    """Variables of a server that answers with the predictor of a folder, which starts sooner."""
+    return {"FORERUN_PREDICTOR_FOLDER": str(folder)}
 
 
 def workers(server: RealServer) -> set[int]:

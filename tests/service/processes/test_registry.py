@@ -26,6 +26,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.slow
 OPERATOR = linear_row(64, None)["workload"]["operator"]
 CONNECTIONS = 6
+PAUSE_S = 0.1
 
 
 @pytest.fixture
@@ -57,6 +58,7 @@ def asking(server, workload):
                 body = {"workload": workload, "device": "t4"}
                 answer = client.post("/v1/predict", json=body).raise_for_status().json()
                 seen[number] = answer["predictor"]["version"]
+                over.wait(PAUSE_S)
 
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         asked = [pool.submit(ask, number) for number in range(CONNECTIONS)]
@@ -91,15 +93,13 @@ def test_the_champion_fetched_last_answers_while_the_registry_hangs(tmp_path, ha
         assert "did not answer within 1 s" in server.log.read_text()
 
 
-def test_a_new_champion_takes_over_in_all_workers_without_a_restart(tmp_path, monkeypatch):
-    store = f"sqlite:///{tmp_path}/registry.db"
-    monkeypatch.setenv("FORERUN_TRACKING_URI", store)
+def test_a_new_champion_takes_over_in_all_workers_without_a_restart(tmp_path, store):
     version = sealed(tmp_path / "champion")
     with tracked("roofline") as run:
         number = register(run, tmp_path / "champion")
     promote(number, reason="it answers at once")
     with real_server(
-        tmp_path / "home", workers=2, environment={"FORERUN_REGISTRY_URI": store}
+        tmp_path / "served", workers=2, environment={"FORERUN_REGISTRY_URI": store}
     ) as server:
         first = httpx.get(f"{server.url}/readyz", timeout=120).json()["version"]
         assert first in {bundled().version, version}
@@ -108,15 +108,13 @@ def test_a_new_champion_takes_over_in_all_workers_without_a_restart(tmp_path, mo
         assert version in registry and "'answered': True" in registry
 
 
-def test_no_request_fails_while_all_workers_change_together(tmp_path, monkeypatch):
-    store = f"sqlite:///{tmp_path}/registry.db"
-    monkeypatch.setenv("FORERUN_TRACKING_URI", store)
+def test_no_request_fails_while_all_workers_change_together(tmp_path, store):
     sealed(tmp_path / "champion")
     with tracked("roofline") as run:
         number = register(run, tmp_path / "champion")
-    environment = {"FORERUN_REGISTRY_URI": store, "FORERUN_REGISTRY_POLL_SECONDS": "1"}
+    environment = {"FORERUN_REGISTRY_URI": store, "FORERUN_REGISTRY_POLL_SECONDS": "3"}
     with (
-        real_server(tmp_path / "home", workers=2, environment=environment) as server,
+        real_server(tmp_path / "served", workers=2, environment=environment) as server,
         asking(server, {"kind": "kernel", "operator": OPERATOR}) as seen,
     ):
         before = workers(server)

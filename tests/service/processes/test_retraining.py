@@ -35,16 +35,8 @@ def observe(client, *rows):
     assert sent.status_code == 201, sent.text
 
 
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    uri = f"sqlite:///{tmp_path}/registry.db"
-    monkeypatch.setenv("FORERUN_TRACKING_URI", uri)
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    return uri
-
-
 def test_a_drifted_device_is_answered_better_after_retraining_and_promotion(tmp_path, store):
-    environment = {"FORERUN_REGISTRY_URI": store, "FORERUN_REGISTRY_POLL_SECONDS": "1"}
+    environment = {"FORERUN_REGISTRY_URI": store, "FORERUN_REGISTRY_POLL_SECONDS": "3"}
     with (
         real_server(tmp_path / "home", environment=environment) as server,
         httpx.Client(base_url=server.url, timeout=120) as client,
@@ -76,6 +68,17 @@ def held_out_sizes(made) -> list[str]:
     return [str(size) for size in SIZES if f"[{size}," not in text.replace(" ", "")]
 
 
+@pytest.fixture
+def fetched_here(monkeypatch):
+    """The registry is asked in this process, which has imported mlflow: that takes seconds."""
+
+    async def fetched(settings):
+        return champion(settings.registry_uri), None
+
+    monkeypatch.setattr("forerun.service.champion._fetched", fetched)
+
+
+@pytest.mark.usefixtures("fetched_here")
 def test_candidates_are_made_once_and_refused_against_another_champion(store, tmp_path):
     settings = Settings(home=tmp_path / "home")
     with TestClient(create_app(settings, bundled())) as client:
@@ -87,7 +90,9 @@ def test_candidates_are_made_once_and_refused_against_another_champion(store, tm
         assert (repeated.folder / "manifest.json").stat().st_mtime_ns == stamp
         observe(client, linear_row(2560, 0.5))
     _, second = retrained()
-    promote(first)
+    with pytest.raises(PromotionRefused, match="not judged, because fewer than 5"):
+        promote(first)
+    promote(first, reason="there are two measurements")
     with pytest.raises(PromotionRefused, match="compared with"):
         promote(second)
     promote(second, reason="both are the same but for one row")

@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from tests.service.processes.conftest import workers
+from tests.service.processes.conftest import answering, workers
 from tests.service.real_server import real_server
 
 pytestmark = pytest.mark.slow
@@ -16,8 +16,8 @@ UNFINISHED = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_slow_clients_do_not_keep_it(tmp_path, number):
-    environment = {"FORERUN_GRACEFUL_SECONDS": "1"}
+def test_slow_clients_do_not_keep_it(tmp_path, roofline_folder, number):
+    environment = answering(roofline_folder) | {"FORERUN_GRACEFUL_SECONDS": "1"}
     with (
         real_server(tmp_path, workers=number, environment=environment) as server,
         ExitStack() as open_sockets,
@@ -31,8 +31,8 @@ def test_slow_clients_do_not_keep_it(tmp_path, number):
         assert not running & set(server.pids())
 
 
-def test_workers_end_by_themselves_when_the_parent_is_interrupted(tmp_path):
-    with real_server(tmp_path, workers=2) as server:
+def test_workers_end_by_themselves_when_the_parent_is_interrupted(tmp_path, roofline_folder):
+    with real_server(tmp_path, workers=2, environment=answering(roofline_folder)) as server:
         server.process.send_signal(signal.SIGINT)
         server.process.wait()
         assert "SIGKILL" not in server.log.read_text()

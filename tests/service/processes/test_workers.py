@@ -8,7 +8,14 @@ import pytest
 
 from forerun.service.schemas.prediction import EXAMPLE
 from tests.service.conftest import linear_row
-from tests.service.processes.conftest import WORKERS, counted, from_all, shared_mib, workers
+from tests.service.processes.conftest import (
+    WORKERS,
+    answering,
+    counted,
+    from_all,
+    shared_mib,
+    workers,
+)
 from tests.service.real_server import real_server
 from tests.waiting import eventually
 
@@ -63,8 +70,8 @@ def test_a_worker_that_is_killed_is_replaced_and_its_requests_stay_counted(serve
     assert set(from_all(server, version)) == versions
 
 
-def test_workers_end_with_a_parent_that_is_killed(tmp_path):
-    with real_server(tmp_path, workers=2) as server:
+def test_workers_end_with_a_parent_that_is_killed(tmp_path, roofline_folder):
+    with real_server(tmp_path, workers=2, environment=answering(roofline_folder)) as server:
         orphans = workers(server)
         os.kill(server.pid, signal.SIGKILL)
         eventually(lambda: not any(map(_is_alive, orphans)))

@@ -152,7 +152,9 @@ def versions(store, tmp_path):
 def test_the_registry_refuses_a_part_alone_and_says_what_it_loses():
     promote(1)
     first = champion()
-    with pytest.raises(PromotionRefused, match=r"Version 2 loses .*energy_j.*--force") as refused:
+    with pytest.raises(
+        PromotionRefused, match=r"Version 2 is refused .*energy_j.*--force"
+    ) as refused:
         promote(2)
     assert champion() == first
     assert {one.lost for one in refused.value.differences} == {True}
@@ -198,7 +200,7 @@ def test_the_command_shows_a_table_and_ends_with_code_two(forerun):
     assert code == 2
     assert "LOST" in out + err
     assert "power_w" in out + err
-    assert "loses against what is in use" in err
+    assert "is refused against what is in use" in err
     assert forerun("promote", 2, "--force")[0] == 2, "a reason is needed"
     code, out, err = forerun("promote", 2, "--force", "--reason", "known")
     assert code == 0, err
@@ -227,7 +229,7 @@ def test_a_part_alone_is_no_champion_and_one_merged_with_the_others_answers_them
     code, out, err = forerun("promote", 1)
     assert code == 2
     assert "power_w" in out and "LOST" in out
-    assert "loses against what is in use" in err
+    assert "is refused against what is in use" in err
     assert champion() is None, "the bundled predictors still answer"
     code, out, err = forerun("promote", 2)
     assert code == 0, out + err
@@ -284,3 +286,47 @@ def test_a_comparison_with_another_champion_counts_for_nothing(tmp_path):
     assert "compared with feedfeedfeed" in what
     assert field == "compared"
     assert not lost(two, two)
+
+
+def test_a_candidate_that_no_measurement_judges_is_refused_and_the_table_says_why(
+    store, tmp_path, forerun, monkeypatch
+):
+    base = sealed(tmp_path / "base")
+    monkeypatch.setattr(registry, "bundled_artifact", lambda: nullcontext(base))
+    with tracked("unjudged") as run:
+        register(run, retrained(tmp_path / "unjudged", base))
+    code, out, err = forerun("promote", 1)
+    assert code == 2
+    assert "NOT JUDGED" in out + err
+    assert "Version 1 is refused against what is in use for 1 reason: not judged" in err
+    assert champion() is None
+    code, out, err = forerun("promote", 1, "--force", "--reason", "it is a trial")
+    assert code == 0, err
+    assert champion() is not None
+    code, out, err = forerun("promote", "--rollback")
+    assert code == 0, err
+    assert "the bundled predictors answer" in out
+    assert champion() is None
+
+
+@pytest.mark.usefixtures("versions")
+def test_a_promotion_says_which_setting_makes_commands_follow_it(forerun, monkeypatch):
+    monkeypatch.delenv("FORERUN_REGISTRY_URI", raising=False)
+    _, out, err = forerun("promote", 1)
+    (line,) = (own for own in err.splitlines() if "FORERUN_REGISTRY_URI=" in own)
+    uri = line.partition("FORERUN_REGISTRY_URI=")[2].split()[0]
+    monkeypatch.setenv("FORERUN_REGISTRY_URI", uri)
+    _, out, err = forerun("promote", 3)
+    assert "FORERUN_REGISTRY_URI" not in out + err
+
+
+@pytest.mark.usefixtures("versions")
+def test_the_command_begins_and_ends_a_trial(forerun):
+    code, out, err = forerun("promote", 3, "--candidate")
+    assert (code, "version 3 is the candidate" in out) == (0, True), err
+    assert champion() is None
+    assert forerun("promote", 3, "--candidate", "--force", "--reason", "x")[0] == 2
+    assert forerun("promote", "--candidate", "--rollback")[0] == 2
+    assert forerun("promote", 3, "--withdraw")[0] == 2
+    code, out, err = forerun("promote", "--withdraw")
+    assert (code, "no version is on trial" in out) == (0, True), err

@@ -10,7 +10,17 @@ import pytest
 from forerun.data.errors import BadArtifact, UnknownModelVersion
 from forerun.models.artifact.sealed_folder import check, seal
 from forerun.service.cli import app
-from forerun.training.release.registry import MODEL, champion, main, promote, register, rollback
+from forerun.training.release.registry import (
+    MODEL,
+    candidate,
+    champion,
+    main,
+    promote,
+    register,
+    rollback,
+    try_out,
+    withdraw,
+)
 from forerun.training.tracking.runs import connect, tracked
 
 pytestmark = pytest.mark.slow
@@ -68,9 +78,13 @@ def test_rollback_walks_back_through_earlier_champions(versions):
     assert rollback() == 3
     assert champion().name == versions[3]
     assert rollback() == 1
+    assert rollback() is None
+    assert champion() is None, "the bundled predictors answered before the first champion"
     with pytest.raises(UnknownModelVersion):
         rollback()
-    assert champion().name == versions[1], "a refused rollback changes nothing"
+    promote(2)
+    assert champion().name == versions[2]
+    assert rollback() is None
 
 
 def test_promotion_after_a_rollback_goes_on_from_there(versions):
@@ -125,10 +139,46 @@ def test_a_forged_hash_names_no_folder(versions, name):
 
 def test_fetch_prints_one_json_object(versions, store, capsys):
     assert main(["fetch"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"path": None}
+    nothing = {"path": None, "candidate": None, "problem": None}
+    assert json.loads(capsys.readouterr().out) == nothing
     promote(2)
+    try_out(3)
     assert main(["fetch", "--uri", f"sqlite:///{store}/mlflow.db"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"path": str(store / "registry" / versions[2])}
+    names = {"path": versions[2], "candidate": versions[3]}
+    paths = {name: str(store / "registry" / own) for name, own in names.items()}
+    assert json.loads(capsys.readouterr().out) == {**paths, "problem": None}
+
+
+def test_a_damaged_candidate_is_named_and_the_champion_fetched_all_the_same(
+    versions, store, capsys
+):
+    promote(2)
+    try_out(3)
+    shutil.rmtree(store / "registry" / versions[3])
+    (stored,) = (p for p in (store / "mlartifacts").rglob("trees.txt") if p.read_text() == "three")
+    stored.write_text("forged")
+    assert main(["fetch"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["path"] == str(store / "registry" / versions[2])
+    assert found["candidate"] is None
+    assert "trees.txt" in found["problem"]
+
+
+def test_a_trial_leaves_the_champion_and_ends_by_promotion_or_withdrawal(versions):
+    promote(1)
+    try_out(2)
+    assert (champion().name, candidate().name) == (versions[1], versions[2])
+    promote(2, reason="fewer files are no loss here")
+    assert (champion().name, candidate()) == (versions[2], None)
+    try_out(3)
+    promote(1)
+    assert candidate().name == versions[3], "the trial goes on with another champion"
+    withdraw()
+    assert candidate() is None
+    with pytest.raises(UnknownModelVersion, match="no version on trial"):
+        withdraw()
+    with pytest.raises(UnknownModelVersion, match="no version 9"):
+        try_out(9)
 
 
 def test_fetch_runs_as_a_process_of_its_own(versions, store):
@@ -139,7 +189,7 @@ def test_fetch_runs_as_a_process_of_its_own(versions, store):
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout) == {"path": str(store / "registry" / versions[1])}
+    assert json.loads(done.stdout)["path"] == str(store / "registry" / versions[1])
 
 
 def test_what_the_asker_can_mend_is_one_line_and_exit_code_2(versions, store, capsys):

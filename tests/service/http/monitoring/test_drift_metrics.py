@@ -1,7 +1,7 @@
 """Metrics of slices: bounded in number, those of the most observations."""
 
-from forerun.service.http import drift_metrics
-from forerun.service.http.drift_metrics import metrics_of
+from forerun.service.http.monitoring import drift_metrics
+from forerun.service.http.monitoring.drift_metrics import metrics_of
 from forerun.service.schemas.observations import DriftOut, LiveErrorOut, SliceOut
 
 

@@ -9,7 +9,7 @@ from forerun.service.schemas.observations import DriftOut, SliceOut
 
 MOST_SLICES: Final = 200
 """Slices that are exported, those of the most observations; each has a value in every metric."""
-LABELS: Final = ("metric", "device", "kind", "family", "precision")
+LABELS: Final = ("metric", "device", "version", "kind", "family", "precision")
 _VALUES: Final[Mapping[str, tuple[str, Callable[[SliceOut], float | None]]]] = {
     "forerun_live_observations": (
         "Observations by which the answers of now are judged",

@@ -1,0 +1,1 @@
+"""What operators see of requests and processes: the access log, spans, and metrics of stores."""

@@ -1,0 +1,102 @@
+"""Metrics of requests, answers, stores and processes, also summed over several workers."""
+
+import os
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK
+from tests.service.conftest import GRAPH, kernel_row
+from tests.service.real_server import real_server
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """Name of a sample and its first label -> its value."""
+    return {
+        (own.name, next(iter(own.labels.values()), "")): own.value
+        for family in text_string_to_metric_families(text)
+        for own in family.samples
+    }
+
+
+def test_the_request_that_asks_is_in_flight_and_those_before_are_not(client):
+    client.post("/v1/predict", json=EXAMPLE)
+    for _ in range(2):
+        assert samples(client.get("/metrics").text)[("forerun_requests_in_flight", "")] == 1
+
+
+def test_what_has_not_happened_is_counted_as_none(client):
+    found = [*text_string_to_metric_families(client.get("/metrics").text)]
+    counts = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in found
+        for sample in family.samples
+    }
+    limits = ("requests", "bytes", "questions", "uploads", "adaptations", "reports")
+    for limit in (*limits, "requests_per_s_per_key"):
+        assert counts["forerun_refused_total", limit] == 0.0
+    for reason in ("client left", "deadline"):
+        assert counts["forerun_abandoned_total", reason] == 0.0
+
+
+def test_computed_answers_count_by_their_domain_and_cached_ones_do_not(adapting):
+    def counted():
+        found = samples(adapting.get("/metrics").text)
+        return [found[("forerun_computed_answers_total", own)] for own in ("yes", "no")]
+
+    before = counted()
+    network = adapting.post("/v1/predict", json=EXAMPLE_NETWORK).json()
+    adapting.post("/v1/predict", json=EXAMPLE_NETWORK)  # from the cache
+    batch = {"items": [{**EXAMPLE, "device": "t4"}, {**EXAMPLE, "device": "nothing"}]}
+    items = adapting.post("/v1/predict:batch", json=batch).json()["items"]
+    new = [network["in_domain"], items[0]["in_domain"]]
+    assert counted() == [before[0] + new.count(True), before[1] + new.count(False)]
+
+
+def test_an_adaptation_is_counted_with_its_time(adapting):
+    rows = [kernel_row(GRAPH.operators[0], 1.0 + row / 10, "fp32") for row in range(3)]
+    answer = adapting.post("/v1/devices/l4/measurements", json={"measurements": rows})
+    assert answer.status_code == 201, answer.text
+    found = samples(adapting.get("/metrics").text)
+    assert found[("forerun_adaptation_seconds_count", "")] == 1
+    assert found[("forerun_adaptation_seconds_sum", "")] > 0
+    assert found[("forerun_store_records", "measurements")] == 1
+
+
+def test_stores_have_their_records_bytes_and_limits(client, settings, digest):
+    found = samples(client.get("/metrics").text)
+    (file,) = (settings.home / "graphs").glob("*.json")
+    assert found[("forerun_store_records", "graphs")] == 1
+    assert found[("forerun_store_bytes", "graphs")] == file.stat().st_size
+    assert found[("forerun_store_records_limit", "graphs")] == settings.graphs_kept
+    assert found[("forerun_store_records", "devices")] == 0
+    assert ("forerun_store_records_limit", "observations") not in found
+    assert found[("forerun_home_free_bytes", "")] > 0
+    client.delete(f"/v1/graphs/{digest}")
+    assert samples(client.get("/metrics").text)[("forerun_store_records", "graphs")] == 0
+
+
+def test_this_process_is_measured(client):
+    found = samples(client.get("/metrics").text)
+    own = str(os.getpid())
+    assert found[("process_resident_memory_bytes", own)] > 2**20
+    assert found[("process_cpu_seconds_total", own)] > 0
+    assert found[("process_open_fds", own)] > 0
+
+
+@pytest.mark.slow
+def test_metrics_are_those_of_all_workers(tmp_path, roofline_folder):
+    environment = {"FORERUN_PREDICTOR_FOLDER": str(roofline_folder)}
+    with real_server(tmp_path / "home", workers=2, environment=environment) as server:
+        for row in range(12):  # of connections of their own, which both workers take
+            asked = {**EXAMPLE, "software": {"threads": row + 1}}
+            assert httpx.post(f"{server.url}/v1/predict", json=asked).status_code == 200
+        found = samples(httpx.get(f"{server.url}/metrics").text)
+        pids = {pid for name, pid in found if name == "process_resident_memory_bytes"}
+        assert pids == set(map(str, server.pids()))
+    computed = sum(found[("forerun_computed_answers_total", own)] for own in ("yes", "no"))
+    assert computed == 12
+    assert found[("forerun_work_wait_seconds_count", "questions")] >= 12
+    assert found[("forerun_requests_in_flight", "")] == 1
+    assert found[("forerun_work_waiting", "questions")] == 0
