@@ -1,6 +1,7 @@
 """Schemas of the custom resources of the Prometheus operator, as far as our manifests use them.
 
-Names, types and patterns are those of the definitions that version 0.82 publishes.
+Names, types and patterns follow definitions of the era of `apiextensions.k8s.io/v1beta1`; those of
+a current release of the operator were not read.
 """
 
 from typing import Any, Final

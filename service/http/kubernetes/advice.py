@@ -124,7 +124,7 @@ def _by_ranking(
 ) -> Advice:
     """Advice on a pod that runs a workload once."""
     devices = list({device.name: device for device in of_node.values()}.values())
-    outcomes = outcomes_of(_rank_request(ranking, devices), answers)
+    outcomes = outcomes_of(rank_request(ranking, devices), answers)
     values = {name: one.aim.value for name, one in outcomes.items() if isinstance(one, Kept)}
     suitability = _relative(values, maximised=ranking.get("objective") in MAXIMISED)
     broken = {
@@ -146,7 +146,12 @@ def _by_ranking(
     )
 
 
-def _rank_request(ranking: Mapping[str, Any], devices: Sequence[Device]) -> RankIn:
+def rank_request(ranking: Mapping[str, Any], devices: Sequence[Device]) -> RankIn:
+    """The request of POST /v1/rank for what a pod asks.
+
+    Raises:
+        BadRequest: the annotations do not fit.
+    """
     try:
         return RankIn.model_validate({**ranking, "devices": devices})
     except ValidationError as error:

@@ -115,11 +115,8 @@ def served_on(
     Raises:
         BadRequest: the annotations are no request about a language model.
     """
-    request = dict(wanted.request)
-    if requested is not None and not DEGREES & request.keys():
-        request["parallelism"] = {"tensor": requested}
     devices = list({device.name: device for device in of_node.values()}.values())
-    asked = [_asked({**request, "device": device}) for device in devices]
+    asked = requests_on(wanted, requested, devices)
     found = dict(zip((device.name for device in devices), answers.served(asked), strict=True))
     counts = {node.name: requested or devices_on(node) for node in nodes}
     load = asked[0].concurrency if asked else None
@@ -127,6 +124,20 @@ def served_on(
         node: _judged(wanted, found[device.name], counts[node], load)
         for node, device in of_node.items()
     }
+
+
+def requests_on(
+    wanted: ServedIn, requested: int | None, devices: Sequence[Device]
+) -> list[LlmEstimateIn]:
+    """The request of POST /v1/llm/estimate for each device; arguments as those of `served_on`.
+
+    Raises:
+        BadRequest: the annotations are no request about a language model.
+    """
+    request = dict(wanted.request)
+    if requested is not None and not DEGREES & request.keys():
+        request["parallelism"] = {"tensor": requested}
+    return [_asked({**request, "device": device}) for device in devices]
 
 
 def _asked(request: Mapping[str, Any]) -> LlmEstimateIn:

@@ -1,0 +1,1 @@
+"""The service on a cluster of Ray."""
