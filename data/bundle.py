@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.data.errors import BadTable, MissingData
+from forerun.data.errors import BadTable, InputError, MissingData
 
 if TYPE_CHECKING:
     import numpy as np
@@ -203,9 +203,18 @@ class Bundle:
 
 
 def home() -> Path:
-    """The user's folder for bundles, downloads and registries: FORERUN_HOME or ~/.cache/forerun."""
+    """The user's folder for bundles, downloads and registries: FORERUN_HOME or ~/.cache/forerun.
+
+    Raises:
+        InputError: a file is in its place.
+    """
     given = os.environ.get("FORERUN_HOME")
-    return Path(given).expanduser() if given else Path.home() / ".cache" / "forerun"
+    if not given:
+        return Path.home() / ".cache" / "forerun"
+    folder = Path(given).expanduser()
+    if folder.is_file():
+        raise InputError(f"FORERUN_HOME is {given!r}, which is a file; set it to a folder.")
+    return folder
 
 
 def bundle_folder(name: str) -> Path:

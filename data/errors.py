@@ -85,9 +85,9 @@ class UnknownDevice(InputError):
     slug, status = "unknown-device", 404
 
     def __init__(self, name: str, known: Collection[str]) -> None:
-        self.did_you_mean = difflib.get_close_matches(
-            name.lower(), dict.fromkeys(known), n=3, cutoff=0.5
-        )
+        close = difflib.get_close_matches(name.lower(), dict.fromkeys(known), n=3, cutoff=0.5)
+        # Of equally similar names, one that begins alike is the likelier one.
+        self.did_you_mean = sorted(close, key=lambda other: other[:1] != name[:1].lower())
         hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
         super().__init__(f"No device named {name!r}. {hint}`forerun devices` lists all.")
 
@@ -165,8 +165,8 @@ class UnknownLanguageModel(InputError):
         self.did_you_mean = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
         hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
         super().__init__(
-            f"No language model named {name!r:.80} is built in. {hint}Give its config.json, which "
-            "needs no name."
+            f"No language model named {name!r:.80} is built in. {hint}Give its config.json as "
+            "`config`, in place of a name."
         )
 
 
@@ -181,7 +181,7 @@ class UnknownModelVersion(InputError):
 
 
 class PromotionRefused(InputError):
-    """A predictor loses metrics, workloads or accuracy against the one that it shall replace."""
+    """A predictor loses against the one that it shall replace, or was not judged against it."""
 
     slug, status = "promotion-refused", 409
 
@@ -190,8 +190,9 @@ class PromotionRefused(InputError):
     ) -> None:
         self.differences = differences
         listed = "; ".join(losses[:3]) + ("; ..." if len(losses) > 3 else "")
+        count = f"{len(losses)} reason{'s' if len(losses) > 1 else ''}"
         super().__init__(
-            f"Version {version} loses against what is in use in {len(losses)} respects: {listed}. "
+            f"Version {version} is refused against what is in use for {count}: {listed}. "
             "`forerun promote --force --reason TEXT` promotes it all the same and records why."
         )
 

@@ -143,10 +143,27 @@ def cycle_bound(query: Query) -> CycleBound:
             assert_never(workload)
 
 
+def least_step_s(query: Query) -> float:
+    """Least seconds of a decoding step of a served language model, whatever its software does.
+
+    The weights of one token are read at the full bandwidth, and multiplied at the peak for each.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device's sheet lacks the figure.
+    """
+    workload, device = query.workload, query.device
+    assert isinstance(workload, LlmServing)
+    devices, weights = query.operation.device_count, workload.active_parameters
+    peak = 1e12 * device.peak(arithmetic(workload.weights, device), matrix=True)
+    read_s = weights * WEIGHT_BYTES[workload.weights] / (1e9 * device.bandwidth_gbs)
+    return max(read_s, 2.0 * weights * workload.max_sequences / peak) / devices
+
+
 def arithmetic(weights: WeightFormat, device: Device) -> Precision:
     """The precision that products with weights of a format are in on a device.
 
-    Where the device does not multiply numbers of four bits, kernels unpack NVFP4 to half precision.
+    Where the device does not multiply numbers of four bits, kernels unpack NVFP4 to half precision;
+    engines take FP16 for BF16 where it has no such arithmetic.
 
     Raises:
         UnknownPrecision: the sheet has no peak for it nor for what could stand in.
@@ -154,6 +171,8 @@ def arithmetic(weights: WeightFormat, device: Device) -> Precision:
     wanted = ARITHMETIC[weights]
     if wanted == "fp4" and wanted not in device.peak_tflops:
         wanted = "bf16"
+    if wanted == "bf16" and wanted not in device.peak_tflops and "fp16" in device.peak_tflops:
+        wanted = "fp16"
     return device.computes_in(wanted)
 
 

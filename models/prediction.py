@@ -1,7 +1,8 @@
 """Predictions with intervals and limits: columns over n queries, and the row of one query."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan, nan
 from typing import Any, Final, Self
 
 import numpy as np
@@ -131,11 +132,21 @@ class Predictions:
         return self.coverage.get(metric)
 
     def __getitem__(self, row: int) -> Prediction:
-        estimates = {
-            name: self._estimate(name, float(column[row]), row)
-            for name, column in self.values.items()
-            if not np.isnan(column[row])
-        }
+        number = range(len(self))[row]
+        (prediction,) = self._between(number, number + 1)
+        return prediction
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return self._between(0, len(self))
+
+    def _between(self, first: int, end: int) -> Iterator[Prediction]:
+        """The predictions of rows from the first to one before the end."""
+        columns = {name: self._estimates(name, slice(first, end)) for name in self.values}
+        for row in range(first, end):
+            found = ((name, column[row - first]) for name, column in columns.items())
+            yield self._prediction(row, {name: own for name, own in found if own is not None})
+
+    def _prediction(self, row: int, estimates: dict[str, Estimate]) -> Prediction:
         withheld = {name: why for name, own in estimates.items() if (why := too_wide(name, own))}
         if self.always is not None and self.always[row]:
             withheld = {}
@@ -151,14 +162,20 @@ class Predictions:
             withheld=withheld,
         )
 
-    def _estimate(self, metric: str, value: float, row: int) -> Estimate:
-        if metric not in self.low or np.isnan(self.low[metric][row]):
-            return Estimate(value)
-        low, high = float(self.low[metric][row]), float(self.high[metric][row])
-        own = self.row_coverage.get(metric)
-        if own is not None and not np.isnan(own[row]):
-            return Estimate(value, low, high, float(own[row]))
-        return Estimate(value, low, high, self.coverage_of(metric))
+    def _estimates(self, metric: str, rows: slice) -> list[Estimate | None]:
+        """Estimates of one metric at rows; None where it is not predicted."""
+        values = self.values[metric][rows].tolist()
+        if metric not in self.low:
+            return [None if isnan(value) else Estimate(value) for value in values]
+        stated, own = self.coverage_of(metric), self.row_coverage.get(metric)
+        coverages = [nan] * len(values) if own is None else own[rows].tolist()
+        low, high = self.low[metric][rows].tolist(), self.high[metric][rows].tolist()
+        return [
+            None if isnan(value)
+            else Estimate(value) if isnan(down)
+            else Estimate(value, down, up, stated if isnan(coverage) else coverage)
+            for value, down, up, coverage in zip(values, low, high, coverages, strict=True)
+        ]  # fmt: skip
 
 
 class PredictionColumns:

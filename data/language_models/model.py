@@ -85,6 +85,7 @@ class LanguageModel:
         formats: number formats of weights, keys and values.
         draft_layers: layers that predict further tokens, for speculative decoding.
         unread_fields: fields of the configuration whose meaning is not known here.
+        misspelt_fields: those of them whose names are nearly one that is absent, with that name.
         encoder: the encoder of an encoder-decoder; None for a decoder alone.
     """
 
@@ -98,6 +99,7 @@ class LanguageModel:
     formats: WeightFormats = field(default_factory=WeightFormats)
     draft_layers: int = 0
     unread_fields: tuple[str, ...] = ()
+    misspelt_fields: tuple[str, ...] = ()
     encoder: Encoder | None = None
 
     def __hash__(self) -> int:

@@ -13,7 +13,7 @@ from typing import Final, Self
 import numpy as np
 
 from forerun.data.columns import Column, Columns, Matrix
-from forerun.data.language_models.deployment import Engine, LlmDeployment
+from forerun.data.language_models.deployment import Engine, LlmDeployment, RequestLoad
 from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
 from forerun.features.llm_serving.operators import parameter_counts
@@ -35,6 +35,13 @@ FIGURES: Final = (
     *("log_pool_devices", "log_prefill_devices", "log_workers", "log_prefill_tensor"),
 )
 FIRST_MS: Final = 0.01
+SERVER_S: Final = 0.010
+"""Part of the time to the first token that is spent outside of the engine (connection, tokens of
+the text, streams), seconds; 6 to 21 ms in 30 runs of vLLM in `apex`."""
+FEWEST_TOGETHER: Final = 4.0
+"""Requests in flight from which on those of a closed loop start together as in measured runs."""
+FEWEST_TOKENS: Final = 100.0
+"""Tokens of an answer from which on runs were measured."""
 _RELEASE: Final = re.compile(
     r"(\d+)\.(\d+)(?:\.(\d+))?(?:[.-]?rc(\d+))?(?:\.pre\d+)?(?:[.-]?post(\d+))?"
 )
@@ -53,7 +60,10 @@ class DeploymentRows(Columns):
         burst: (n,) prompts that a request of a closed loop waits for when all start together.
         waiting: (n,) seconds of queueing of arrivals that are independent.
         chunks: (n,) iterations that a prompt is divided over.
-        closed: (n,) 1 for a closed loop, 0 for Poisson arrivals.
+        service: (n,) seconds to the first token without queueing, with `SERVER_S`.
+        together: (n,) how far prompts start together and are held up by decoding as in the closed
+            loops that were measured: 0 for Poisson arrivals, for one request in flight and for
+            answers of one token, 1 from `FEWEST_TOGETHER` requests and `FEWEST_TOKENS` on.
         service_share: (n,) share of the time to the first token that is not queueing.
         shape: (n, features) as in `SHAPE`.
         figures: (n, features) as in `FIGURES`.
@@ -67,7 +77,8 @@ class DeploymentRows(Columns):
     burst: Column
     waiting: Column
     chunks: Column
-    closed: Column
+    service: Column
+    together: Column
     service_share: Column
     shape: Matrix
     figures: Matrix
@@ -87,7 +98,7 @@ class DeploymentRows(Columns):
         return cls(*columns), states
 
     def __len__(self) -> int:
-        return len(self.closed)
+        return len(self.chunks)
 
 
 def _row(query: Query, state: SteadyState) -> tuple[object, ...]:
@@ -103,6 +114,7 @@ def _row(query: Query, state: SteadyState) -> tuple[object, ...]:
     in_flight = (load.concurrency or 0.0) / ranks if closed else 1.0 + state.others
     output = max(load.output_tokens - 1.0, 1.0)
     per_token = 0.0 if apart else state.others / output / deployment.pool.parallelism.pipeline
+    service = state.service + SERVER_S
     named = _named(query, state, step, prompt, in_flight, per_token)
     return (
         decode,
@@ -111,13 +123,21 @@ def _row(query: Query, state: SteadyState) -> tuple[object, ...]:
         max(in_flight - 1.0, 0.0) / 2.0 if closed else 0.0,
         state.waiting if not closed else min(state.waiting, 100.0 * prompt),
         state.iterations,
-        float(closed),
-        state.service / state.ttft,
+        service,
+        _together(load),
+        service / (service + state.waiting),
         [named[name] for name in SHAPE],
         [named[name] for name in FIGURES],
         [named[name] for name in ENGINES],
         named["apart"],
     )
+
+
+def _together(load: RequestLoad) -> float:
+    """As `DeploymentRows.together`."""
+    others = max((load.concurrency or 1.0) - 1.0, 0.0)
+    tokens = np.log(max(load.output_tokens, 1.0)) / np.log(FEWEST_TOKENS)
+    return min(others / (FEWEST_TOGETHER - 1.0), 1.0) * min(float(tokens), 1.0)
 
 
 def _named(

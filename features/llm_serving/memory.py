@@ -35,7 +35,8 @@ class PoolMemory:
 
     Attributes:
         weights: weights in their formats.
-        cache: keys, values and states of the requests in flight, at the middle of their answers.
+        cache: keys, values and states of the requests in flight, at least of one, at the end of
+            their answers.
         activations: activations and logits of the largest iteration.
         overhead: context of the device, graphs and collectives.
         reserved: what the engine takes at its start, used or not.
@@ -92,15 +93,14 @@ def pool_memory(
     activations = activation_bytes(model, engine, degrees)
     length = int(load.input_tokens + load.output_tokens)
     whole = cache_bytes(model, length, degrees.tensor) / degrees.pipeline
-    middle = int(load.input_tokens + load.output_tokens / 2)
     ranks = pool.workers * degrees.attention_data
     reserved = engine.memory_share * usable
     free = max(0.0, free_bytes(model, device, engine, degrees) or 0.0)
     room = float("inf") if whole == 0.0 else free / whole
-    at_once = min(in_flight / ranks, room)
+    at_once = max(1.0, min(in_flight / ranks, room))
     return PoolMemory(
         weights=weights,
-        cache=at_once * cache_bytes(model, middle, degrees.tensor) / degrees.pipeline,
+        cache=at_once * whole,
         activations=activations,
         overhead=OVERHEAD_BYTES,
         reserved=reserved,

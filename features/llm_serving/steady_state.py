@@ -10,7 +10,6 @@ Prompts delay decoding: while a request writes its tokens, about x other prompts
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -132,12 +131,12 @@ def steady_state(
     )
 
 
-@lru_cache(maxsize=1024)
 def _others(most: float) -> Column:
-    """Numbers of other sequences of a grid, read-only, shape (g,)."""
-    others = np.append(0.0, np.geomspace(FEWEST, most, POINTS - 1))
-    others.setflags(write=False)
-    return others
+    """Numbers of other sequences of a grid: none, and a geometric series; shape (g,)."""
+    return np.append(0.0, FEWEST * (most / FEWEST) ** _EXPONENTS)
+
+
+_EXPONENTS: Final = np.linspace(0.0, 1.0, POINTS - 1)
 
 
 def _solved(deployment: LlmDeployment, grid: _Grid) -> tuple[float, bool]:
@@ -214,12 +213,12 @@ def _together(
     mixed = _joined(prompt, beside) if _mixes(deployment.engine) else prompt
     parts = worker.parts(_stacked(decoding, mixed, beside))
     decode = {name: column[:g] for name, column in parts.items()}
-    alone = np.where(others > 0.0, 1.0, 0.0) if _mixes(deployment.engine) else 0.0
+    shared = np.minimum(others, 1.0) if _mixes(deployment.engine) else 0.0
     prefill = {
-        name: chunks * (column[g : 2 * g] - alone * column[2 * g :])
+        name: chunks * (column[g : 2 * g] - shared * column[2 * g :])
         for name, column in parts.items()
     }
-    accepted = _tokens_per_iteration(deployment.engine)
+    accepted = tokens_per_iteration(deployment.engine)
     step = sum(decode.values()) / accepted
     work = np.maximum(sum(prefill.values()), 1e-9)
     output = _answer_tokens(deployment)
@@ -228,8 +227,7 @@ def _together(
     busy = np.minimum(rate_of_rank * work / stages, BUSIEST)
     waiting = _waiting(deployment, busy, work / stages)
     # The current iteration ends before a prompt begins, and mixed iterations decode as well.
-    service = work + step * accepted * (0.5 * np.minimum(others, 1.0))
-    service = service + np.minimum(others, 1.0) * chunks * step * accepted * alone
+    service = work + step * accepted * (0.5 * np.minimum(others, 1.0) + chunks * shared)
     ranks = deployment.pool.workers * deployment.pool.parallelism.attention_data
     rate = ranks * rate_of_rank
     return _Grid(others, decode, prefill, tpot, work / stages, service, waiting, rate, busy)
@@ -252,7 +250,7 @@ def _apart(
     chunks = _chunks(deployment, limits.tokens, 0.0)
     alone = worker.parts(_prompt(deployment, chunks, 1))
     prefill = {name: np.repeat(chunks * column, g) for name, column in alone.items()}
-    tpot = sum(decode.values()) / _tokens_per_iteration(deployment.engine)
+    tpot = sum(decode.values()) / tokens_per_iteration(deployment.engine)
     work = np.asarray(sum(prefill.values())) / first.parallelism.pipeline
     ranks = pool.workers * pool.parallelism.attention_data
     rate = ranks * others / (_answer_tokens(deployment) * tpot)
@@ -282,7 +280,8 @@ def _mixes(engine: Engine) -> bool:
     return engine.chunked_prefill and engine.name != "sglang"
 
 
-def _uncached(deployment: LlmDeployment) -> float:
+def uncached_tokens(deployment: LlmDeployment) -> float:
+    """Tokens of a prompt that are not in the prefix cache, at least one."""
     load = deployment.load
     return max(load.input_tokens * (1.0 - load.cached_share), 1.0)
 
@@ -290,10 +289,10 @@ def _uncached(deployment: LlmDeployment) -> float:
 def _chunks(deployment: LlmDeployment, tokens: float, decoding: float) -> float:
     """Iterations that a prompt is divided over."""
     room = max(tokens - decoding, tokens / 4.0)
-    return float(np.ceil(_uncached(deployment) / room))
+    return float(np.ceil(uncached_tokens(deployment) / room))
 
 
-def _tokens_per_iteration(engine: Engine) -> float:
+def tokens_per_iteration(engine: Engine) -> float:
     """Tokens that a sequence gains in an iteration: one, and the accepted ones of the draft."""
     return 1.0 + sum(engine.draft_acceptance**k for k in range(1, engine.draft_tokens + 1))
 
@@ -309,7 +308,7 @@ def _decode(deployment: LlmDeployment, sequences: Column) -> Iterations:
 
 def _prompt(deployment: LlmDeployment, chunks: float, points: int) -> Iterations:
     """The mean iteration of one prompt, at each point."""
-    tokens = _uncached(deployment)
+    tokens = uncached_tokens(deployment)
     cached = deployment.load.input_tokens - tokens
     pairs = tokens * max(cached, 0.0) + tokens * (tokens + 1.0) / 2.0
     none = np.zeros(points)

@@ -116,7 +116,8 @@ def _head(source: Path | bytes, where: str, max_bytes: int) -> tuple[Path | None
         path, size, head = None, len(source), source[:_HEAD_BYTES]
     else:
         if not source.is_file():
-            raise UnreadableModel(str(source), "there is no such file.")
+            why = "it is a folder; give a file" if source.is_dir() else "there is no such file"
+            raise UnreadableModel(str(source), f"{why}.")
         try:
             size = source.stat().st_size
             with source.open("rb") as stream:

@@ -63,6 +63,15 @@ def seal(folder: Path, created: str) -> Manifest:
     return manifest
 
 
+def sealed_version(folder: Path) -> str:
+    """The version that the manifest of a folder names; no hash is checked.
+
+    Raises:
+        BadArtifact: there is no readable manifest.
+    """
+    return _manifest(folder).version
+
+
 def check(folder: Path, scope: Scope | None = None) -> Manifest:
     """The manifest of a sealed folder, after a check of the names and the hashes of all files.
 
@@ -74,10 +83,7 @@ def check(folder: Path, scope: Scope | None = None) -> Manifest:
     Raises:
         BadArtifact: a file is missing, changed, unlisted or of a forbidden kind.
     """
-    try:
-        manifest = from_content(Manifest, json.loads((folder / "manifest.json").read_text()))
-    except (OSError, ValueError) as error:
-        raise BadArtifact(f"{folder} has no readable manifest.json: {error}") from None
+    manifest = _manifest(folder)
     hashes = {
         name: _hash(path) if is_loaded(name, scope) else manifest.files.get(name, "")
         for name, path in _paths(folder).items()
@@ -107,6 +113,13 @@ def _paths(folder: Path) -> dict[str, Path]:
             raise BadArtifact(f"{folder}: {name} is not allowed in an artifact.")
         files[name] = path
     return files
+
+
+def _manifest(folder: Path) -> Manifest:
+    try:
+        return from_content(Manifest, json.loads((folder / "manifest.json").read_text()))
+    except (OSError, ValueError) as error:
+        raise BadArtifact(f"{folder} has no readable manifest.json: {error}") from None
 
 
 def _hash(path: Path) -> str:

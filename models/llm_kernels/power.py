@@ -111,7 +111,12 @@ class KernelPower(StoredPredictor):
         return replace(fitted, scales=scales, intervals=intervals)
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Correct the power on devices by a few kernels measured there."""
+        """Correct the power on devices by a few kernels measured there, of fitted families."""
+        measurements = measurements.take(
+            np.array([*map(self.answers, measurements.queries)], dtype=np.bool_)
+        )
+        if not len(measurements):
+            return self
         n, width = len(measurements), self._width()
         errors, features = np.empty(n), np.zeros((n, width))
         families = np.full(n, "", dtype="<U64")

@@ -21,7 +21,7 @@ from forerun.data.columns import Column, Mask, Matrix
 from forerun.features.llm_serving.features import DeploymentRows
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.gradient_boosting.lean import coarse
-from forerun.models.llm_serving.part_scales import FORMS, PartScales
+from forerun.models.llm_serving.part_scales import FORMS, PartScales, as_started
 
 SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -100,11 +100,7 @@ class Correction:
         found = base + trust * _log_ratio(self.own, _all(rows))
         apart = base if self.transfer is None else plain + _log_ratio(self.transfer, rows.shape)
         found = np.where(models, found, apart)
-        if metric == "ttft_ms":
-            # In the closed loops of the training set prompts start together, and factors absorb
-            # that; Poisson arrivals are answered by the closed form alone.
-            return np.where(rows.closed > 0.0, found, plain)
-        return np.asarray(found)
+        return as_started(metric, np.asarray(found), rows)
 
 
 def _fitted(

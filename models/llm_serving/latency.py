@@ -15,7 +15,7 @@ from forerun.data.columns import Column, Mask, Matrix, Names
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.llm_serving.features import FIGURES, SHAPE, DeploymentRows
+from forerun.features.llm_serving.features import FEWEST_TOGETHER, FIGURES, SHAPE, DeploymentRows
 from forerun.features.llm_serving.operators import Sheet, parameter_counts
 from forerun.features.llm_serving.steady_state import SteadyState
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
@@ -25,7 +25,7 @@ from forerun.models.domain.feature_range import FeatureRange, KnownDevices
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.llm_serving.correction import Correction
-from forerun.models.llm_serving.part_scales import FORMS
+from forerun.models.llm_serving.part_scales import FORMS, as_started
 from forerun.models.prediction import Predictions
 
 MANY: Final = 16.0
@@ -38,6 +38,7 @@ USUAL: Final = 0.5
 """Error of a support row, as a logarithm, from which on it counts less, as in Huber's loss."""
 CHECKED: Final = ("log_input_tokens", "log_output_tokens", "log_sequences", "log_tensor")
 """Features whose ranges are checked for limits."""
+FEW: Final = f"hardly any run with fewer than {FEWEST_TOGETHER:.0f} requests in flight was measured"
 SPREAD: Final = ("log_tensor", "log_attention_data", "log_prefill_ranks", "log_devices")
 """Features outside whose ranges intervals are wider: over how many devices a model is spread."""
 BEYOND: Final = 0.1
@@ -154,15 +155,14 @@ class LlmLatency(StoredPredictor):
         logs = self._log_seconds(rows, *self._known(queries))
         logs, rows = self._adapted(queries, logs, rows)
         tpot, ttft = np.exp(logs).T
-        values = _metrics(queries, states, rows, tpot, ttft)
+        values = _metrics(queries, rows, tpot, ttft)
         limits = [self._limits(*one) for one in zip(queries, states, rows.shape, strict=True)]
         if self.intervals is None:
             return Predictions(values, limits=limits)
         seen, width = self._seen(queries), self._width(rows)
         bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
         low, high = (
-            _metrics(queries, states, rows, *(np.exp(logs + _side(bounds, end)).T))
-            for end in (0, 1)
+            _metrics(queries, rows, *(np.exp(logs + _side(bounds, end)).T)) for end in (0, 1)
         )
         for metric in self.metrics:
             if metric.endswith("_s") or "_s_" in metric:
@@ -184,7 +184,9 @@ class LlmLatency(StoredPredictor):
             return np.column_stack(found)
         plain = [np.zeros(number) for _, _, number in FORMS]
         forms = zip(FORMS, plain, strict=True)
-        return np.column_stack([np.log(seconds(ones, rows)) for (_, seconds, _), ones in forms])
+        return np.column_stack(
+            [as_started(time, np.log(form(ones, rows)), rows) for (time, form, _), ones in forms]
+        )
 
     def _adapted(
         self, queries: Sequence[Query], logs: Matrix, rows: DeploymentRows
@@ -273,6 +275,8 @@ class LlmLatency(StoredPredictor):
         lines = [Limit(line, severity="outside") for line in _model_lines(query)]
         if self.ranges is not None:
             lines += self._ranges(CHECKED).outside(shape[_positions(CHECKED)])
+            if load.concurrency is not None and load.concurrency < FEWEST_TOGETHER:
+                lines.append(Limit(FEW))
             if load.concurrency is None:
                 lines.append(Limit("the training set has closed loops only, no Poisson arrivals"))
             if query.device not in self.known:
@@ -283,10 +287,7 @@ class LlmLatency(StoredPredictor):
             images = "prompts are text: encoding images is not part of the times"
             lines.append(Limit(images, severity="note"))
         if state.overload:
-            rate = f"{state.requests_per_s:.3g}"
-            lines.append(
-                Limit(f"requests arrive faster than {rate} a second, which is what is answered")
-            )
+            lines.append(Limit("by the closed form, requests arrive faster than they are answered"))
         elif state.held:
             lines.append(Limit("requests wait for a place in the engine", severity="note"))
         if not state.fits:
@@ -327,18 +328,20 @@ def _side(bounds: Sequence[Matrix], end: int) -> Matrix:
 
 def _metrics(
     queries: Sequence[Query],
-    states: Sequence[SteadyState],
     rows: DeploymentRows,
     tpot: Column,
     ttft: Column,
 ) -> dict[str, Column]:
-    """Metric -> (n,) values from both times in seconds, by Little's law."""
+    """Metric -> (n,) values from both times in seconds, by Little's law.
+
+    Requests that arrive at a rate of their own are taken to be answered at that rate.
+    """
     loads = [query.deployment.load for query in queries]
     output = np.array([load.output_tokens for load in loads])
     devices = np.array([query.deployment.devices for query in queries], dtype=np.float64)
     latency = ttft + np.maximum(output - 1.0, 0.0) * tpot
     in_flight = np.array([load.concurrency or np.nan for load in loads])
-    arrivals = np.array([state.requests_per_s for state in states])
+    arrivals = np.array([load.requests_per_s or np.nan for load in loads])
     rate = np.where(np.isnan(in_flight), arrivals, in_flight / latency)
     return {
         "tpot_ms": 1e3 * tpot,

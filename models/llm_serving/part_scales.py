@@ -65,6 +65,24 @@ FORMS: Final[tuple[tuple[str, Time, int], ...]] = (
 """Metric, its closed form, and the number of its factors."""
 
 
+def as_started(metric: str, logs: Column, rows: DeploymentRows) -> Column:
+    """Logarithms of a time, shape (n,), of requests that start as those of each deployment do.
+
+    Prompts start together in the closed loops of the training set, and what is fitted to them holds
+    that. The time to the first token of a prompt that starts alone is its time without queueing and
+    the waiting of arrivals, in closed form.
+
+    Args:
+        metric: the time.
+        logs: (n,) logarithms of the seconds of prompts that start together.
+        rows: n deployments.
+    """
+    if metric != "ttft_ms":
+        return logs
+    alone = np.log(rows.service + rows.waiting)
+    return np.asarray(alone + rows.together * (logs - alone))
+
+
 @dataclass(frozen=True)
 class PartScales:
     """Logarithms of the factors on the parts of one time.

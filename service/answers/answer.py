@@ -32,7 +32,7 @@ from forerun.service.answers.question import Question
 from forerun.service.limits.assumed import assumed_in_reading, other_arithmetic
 from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts
-from forerun.service.limits.serving import too_heavy, within_design_power
+from forerun.service.limits.serving import too_heavy, within_sheet
 from forerun.service.limits.set_up import not_known, set_up_limits
 from forerun.service.limits.trust import Evidence, Trust, trust_in
 from forerun.service.limits.unpriced import below_a_launch, not_priced
@@ -195,7 +195,7 @@ def _predicted(
                 predictions = predictor.predict_only(needed, queries)
             else:
                 predictions = predictor.predict(queries)
-        return {row: predictions[index] for index, row in enumerate(rows)}
+        return dict(zip(rows, predictions, strict=True))
     except InputError as error:
         if len(queries) == 1:
             return {rows[0]: error}
@@ -225,7 +225,7 @@ def _answer(
     short = below_a_launch(query, prediction.estimates.get(LATENCY))
     hidden = {**short, **case.unpriced, **not_known(query)}
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
-    estimates = within_design_power(estimates, query)
+    estimates = within_sheet(estimates, query)
     unknown = unknown_operators(query.workload)
     answered = [name for name in question.metrics if name in estimates]
     limits = [
@@ -234,7 +234,8 @@ def _answer(
         if any(limit.concerns(name) for name in answered)
     ]
     peak = estimates.get(PEAK)
-    estimated = _estimated(answered, estimates, query, limits, evidence)
+    grounds = evidence.about(prediction.breakdown_ms)
+    estimated = _estimated(answered, estimates, query, limits, grounds)
     return PredictionOut(
         metrics={n: estimated.get(n) for n in question.metrics},
         missing={

@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from forerun.service.settings import Settings
 from forerun.service.stores.model_file_cache import cached, stamp_of
+from forerun.service.stores.places import place_of
 
 Answer = TypeVar("Answer")
 
@@ -30,11 +31,12 @@ def cached_answer(
     settings = Settings.load()
     if settings.registry_uri or settings.predictor_folder or settings.database_url:
         return compute()
-    home, adapter = settings.home, TypeAdapter(kind)
+    place, adapter = place_of(settings), TypeAdapter(kind)
+    assert isinstance(place, Path)
     return cached(
-        home,
+        settings.home,
         source,
-        [asked, stamp_of(home / "devices", home / "measurements")],
+        [asked, settings.tenant, stamp_of(place / "devices", place / "measurements")],
         compute,
         dump=lambda answer: adapter.dump_json(answer).decode(),
         load=adapter.validate_json,

@@ -1,7 +1,8 @@
 """What the stored observations say: live errors of the answers, and changes, by slice."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from math import expm1, floor, log2
@@ -33,6 +34,9 @@ from forerun.training.monitoring.slices import (
     slice_reports,
 )
 
+ALL: Final = "all"
+"""In place of a version: the answers of every one."""
+UNKNOWN: Final = ""
 UNVERSIONED: Final = ("version", "cuda", "driver")
 """Fields of the software whose changes are found like any other, because they may be the cause."""
 
@@ -59,15 +63,35 @@ class _Judged:
     workload: int
     facts: tuple[str, str, str]
 
+    @property
+    def base(self) -> str:
+        """Version of the predictors that answered, without the measurements of users."""
+        return self.version.partition("+")[0]
+
 
 @dataclass(frozen=True, slots=True)
-class _OfDevice:
-    """What the observations of a device say, as long as the same ones are stored."""
+class _OfVersion:
+    """What the observations of a device say of the answers of one version."""
 
-    names: tuple[str, ...]
     rows: int
     slices: tuple[SliceOut, ...]
     alarms: tuple[AlarmOut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _OfDevice:
+    """What the observations of a device say, as long as the same ones are stored.
+
+    Attributes:
+        names: names of the sets.
+        rows: number of observations.
+        versions: version of the predictors -> what is said of its answers; the one that answered
+            the newest observation comes last.
+    """
+
+    names: tuple[str, ...]
+    rows: int
+    versions: Mapping[str, _OfVersion]
 
 
 class Drift:
@@ -77,25 +101,31 @@ class Drift:
 
     Args:
         store: the store of measurements.
+        in_use: gives the versions of the predictors that answer now. Where no observation of a
+            device judges one of them, the version that answered the newest one counts as such.
     """
 
-    def __init__(self, store: AdaptationStore) -> None:
-        self._store = store
+    def __init__(
+        self, store: AdaptationStore, in_use: Callable[[], Collection[str]] = tuple
+    ) -> None:
+        self._store, self._in_use = store, in_use
         self._lock = Lock()
         self._sets: dict[str, tuple[Mapping[str, _Judged], ...]] = {}
         self._devices: dict[str, _OfDevice] = {}
         self._stamp = -1
 
-    def report(self, device: str | None = None) -> DriftOut:
+    def report(self, device: str | None = None, version: str | None = None) -> DriftOut:
         """Live errors and changes of all devices, or of one.
 
         Args:
             device: name of the device; None for all.
+            version: version of the predictors whose answers are judged; `ALL` for every one, None
+                for those in use.
         """
         with self._lock:
             if not self.is_current():
                 self._refresh()
-            return _joined(self._devices, device)
+            return self._joined(device, version)
 
     def is_current(self) -> bool:
         """Whether the last report is of all observations that are stored."""
@@ -104,7 +134,21 @@ class Drift:
 
     def last(self) -> DriftOut:
         """The report as it was computed last, which takes no time; empty before the first."""
-        return _joined(self._devices, None)
+        return self._joined(None, None)
+
+    def _joined(self, device: str | None, version: str | None) -> DriftOut:
+        chosen = {name: own for name, own in self._devices.items() if device in (None, name)}
+        in_use = frozenset(self._in_use())
+        judged = [part for own in chosen.values() for part in _judged_parts(own, version, in_use)]
+        counts: Counter[str] = Counter()
+        for own in chosen.values():
+            counts.update({name: part.rows for name, part in own.versions.items() if name})
+        return DriftOut(
+            observations={name: own.rows for name, own in chosen.items()},
+            versions=dict(counts),
+            alarms=[alarm for part in judged for alarm in part.alarms],
+            slices=[each for part in judged for each in part.slices],
+        )
 
     def _refresh(self) -> None:
         stamp, observed = self._store.stamp("observe"), self._store.observed()
@@ -120,14 +164,11 @@ class Drift:
         if known is not None and known.names == names:
             return known
         rows = [row for name in names for row in self._read(name)]
-        slices: list[SliceOut] = []
-        alarms: list[AlarmOut] = []
-        for metric in dict.fromkeys(metric for row in rows for metric in row):
-            numbers = [number for number, row in enumerate(rows) if metric in row]
-            found = _OfMetric(device, metric, numbers, [rows[number][metric] for number in numbers])
-            slices += found.slices()
-            alarms += found.alarms()
-        return _OfDevice(names, len(rows), tuple(slices), tuple(alarms))
+        newest_first = (own.base for row in reversed(rows) for own in row.values())
+        versions = reversed(dict.fromkeys(newest_first))
+        return _OfDevice(
+            names, len(rows), {version: _of_version(device, version, rows) for version in versions}
+        )
 
     def _read(self, name: str) -> tuple[Mapping[str, _Judged], ...]:
         if name not in self._sets:
@@ -137,18 +178,50 @@ class Drift:
         return self._sets[name]
 
 
-def drift_here(settings: Settings, device: str | None = None) -> DriftOut:
+def drift_here(
+    settings: Settings,
+    device: str | None = None,
+    version: str | None = None,
+    in_use: Collection[str] = (),
+) -> DriftOut:
     """The report of this user's observations, for a process that reports once.
 
     Args:
         settings: the folder of measurements and of devices.
         device: name, title or alias of a device; None for all.
+        version: as in `Drift.report`.
+        in_use: versions of the predictors in use.
 
     Raises:
         UnknownDevice: no device has that name.
     """
     name = None if device is None else DeviceStore(place_of(settings) / "devices").get(device).name
-    return Drift(AdaptationStore(place_of(settings) / FOLDER)).report(name)
+    store = AdaptationStore(place_of(settings) / FOLDER)
+    return Drift(store, lambda: in_use).report(name, version)
+
+
+def _judged_parts(
+    own: _OfDevice, version: str | None, in_use: frozenset[str]
+) -> Iterator[_OfVersion]:
+    """What is reported of a device; answers of versions that are not known always are."""
+    newest = list(own.versions)[-1:]
+    wanted = {version} if version is not None else (in_use & own.versions.keys()) or {*newest}
+    for name, part in own.versions.items():
+        if version == ALL or name == UNKNOWN or name in wanted:
+            yield part
+
+
+def _of_version(device: str, version: str, rows: Sequence[Mapping[str, _Judged]]) -> _OfVersion:
+    """What the observations of a device say of the answers of one version, by metric."""
+    slices: list[SliceOut] = []
+    alarms: list[AlarmOut] = []
+    judged = [{m: own for m, own in row.items() if own.base == version} for row in rows]
+    for metric in dict.fromkeys(metric for row in judged for metric in row):
+        numbers = [number for number, row in enumerate(judged) if metric in row]
+        found = _OfMetric(device, metric, numbers, [judged[number][metric] for number in numbers])
+        slices += found.slices()
+        alarms += found.alarms()
+    return _OfVersion(sum(map(bool, judged)), tuple(slices), tuple(alarms))
 
 
 class _OfMetric:
@@ -193,6 +266,7 @@ class _OfMetric:
         return SliceOut(
             metric=self._metric,
             device=self._device,
+            version=self._own[0].base or None,
             **facts,
             rows=len(report.positions),
             live=LiveErrorOut(**asdict(report.live)),
@@ -238,15 +312,6 @@ def _workloads(fixed: Mapping[str, str]) -> str:
     family, precision = fixed.get("family"), fixed.get("precision")
     words = (family, kind, f"in {precision}" if precision else "")
     return " ".join(word for word in words if word) if fixed else "all workloads"
-
-
-def _joined(devices: Mapping[str, _OfDevice], device: str | None) -> DriftOut:
-    chosen = {name: own for name, own in devices.items() if device in (None, name)}
-    return DriftOut(
-        observations={name: own.rows for name, own in chosen.items()},
-        alarms=[alarm for own in chosen.values() for alarm in own.alarms],
-        slices=[each for own in chosen.values() for each in own.slices],
-    )
 
 
 def _judged(stored: MeasurementSet) -> tuple[Mapping[str, _Judged], ...]:

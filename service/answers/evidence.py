@@ -26,8 +26,7 @@ def evidence_of(query: Query, estimates: Iterable[str], in_use: InUse) -> Eviden
         names = {name: part.name for name, part in parts.items() if part is not None}
     else:
         names = dict.fromkeys(estimates, predictor.name)
-    adapted = in_use.metrics.get(query.device, frozenset())
-    return Evidence(in_use.loaded.record, names, adapted)
+    return Evidence(in_use.loaded.record, names, in_use.measured.get(query.device, {}))
 
 
 def distinct(limits: Iterable[Limit]) -> list[Limit]:

@@ -1,10 +1,11 @@
 """Store observations with the answers that they judge; the predictor does not adapt to them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from forerun.data.columns import groups_of
 from forerun.data.errors import InputError, in_field
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
@@ -14,7 +15,7 @@ from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.adaptation.stored_rows import kept_row
 from forerun.service.answers.answer import answers_to
-from forerun.service.answers.question import question_about
+from forerun.service.answers.question import Question, question_about
 from forerun.service.schemas.answers import EstimateOut
 from forerun.service.schemas.measured_rows import (
     MeasuredRow,
@@ -50,6 +51,7 @@ def observe(
     rows: Sequence[MeasuredRow],
     names: Sequence[str] | None = None,
     request: RepeatableRequest | None = None,
+    in_use: Callable[[Question], InUse] | None = None,
 ) -> Observed:
     """Store observations of a device, each with the answer that was given about it.
 
@@ -63,6 +65,7 @@ def observe(
         rows: what was measured.
         names: a name per row for messages.
         request: the request, where it may be repeated.
+        in_use: question -> the predictor that answers it; the one in use when None.
 
     Raises:
         ReusedKey: a request of the same key and of other content stored measurements before.
@@ -76,7 +79,8 @@ def observe(
         return Observed(before, is_new=False)
     check_values(rows, names)
     queries = queries_of(rows, device, adaptation.graph, names)
-    answered = _answered(rows, queries, adaptation.current())
+    current = adaptation.current()
+    answered = _answered(rows, queries, in_use or (lambda question: current))
     _check_near(answered, names or names_of(rows))
     adaptation.keep_graphs(queries)
     kept = [kept_row(row, query) for row, query in zip(answered, queries, strict=True)]
@@ -148,7 +152,7 @@ _FAMILIES = {"conv": "convolutional", "recurrent": "recurrent"}
 
 
 def _answered(
-    rows: Sequence[MeasuredRow], queries: Sequence[Query], in_use: InUse
+    rows: Sequence[MeasuredRow], queries: Sequence[Query], in_use: Callable[[Question], InUse]
 ) -> list[MeasuredRow]:
     """The rows with an answer to each measured metric that is answered."""
     missing = {
@@ -157,18 +161,21 @@ def _answered(
     }
     asked = [index for index, names in missing.items() if names]
     questions = [question_about(queries[index], missing[index]) for index in asked]
+    chosen = [in_use(question) for question in questions]
     found = list(rows)
-    version = in_use.loaded.version
-    for index, answer in zip(asked, answers_to(questions, in_use), strict=True):
-        if isinstance(answer, InputError):
-            continue
-        own = {
-            name: _given(estimate, version)
-            for name, estimate in answer.metrics.items()
-            if estimate is not None and estimate.value > 0.0
-        }
-        given = {**(rows[index].answer or {}), **own}
-        found[index] = rows[index].model_copy(update={"answer": given})
+    for version, places in groups_of(one.loaded.version for one in chosen).items():
+        answers = answers_to([questions[place] for place in places], chosen[places[0]])
+        for place, answer in zip(places, answers, strict=True):
+            row = rows[asked[place]]
+            if isinstance(answer, InputError):
+                continue
+            own = {
+                name: _given(estimate, version)
+                for name, estimate in answer.metrics.items()
+                if estimate is not None and estimate.value > 0.0
+            }
+            given = {**(row.answer or {}), **own}
+            found[asked[place]] = row.model_copy(update={"answer": given})
     return found
 
 

@@ -1,6 +1,7 @@
 """Answers about serving generative models: power, throughput, energy per token or sample."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Final
 
@@ -9,11 +10,12 @@ import numpy as np
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.metrics import metric
 from forerun.data.query import Query
+from forerun.models.limit import POWER
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.evidence import evidence_of, predictor_out
-from forerun.service.limits.serving import OF_SERVING, too_heavy, within_design_power
+from forerun.service.limits.serving import OF_SERVING, too_heavy, within_sheet
 from forerun.service.limits.trust import Trust, trust_in
 from forerun.service.limits.wording import in_words
 from forerun.service.schemas.answers import (
@@ -23,7 +25,11 @@ from forerun.service.schemas.answers import (
     ServingOut,
 )
 
-MISSING: Final = {"peak_memory_mib": "no memory was measured of models that serve"}
+MISSING: Final = {
+    "peak_memory_mib": "memory is answered for a model by name or config with lengths of requests "
+    "(input_tokens, output_tokens)"
+}
+DIFFUSION_MISSING: Final = {"peak_memory_mib": "no memory was measured of diffusion models"}
 
 
 def estimated(query: Query, in_use: InUse) -> ServingOut:
@@ -56,7 +62,7 @@ def predicted(predictor: Predictor, queries: Sequence[Query]) -> list[Prediction
         # Absurd sheets and sizes overflow here; answers that are not finite are rejected later.
         with np.errstate(all="ignore"):
             predictions = predictor.predict(queries)
-        return [predictions[row] for row in range(len(queries))]
+        return list(predictions)
     except InputError as error:
         if len(queries) == 1:
             return [error]
@@ -65,7 +71,7 @@ def predicted(predictor: Predictor, queries: Sequence[Query]) -> list[Prediction
 
 def _served(query: Query, prediction: Prediction, in_use: InUse) -> ServingOut | InputError:
     asked = OF_SERVING[query.workload.kind]
-    estimates = within_design_power(prediction.estimates, query)
+    estimates = within_sheet(prediction.estimates, query)
     known = {name: estimates[name] for name in asked if name in estimates}
     if not known and prediction.withheld:
         why = next(iter(prediction.withheld.values()))
@@ -76,10 +82,15 @@ def _served(query: Query, prediction: Prediction, in_use: InUse) -> ServingOut |
         )
     limits = [*map(in_words, prediction.limits), *too_heavy(query)]
     evidence = evidence_of(query, known, in_use)
-    trust = {name: trust_in(name, known, query, limits, evidence) for name in known}
+    of_power = [replace(limit, metric=POWER) for limit in limits]
+    trust = {
+        name: trust_in(name, known, query, of_power if name == POWER else limits, evidence)
+        for name in known
+    }
+    usual = DIFFUSION_MISSING if query.workload.kind == "diffusion" else MISSING
     return ServingOut(
         metrics={name: graded(name, known[name], trust[name]) for name in known},
-        missing={**MISSING, **{n: why for n, why in prediction.withheld.items() if n in asked}},
+        missing={**usual, **{n: why for n, why in prediction.withheld.items() if n in asked}},
         in_domain=all(limit.in_domain for limit in limits),
         limits=[str(limit) for limit in limits],
         limit_details=[LimitOut.of(limit) for limit in limits],

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.bundle import Bundle, bundle_folder, find, home, table_digest
-from forerun.data.errors import BadTable, MissingData
+from forerun.data.errors import BadTable, InputError, MissingData
 
 ROWS = pd.DataFrame({"name": ["a", "b", "c"], "n": [1, 2, 3], "ms": [0.5, np.nan, 2.5]})
 
@@ -23,6 +23,14 @@ def bundle(tmp_path):
         facts={"licence": "MIT"},
         as_csv=("more",),
     )
+
+
+def test_a_file_in_place_of_the_home_is_named(monkeypatch, tmp_path):
+    file = tmp_path / "home"
+    file.write_text("")
+    monkeypatch.setenv("FORERUN_HOME", str(file))
+    with pytest.raises(InputError, match="which is a file; set it to a folder"):
+        home()
 
 
 def test_what_is_written_is_read(bundle):

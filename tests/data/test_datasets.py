@@ -62,6 +62,10 @@ def pulled(mirror, tmp_path_factory):
 class TestNeuSight(DatasetContract):
     cls = NeuSight
 
+    def left_out(self, raw):
+        """One of each folder, whose files are read alike."""
+        return {path.rpartition("/")[0]: path for path in raw.paths}.values()
+
     def test_the_contraction_is_k_and_the_output_width_n(self, tables):
         linear = tables["ops"].query("op == 'linear'").iloc[0]
         assert (linear["k"], linear["n"]) == (32, 64)
@@ -369,10 +373,12 @@ def test_a_pulled_bundle_says_what_it_is(pulled):
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("cls", DOWNLOADED)
-def test_the_reference_satisfies_the_schemas(cls, reference):
+@pytest.mark.parametrize("cls", [cls for cls in DOWNLOADED if cls.name in dict(NOT_DOWNLOADED)])
+def test_tables_of_the_reference_alone_satisfy_the_schemas(cls, reference):
+    """All others are those of `pull`, which validates what it writes."""
     bundle = Bundle.open(reference / cls.name)
-    cls().validate({name: bundle.table(name) for name in bundle.tables()})
+    alone = [name for name in bundle.tables() if (cls.name, name) in NOT_DOWNLOADED]
+    cls().validate({name: bundle.table(name) for name in alone})
 
 
 def test_a_table_with_a_bad_value_is_refused_with_its_place():

@@ -33,3 +33,9 @@ def test_a_mistyped_device_gets_suggestions():
     error = UnknownDevice("RTX 4091", ["rtx-4090", "h100-sxm"])
     assert error.did_you_mean == ["rtx-4090"]
     assert "Did you mean rtx-4090?" in str(error)
+
+
+def test_of_similar_devices_those_that_begin_alike_come_first():
+    error = UnknownDevice("H1000", ["mi100", "h100-sxm-80gb", "h100-pcie-80gb"])
+    assert error.did_you_mean[-1] == "mi100"
+    assert set(error.did_you_mean[:-1]) == {"h100-sxm-80gb", "h100-pcie-80gb"}

@@ -47,7 +47,7 @@ rows = st.fixed_dictionaries(
 
 @pytest.mark.slow
 @given(rows=st.lists(rows, min_size=1, max_size=5), suffix=st.sampled_from([".csv", ".parquet"]))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_a_file_gives_back_what_was_written(rows, suffix, tmp_path_factory):
     frame = pd.DataFrame(rows)
     path = tmp_path_factory.mktemp("round") / f"measured{suffix}"

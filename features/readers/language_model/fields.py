@@ -3,10 +3,13 @@
 import math
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
 
+LIKE: Final = 0.88
+"""Similarity from which on a name counts as another one misspelt, 0 to 1."""
 MOST = 1 << 24
 """Largest size that is read: no published model has one over a thirtieth of it."""
 
@@ -47,9 +50,19 @@ class Fields:
             for name in names
         ]
 
+    def misspelt(self) -> list[str]:
+        """Fields that nobody asked for, each with one of nearly the same name that is absent."""
+        absent = [name for name in self._read if name not in self]
+        found = []
+        for name in self.unread():
+            if close := get_close_matches(name.removeprefix(self._path), absent, 1, LIKE):
+                found.append(f"{name} (did you mean {close[0]}?)")
+        return found
+
     def bad(self, name: str, why: str) -> UnreadableModel:
         """The error about one field."""
-        return UnreadableModel(self.where, f"{self._path}{name} {why}.")
+        end = "" if why.endswith("?") else "."
+        return UnreadableModel(self.where, f"{self._path}{name} {why}{end}")
 
     def raw(self, name: str) -> Any:
         """The value as it stands; None where it is absent."""
@@ -74,8 +87,15 @@ class Fields:
         if found:
             return int(next(iter(found.values())))
         if default is None:
-            raise self.bad(names[0], "is missing")
+            close = self._like(names)
+            raise self.bad(names[0], "is missing" + (f"; is it {close}?" if close else ""))
         return default
+
+    def _like(self, names: Sequence[str]) -> str | None:
+        """The field that nobody asked for, yet, whose name is nearly one of these."""
+        unread = [name.removeprefix(self._path) for name in self.unread()]
+        close = [found for name in names for found in get_close_matches(name, unread, 1, LIKE)]
+        return close[0] if close else None
 
     def maybe_integer(self, *names: str, least: int = 1) -> int | None:
         """The whole number under any of these names, or None where there is none."""

@@ -64,6 +64,24 @@ def read_language_model(
     return _described(whole, separate)
 
 
+def model_files(path: Path) -> dict[str, Any]:
+    """The objects of a model's `config.json` and of the `hf_quant_config.json` next to it.
+
+    Args:
+        path: the first file, or the folder that holds it.
+
+    Returns:
+        `config`, and `quantization` where there is that file.
+
+    Raises:
+        UnreadableModel, ModelTooLarge: as `json_object`.
+    """
+    file = path / "config.json" if path.is_dir() else path
+    block = file.with_name("hf_quant_config.json")
+    found = {"config": dict(json_object(file))}
+    return found | ({"quantization": dict(json_object(block))} if block.is_file() else {})
+
+
 def json_object(source: Path | bytes, where: str | None = None) -> Mapping[str, Any]:
     """The JSON object of a configuration.
 
@@ -129,14 +147,29 @@ def _described(whole: Fields, separate: Fields | None) -> LanguageModel:
         vocabulary=decoder.integer("vocab_size"),
         layers=layers,
         tied_embeddings=_tied(whole, decoder, family),
-        most_tokens=decoder.maybe_integer(*_LENGTHS),
+        most_tokens=_most_tokens(decoder),
         vision=None if vision is None else _vision(vision, hidden),
         formats=formats,
         draft_layers=_drafts(decoder),
         encoder=encoder,
     )
-    unread = [*whole.unread(), *(decoder.unread() if decoder is not whole else ())]
-    return replace(model, unread_fields=of_meaning(dict.fromkeys(unread)))
+    read = [whole, *([] if decoder is whole else [decoder])]
+    unread = of_meaning(dict.fromkeys(name for one in read for name in one.unread()))
+    misspelt = [line for one in read for line in one.misspelt() if line.split()[0] in unread]
+    return replace(model, unread_fields=unread, misspelt_fields=tuple(misspelt))
+
+
+def _most_tokens(decoder: Fields) -> int | None:
+    """The longest context, by scaled positions where the configuration scales them."""
+    most = decoder.maybe_integer(*_LENGTHS)
+    for name in ("rope_scaling", "rope_parameters"):
+        scaling = decoder.raw(name)
+        if most is None or not isinstance(scaling, Mapping):
+            continue
+        factor, own = scaling.get("factor"), scaling.get("original_max_position_embeddings", most)
+        if all(isinstance(x, int | float) and 1 <= x <= 1e9 for x in (factor, own)):
+            most = max(most, int(factor * own))
+    return most
 
 
 def _count(decoder: Fields) -> int:

@@ -49,7 +49,8 @@ def agreed(query: Query, time: Prediction, served: Prediction | None) -> Predict
 
     The times stay as they are where requests arrive at a rate of their own, where one of the rates
     or its interval is not known, and for deployments that the predictor of served models cannot
-    tell apart: prompts on workers of their own, and drafted tokens.
+    tell apart: prompts on workers of their own, and drafted tokens. The rate of served models is
+    one of tokens, and counts less where more than half of a request's time passes before the first.
 
     Args:
         query: the deployment.
@@ -62,12 +63,16 @@ def agreed(query: Query, time: Prediction, served: Prediction | None) -> Predict
     own, other = _rate(time), None if served is None else _rate(served)
     if in_flight is None or unlike or own is None or other is None or served is None:
         return time
+    decoding = _decoding_share(query, time)
+    if not decoding > 0.0:
+        return time
     asked = as_serving(query, in_flight)
-    one = _widened(own, UNLIKE * _outside(time.limits))
+    one = _widened(own, UNLIKE * _outside(time.limits, decoding))
     two = _widened(
         _at_lengths(query, asked, other),
         hypot(
             UNLIKE * hypot(_outside(served.limits), _unusual_lengths(query, asked)),
+            max(0.0, -log(2.0 * decoding)),
             0.0 if deployment.engine.name == "vllm" else OTHER_ENGINE,
         ),
     )
@@ -88,9 +93,28 @@ def _widened(rate: _Rate, deviation: float) -> _Rate:
     return _Rate(rate.value, hypot(rate.down, further), hypot(rate.up, further))
 
 
-def _outside(limits: Sequence[Limit]) -> float:
-    """How far logarithms among the features lie outside of their ranges, all together."""
-    return hypot(*(_distance(one) for one in limits if (one.feature or "").startswith("log_")))
+def _decoding_share(query: Query, time: Prediction) -> float:
+    """Share of the time of a request in which its tokens after the first are written."""
+    tokens = max(query.deployment.load.output_tokens - 1.0, 0.0)
+    latency, tpot = (time.estimates[name].value for name in ("request_latency_ms", "tpot_ms"))
+    return tokens * tpot / latency
+
+
+def _outside(limits: Sequence[Limit], decoding: float = 1.0) -> float:
+    """How far logarithms among the features lie outside of their ranges, all together.
+
+    Args:
+        limits: limits of a prediction.
+        decoding: weight of the number of tokens that are written.
+    """
+    weights = {"log_output_tokens": decoding}
+    return hypot(
+        *(
+            weights.get(one.feature, 1.0) * _distance(one)
+            for one in limits
+            if one.feature is not None and one.feature.startswith("log_")
+        )
+    )
 
 
 def _distance(limit: Limit) -> float:

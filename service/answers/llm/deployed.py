@@ -6,7 +6,6 @@ price follow from rates and power.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -14,13 +13,11 @@ from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
-from forerun.models.catalog import unfitted
 from forerun.models.limit import PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide
-from forerun.models.predictor import Predictor
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.evidence import distinct
-from forerun.service.answers.llm.agreement import agreed
+from forerun.service.answers.llm.arrivals import without_endless_queues
 from forerun.service.answers.llm.costs import (
     SECONDS_PER_HOUR,
     inverse,
@@ -37,14 +34,15 @@ from forerun.service.answers.llm.parts import (
     setup_of,
     shares_of,
 )
-from forerun.service.answers.llm.power import occupancy, powers
+from forerun.service.answers.llm.power import occupancy
 from forerun.service.answers.llm.question import DeploymentQuestion
 from forerun.service.answers.llm.support import METRICS, SOURCES
-from forerun.service.answers.serving import predicted
+from forerun.service.answers.llm.times import UnderLoad, under_load
 from forerun.service.limits.trust import Evidence, Trust, trust_in
 from forerun.service.limits.wording import in_words
 from forerun.service.list_prices import list_price
 from forerun.service.schemas.llm.answers import (
+    CapacityOut,
     DeploymentOut,
     EngineOut,
     PoolMemoryOut,
@@ -60,8 +58,6 @@ FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
     PER_DEVICE: (RATE,),
 }
 """Metric -> those that it follows from; its grade is the lowest of theirs."""
-MEASURED_TIMES: Final = frozenset({"ttft_ms", "tpot_ms"})
-NOT_FITTED: Final = Limit("times follow from the spec sheet in closed form, not from measured runs")
 WIDE: Final = Trust("C", f"the interval spans a factor of more than {WIDEST_RATIO:.0f}")
 CANNOT_RUN: Final = Trust("C", "weights and one request do not fit: it cannot run as asked")
 NO_PRICE: Final = "no list price of this device is known; give usd_per_device_hour"
@@ -107,14 +103,8 @@ def deployed_all(
             answers, without intervals.
     """
     queries = [question.query for question in questions]
-    times = _times(queries, in_use)
-    power = powers(queries, times, in_use.loaded.predictor)
-    times = [
-        time
-        if isinstance(time, InputError) or _measured_by_user(query.device, in_use)
-        else agreed(query, time, watts)
-        for query, time, watts in zip(queries, times, power, strict=True)
-    ]
+    loads = under_load(queries, in_use)
+    times = [load.time for load in loads]
     evidence = _evidence(queries, in_use)
     in_flight = [_in_flight(*pair) for pair in zip(queries, times, strict=True)]
     shares = shares_of(queries, in_flight)
@@ -128,12 +118,12 @@ def deployed_all(
         else _deployed(
             question,
             time,
-            watts,
+            loads[row],
             _Work(in_flight[row], shares[row], foundations[setups[row]]),
             evidence[question.query.device],
             in_use,
         )
-        for row, (question, time, watts) in enumerate(zip(questions, times, power, strict=True))
+        for row, (question, time) in enumerate(zip(questions, times, strict=True))
     ]
 
 
@@ -143,61 +133,16 @@ def _in_flight(query: Query, time: Prediction | InputError) -> float:
     return 1.0 if known is None else known.in_flight
 
 
-def _measured_by_user(device: Device, in_use: InUse) -> bool:
-    """Whether the predictor of times was adapted to runs on the device, which it then follows."""
-    return not in_use.metrics.get(device, frozenset()).isdisjoint(MEASURED_TIMES)
-
-
-@cache
-def _closed_form() -> Predictor:
-    """The predictor of times as it is before it is fitted."""
-    return unfitted("llm_latency")
-
-
-def _times(queries: Sequence[Query], in_use: InUse) -> list[Prediction | InputError]:
-    """Times and rates of each deployment."""
-    predictor, closed_form = in_use.loaded.predictor, _closed_form()
-    outcomes: dict[int, Prediction | InputError] = {}
-    able = [
-        True if predictor.answers(query) else False if closed_form.answers(query) else None
-        for query in queries
-    ]
-    for fitted, rows in groups_of(able).items():
-        asked = [queries[row] for row in rows]
-        if fitted is None:
-            found: Sequence[Prediction | InputError] = [_unanswerable(query) for query in asked]
-        else:
-            found = predicted(predictor if fitted else closed_form, asked)
-        if fitted is False:
-            found = [_not_fitted(outcome) for outcome in found]
-        outcomes |= zip(rows, found, strict=True)
-    return [outcomes[row] for row in range(len(queries))]
-
-
-def _unanswerable(query: Query) -> InputError:
-    name = query.device.name
-    return UnanswerableQuery(
-        f"No predictor answers a deployed language model on {name}: it takes a GPU with a spec "
-        "sheet."
-    )
-
-
-def _not_fitted(outcome: Prediction | InputError) -> Prediction | InputError:
-    """The prediction with a limit that says that it is the closed form alone."""
-    if isinstance(outcome, InputError):
-        return outcome
-    return replace(outcome, in_domain=False, limits=(NOT_FITTED, *outcome.limits))
-
-
 def _deployed(
     question: DeploymentQuestion,
     time: Prediction,
-    power: Prediction | None,
+    load: UnderLoad,
     work: _Work,
     evidence: Evidence,
     in_use: InUse,
 ) -> Deployed | InputError:
-    query = question.query
+    query, power = question.query, load.power
+    time = without_endless_queues(query, time, load.capacity)
     memory = memory_of(query, work.in_flight)
     price = _price(question)
     estimates = _estimates(query, time, power, memory, price)
@@ -205,7 +150,7 @@ def _deployed(
         return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
-    limits = _limits(time, power, memory)
+    limits = (*_limits_of_the_model(query), *_limits(time, power, memory))
     rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
     return Deployed(
         query=query,
@@ -218,12 +163,19 @@ def _deployed(
             pool=PoolOut.of(query.deployment.pool),
             prefill=None if (pool := query.deployment.prefill) is None else PoolOut.of(pool),
             chosen=list(question.chosen),
+            capacity=_capacity(load.capacity),
             memory=memory,
             limited_by=limited_by(query, work.shares, memory, work.in_flight, rate),
             price=price,
             parts=parts_of(query, work.shares, work.foundations, estimates, in_use),
         ),
     )
+
+
+def _capacity(own: Estimate | None) -> CapacityOut | None:
+    if own is None:
+        return None
+    return CapacityOut(requests_per_s=own.value, low=own.low, high=own.high)
 
 
 def _estimates(
@@ -235,6 +187,8 @@ def _estimates(
 ) -> dict[str, Estimate]:
     """Every metric that is known."""
     known = dict(time.estimates)
+    if query.deployment.load.output_tokens <= 1.0:
+        known.pop("tpot_ms", None)
     devices, rate = query.deployment.devices, known.get(RATE)
     if memory:
         known["peak_memory_mib"] = Estimate(max(own.needed_mib for own in memory))
@@ -251,10 +205,11 @@ def _estimates(
 
 
 def _within(power: Estimate, tdp_w: float | None) -> Estimate:
-    """The estimate; its upper end is at most the design power."""
-    if power.high is None or tdp_w is None:
+    """The estimate and its interval, which are at most the design power."""
+    if tdp_w is None:
         return power
-    return replace(power, high=max(power.value, min(power.high, tdp_w)))
+    low, high = (None if end is None else min(end, tdp_w) for end in (power.low, power.high))
+    return replace(power, value=min(power.value, tdp_w), low=low, high=high)
 
 
 def _missing(
@@ -266,6 +221,7 @@ def _missing(
     """Metric without an estimate -> the reason."""
     withheld = {**time.withheld, **({} if power is None else power.withheld)}
     usual = {
+        "tpot_ms": "answers have one token, and none after it",
         POWER: "no predictor answers the power of such a model on this device",
         ENERGY: "it follows from power and rate, of which one is not known",
         PRICE: NO_PRICE if price is None else "it follows from the rate, which is not known",
@@ -275,6 +231,20 @@ def _missing(
         for name in METRICS
         if name not in estimates
     }
+
+
+def _limits_of_the_model(query: Query) -> list[Limit]:
+    """What of the configuration does not suit the request, or was left out."""
+    model, load = query.deployment.model, query.deployment.load
+    found = [
+        Limit(f"{line}: this field of the configuration is not known, and was left out")
+        for line in model.misspelt_fields
+    ]
+    tokens = load.input_tokens + load.output_tokens
+    if model.most_tokens is not None and tokens > model.most_tokens:
+        why = f"requests have {tokens:,.0f} tokens, and the model takes {model.most_tokens:,}"
+        found.append(Limit(why, severity="refusal"))
+    return found
 
 
 def _limits(
@@ -288,10 +258,10 @@ def _limits(
 
 def _evidence(queries: Iterable[Query], in_use: InUse) -> dict[Device, Evidence]:
     """Device -> what the answers about it rest on, which is looked up once for each."""
-    adapted = {query.device: in_use.metrics.get(query.device, frozenset()) for query in queries}
+    adapted = {query.device: in_use.measured.get(query.device, {}) for query in queries}
     return {
-        device: Evidence(in_use.loaded.record, SOURCES, metrics)
-        for device, metrics in adapted.items()
+        device: Evidence(in_use.loaded.record, SOURCES, measured)
+        for device, measured in adapted.items()
     }
 
 

@@ -80,7 +80,10 @@ def powers(
 
 
 def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Prediction | None:
-    """The prediction with the mean of the power with work and of that while the device waits."""
+    """The prediction with the mean of the power with work and of that while the device waits.
+
+    It has no interval, since how far the power while waiting may be off is not known.
+    """
     if isinstance(found, InputError):
         return None
     saturated = found.estimates.get(POWER)
@@ -88,11 +91,7 @@ def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Pre
         return found
     waiting = waiting_w(device)
 
-    def mean(watts: float | None) -> float | None:
-        return None if watts is None else waiting + busy * max(0.0, watts - waiting)
-
-    low, high = mean(saturated.low), mean(saturated.high)
-    power = Estimate(mean(saturated.value) or waiting, low, high, None)
+    power = Estimate(waiting + busy * max(0.0, saturated.value - waiting))
     line = Limit(
         f"requests are in flight for {100 * busy:.0f} % of the time, and the device is taken to "
         f"draw {waiting:.0f} W else; no server with breaks was measured",
@@ -101,6 +100,6 @@ def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Pre
     return replace(
         found,
         estimates={**found.estimates, POWER: power},
-        limits=(*found.limits, line),
+        limits=(line, *found.limits),
         in_domain=False,
     )

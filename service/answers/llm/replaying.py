@@ -13,6 +13,7 @@ from forerun.data.errors import BadRequest, InputError, in_field
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.data.query import Query
+from forerun.features.llm_serving.features import SERVER_S
 from forerun.models.catalog import unfitted
 from forerun.models.llm_serving.fitted_time import FittedTime, cut_off
 from forerun.models.llm_serving.replay import Dispatch, Replay, replay
@@ -118,7 +119,7 @@ def _served(query: Query, requests: Requests, scales: ScalesOut, dispatch: Dispa
 
 
 def _scales(query: Query, requests: Requests, in_use: InUse) -> tuple[ScalesOut, list[str]]:
-    """Factors of iterations by the fitted predictor at the mean load, and its limits.
+    """Factors of iterations, that of decoding by the fitted predictor at the mean load; its limits.
 
     The predictor was fitted to closed loops, so it is asked about one with as many requests in
     flight as the closed form has on average in this trace.
@@ -135,14 +136,11 @@ def _scales(query: Query, requests: Requests, in_use: InUse) -> tuple[ScalesOut,
     (closed,) = predicted(unfitted("llm_latency"), [asked])
     if isinstance(fitted, InputError) or isinstance(closed, InputError):
         return ANALYTIC, []
-    factors = [
-        fitted.estimates[name].value / closed.estimates[name].value
-        for name in ("ttft_service_ms", "tpot_ms")
-    ]
-    if not all(isfinite(factor) for factor in factors):
+    factor = fitted.estimates["tpot_ms"].value / closed.estimates["tpot_ms"].value
+    if not isfinite(factor):
         return ANALYTIC, []
-    prefill, decode = (cut_off(factor) for factor in factors)
-    scales = ScalesOut(prefill=prefill, decode=decode, basis=_basis(fitted))
+    # Prompts of the measured closed loops start together, which says nothing about other arrivals.
+    scales = ScalesOut(prefill=1.0, decode=cut_off(factor), basis=_basis(fitted))
     limits = dict.fromkeys(str(in_words(limit)) for limit in fitted.limits)
     return scales, list(limits)
 
@@ -167,9 +165,9 @@ def _out(
         refused=found.refused,
         preempted=int((found.preemptions > 0).sum()),
         span_s=found.span_s,
-        ttft_ms=_statistics(found.ttft_s),
+        ttft_ms=_statistics(found.ttft_s + SERVER_S),
         tpot_ms=_statistics(found.tpot_s),
-        request_latency_ms=_statistics(found.latency_s),
+        request_latency_ms=_statistics(found.latency_s + SERVER_S),
         requests_per_s=found.requests_per_s,
         tokens_per_s=found.tokens_per_s,
         tokens_per_s_per_device=found.tokens_per_s / count,

@@ -64,7 +64,7 @@ def test_what_is_left_holds_whole_requests_of_all_ranks(llama):
     room = (0.9 * 40 * GIB - taken) / (1200 * 65_536)
     assert known.largest_concurrency == 3 * int(room)
     assert known.room_tokens == pytest.approx(1200 * room)
-    assert known.cache == pytest.approx(2 * 1100 * 65_536)
+    assert known.cache == pytest.approx(2 * 1200 * 65_536)
     assert known.needed == pytest.approx(taken + known.cache)
     assert known.reserved == 0.9 * known.usable
 
@@ -72,6 +72,18 @@ def test_what_is_left_holds_whole_requests_of_all_ranks(llama):
 def test_requests_in_the_cache_are_no_more_than_it_has_room_for(llama):
     known = pool_memory(llama, device(24.0), LOAD, ENGINE, Pool(), in_flight=1e6)
     assert known.needed <= known.reserved
+
+
+def test_one_request_at_least_is_in_the_cache(llama):
+    """A device where requests are rare must hold one while it runs."""
+    rare, one = (
+        pool_memory(llama, device(40.0), LOAD, ENGINE, Pool(), in_flight=number)
+        for number in (1e-6, 1.0)
+    )
+    assert rare.cache == one.cache == pytest.approx(1200 * 131_072)
+    small = pool_memory(llama, device(8.0), LOAD, ENGINE, Pool(), in_flight=1.0)
+    assert not small.fits
+    assert small.needed > small.usable
 
 
 def test_activations_grow_with_the_largest_iteration(llama):

@@ -125,7 +125,7 @@ def test_rows_have_a_value_for_every_feature():
     assert rows.figures.shape == (2, len(FIGURES))
     assert rows.engine.shape == (2, len(ENGINES))
     assert (rows.engine.sum(axis=1) == 1.0).all()
-    assert rows.closed.tolist() == [1.0, 0.0]
+    assert rows.together.tolist() == [1.0, 0.0]
 
 
 def test_releases_are_ordered_and_unknown_ones_are_missing():

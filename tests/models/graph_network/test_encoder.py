@@ -26,7 +26,7 @@ from forerun.models.networks.features import TrainingRows
 from forerun.models.neural import geometric, onnx_session, seeded_torch
 from tests.models.networks.test_booster import training_measurements
 
-MEMBERS, SHAPE = 3, GraphShape()
+MEMBERS, SHAPE = 2, GraphShape()
 
 
 @cache

@@ -12,7 +12,8 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.models.contract import PredictorContract
-from forerun.models.graph_network.encoder import GraphShape
+from forerun.models.graph_network import latency
+from forerun.models.graph_network.encoder import GraphShape, export
 from forerun.models.graph_network.latency import GraphNetwork, _times, _unseen_bases
 from forerun.models.networks.additive_model import COLUMNS
 from forerun.models.networks.features import NetworkRows, TrainingRows
@@ -27,6 +28,24 @@ from tests.models.networks.test_booster import (
 )
 
 SMALL = GraphShape(hidden=8, head=8, last=4, epochs=2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def exported_once():
+    """Networks of equal weights are exported once: that takes most of the time of a fit."""
+    kept = {}
+
+    def once(members, shape):
+        weights = tuple(
+            value.numpy().tobytes() for one in members for value in one.state_dict().values()
+        )
+        if (shape, weights) not in kept:
+            kept[shape, weights] = export(members, shape)
+        return kept[shape, weights]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(latency, "export", once)
+        yield
 
 
 def fitted(calibrated: bool = False) -> GraphNetwork:

@@ -1,5 +1,6 @@
 """Power of kernels: the contract, transfer to another GPU, adaptation, and the design power."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -105,3 +106,18 @@ def test_operators_are_answered_on_gpus_and_at_sizes_that_were_measured():
     assert watts[0] == watts[1]
     assert not fitted().answers(linear("l40s", 64))
     assert not fitted().answers(linear("h100-sxm-80gb", 64, 2**15))
+
+
+def test_kernels_of_a_family_that_was_not_fitted_are_left_out_of_a_support_set():
+    rows = drawn(kernels("l40s", 30, seed=4), 0.6)
+    whole = fitted()
+    family, *_ = (group for group in kernel_groups(rows.queries))
+    others = {name: own for name, own in whole.boosters.items() if name != family.family}
+    partly = replace(whole, boosters=others)
+    kept = np.array([partly.answers(query) for query in rows.queries])
+    assert 0 < kept.sum() < len(kept)
+    by_all, by_kept = partly.adapt(rows), partly.adapt(rows.take(kept))
+    asked = [query for query in kernels("l40s", 20, seed=5) if partly.answers(query)]
+    found = (one.predict(asked).values["power_w"] for one in (by_all, by_kept))
+    np.testing.assert_array_equal(*found)
+    assert partly.adapt(rows.take(~kept)).support == partly.support

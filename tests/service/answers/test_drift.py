@@ -93,8 +93,38 @@ def test_an_alarm_lasts_through_versions_with_the_same_answers_and_ends_with_oth
     report = drift.report()
     assert report.alarms == []
     (own,) = report.slices
-    assert (len(own.changes), own.live.rows) == (1, 120)
+    assert (own.version, len(own.changes), own.rows, own.live.rows) == ("v2", 0, 120, 120)
     assert own.live.mape < 5
+    assert report.versions == {"v1": 330, "v2": 120}
+    assert [each.version for each in drift.report(version="all").slices] == ["v1", "v2"]
+    (alarm,) = drift.report(version="v1").alarms
+    assert alarm.slice.version == "v1"
+
+
+def test_a_few_new_answers_are_judged_without_the_many_of_the_version_before(store, chance):
+    observe(store, chance, 70, 2.0)
+    observe(store, chance, 25, version="v2+measured")
+    (own,) = Drift(store).report().slices
+    assert (own.version, own.rows, own.live.rows) == ("v2", 25, 25)
+    assert own.live.mape < 5
+    (own,) = Drift(store, lambda: {"v1"}).report().slices
+    assert (own.version, own.rows) == ("v1", 70)
+    unobserved = Drift(store, lambda: {"v3"}).report()
+    assert [own.version for own in unobserved.slices] == ["v2"]
+    assert unobserved.versions == {"v1": 70, "v2": 25}
+
+
+def test_answers_that_name_no_version_are_judged_with_any(store, chance):
+    observe(store, chance, 30, version=None)
+    (own,) = Drift(store, lambda: {"v1"}).report().slices
+    assert (own.version, own.rows) == (None, 30)
+
+
+def test_answers_after_an_adaptation_are_judged_from_the_eleventh_on(store, chance):
+    observe(store, chance, 100, 2.0)
+    observe(store, chance, 12, version="v1+measured", answered=1.0)
+    (own,) = Drift(store).report().slices
+    assert (own.version, own.rows, own.live.rows) == ("v1", 112, 12)
 
 
 def test_faster_runs_are_said_to_fall(store, chance):

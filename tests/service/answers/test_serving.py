@@ -54,6 +54,22 @@ def test_weights_that_do_not_fit_are_reported(service):
     assert not any("weights alone" in line for line in enough["limits"])
 
 
+def test_no_rate_is_faster_than_weights_can_be_read(service):
+    """Eight billion weights of two bytes are read 209 times a second at 3,352 GB/s."""
+    model = {"total_parameters": 8e9, "max_sequences": 1}
+    metrics = asked(service, LLM, model=model)["metrics"]
+    rate, energy = metrics["tokens_per_s"], metrics["energy_per_token_j"]
+    assert rate["low"] < rate["value"] < rate["high"] <= 209.6
+    assert energy["low"] >= metrics["power_w"]["low"] / 209.6
+
+
+def test_power_outside_the_training_range_has_the_lowest_grade(service):
+    for sequences, grade in ((64, "A"), (1, "C")):
+        model = {"total_parameters": 8e9, "max_sequences": sequences}
+        metrics = asked(service, LLM, model=model)["metrics"]
+        assert metrics["power_w"]["grade"] == metrics["tokens_per_s"]["grade"] == grade
+
+
 def test_no_device_draws_more_than_it_holds_itself_to(service):
     power = asked(service, LLM, device="l4")["metrics"]["power_w"]
     assert power["low"] <= power["value"] <= power["high"] <= max(72.0, power["value"])

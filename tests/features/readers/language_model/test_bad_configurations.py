@@ -23,6 +23,7 @@ MIXTURE = {
     **{"vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8},
     **{"moe_intermediate_size": 768},
 }
+SCALED = {"max_position_embeddings": 32_768, "rope_scaling": {"factor": 4.0}}
 LATENT = {
     **{"model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 6},
     **{"num_attention_heads": 128, "kv_lora_rank": 512, "q_lora_rank": 1536, "v_head_dim": 128},
@@ -158,3 +159,21 @@ def test_whatever_a_field_holds_the_answer_is_a_description_or_one_line(data):
         assert model.active_parameters() > 0
         assert model.weight_bytes() > 0
         assert model.cache_bytes(1000) >= 0
+
+
+def test_a_field_that_is_nearly_another_is_named_with_it():
+    config = {k: v for k, v in LLAMA.items() if k != "num_key_value_heads"}
+    found = read_language_model({**config, "num_keyvalue_heads": 8})
+    assert found.misspelt_fields == ("num_keyvalue_heads (did you mean num_key_value_heads?)",)
+    assert found.unread_fields == ("num_keyvalue_heads",)
+    assert not read_language_model({**LLAMA, "num_keyvalue_heads": 8}).misspelt_fields
+    assert not read_language_model({**LLAMA, "something_of_its_own": 8}).misspelt_fields
+
+
+def test_scaled_positions_lengthen_the_context():
+    most = read_language_model({**LLAMA, "max_position_embeddings": 32_768}).most_tokens
+    assert most == 32_768
+    assert read_language_model({**LLAMA, **SCALED}).most_tokens == 131_072
+    original = {"factor": 40, "original_max_position_embeddings": 4096}
+    scaled = {"max_position_embeddings": 163_840, "rope_scaling": original}
+    assert read_language_model({**LLAMA, **scaled}).most_tokens == 163_840

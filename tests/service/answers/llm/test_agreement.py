@@ -182,7 +182,7 @@ def test_times_stay_without_a_second_rate_or_without_an_interval():
 
 def test_runs_of_the_user_on_the_device_are_followed():
     question = DeploymentQuestion(asked())
-    measured = replace(IN_USE, metrics={DEVICE: frozenset({"tpot_ms"})})
+    measured = replace(IN_USE, measured={DEVICE: {"tpot_ms": frozenset({"llm_deployment"})}})
     (own,) = deployed_all([question], measured)
     time = bundled().predictor.predict([question.query])[0]
     assert own.estimates["tokens_per_s"] == time.estimates["tokens_per_s"]

@@ -91,7 +91,7 @@ def test_memory_is_that_of_the_weights_and_the_cache(ask):
     (memory,) = ask()["deployment"]["memory"]
     assert memory["weights_mib"] == pytest.approx(2 * 8.03e9 / 2**20, rel=0.01)
     assert memory["cache_bytes_per_token"] == 131_072
-    assert memory["cache_mib"] == pytest.approx(32 * (1024 + 128) * 131_072 / 2**20)
+    assert memory["cache_mib"] == pytest.approx(32 * (1024 + 256) * 131_072 / 2**20)
     assert memory["fits"]
 
 

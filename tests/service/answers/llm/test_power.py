@@ -49,11 +49,10 @@ def test_a_busy_server_draws_the_same_in_an_open_and_in_a_closed_loop():
     assert one.value == pytest.approx(other.value, rel=0.01)
 
 
-def test_a_server_with_breaks_says_for_how_long_and_has_no_calibrated_interval():
+def test_a_server_with_breaks_says_for_how_long_and_has_no_interval():
     ((estimate, limits),) = watts([asked(requests_per_s=0.01)])
-    assert estimate.coverage is None
-    assert estimate.low < estimate.value < estimate.high
-    assert any("% of the time" in str(line) for line in limits)
+    assert estimate.coverage is estimate.low is estimate.high is None
+    assert "% of the time" in str(limits[0])
 
 
 def test_the_same_arrivals_keep_two_workers_less_busy_than_one():

@@ -15,7 +15,7 @@ from forerun.features.host_windows import HOST_METRICS
 from forerun.features.tables.contention import colocations, equal_seconds
 from forerun.models.colocation import booster as colocation
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
-from forerun.training.evaluation.evaluate import rows, run_fold
+from forerun.training.evaluation.evaluate import rows
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.colocation.contention import contention_measurements, steadiness
 from forerun.training.protocols.colocation.contention_pilot import PILOT_METRICS
@@ -27,6 +27,7 @@ from forerun.training.scores.relative_speed import (
     repeated,
 )
 from tests.contracts import tiny_contention
+from tests.training.fits import predictions_of
 
 CATALOG = DeviceCatalog.load()
 
@@ -243,9 +244,8 @@ def test_the_pilot_is_scored_with_its_baseline_and_its_noise(pilot_fold, monkeyp
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
     dataset_protocols = protocols_of_dataset("contention_pilot")
-    predictions = list(
-        run_fold(dataset_protocols, cpu_only(pilot_fold), predictors=("colocation_boost",))
-    )
+    fold, predictors = cpu_only(pilot_fold), ("colocation_boost",)
+    predictions = predictions_of(dataset_protocols, fold, predictors=predictors)
     (row,) = rows(predictions)
     assert row["task"] == "leave_one_corunner_out/p_cpu"
     assert row["mae"] < row["mae_program_mean"]
@@ -258,9 +258,8 @@ def test_shots_of_the_judged_rows_are_not_scored(pilot_fold, monkeypatch):
     monkeypatch.setattr(colocation, "TREES", 20)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
     dataset_protocols = protocols_of_dataset("contention_pilot")
-    predictions = list(
-        run_fold(dataset_protocols, cpu_only(pilot_fold), (8,), predictors=("colocation_boost",))
-    )
+    fold, predictors = cpu_only(pilot_fold), ("colocation_boost",)
+    predictions = predictions_of(dataset_protocols, fold, (8,), predictors=predictors)
     (row,) = rows(predictions)
     assert row["n"] == len(pilot_fold.tasks[0].judged) - 8
 

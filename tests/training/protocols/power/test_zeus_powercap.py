@@ -10,9 +10,10 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.router import Router
-from forerun.training.evaluation.evaluate import evaluate, rows, run_fold
+from forerun.training.evaluation.evaluate import evaluate, rows
 from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols, best_share, board
 from tests.contracts.tiny_upstream import tiny_upstream
+from tests.training.fits import predictions_of
 
 CATALOG = DeviceCatalog.load()
 
@@ -65,9 +66,7 @@ def test_an_rtx_6000_of_this_trace_is_the_turing_board(name):
 def test_the_choice_of_a_limit_is_scored_with_the_energy(bundle):
     dataset_protocols = Quick()
     fold = next(dataset_protocols.folds(bundle, CATALOG))
-    found = {
-        row["metric"]: row for row in rows(list(run_fold(dataset_protocols, fold, shots=(6,))))
-    }
+    found = {row["metric"]: row for row in rows(predictions_of(dataset_protocols, fold, (6,)))}
     assert found["energy_j"]["choices"] == 3
     assert set(found["energy_j"]["chosen_by_rule"]) == {"largest_limit", "taught_share"}
     assert "choices" not in found["power_w"]

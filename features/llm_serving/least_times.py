@@ -1,0 +1,91 @@
+"""Least times that the spec sheet of a device allows a deployment, whatever its software does.
+
+A token takes at least the time to read the weights and the caches that it needs at the full
+bandwidth, or that of its arithmetic at the peak; a prompt takes that of its own products. Nothing
+is counted for communication, launches, activations and the host.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from forerun.data.columns import Column, groups_of
+from forerun.data.query import Query
+from forerun.features.llm_serving.iteration import Iterations
+from forerun.features.llm_serving.steady_state import tokens_per_iteration, uncached_tokens
+from forerun.features.llm_serving.step import Rates, WorkerTime
+
+PEAK: Final = Rates(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+MANY: Final = 1000.0
+"""Prompts of one iteration, of whose time each has no more than its arithmetic."""
+COUNTED: Final = ("dense", "experts", "prefill_attention", "decode_attention", "states")
+
+
+@dataclass(frozen=True, slots=True)
+class LeastTimes:
+    """Least times of n deployments, each of shape (n,), seconds.
+
+    Attributes:
+        tpot: time for each token after the first.
+        ttft: time to the first token.
+        prompt: time that a rank works for each of many prompts that share iterations.
+    """
+
+    tpot: Column
+    ttft: Column
+    prompt: Column
+
+
+def least_times(queries: Sequence[Query], sequences: Column) -> LeastTimes:
+    """The least times of n deployments.
+
+    Args:
+        queries: deployments and their devices.
+        sequences: sequences that each rank decodes together on average, shape (n,). Where prompts
+            have workers of their own, a token is taken to be decoded alone.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
+    """
+    tpot, ttft, prompt = np.zeros((3, len(queries)))
+    setups = [(q.deployment.model, q.deployment.pool, q.deployment.prefill, q.device)
+              for q in queries]  # fmt: skip
+    for rows in groups_of(setups).values():
+        own = [queries[row] for row in rows]
+        deployment, device = own[0].deployment, own[0].device
+        decoding = WorkerTime.of(deployment, device, rates=PEAK)
+        alone = np.ones(len(rows)) if deployment.prefill else sequences[rows]
+        tpot[rows] = _seconds(decoding, _decode(own, alone)) / [
+            tokens_per_iteration(query.deployment.engine) for query in own
+        ]
+        prompts = WorkerTime.of(deployment, device, phase="prefill", rates=PEAK)
+        ttft[rows] = _seconds(prompts, _prompts(own))
+        prompt[rows] = _seconds(prompts, _prompts(own, MANY)) / MANY
+    return LeastTimes(tpot, ttft, prompt)
+
+
+def _seconds(worker: WorkerTime, iterations: Iterations) -> Column:
+    parts = worker.parts(iterations)
+    return np.asarray(sum(parts[part] for part in COUNTED))
+
+
+def _decode(queries: Sequence[Query], sequences: Column) -> Iterations:
+    """One iteration of decoding of each deployment, without drafted tokens and shared prefixes."""
+    stages = queries[0].deployment.pool.parallelism.pipeline
+    context = np.array([
+        uncached_tokens(query.deployment) + query.deployment.load.output_tokens / 2.0
+        for query in queries
+    ])  # fmt: skip
+    none, at_once = np.zeros(len(queries)), np.maximum(sequences, 1.0) / stages
+    return Iterations(none, none, none, at_once, at_once * context)
+
+
+def _prompts(queries: Sequence[Query], number: float = 1.0) -> Iterations:
+    """The whole of a number of prompts of each deployment in one iteration."""
+    tokens = np.array([uncached_tokens(query.deployment) for query in queries])
+    cached = np.array([query.deployment.load.input_tokens for query in queries]) - tokens
+    none = np.zeros(len(queries))
+    pairs = tokens * np.maximum(cached, 0.0) + tokens * (tokens + 1.0) / 2.0
+    return Iterations(number * tokens, number * pairs, none + number, none, none)

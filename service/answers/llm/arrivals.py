@@ -1,0 +1,144 @@
+"""The largest rate of requests that a deployment keeps up with, and loads that go beyond it.
+
+That capacity is the rate of the same deployment when as many requests as it has places for are
+always in flight.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from forerun.data.query import Query
+from forerun.features.llm_serving.engine_settings import Limits
+from forerun.models.limit import Limit
+from forerun.models.prediction import Estimate, Prediction
+
+RATE: Final = "requests_per_s"
+RATES: Final = (RATE, "tokens_per_s", "tokens_per_s_per_device")
+WITH_QUEUEING: Final = ("ttft_ms", "request_latency_ms")
+"""Times that grow without end where requests arrive faster than they are answered."""
+
+
+def places(query: Query) -> float:
+    """Requests that all ranks of a deployment can serve at a time, at least one."""
+    deployment, pool = query.deployment, query.deployment.pool
+    ranks = pool.workers * pool.parallelism.attention_data
+    return max(1.0, Limits.of(deployment, query.device, pool.parallelism).sequences * ranks)
+
+
+def may_wait_for_a_place(query: Query) -> bool:
+    """Whether requests arrive at a rate of their own, or more are in flight than have a place."""
+    in_flight = query.deployment.load.concurrency
+    return in_flight is None or in_flight > places(query)
+
+
+def saturated(query: Query) -> Query:
+    """The deployment with a request in flight for each of its places."""
+    deployment = query.deployment
+    load = replace(deployment.load, requests_per_s=None, concurrency=places(query))
+    return replace(query, workload=replace(deployment, load=load))
+
+
+def within_capacity(
+    query: Query, time: Prediction, full: Prediction, *, measured: bool
+) -> Prediction:
+    """The times of a deployment, whose rate is none that its capacity rules out.
+
+    Requests that have no place find a saturated deployment: its rates and its times per token are
+    the answer, and those of a closed loop wait for a place first. Measured runs may show that there
+    are more places: where the device has some, a closed loop keeps its rate within the interval of
+    the capacity.
+
+    Args:
+        query: the deployment.
+        time: its times and rates.
+        full: those of the saturated deployment.
+        measured: whether the times follow measured runs of a user on the device.
+    """
+    load, capacity = query.deployment.load, full.estimates.get(RATE)
+    own = time.estimates.get(RATE)
+    if capacity is None or own is None:
+        return time
+    if load.requests_per_s is not None:
+        return full if load.requests_per_s > capacity.value else time
+    most = capacity.value if capacity.high is None else capacity.high
+    if load.concurrency is None or (measured and own.value <= most):
+        return time
+    waiting = load.concurrency - places(query)
+    changed = {
+        name: _later(full.estimates[name], waiting, capacity)
+        for name in WITH_QUEUEING
+        if name in full.estimates
+    }
+    limit = Limit(
+        f"{waiting:,.0f} of the {load.concurrency:,.0f} requests in flight have no place and wait; "
+        "rates are those of a deployment that is full"
+    )
+    return replace(
+        full,
+        estimates={**full.estimates, **changed},
+        in_domain=False,
+        limits=(limit, *full.limits),
+    )
+
+
+def _later(own: Estimate, waiting: float, capacity: Estimate) -> Estimate:
+    """A time, ms, and that in which so many requests are answered at the rate of the capacity."""
+    value = own.value + 1e3 * waiting / capacity.value
+    if own.low is None or own.high is None or capacity.low is None or capacity.high is None:
+        return Estimate(value)
+    low, high = own.low + 1e3 * waiting / capacity.high, own.high + 1e3 * waiting / capacity.low
+    return Estimate(value, low, high, own.coverage)
+
+
+def without_endless_queues(query: Query, time: Prediction, capacity: Estimate | None) -> Prediction:
+    """The times of a deployment, without those that grow for as long as requests arrive.
+
+    Where more requests arrive than the capacity, times with queueing are withheld. Where that is
+    not certain, because the interval of the capacity holds the rate of arrivals, they have no
+    interval, and those of the rates begin at the capacity's lower end. A limit says either.
+
+    Args:
+        query: the deployment.
+        time: its times.
+        capacity: the largest rate of arrivals that it keeps up with; None where it is not known.
+    """
+    arriving = query.deployment.load.requests_per_s
+    if arriving is None or capacity is None:
+        return time
+    low = capacity.value if capacity.low is None else capacity.low
+    if arriving <= low:
+        return time
+    why = f"{_figure(arriving)} requests/s arrive, and {_range(capacity)} can be answered: "
+    if arriving > capacity.value:
+        why += "the queue grows without end"
+        kept = {name: own for name, own in time.estimates.items() if name not in WITH_QUEUEING}
+        withheld = {**time.withheld, **dict.fromkeys(WITH_QUEUEING, why)}
+        limit = Limit(why, severity="refusal")
+        found = replace(time, estimates=kept, withheld=withheld)
+    else:
+        limit = Limit(why + "if it does not keep up, the queue grows without end")
+        share = low / arriving
+        found = replace(
+            time, estimates={name: _uncertain(name, e, share) for name, e in time.estimates.items()}
+        )
+    return replace(found, in_domain=False, limits=(limit, *time.limits))
+
+
+def _range(own: Estimate) -> str:
+    if own.low is None or own.high is None:
+        return _figure(own.value)
+    return f"{_figure(own.value)} ({_figure(own.low)} to {_figure(own.high)})"
+
+
+def _figure(rate: float) -> str:
+    """A rate in three digits, or all of its whole ones."""
+    return f"{rate:,.0f}" if rate >= 100.0 else f"{rate:.3g}"
+
+
+def _uncertain(metric: str, own: Estimate, share: float) -> Estimate:
+    """An estimate where at least this share of the requests that arrive is answered in time."""
+    if metric in WITH_QUEUEING:
+        return Estimate(own.value)
+    if metric in RATES and own.low is not None:
+        return replace(own, low=share * own.value)
+    return own

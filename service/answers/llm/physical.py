@@ -1,0 +1,118 @@
+"""Estimates of deployed language models within what the spec sheets of their devices allow.
+
+Estimates are fitted to measured runs, and the ends of their intervals know nothing of a spec sheet.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.query import Query
+from forerun.features.llm_serving.least_times import least_times
+from forerun.models.prediction import Estimate, Prediction
+
+LEAST: Final = ("tpot", "ttft", "prompt")
+MOST_USED: Final = 0.72
+"""Share of the arithmetic peak that prompts take in 999 of 1,000 measured aggregated runs at most;
+no best estimate takes more."""
+TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms")
+"""The last is the first and one of the second for each further token."""
+
+
+def within_sheets(queries: Sequence[Query], times: Sequence[Prediction]) -> list[Prediction]:
+    """The times of n deployments, none of them and no end of an interval below the least possible.
+
+    Args:
+        queries: deployments.
+        times: their times and rates.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
+    """
+    decoding = np.array([_decoding(*pair) for pair in zip(queries, times, strict=True)])
+    least = least_times(queries, decoding)
+    return [
+        _bounded(query, time, 1e3 * tpot, 1e3 * ttft, 1e3 * prompt)
+        for query, time, tpot, ttft, prompt in zip(
+            queries, times, *(getattr(least, name).tolist() for name in LEAST), strict=True
+        )
+    ]
+
+
+def _decoding(query: Query, time: Prediction) -> float:
+    """Sequences that a rank decodes together on average, by Little's law; at least one."""
+    rate, tpot = (time.estimates.get(name) for name in ("requests_per_s", "tpot_ms"))
+    if rate is None or tpot is None:
+        return 1.0
+    deployment = query.deployment
+    ranks = deployment.pool.workers * deployment.pool.parallelism.attention_data
+    tokens = max(deployment.load.output_tokens - 1.0, 0.0)
+    return max(1.0, rate.value * tokens * tpot.value / 1e3 / ranks)
+
+
+def _bounded(
+    query: Query, time: Prediction, tpot_ms: float, ttft_ms: float, prompt_ms: float
+) -> Prediction:
+    """The times and rates of one deployment within the least times of `LeastTimes`.
+
+    The rate of a closed loop is at most that of the requests in flight, each in its least time, and
+    that at which ranks and stages can work on prompts, of which the best estimate takes
+    `MOST_USED`. Requests wait for as long as that takes.
+    """
+    deployment, load = query.deployment, query.deployment.load
+    tokens_after = max(load.output_tokens - 1.0, 0.0)
+    latency_ms = ttft_ms + tokens_after * tpot_ms
+    least = {"tpot_ms": tpot_ms}
+    least |= dict.fromkeys(("ttft_ms", "ttft_service_ms"), ttft_ms)
+    most, full_ms = {}, 0.0
+    if load.concurrency is not None:
+        rate = 1e3 * min(load.concurrency / latency_ms, _prompts_at_once(deployment) / prompt_ms)
+        latency_ms = 1e3 * load.concurrency / rate
+        tokens = rate * load.output_tokens
+        most = {"requests_per_s": rate, "tokens_per_s": tokens}
+        most["tokens_per_s_per_device"] = tokens / deployment.devices
+        busy_ms = prompt_ms / _prompts_at_once(deployment)
+        full_ms = load.concurrency * busy_ms / MOST_USED
+    least["request_latency_ms"] = latency_ms
+    estimates = {
+        name: _between(own, least.get(name, 0.0), most.get(name, np.inf))
+        for name, own in time.estimates.items()
+    }
+    if set(TIMES) <= estimates.keys():
+        first, each, whole = (estimates[name] for name in TIMES)
+        sum_ms = first.value + tokens_after * each.value
+        late_ms = max(sum_ms, whole.value, full_ms)
+        estimates["ttft_ms"] = _at_least(first, first.value + late_ms - sum_ms)
+        estimates["request_latency_ms"] = _at_least(whole, late_ms)
+        slower = time.estimates["request_latency_ms"].value / late_ms
+        for name in most.keys() & estimates.keys():
+            estimates[name] = _at_most(estimates[name], slower * time.estimates[name].value)
+    return replace(time, estimates=estimates)
+
+
+def _at_least(own: Estimate, value: float) -> Estimate:
+    """An estimate whose value is moved up to another one, where that is larger."""
+    value = max(own.value, value)
+    return replace(own, value=value, high=None if own.high is None else max(own.high, value))
+
+
+def _at_most(own: Estimate, value: float) -> Estimate:
+    """An estimate whose value is moved down to another one, where that is smaller."""
+    value = min(own.value, value)
+    return replace(own, value=value, low=None if own.low is None else min(own.low, value))
+
+
+def _prompts_at_once(deployment: LlmDeployment) -> int:
+    """Prompts that all ranks and stages work on at a time."""
+    pool = deployment.prefill or deployment.pool
+    split = pool.parallelism
+    return pool.workers * split.attention_data * split.pipeline
+
+
+def _between(own: Estimate, least: float, most: float) -> Estimate:
+    """The estimate and its interval within bounds."""
+    low, high = (None if end is None else min(max(end, least), most) for end in (own.low, own.high))
+    return replace(own, value=min(max(own.value, least), most), low=low, high=high)

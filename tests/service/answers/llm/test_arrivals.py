@@ -1,0 +1,126 @@
+"""Requests that arrive faster than they can be answered wait without end, and answers say so."""
+
+from itertools import product
+
+import pytest
+from fastapi.testclient import TestClient
+
+from forerun.models.artifact.loading import bundled
+from forerun.service.http.app import create_app
+from forerun.service.settings import Settings
+
+OPEN = {"model": "llama-3.1-8b", "device": "h100_sxm", "isl": 1024, "osl": 256, "tp": 1}
+ENDLESS = ("ttft_ms", "request_latency_ms")
+RATES = ("requests_per_s", "tokens_per_s", "tokens_per_s_per_device")
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    settings = Settings(home=tmp_path_factory.mktemp("arrivals"))
+    with TestClient(create_app(settings, bundled())) as client:
+
+        def asked(**changes):
+            answer = client.post("/v1/llm/estimate", json={**OPEN, **changes})
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        yield asked
+
+
+@pytest.fixture(scope="module")
+def capacity(ask):
+    return ask(requests_per_s=1.0)["deployment"]["capacity"]
+
+
+def test_the_capacity_does_not_depend_on_the_rate_that_is_asked(ask, capacity):
+    assert capacity["low"] < capacity["requests_per_s"] < capacity["high"]
+    for rate in (capacity["low"], capacity["requests_per_s"], 1e4):
+        found = ask(requests_per_s=rate)["deployment"]["capacity"]
+        assert found == pytest.approx(capacity)
+
+
+def test_the_capacity_is_the_rate_of_a_closed_loop_that_takes_every_place(ask, capacity):
+    closed = ask(concurrency=352)
+    assert closed["deployment"]["memory"][0]["largest_concurrency"] == 352
+    found = closed["metrics"]["requests_per_s"]["value"]
+    assert capacity["requests_per_s"] == pytest.approx(found, rel=0.05)
+    assert ask(concurrency=8)["deployment"]["capacity"] is None
+
+
+@pytest.mark.parametrize("device", ["h100_sxm", "l40s"])
+def test_requests_in_flight_without_a_place_add_to_the_queue_and_not_to_the_rate(ask, device):
+    few, many = (ask(device=device, concurrency=number) for number in (512, 4096))
+    for own, number in ((few, 512), (many, 4096)):
+        found, capacity = own["metrics"], own["deployment"]["capacity"]
+        rate, latency = found["requests_per_s"], found["request_latency_ms"]
+        ends = [rate[end] for end in ("value", "low", "high")]
+        assert ends == [capacity[end] for end in ("requests_per_s", "low", "high")]
+        assert latency["value"] == pytest.approx(1e3 * number / rate["value"], rel=1e-6)
+        tokens = 255 * found["tpot_ms"]["value"]
+        assert found["ttft_ms"]["value"] + tokens == pytest.approx(latency["value"], rel=1e-6)
+        for name in ("ttft_ms", "request_latency_ms"):
+            assert found[name]["low"] < found[name]["value"] < found[name]["high"]
+        assert found["requests_per_s"]["grade"] == "C"
+        assert "have no place and wait" in own["limits"][0]
+    same = ("requests_per_s", "tokens_per_s", "tpot_ms", "ttft_service_ms", "power_w")
+    for name, end in product(same, ("value", "low", "high")):
+        assert few["metrics"][name][end] == many["metrics"][name][end]
+
+
+def test_a_deployment_with_one_request_too_many_is_nearly_the_full_one(ask):
+    closed = {n: ask(concurrency=n)["metrics"] for n in (391, 392)}
+    for name in ("requests_per_s", "tpot_ms", "request_latency_ms", "ttft_service_ms"):
+        full, over = (closed[n][name]["value"] for n in (391, 392))
+        assert over == pytest.approx(full, rel=0.02)
+
+
+def test_below_the_capacity_requests_are_answered_as_they_arrive(ask, capacity):
+    rate = 0.5 * capacity["low"]
+    own = ask(requests_per_s=rate)
+    assert own["metrics"]["requests_per_s"]["value"] == rate
+    assert own["metrics"]["requests_per_s"]["low"] == rate
+    assert set(ENDLESS) <= set(own["metrics"])
+    assert not any("queue" in line for line in own["limits"])
+
+
+def test_above_the_capacity_times_with_queueing_are_not_known(ask, capacity):
+    own = ask(requests_per_s=100 * capacity["requests_per_s"])
+    for name in ENDLESS:
+        assert name not in own["metrics"]
+        assert "the queue grows without end" in own["missing"][name]
+    assert own["limit_details"][0]["severity"] == "refusal"
+    assert not own["in_domain"]
+
+
+def test_above_the_capacity_rates_and_price_are_those_of_the_capacity(ask, capacity):
+    own = ask(requests_per_s=100 * capacity["requests_per_s"], usd_per_device_hour=3.0)["metrics"]
+    assert own["requests_per_s"]["value"] == pytest.approx(capacity["requests_per_s"])
+    for name in (*RATES, "usd_per_million_tokens"):
+        assert own[name]["low"] < own[name]["value"] < own[name]["high"]
+        assert own[name]["grade"] == "C"
+
+
+def test_where_it_may_not_keep_up_times_have_no_upper_end_and_rates_a_lower_one(ask, capacity):
+    rate = (capacity["low"] * capacity["requests_per_s"]) ** 0.5
+    own = ask(requests_per_s=rate)
+    for name in ENDLESS:
+        assert own["metrics"][name]["low"] is None
+        assert own["metrics"][name]["high"] is None
+    assert own["metrics"]["requests_per_s"]["value"] == rate
+    assert own["metrics"]["requests_per_s"]["low"] == pytest.approx(capacity["low"])
+    assert "if it does not keep up" in own["limits"][0]
+
+
+def test_twice_the_workers_keep_up_with_about_twice_as_much(ask, capacity):
+    two = ask(requests_per_s=1.0, device_count=2, data_parallel_size=2)
+    found = two["deployment"]["capacity"]["requests_per_s"] / capacity["requests_per_s"]
+    assert found == pytest.approx(2.0, rel=0.3)
+
+
+def test_requests_longer_than_the_context_of_the_model_are_said_to_be(ask):
+    own = ask(model="llama-2-7b", isl=4000, osl=200, concurrency=1)
+    (limit,) = [one for one in own["limit_details"] if "the model takes" in one["message"]]
+    assert limit["severity"] == "refusal"
+    assert limit["message"] == "requests have 4,200 tokens, and the model takes 4,096"
+    shorter = ask(model="llama-2-7b", isl=3800, osl=200, concurrency=1)
+    assert not any("the model takes" in line for line in shorter["limits"])

@@ -1,0 +1,90 @@
+"""No answer about a deployed language model is faster than its devices allow, nor any interval."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.data.device import DeviceCatalog
+from forerun.features.llm_serving.least_times import least_times
+from forerun.models.artifact.loading import bundled
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.llm.estimates import llm_estimate
+from forerun.service.answers.llm.question import question_of
+from forerun.service.schemas.serving import LlmEstimateIn
+
+CATALOG = DeviceCatalog.load()
+DEVICES = ("l40s", "l4", "rtx-4090", "a100-sxm-80gb", "a10g", "h100-sxm-80gb", "b200-sxm-180gb")
+MODELS = ("llama-3.1-8b", "meta-llama/Meta-Llama-3.1-70B", "Qwen/Qwen3-30B-A3B")
+
+
+IN_USE = InUse(bundled())
+
+
+@settings(max_examples=60)
+@given(
+    model=st.sampled_from(MODELS),
+    device=st.sampled_from(DEVICES),
+    quantization=st.sampled_from([None, "fp8", "int4"]),
+    tensor_parallel_size=st.sampled_from([1, 4]),
+    concurrency=st.integers(1, 300),
+    input_tokens=st.integers(1, 20_000),
+    output_tokens=st.integers(2, 4_000),
+)
+def test_no_end_of_an_interval_is_beyond_the_spec_sheet(quantization, **asked):
+    model = {"name": asked.pop("model"), "quantization": quantization}
+    given = LlmEstimateIn.model_validate({"model": model, **asked})
+    query = question_of(given, CATALOG.get).query
+    found = llm_estimate(given, CATALOG.get, IN_USE).metrics
+    least = least_times([query], np.ones(1))
+    tpot_ms, ttft_ms = 999.99 * least.tpot[0], 999.99 * least.ttft[0]
+    latency_ms = ttft_ms + (asked["output_tokens"] - 1) * tpot_ms
+    assert found["tpot_ms"].low >= tpot_ms
+    assert min(found["ttft_ms"].low, found["ttft_service_ms"].low) >= ttft_ms
+    assert found["request_latency_ms"].low >= latency_ms
+    assert found["requests_per_s"].high <= 1.01e3 * asked["concurrency"] / latency_ms
+    tokens_ms = (asked["output_tokens"] - 1) * found["tpot_ms"].value
+    latency = found["request_latency_ms"].value
+    assert latency == pytest.approx(found["ttft_ms"].value + tokens_ms, rel=1e-3)
+    rate = found["requests_per_s"].value
+    assert rate == pytest.approx(1e3 * asked["concurrency"] / latency, rel=1e-3)
+    assert "power_w" not in found or found["power_w"].value <= query.device.tdp_w
+
+
+def test_prompts_are_answered_no_faster_than_the_arithmetic_peak():
+    """Two operations for each of 7.5e9 weights and 1,024 tokens are 15.4 TFLOP; a peak of 989."""
+    given = {"device": "h100-sxm-80gb", "input_tokens": 1024, "output_tokens": 1}
+    for concurrency in (32, 256):
+        asked = LlmEstimateIn.model_validate(
+            {"model": "llama-3.1-8b", **given, "concurrency": concurrency}
+        )
+        found = llm_estimate(asked, CATALOG.get, IN_USE).metrics
+        assert found["requests_per_s"].high < 989.0 / 14.0
+        assert found["requests_per_s"].value < 0.75 * 989.0 / 14.0
+        assert "tpot_ms" not in found
+        latency = found["request_latency_ms"].value
+        assert latency == pytest.approx(1e3 * concurrency / found["requests_per_s"].value)
+        assert found["ttft_ms"].value == pytest.approx(latency)
+
+
+@settings(max_examples=40)
+@given(output_tokens=st.integers(1, 300), tokens=st.integers(64, 4096))
+def test_one_request_in_flight_and_rare_arrivals_are_the_same(output_tokens, tokens):
+    given = {"model": "llama-3.1-8b", "device": "a100-sxm-80gb", "input_tokens": tokens}
+    given["output_tokens"] = output_tokens
+    closed, rare = (
+        llm_estimate(LlmEstimateIn.model_validate(given | load), CATALOG.get, IN_USE).metrics
+        for load in ({"concurrency": 1}, {"requests_per_s": 1e-4})
+    )
+    for name in ("ttft_ms", "ttft_service_ms"):
+        assert closed[name].value == pytest.approx(rare[name].value, rel=0.1)
+        assert closed[name].grade == rare[name].grade == "C"
+
+
+def test_eight_billion_parameters_on_an_l40s_are_read_in_no_less_than_the_sheet_says():
+    """15.0 GB of weights without the table of inputs at 864 GB/s, and the caches of 32 requests."""
+    given = {"device": "l40s", "input_tokens": 1024, "output_tokens": 256, "concurrency": 32}
+    asked = LlmEstimateIn.model_validate({"model": "llama-3.1-8b", **given})
+    found = llm_estimate(asked, CATALOG.get, IN_USE).metrics["tpot_ms"]
+    cache_gb = 30 * 32 * 2 * 8 * 128 * 2.0 * (1024 + 128) / 1e9
+    assert (15.0 + cache_gb) / 0.864 < found.low < 23.0 < found.value

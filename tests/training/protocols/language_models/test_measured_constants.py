@@ -1,0 +1,58 @@
+"""Constants of answers about language models that were taken from measured runs."""
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.language_models.aiconfigurator_serving import RUNS, AiConfiguratorServing
+from forerun.data.datasets.language_models.apex import Apex
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.features.llm_serving.features import SERVER_S
+from forerun.features.llm_serving.least_times import least_times
+from forerun.features.llm_serving.steady_state import steady_state
+from forerun.service.answers.llm.physical import MOST_USED
+from forerun.training.protocols.language_models import apex
+from forerun.training.protocols.language_models.apex import Run
+from forerun.training.protocols.language_models.serving_queries import serving_runs
+
+CATALOG = DeviceCatalog.load()
+pytestmark = pytest.mark.slow
+
+
+def test_first_tokens_of_requests_that_arrive_alone_take_ten_milliseconds_outside(tmp_path):
+    """The 30 runs of vLLM in apex whose requests are known, at 0.06 to 0.5 requests a second."""
+    table = Apex().pull(folder=tmp_path / "apex").table(apex.RUNS)
+    kept = table[apex._known(table).tolist()].query("engine == 'vllm'")
+    queries = [Run.of(row, CATALOG).query for row in kept.to_dict("records")]
+    states = [steady_state(query.deployment, query.device) for query in queries]
+    closed_form_s = np.array([state.service + state.waiting for state in states])
+    outside_s = kept["ttft_s"].to_numpy() - closed_form_s
+    assert len(outside_s) == 30
+    assert outside_s.min() == pytest.approx(0.006, abs=0.0005)
+    assert np.median(outside_s) == pytest.approx(SERVER_S, abs=0.0015)
+    assert outside_s.max() == pytest.approx(0.021, abs=0.0005)
+
+
+@pytest.fixture(scope="module")
+def aggregated(tmp_path_factory) -> Measurements:
+    folder = tmp_path_factory.mktemp("serving") / "aiconfigurator_serving"
+    bundle: Bundle = AiConfiguratorServing().pull(folder=folder)
+    runs, _ = serving_runs(bundle.table(RUNS), CATALOG)
+    return runs.take(runs.groups["mode"] == "agg")
+
+
+def test_prompts_take_no_more_of_the_peak_than_best_estimates_may(aggregated):
+    """One aggregated run of a thousand takes more; none takes more than the peak itself."""
+    load = [query.deployment.load for query in aggregated.queries]
+    tokens = np.array([one.output_tokens - 1.0 for one in load])
+    latency_s = aggregated.column("ttft_ms") / 1e3 + tokens * aggregated.column("tpot_ms") / 1e3
+    rate = np.array([one.concurrency for one in load]) / latency_s
+    pools = [query.deployment.pool for query in aggregated.queries]
+    at_once = np.array([
+        pool.workers * pool.parallelism.attention_data * pool.parallelism.pipeline for pool in pools
+    ])  # fmt: skip
+    used = rate * least_times(aggregated.queries, np.ones(len(rate))).prompt / at_once
+    assert len(used) > 2_000
+    assert (used > MOST_USED).mean() == pytest.approx(0.001, abs=0.0005)
+    assert used.max() < 1.0
