@@ -7,7 +7,7 @@ SAMPLE ?= 150
 SEED ?= 0
 CHANGED ?=
 
-.PHONY: serve test test-fast versions mutants lint types train figures docs golden golden-diff bench clean
+.PHONY: serve test test-fast versions mutants lint types train figures docs protocol golden golden-diff bench clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
@@ -45,6 +45,10 @@ figures: $(VENV)/.dev  ## renew the tables and example answers of README and doc
 	$(BIN)/python -m forerun.training.reports.results_tables
 	$(BIN)/python docs/examples.py
 	$(BIN)/python docs/python_examples.py
+
+protocol: $(VENV)/.dev  ## compile the messages of the Open Inference Protocol
+	cd service/http/open_inference && $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. \
+		--descriptor_set_out=open_inference.binpb open_inference.proto
 
 golden: $(VENV)/.dev  ## store today's answers of all predictors as those to keep
 	$(BIN)/python -m tests.golden renew

@@ -3,7 +3,8 @@
 `python docs/aiconfigurator_comparison.py` prints a Markdown table: errors on the
 aggregated runs of `aiconfigurator_serving` that AIConfigurator answers, of its stored
 predictions, of the closed form, and of `LlmLatency` with deployments, GPUs or models left out.
-`--ask` renews the stored predictions, which needs the extra `peers`.
+A second table has their medians by GPU and by model. `--ask` renews the stored predictions, which
+needs the extra `peers`.
 """
 
 import re
@@ -37,6 +38,10 @@ HEADER = (
     "| prediction | runs | TPOT, mean | TPOT, median | TTFT, mean | TTFT, median |",
     "| --- | ---: | ---: | ---: | ---: | ---: |",
 )
+GROUPS_HEADER = (
+    "\n| runs of | runs | AIConfigurator | `llm_latency`, it left out |",
+    "| --- | ---: | ---: | ---: |",
+)
 
 
 def main() -> None:
@@ -60,6 +65,25 @@ def main() -> None:
     print("\n".join((*HEADER, *lines)))
     print(f"\nAIConfigurator answers {answered.sum():,} of {aggregated.sum():,} runs.")
     print("\n".join(refusals(stored["refusal"].to_numpy()[aggregated & ~answered])))
+    print("\n".join((*GROUPS_HEADER, *by_group(runs, predictions, answered))))
+
+
+def by_group(
+    runs: Measurements, predictions: Mapping[str, Mapping[str, Column]], answered: np.ndarray
+) -> Iterator[str]:
+    """Lines of medians (%) by GPU and by model, of the fits that each was left out of."""
+    for key, title in (("device", "GPU left out"), ("model", "model left out")):
+        names = runs.groups[key]
+        for name in np.unique(names[answered]):
+            rows = answered & (names == name)
+            cells = [
+                " / ".join(
+                    f"{np.median(100 * np.abs(found[m] / runs.column(m) - 1)[rows]):.1f}"
+                    for m in METRICS
+                )
+                for found in (predictions["AIConfigurator"], predictions[f"`llm_latency`, {title}"])
+            ]
+            yield f"| {name} | {rows.sum():,} | {' | '.join(cells)} |"
 
 
 def refusals(reasons: np.ndarray) -> list[str]:

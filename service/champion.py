@@ -31,6 +31,9 @@ class Champion(BaseModel):
         description="version of the champion that was fetched last; null for none, when the "
         "bundled predictors answer"
     )
+    candidate: str | None = Field(
+        default=None, description="version of the candidate on trial; null for none"
+    )
     asked: AwareDatetime = Field(description="when the registry was asked last")
     problem: str | None = Field(
         default=None, description="why it did not give a champion; null where it answered"
@@ -38,7 +41,12 @@ class Champion(BaseModel):
 
     def folder(self, settings: Settings) -> Path | None:
         """The champion's sealed folder; None without a champion."""
-        return None if self.version is None else settings.home / FOLDER / self.version
+        return None if self.version is None else fetched(self.version, settings)
+
+
+def fetched(version: str, settings: Settings) -> Path:
+    """The folder of a version that was fetched from a registry."""
+    return settings.home / FOLDER / version
 
 
 def kept(settings: Settings) -> Champion | None:
@@ -72,10 +80,10 @@ async def ask(settings: Settings) -> Champion:
     after `registry_timeout_seconds`, or when this coroutine is cancelled.
     """
     assert settings.registry_uri is not None
-    version, problem = None, None
+    version, candidate, problem = None, None, None
     try:
-        folder = await asyncio.wait_for(_fetched(settings), settings.registry_timeout_seconds)
-        version = None if folder is None else folder.name
+        found = await asyncio.wait_for(_fetched(settings), settings.registry_timeout_seconds)
+        version, candidate = (None if folder is None else folder.name for folder in found)
     except TimeoutError:
         problem = f"it did not answer within {settings.registry_timeout_seconds:g} s"
     except (OSError, ValueError, LookupError) as error:
@@ -83,15 +91,20 @@ async def ask(settings: Settings) -> Champion:
     before = kept(settings)
     if problem is not None:
         version = None if before is None else before.version
+        candidate = None if before is None else before.candidate
         if before is None or before.problem != problem:
             log().error("the registry gave no champion; the one before answers", why=problem)
     return Champion(
-        uri=settings.registry_uri, version=version, asked=datetime.now(UTC), problem=problem
+        uri=settings.registry_uri,
+        version=version,
+        candidate=candidate,
+        asked=datetime.now(UTC),
+        problem=problem,
     )
 
 
-async def _fetched(settings: Settings) -> Path | None:
-    """The champion's folder; None if the registry has no champion.
+async def _fetched(settings: Settings) -> tuple[Path | None, Path | None]:
+    """The folders of the champion and of the candidate; None where the registry has none.
 
     Raises:
         ValueError: the registry failed; the message is that of the library.
@@ -109,8 +122,11 @@ async def _fetched(settings: Settings) -> Path | None:
     if process.returncode != 0:
         raise ValueError(errors.decode(errors="replace").strip() or "the query failed")
     # Libraries may print before the answer, which is the last line.
-    path = json.loads(output.decode().strip().splitlines()[-1])["path"]
-    return None if path is None else Path(path)
+    said = json.loads(output.decode().strip().splitlines()[-1])
+    if said.get("problem"):
+        log().error("the candidate cannot be tried", why=said["problem"])
+    champion, candidate = said["path"], said.get("candidate")
+    return champion and Path(champion), candidate and Path(candidate)
 
 
 def _environment(settings: Settings) -> dict[str, str]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from forerun.data.errors import BadArtifact, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.models.artifact.loading import LoadedPredictor, bundled, load_sealed
+from forerun.models.artifact.sealed_folder import sealed_version
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import Scope
-from forerun.service.champion import Champion, ask, keep, kept
+from forerun.service.champion import Champion, ask, fetched, keep, kept
 from forerun.service.log import log
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
@@ -55,20 +56,19 @@ def load_at_once(settings: Settings) -> LoadedPredictor:
     champion = None if settings.registry_uri is None else kept(settings)
     if champion is not None:
         try:
-            return load_champion(champion, settings)
+            return load_version(champion.version, settings)
         except BadArtifact as error:
             log().error("the champion is damaged; the bundled predictors answer", why=str(error))
     return bundled()
 
 
-def load_champion(champion: Champion, settings: Settings) -> LoadedPredictor:
-    """The champion of the registry, or the bundled predictor where the registry has none.
+def load_version(version: str | None, settings: Settings) -> LoadedPredictor:
+    """A version that was fetched from the registry, or the bundled predictor for None.
 
     Raises:
         BadArtifact: the artifact is damaged.
     """
-    folder = champion.folder(settings)
-    return bundled() if folder is None else load_sealed(folder)
+    return bundled() if version is None else load_sealed(fetched(version, settings))
 
 
 def adaptation_here(
@@ -104,6 +104,22 @@ def training_record(settings: Settings) -> TrainingRecord:
     """The training record of the predictor in use; empty where the artifact has none."""
     with artifact_in_use(settings) as folder:
         return TrainingRecord.read(folder)
+
+
+def versions_at_hand(settings: Settings) -> frozenset[str]:
+    """Versions of the predictors that the settings select, without asking the registry.
+
+    Raises:
+        BadArtifact: the artifact has no readable manifest.
+    """
+    champion = None if settings.registry_uri is None else kept(settings)
+    if settings.predictor_folder is not None:
+        return frozenset({sealed_version(settings.predictor_folder)})
+    if champion is not None and champion.version is not None:
+        tried = champion.candidate if max(settings.canary_share, settings.shadow_share) else None
+        return frozenset(filter(None, (champion.version, tried)))
+    with as_file(files("forerun.models") / "pretrained") as pretrained:
+        return frozenset({sealed_version(pretrained)})
 
 
 @contextmanager

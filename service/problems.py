@@ -15,6 +15,8 @@ from starlette.responses import Response
 
 from forerun.data.errors import InputError
 from forerun.service.log import log
+from forerun.service.requests.faults import message_of
+from forerun.service.requests.record import current
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 80
@@ -165,7 +167,10 @@ def content(problem: Problem) -> bytes:
 
 
 def response(problem: Problem) -> Response:
-    """The document as an HTTP response."""
+    """The document as an HTTP response, with the identifier of the request that is handled."""
+    record = current()
+    if record is not None:
+        problem = problem.model_copy(update={"request_id": record.request_id})
     return Response(content(problem), status_code=problem.status, media_type=MEDIA_TYPE)
 
 
@@ -254,9 +259,10 @@ def _line(item: Mapping[str, Any], place: Sequence[str | int]) -> str:
     given = item.get("input")
     if where == "body" and isinstance(given, bytes):
         return "body: it is not sent as JSON; add the header 'Content-Type: application/json'"
+    start = f"{where}: " if where else ""
     if item["type"] == "missing":
-        return f"{where}: {item['msg']}"
-    return f"{where}: {item['msg']} (given {_excerpt(given)})"
+        return f"{start}{item['msg']}"
+    return f"{start}{message_of(item)} (given {_excerpt(given)})"
 
 
 def _excerpt(value: Any) -> str:
@@ -296,9 +302,12 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    number = secrets.token_hex(8)
+    record = current()
+    number = secrets.token_hex(8) if record is None else record.request_id
     log().error(
         "fault", request_id=number, method=request.method, path=request.url.path, exc_info=error
     )
     detail = f"The service failed on this request; its log says why under {number}."
-    return response(_plain(500, detail, request.url.path, request_id=number))
+    answer = response(_plain(500, detail, request.url.path, request_id=number))
+    answer.headers["X-Request-ID"] = number  # What answers a fault stands outside of all else.
+    return answer

@@ -1,13 +1,17 @@
 """The settings of the service; each can be set by an environment variable FORERUN_NAME."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from forerun.data.bundle import home
 from forerun.data.errors import InputError
+
+TENANT_FORM: Final = "^[a-z0-9][a-z0-9-]{0,63}$"
+"""Names of tenants; each is the name of a folder too."""
 
 
 class BadSetting(InputError):
@@ -26,6 +30,13 @@ class Settings(BaseModel):
     unix_socket: Path | None = Field(
         default=None,
         description="path of a Unix socket to listen on besides, which its owner and group may use",
+    )
+    grpc_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="port on which the Open Inference Protocol is answered over gRPC too, on the "
+        "address of HTTP; 0 chooses a free port",
     )
     allowed_hosts: str = Field(
         default="",
@@ -54,6 +65,13 @@ class Settings(BaseModel):
         description="address of a PostgreSQL database that replicas share, "
         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, which keeps measurements, devices, graphs "
         "and keys in place of `home`",
+    )
+    tenant: str | None = Field(
+        default=None,
+        pattern=TENANT_FORM,
+        description="tenant whose measurements, devices, graphs and keys this process uses, and no "
+        "other one's: 1 to 64 lower-case letters, digits and hyphens, a letter or digit first. "
+        "Without it the process uses those that belong to no tenant",
     )
     max_upload_mib: int = Field(
         default=512, ge=1, le=2047, description="largest ONNX file accepted, MiB"
@@ -118,6 +136,13 @@ class Settings(BaseModel):
         description="seconds in which a client has to send the whole header of a request, and "
         "each further 64 KiB of its body, and to read some of an answer; then the connection ends",
     )
+    keep_alive_seconds: int = Field(
+        default=75,
+        ge=1,
+        le=86_400,
+        description="seconds after which a connection without a request is closed; should exceed "
+        "the time for which a load balancer or a client keeps one, lest both use and close it",
+    )
     max_header_kib: int = Field(
         default=64, ge=1, le=1_024, description="largest header of a request accepted, KiB"
     )
@@ -137,6 +162,29 @@ class Settings(BaseModel):
         description="time that the registry has to answer and to send its champion, seconds; "
         "meanwhile the champion that was fetched last answers",
     )
+    canary_share: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of the questions of `/v1/predict` that the registry's candidate answers "
+        "in place of its champion; equal questions get the same version",
+    )
+    shadow_share: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of these questions that the candidate answers as well, off the path of "
+        "the request, to be compared with the champion in `/metrics` and `/v1/models`",
+    )
+    access_log: bool = Field(
+        default=True,
+        description="whether each request is a line of the log: its route, status, duration, bytes "
+        "and identifiers, without its path, query and headers",
+    )
+    workload_classes: Path | None = Field(
+        default=None,
+        description="YAML file with the workload classes and devices of `GET /v1/kubernetes/table`",
+    )
     kubernetes_api: str | None = Field(
         default=None,
         description="address of the API of a Kubernetes cluster, such as "
@@ -153,7 +201,9 @@ class Settings(BaseModel):
 
         Raises:
             BadSetting: a variable has an invalid value; the message names both.
+            InputError: a file is in place of the folder FORERUN_HOME.
         """
+        home()
         variables = {name: os.environ.get(_variable(name)) for name in cls.model_fields}
         try:
             return cls.model_validate(
@@ -161,10 +211,19 @@ class Settings(BaseModel):
             )
         except ValidationError as error:
             lines = [
-                f"{_variable(str(e['loc'][0]))} is {e['input']!r}: {e['msg']}"
-                for e in error.errors()
+                f"{_variable(str(each['loc'][0]))} is {each['input']!r}: {_why(each)}"
+                for each in error.errors()
             ]
             raise BadSetting("; ".join(lines)) from None
+
+
+def _why(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value; the one pattern is that of tenants."""
+    if error["type"] == "string_pattern_mismatch":
+        return (
+            "a tenant has 1 to 64 lower-case letters, digits and hyphens, a letter or digit first"
+        )
+    return str(error["msg"])
 
 
 def _variable(name: str) -> str:

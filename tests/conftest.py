@@ -3,8 +3,10 @@
 import os
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -23,6 +25,11 @@ pytest_plugins = ["tests.shapes"]
 # How long an example takes says how busy the machine is, not whether a promise holds.
 settings.register_profile("forerun", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("forerun")
+
+
+# Each client of httpx would read the certificates of all authorities, 40 ms of processor time,
+# though the servers of tests have none.
+httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 
 
 COSTLY = ("slow", "reference", "zoo", "browser")
@@ -71,3 +78,21 @@ def mirror() -> Path:
     if not (root / "MANIFEST.json").is_file():
         pytest.skip(f"no mirror of upstream files at {root}; set FORERUN_MIRROR")
     return root
+
+
+@pytest.fixture(scope="session")
+def prepared_database(tmp_path_factory):
+    """An SQLite file after MLflow's migrations, which take seconds.
+
+    From then on MLflow reads its migrations no more to know whether a copy has had all of them.
+    """
+    from forerun.training.tracking.runs import connect
+
+    file = tmp_path_factory.mktemp("mlflow") / "prepared.db"
+    connect(f"sqlite:///{file}")
+    from mlflow.store.db import utils
+
+    with pytest.MonkeyPatch.context() as patch:
+        latest = utils._get_latest_schema_revision()
+        patch.setattr(utils, "_get_latest_schema_revision", lambda: latest)
+        yield file

@@ -29,7 +29,7 @@ CHECKED = (
 )
 """Packages and modules whose annotations give shapes."""
 
-CHECKED_CALLS = 100
+CHECKED_CALLS = 20
 _calls: Counter[object] = Counter()
 
 

@@ -14,9 +14,10 @@ class InUse:
     Attributes:
         loaded: the predictor; its version identifies the measurements that it was adapted to.
         rows: device -> number of its measurements that the adaptation used.
-        metrics: device -> names of the metrics that were measured in those rows.
+        measured: device -> metric -> what it was measured of in those rows: classes of operators,
+            and kinds of other workloads.
     """
 
     loaded: LoadedPredictor
     rows: Mapping[Device, int] = field(default_factory=dict)
-    metrics: Mapping[Device, frozenset[str]] = field(default_factory=dict)
+    measured: Mapping[Device, Mapping[str, frozenset[str]]] = field(default_factory=dict)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from threading import Lock
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.device import Device
 from forerun.data.errors import CannotStore, InputError, UnknownGraph
@@ -25,6 +24,8 @@ from forerun.service.adaptation.held_out import HeldOut, held_out, key_of
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.released_measurements import released_measurements
 from forerun.service.adaptation.stored_rows import check_new, kept_row
+from forerun.service.adaptation.usable_rows import adapted
+from forerun.service.limits.trust import subject_of
 from forerun.service.log import log
 from forerun.service.schemas.measured_rows import (
     MeasuredRow,
@@ -64,6 +65,7 @@ class Adaptation:
     ) -> None:
         self.store = AdaptationStore(place)
         self._devices, self._graph_named, self._base = devices, graph_named, base
+        self._place, self._graphs_kept = place, graphs_kept
         self._graphs = GraphStore(place / "graphs", graphs_kept)
         self._lock = Lock()
         self._stamp, self._catalog = -1, devices.catalog
@@ -76,6 +78,11 @@ class Adaptation:
     def base(self) -> Predictor:
         """The predictor as it was loaded, without any measurement."""
         return self._base.predictor
+
+    @property
+    def loaded(self) -> LoadedPredictor:
+        """The predictor as it was loaded, with its provenance."""
+        return self._base
 
     @property
     def base_version(self) -> str:
@@ -103,6 +110,10 @@ class Adaptation:
                 if not self._is_current():
                     self._refresh()
         return self._in_use
+
+    def with_base(self, base: LoadedPredictor) -> "Adaptation":
+        """Another predictor, adapted to the same measurements."""
+        return Adaptation(base, self._place, self._devices, self._graph_named, self._graphs_kept)
 
     def swap(self, base: LoadedPredictor) -> None:
         """Adapt another predictor in place of this one."""
@@ -263,12 +274,12 @@ class Adaptation:
             measured = self._rows_of(device, [s for s in live if s.device == device.name])
             if measured is not None:
                 rows[device] = measured
-        adapted, devices = _adapted(base.predictor, rows)
+        predictor, devices = adapted(base.predictor, rows)
         if not devices:
             return InUse(base)
         inputs = _inputs(base, [s for s in live if sheets.get(s.device) in devices], sheets)
         version = f"{base.version}+{hashlib.sha256(repr(inputs[1:]).encode()).hexdigest()[:8]}"
-        loaded = replace(base, predictor=adapted, version=version)
+        loaded = replace(base, predictor=predictor, version=version)
         counts = {device: len(rows[device]) for device in devices}
         return InUse(loaded, counts, {device: _measured(rows[device]) for device in devices})
 
@@ -341,9 +352,11 @@ def distinct(rows: Measurements) -> Measurements:
     return rows if len(first) == len(rows) else rows.take(sorted(first.values()))
 
 
-def _measured(rows: Measurements) -> frozenset[str]:
-    """Names of the metrics that any of the rows has a value of."""
-    return frozenset(name for name, column in rows.values.items() if np.isfinite(column).any())
+def _measured(rows: Measurements) -> dict[str, frozenset[str]]:
+    """Metric -> what any of the rows has a value of: see `InUse`."""
+    subjects = np.array([subject_of(query) for query in rows.queries], dtype=np.str_)
+    known = {name: np.isfinite(column) for name, column in rows.values.items()}
+    return {name: frozenset(subjects[own].tolist()) for name, own in known.items() if own.any()}
 
 
 def _inputs(
@@ -353,47 +366,6 @@ def _inputs(
     named = {s.device for s in live}
     ids = tuple(f"{s.device}.{s.id}" for s in live if s.device in sheets)
     return base.version, ids, tuple(d.model_dump_json() for n, d in sheets.items() if n in named)
-
-
-def _adapted(
-    base: Predictor, rows: Mapping[Device, Measurements]
-) -> tuple[Predictor, list[Device]]:
-    """The predictor adapted to all devices, except to rows and devices that it cannot use.
-
-    Returns:
-        The adapted predictor, and the devices whose rows it used.
-    """
-    usable = {device: part.take(_answered(base, part)) for device, part in rows.items()}
-    usable = {device: part for device, part in usable.items() if len(part)}
-    try:
-        return _adapted_to(base, usable.values()), list(usable)
-    except Exception:
-        # After `swap`, the new predictor may fail on rows of one device; the others stay adapted.
-        usable = {device: part for device, part in usable.items() if _learns(base, device, part)}
-        return _adapted_to(base, usable.values()), list(usable)
-
-
-def _answered(base: Predictor, rows: Measurements) -> NDArray[np.bool_]:
-    """Whether the predictor answers each of n rows, as a mask of shape (n,)."""
-    on_sheets = BlackBoxes().learn(rows)[1]
-    return np.array([base.answers(query) for query in on_sheets.queries], dtype=np.bool_)
-
-
-def _adapted_to(base: Predictor, parts: Iterable[Measurements]) -> Predictor:
-    total: Measurements | None = None
-    for part in parts:
-        total = part if total is None else total + part
-    return base if total is None else base.adapt(total)
-
-
-def _learns(base: Predictor, device: Device, rows: Measurements) -> bool:
-    try:
-        base.adapt(rows)
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"[:500]
-        log().error("measurements are left out", device=device.name, why=why)
-        return False
-    return True
 
 
 def adaptation_of(

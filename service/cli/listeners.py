@@ -19,8 +19,13 @@ class NoAddress(InputError):
     slug = "no-address"
 
 
-def tcp_listener(host: str, port: int) -> socket.socket:
+def tcp_listener(host: str, port: int, option: str = "--port") -> socket.socket:
     """A listening socket; it is opened first, so that an occupied port fails before any loading.
+
+    Args:
+        host: address to listen on.
+        port: port to listen on; 0 chooses a free one.
+        option: option of the command line that sets the port, for messages.
 
     Raises:
         NoAddress: the address does not belong to this machine, or the port is in use.
@@ -31,8 +36,22 @@ def tcp_listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise NoAddress(
             f"Cannot listen on {host}:{port}: {error.strerror}. Choose others with --host and "
-            "--port."
+            f"{option}."
         ) from None
+
+
+def reserved_port(host: str, port: int) -> socket.socket:
+    """A socket that holds a port, on which each process of this service then listens by itself.
+
+    Raises:
+        NoAddress: the address does not belong to this machine, or the port is in use.
+    """
+    with tcp_listener(host, port, "--grpc-port") as first:  # shares the port with nobody
+        family, where = first.family, first.getsockname()[:2]
+    held = socket.socket(family, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind(where)
+    return held
 
 
 @contextmanager

@@ -67,15 +67,21 @@ def _show_observed(out: "ObservedOut") -> None:
 
 def drift(
     device: Annotated[str | None, typer.Option(help="name of a device [all]")] = None,
+    version: Annotated[
+        str | None,
+        typer.Option(help="version of the predictors whose answers are judged, or all [in use]"),
+    ] = None,
     track: Annotated[bool, typer.Option(help="log the report as a run in MLflow")] = False,
     uri: Annotated[str | None, typer.Option(help="MLflow tracking URI, with --track")] = None,
     json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
     """Print how good the answers about observations were, and which slices have changed since."""
     from forerun.service.answers.drift import drift_here
+    from forerun.service.loading import versions_at_hand
     from forerun.service.settings import Settings
 
-    report = drift_here(Settings.load(), device)
+    settings = Settings.load()
+    report = drift_here(settings, device, version, versions_at_hand(settings))
     if track:
         _track(report, uri)
     if json:
@@ -85,6 +91,9 @@ def drift(
         typer.echo("no observations are kept" + (f" of {device}" if device else ""))
         return
     _show_drift(report)
+    judged = {own.version for own in report.slices}
+    if others := [name for name in report.versions if name not in judged]:
+        typer.echo(f"not judged here: answers of {', '.join(others)}; --version all judges them")
     for alarm in report.alarms:
         screen().print(alarm.message, style="yellow", markup=False)
     if not report.alarms:
@@ -96,14 +105,16 @@ def _show_drift(report: "DriftOut") -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, title="answers against what was observed")
-    heads = ("metric", "device", "slice", "rows", "error", "bias", "inside interval", "changed")
+    figures = ("rows", "error", "bias", "inside interval", "changed")
+    heads = ("metric", "device", "version", "slice", *figures)
     for index, heading in enumerate(heads):
-        table.add_column(heading, justify="right" if index > 2 else "left", no_wrap=True)
+        table.add_column(heading, justify="right" if index > 3 else "left", no_wrap=True)
     for own in report.slices:
         live = own.live
         held = "" if live.coverage_90 is None else f"{live.coverage_90:.0f} %"
-        figures = (str(own.rows), f"{live.mape:.1f} %", f"{live.bias:+.3f}", held)
-        table.add_row(own.metric, own.device, _slice(own), *figures, _changed(own))
+        cells = (str(own.rows), f"{live.mape:.1f} %", f"{live.bias:+.3f}", held)
+        names = (own.metric, own.device, own.version or "", _slice(own))
+        table.add_row(*names, *cells, _changed(own))
     screen().print(table)
 
 

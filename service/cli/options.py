@@ -1,8 +1,9 @@
 """Options that several commands share: the network, and how it is run and trained."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from forerun.data.device import Device
     from forerun.service.adaptation.in_use import InUse
     from forerun.service.stores.devices import DeviceStore
+    from forerun.training.engines.jobs import Engine
 
 Source = Annotated[
     Path, typer.Argument(help="model file: .onnx, .pt2, config.json, or graph .json")
@@ -30,6 +32,11 @@ UsualRuntime = Annotated[
 ]
 Threads = Annotated[
     int | None, typer.Option(help="computing threads on a processor [as it was measured]", min=1)
+]
+EngineName = Literal["local", "ray"]
+EngineOption = Annotated[
+    EngineName,
+    typer.Option("--engine", help="where fits run: local, or ray for tasks of a Ray cluster"),
 ]
 Layout = Annotated[str, typer.Option(help="layout of image tensors: nchw or nhwc")]
 SequenceLength = Annotated[
@@ -183,3 +190,15 @@ def checked(given: Mapping[str, str]) -> dict[str, Any]:
         "layout": runs.Layout,
     }
     return {name: one_of(name, value, get_args(kinds[name])) for name, value in given.items()}
+
+
+def engine_of(name: EngineName) -> AbstractContextManager["Engine"]:
+    """The engine that does fits, while the context lasts.
+
+    Raises:
+        MissingExtra: `ray` without the extra of that name.
+        InputError: no cluster answers at RAY_ADDRESS.
+    """
+    from forerun.training.engines.named import engine_named
+
+    return engine_named(name)

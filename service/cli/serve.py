@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forerun.service.cli.listeners import tcp_listener, unix_listener
+from forerun.service.cli.listeners import reserved_port, tcp_listener, unix_listener
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -35,6 +35,12 @@ def serve(
     unix_socket: Annotated[
         Path | None, typer.Option(help="path of a Unix socket to listen on too, mode 0660")
     ] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            help="port for the Open Inference Protocol over gRPC; 0 chooses one", max=65535
+        ),
+    ] = None,
 ) -> None:
     """Start the HTTP service; FORERUN_* variables hold further settings."""
     # Until all is loaded, nothing of it is garbage.
@@ -51,8 +57,12 @@ def serve(
     check_address(settings)
     number = settings.port if port is None else port
     path = unix_socket if unix_socket is not None else settings.unix_socket
+    over_grpc = settings.grpc_port if grpc_port is None else grpc_port
     with ExitStack() as stack:
         listeners = [stack.enter_context(tcp_listener(address, number))]
+        if over_grpc is not None:
+            held = stack.enter_context(reserved_port(address, over_grpc))
+            settings = settings.model_copy(update={"grpc_port": held.getsockname()[1]})
         if path is not None:
             listeners.append(stack.enter_context(unix_listener(path)))
         if workers == 1:
@@ -72,8 +82,13 @@ def _serve_here(
     gc.collect()
     gc.freeze()  # so that what was loaded, which stays, is never examined again
     gc.enable()
-    _greet(settings.host, listeners[0].getsockname()[1])
-    config = uvicorn.Config(app, timeout_graceful_shutdown=settings.graceful_seconds, **UVICORN)
+    _greet(settings, listeners[0].getsockname()[1])
+    config = uvicorn.Config(
+        app,
+        timeout_graceful_shutdown=settings.graceful_seconds,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        **UVICORN,
+    )
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -99,16 +114,18 @@ def _serve_in_processes(listeners: list[socket.socket], settings: "Settings", wo
         create,
         workers,
         settings.graceful_seconds,
-        UVICORN,
-        ready=lambda: _greet(settings.host, number),
+        {**UVICORN, "timeout_keep_alive": settings.keep_alive_seconds},
+        ready=lambda: _greet(settings, number),
     )
 
 
-def _greet(host: str, port: int) -> None:
+def _greet(settings: "Settings", port: int) -> None:
     from forerun.service.presets import example_model
 
-    model = example_model()
+    model, host = example_model(), settings.host
     url_host = f"[{host}]" if ":" in host else host
+    if settings.grpc_port is not None:
+        typer.echo(f"Open Inference Protocol over gRPC on {url_host}:{settings.grpc_port}")
     typer.echo(f"forerun answers on http://{url_host}:{port}  (/docs lists the endpoints). Try:\n")
     file = model if model is not None else Path("model.onnx")
     typer.echo(

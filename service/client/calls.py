@@ -232,9 +232,9 @@ def undo_measurements(device: str, set_id: str) -> Call[SetOut]:
     return Call("DELETE", path, TypeAdapter(SetOut))
 
 
-def drift(device: str | None = None) -> Call[DriftOut]:
+def drift(device: str | None = None, version: str | None = None) -> Call[DriftOut]:
     """Live errors of the answers, and what changed."""
-    return _got("/v1/drift", DriftOut, device=device)
+    return _got("/v1/drift", DriftOut, device=device, version=version)
 
 
 def leaderboard(dataset: str | None = None) -> Call[LeaderboardOut]:

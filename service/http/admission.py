@@ -11,7 +11,9 @@ from forerun.service.http.telemetry import Telemetry
 from forerun.service.problems import response, response_of, too_large
 from forerun.service.settings import Settings
 
-ALWAYS_ANSWERED = frozenset({"/healthz", "/readyz", "/metrics"})
+ALWAYS_ANSWERED = frozenset({
+    *("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"),
+})  # fmt: skip
 """Paths for those who watch the service; no limit counts or refuses them."""
 
 
@@ -28,7 +30,8 @@ class Admission:
     def __init__(
         self, app: ASGIApp, settings: Settings, telemetry: Telemetry, uploads: Collection[str]
     ) -> None:
-        self._app, self._telemetry = app, telemetry
+        self._app = app
+        self._refused = {what: telemetry.refused.labels(what) for what in ("requests", "bytes")}
         self._uploads = frozenset(uploads)
         self._most_mib = settings.max_request_mib
         self._most_upload_bytes = settings.max_upload_mib * 2**20
@@ -85,7 +88,7 @@ class Admission:
         return length
 
     def _busy(self, what: str) -> Busy:
-        self._telemetry.refused.labels(what).inc()
+        self._refused[what].inc()
         if what == "bytes":
             return Busy(
                 "The bodies of all requests are too large together", "FORERUN_MIB_IN_FLIGHT"

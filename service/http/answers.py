@@ -1,9 +1,10 @@
 """Resolve requests and answer them, with a cache of earlier answers."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.features.deadline import check
@@ -16,6 +17,10 @@ from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.answers.question import Question
 from forerun.service.answers.requested import question_of
 from forerun.service.http.known_bodies import KnownBodies
+from forerun.service.http.telemetry import Telemetry
+from forerun.service.http.trial.shares import Shares
+from forerun.service.http.trial.trial import Trial
+from forerun.service.requests.record import stage
 from forerun.service.schemas.answers import PredictionOut, ServingOut
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.observations import DriftOut
@@ -41,30 +46,79 @@ class Answers:
         devices: spec sheets.
         graphs: uploaded graphs.
         kept: largest number of cached answers.
+        trial: the candidate on trial; when None there never is one.
+        computed: called with all answers that were computed, and the errors among them.
 
     Attributes:
         bodies: cached answers by the bytes of the request.
     """
 
     def __init__(
-        self, adaptation: Adaptation, devices: DeviceStore, graphs: GraphStore, kept: int
+        self,
+        adaptation: Adaptation,
+        devices: DeviceStore,
+        graphs: GraphStore,
+        kept: int,
+        trial: Trial | None = None,
+        computed: Callable[[Iterable[object]], None] = lambda answers: None,
     ) -> None:
+        self._computed = computed
         self.adaptation, self.devices, self.graphs = adaptation, devices, graphs
+        self.trial = trial or Trial(Shares(0.0, 0.0), Telemetry())
+        self._kept = kept
         self._answers: Recent[Hashable, bytes] = Recent(kept)
         self._judged: Recent[Hashable, PredictionOut | InputError] = Recent(JUDGED)
         self._served: Recent[Hashable, ServingOut | InputError] = Recent(JUDGED)
-        self.bodies = KnownBodies(adaptation, devices, graphs, kept)
+        self.bodies = self._no_bodies()
 
     @cached_property
     def drift(self) -> "Drift":
         """What the stored observations say of the answers."""
         from forerun.service.answers.drift import Drift
 
-        return Drift(self.adaptation.store)
+        return Drift(self.adaptation.store, lambda: [v for v in self.versions if v])
 
-    def swap(self, loaded: LoadedPredictor) -> None:
-        """Replace the base predictor; the adaptation is repeated on the new one."""
-        self.adaptation.swap(loaded)
+    @property
+    def versions(self) -> tuple[str, str | None]:
+        """Versions of the predictors in use and of the candidate, None without one."""
+        return self.adaptation.base_version, self.trial.version
+
+    def swap(self, loaded: LoadedPredictor, candidate: LoadedPredictor | None = None) -> None:
+        """Replace the base predictor and the candidate; both are adapted to the measurements."""
+        if candidate is not None or self.trial.version is not None:
+            self.trial.change(self.adaptation, candidate)
+            self.bodies = self._no_bodies()  # others are the candidate's now
+        if self._is_other(loaded):
+            self.adaptation.swap(loaded)
+
+    def in_use(self, question: Question, champion: InUse | None = None) -> InUse:
+        """The predictor that answers a question: the one in use, or the candidate on trial.
+
+        Args:
+            question: the question.
+            champion: the predictor in use; the current one when None.
+        """
+        candidate = self.trial.chosen(question)
+        if candidate is not None:
+            return candidate.current()
+        return champion or self.adaptation.current()
+
+    def held_for(self, question: Question, champion: InUse) -> InUse | None:
+        """As `in_use`; None where a candidate has to be adapted first."""
+        candidate = self.trial.chosen(question)
+        return champion if candidate is None else candidate.held()
+
+    def _is_other(self, loaded: LoadedPredictor) -> bool:
+        return loaded is not self.adaptation.loaded
+
+    def _no_bodies(self) -> KnownBodies:
+        return KnownBodies(self._is_held, self.devices, self.graphs, self._kept)
+
+    def _is_held(self, in_use: InUse) -> bool:
+        if self.adaptation.held() is in_use:
+            return True
+        candidate = self.trial.adaptation
+        return candidate is not None and candidate.held() is in_use
 
     def at_hand(self, asked: PredictIn) -> InUse | None:
         """The predictor in use; None unless the device and the graph are in memory as well."""
@@ -94,7 +148,7 @@ class Answers:
 
     def before(self, question: Question, in_use: InUse | None = None) -> bytes | None:
         """The cached answer to an equal question, as JSON; None when there is none."""
-        version = (in_use or self.adaptation.current()).loaded.version
+        version = (in_use or self.in_use(question)).loaded.version
         return self._answers.get((version, question.key))
 
     def predict(self, question: Question) -> bytes:
@@ -115,17 +169,24 @@ class Answers:
         Raises:
             DeadlineExceeded: the time of the request is over.
         """
-        in_use = self.adaptation.current()
-        outcomes = [
-            outcome if isinstance(outcome, InputError) else outcome.model_dump_json().encode()
-            for outcome in answers_to(questions, in_use)
-        ]
-        # What ended halfway may look like a metric that nobody answers: it is not cached.
-        check()
-        for question, outcome in zip(questions, outcomes, strict=True):
-            if isinstance(outcome, bytes):
-                self._answers.put((in_use.loaded.version, question.key), outcome)
-        return outcomes
+        champion = self.adaptation.current()
+        chosen = [self.in_use(question, champion) for question in questions]
+        found: dict[int, bytes | InputError] = {}
+        for rows in groups_of(one.loaded.version for one in chosen).values():
+            in_use, asked = chosen[rows[0]], [questions[row] for row in rows]
+            with stage("predict"):
+                outcomes = answers_to(asked, in_use)
+            # What ended halfway may look like a metric that nobody answers: it is not cached.
+            check()
+            self._computed(outcomes)
+            with stage("write"):
+                found |= zip(rows, map(_written, outcomes), strict=True)
+            for row, question, outcome in zip(rows, asked, outcomes, strict=True):
+                answer = found[row]
+                if isinstance(answer, bytes) and not isinstance(outcome, InputError):
+                    self._answers.put((in_use.loaded.version, question.key), answer)
+                    self.trial.compare(question, outcome)
+        return [found[row] for row in range(len(questions))]
 
     def observe(
         self, name: str, rows: Sequence[MeasuredRow], request: RepeatableRequest | None = None
@@ -133,18 +194,21 @@ class Answers:
         """Store observations of a device, which change no answer; raises as `observing.observe`."""
         from forerun.service.answers.observing import observe
 
-        return observe(self.adaptation, self.devices, name, rows, request=request)
+        devices, in_use = self.devices, self.in_use
+        return observe(self.adaptation, devices, name, rows, request=request, in_use=in_use)
 
-    def report(self, device: str | None = None) -> DriftOut:
+    def report(self, device: str | None = None, version: str | None = None) -> DriftOut:
         """How good the answers about observations were, and what changed.
 
         Args:
             device: name of a device; None for all.
+            version: as in `Drift.report`.
 
         Raises:
             UnknownDevice: no device has that name.
         """
-        return self.drift.report(None if device is None else self.devices.get(device).name)
+        name = None if device is None else self.devices.get(device).name
+        return self.drift.report(name, version)
 
     def judged(self, questions: Sequence[Question]) -> list[PredictionOut | InputError]:
         """The answers to n different questions or the errors in place of them; the last are kept.
@@ -155,8 +219,10 @@ class Answers:
         in_use = self.adaptation.current()
 
         def new(missing: list[int]) -> list[PredictionOut | InputError]:
-            found = answers_to([questions[row] for row in missing], in_use)
+            with stage("predict"):
+                found = answers_to([questions[row] for row in missing], in_use)
             check()  # What ended halfway is not kept, as in `predict_all`.
+            self._computed(found)
             return found
 
         version = in_use.loaded.version
@@ -171,8 +237,10 @@ class Answers:
         in_use = self.adaptation.current()
 
         def new(missing: list[int]) -> list[ServingOut | InputError]:
-            found = llm_estimates([asked[row] for row in missing], self.device, in_use)
+            with stage("predict"):
+                found = llm_estimates([asked[row] for row in missing], self.device, in_use)
             check()
+            self._computed(found)
             return found
 
         version = in_use.loaded.version
@@ -207,3 +275,7 @@ class Answers:
         if isinstance(given, Device):
             return given
         return self.devices.held(given) or self.devices.get(given)
+
+
+def _written(outcome: PredictionOut | InputError) -> bytes | InputError:
+    return outcome if isinstance(outcome, InputError) else outcome.model_dump_json().encode()

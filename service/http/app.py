@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Scope
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -21,15 +22,21 @@ from forerun.service.answers.answer import answer_of
 from forerun.service.http.access.authorization import Authorized
 from forerun.service.http.admission import Admission
 from forerun.service.http.answers import Answers
+from forerun.service.http.documented import Documented
 from forerun.service.http.guard import Guarded
+from forerun.service.http.monitoring import tracing
+from forerun.service.http.monitoring.measured import Measured
+from forerun.service.http.open_inference import start
 from forerun.service.http.pages import PAGES
 from forerun.service.http.pages.rendering import STATIC
 from forerun.service.http.query_parameters import known_parameters
 from forerun.service.http.routes import ROUTERS, UPLOADS
 from forerun.service.http.state import State
-from forerun.service.http.telemetry import Measured
+from forerun.service.http.trial.shares import Shares
+from forerun.service.http.trial.trial import Trial
 from forerun.service.http.upkeep import kept_up
 from forerun.service.loading import load_at_once
+from forerun.service.log import log
 from forerun.service.presets import example_model, preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
@@ -39,6 +46,8 @@ from forerun.service.stores.places import database_of, place_of
 
 USUAL = "resnet50-l4"
 """The preset that most questions about networks are like."""
+MEASURED = "a100-pcie-80gb"
+"""A device with measurements of networks, which answers about it are corrected by."""
 
 
 def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
@@ -51,16 +60,25 @@ def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
 
     Raises:
         BadArtifact: the predictors of the settings are damaged.
+        MissingExtra: a collector of spans is set, and OpenTelemetry is not installed, or a port
+            for gRPC, which is not.
     """
+    tracing.check_installed()
+    start.check_installed(settings)
     app = create_app(settings)
     state = app.state.forerun
     _load(state, None)
+    usual = list(_usual_questions(with_file=forks))
     if forks:
-        _ask(state.answers, _usual_questions())
-        asyncio.run(_request(app, "/readyz"))
+        _ask(state.answers, usual)
+        asyncio.run(status_of(app, "/readyz"))
         database = database_of(settings)
         if database is not None:
             database.close()  # processes that fork from here would share its connections
+    else:
+        # A scheduler waits 200 ms for an answer, and reading what most of them need takes longer.
+        _ask(state.answers, usual[:2])
+        state.to_ask = usual[2:]
     return app
 
 
@@ -79,11 +97,15 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         if state.answers is None:
             await asyncio.to_thread(_load, state, loaded)
         assert state.answers is not None
-        async with kept_up(state, state.answers):
-            yield
+        async with kept_up(state, state.answers), tracing.traced(state):
+            asked = asyncio.create_task(_ask_rest(state))
+            async with start.over_grpc(app, state):
+                yield
+            asked.cancel()
+        state.answers.trial.close()
         state.close()
 
-    app = FastAPI(
+    app = Documented(
         title="forerun",
         version=__version__,
         summary="What will this workload cost on that hardware: time, memory, power.",
@@ -100,9 +122,11 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
     )
     app.add_middleware(Authorized, settings=state.settings, telemetry=state.telemetry)
     app.add_middleware(Guarded, settings=state.settings)
-    app.add_middleware(Measured, telemetry=state.telemetry)
+    routers = (*ROUTERS, *PAGES)
+    routes = [own for router in routers for own in router.routes if isinstance(own, Route)]
+    app.add_middleware(Measured, state=state, routes=routes)
     problems.install(app)
-    for router in (*ROUTERS, *PAGES):
+    for router in routers:
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
@@ -116,18 +140,32 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     devices = DeviceStore(place_of(settings) / "devices")
     predictor = loaded or load_at_once(settings)
     adaptation = adaptation_of(settings, predictor, devices, graphs.get)
-    answers = Answers(adaptation, devices, graphs, settings.answers_kept)
+    trial = Trial(Shares.of(settings), state.telemetry)
+    kept, computed = settings.answers_kept, state.telemetry.computed
+    answers = Answers(adaptation, devices, graphs, kept, trial, computed)
     _ask(answers, (EXAMPLE, EXAMPLE_NETWORK))
+    if settings.workload_classes is not None:
+        from forerun.service.http.kubernetes.table import Table
+        from forerun.service.http.kubernetes.watching import WatchedTable
+
+        table = Table(settings.workload_classes)
+        table.check(answers)
+        state.table = WatchedTable(table, state.stopping)
     state.answers = answers
 
 
-def _usual_questions() -> Iterator[Mapping[str, Any]]:
-    """Questions whose answers need what most questions about networks need, model files too."""
+def _usual_questions(*, with_file: bool) -> Iterator[Mapping[str, Any]]:
+    """Questions whose answers need what most questions about networks need.
+
+    Args:
+        with_file: whether one of them is about a model file.
+    """
     question = preset_named(USUAL).request
     yield question
+    yield {**question, "device": MEASURED}
     in_fp32 = {**question["workload"], "precision": "fp32"}
     yield {**question, "workload": in_fp32}
-    file = example_model()
+    file = example_model() if with_file else None
     if file is not None:
         graph = read_graph(file.read_bytes()).to_json()
         yield {**question, "workload": {**in_fp32, "graph": graph}}
@@ -141,14 +179,27 @@ def _ask(answers: Answers, questions: Iterable[Mapping[str, Any]]) -> None:
             answer_of(answers.question(PredictIn.model_validate(question)), in_use)
 
 
-async def _request(app: FastAPI, path: str) -> None:
-    """Let the application answer a request, of which the first makes it prepare all its routes."""
+async def _ask_rest(state: State) -> None:
+    """Ask the questions that are left once the service answers, on a thread; errors are logged."""
+    questions, answers = state.to_ask, state.answers
+    assert answers is not None
+    if questions:
+        try:
+            await state.run(lambda: _ask(answers, questions))
+        except Exception as error:
+            log().error("the first questions were not answered", exc_info=error)
+
+
+async def status_of(app: FastAPI, path: str) -> int:
+    """The HTTP status of a GET that the application answers itself, without a server."""
+    statuses: list[int] = []
 
     async def receive() -> Message:
         return {"type": "http.request"}
 
     async def send(message: Message) -> None:
-        pass
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
 
     scope: Scope = {
         "type": "http",
@@ -160,6 +211,7 @@ async def _request(app: FastAPI, path: str) -> None:
         "client": None,
     }
     await app(scope, receive, send)
+    return statuses[0]
 
 
 def _operation(route: APIRoute) -> str:

@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from forerun.service.http.state import State
 from forerun.service.problems import connection_problem, response
-from forerun.service.settings import Settings
 
 PROGRESS_BYTES = 64 * 2**10
 
@@ -28,7 +28,8 @@ class LimitedConnection(HttpToolsProtocol):
 
     def __init__(self, config: Config, *given: Any, **more: Any) -> None:
         super().__init__(config, *given, **more)
-        settings = _settings_of(config)
+        self._state = _state_of(config)
+        settings = self._state.settings
         self._seconds = settings.client_seconds
         self._most_header_bytes = settings.max_header_kib * 2**10
         self._in_header, self._in_body = True, False
@@ -48,6 +49,11 @@ class LimitedConnection(HttpToolsProtocol):
         self.pipeline.clear()  # Nobody is left to read answers to further requests.
         self.resume_writing()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The process ends: requests that wait for something are answered now."""
+        self._state.stopping.set()
+        super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         """Count what the client has sent, and refuse a header that is too large."""
@@ -137,11 +143,11 @@ class LimitedConnection(HttpToolsProtocol):
         self.transport.close()
 
 
-def _settings_of(config: Config) -> Settings:
-    """The settings of the application, which uvicorn may have wrapped."""
+def _state_of(config: Config) -> State:
+    """The state of the application, which uvicorn may have wrapped."""
     app: Any = config.loaded_app
     while not isinstance(app, FastAPI):
         app = app.app
-    settings = app.state.forerun.settings
-    assert isinstance(settings, Settings)
-    return settings
+    state = app.state.forerun
+    assert isinstance(state, State)
+    return state

@@ -1,5 +1,6 @@
 """Cached answers by the bytes of a request, which are found before the request is parsed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import ref
 
@@ -8,7 +9,6 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.workload import Network
 from forerun.features.recent import Recent
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.question import Question
 from forerun.service.schemas.prediction import NetworkIn, PredictIn
 from forerun.service.stores.devices import DeviceStore
@@ -46,22 +46,26 @@ class KnownBodies:
     of that digest are the objects that it was made of. All of them are replaced by a change.
 
     Args:
-        adaptation: the predictor in use.
+        is_held: whether a predictor is in use as it is.
         devices: spec sheets.
         graphs: uploaded graphs.
         kept: largest number of requests.
     """
 
     def __init__(
-        self, adaptation: Adaptation, devices: DeviceStore, graphs: GraphStore, kept: int
+        self,
+        is_held: Callable[[InUse], bool],
+        devices: DeviceStore,
+        graphs: GraphStore,
+        kept: int,
     ) -> None:
-        self._adaptation, self._devices, self._graphs = adaptation, devices, graphs
+        self._is_held, self._devices, self._graphs = is_held, devices, graphs
         self._known: Recent[bytes, _Known] = Recent(kept)
 
     def answer(self, body: bytes) -> bytes | None:
         """The answer to a request of these bytes, as JSON; None where it is not known any more."""
         known = self._known.get(body)
-        if known is None or self._adaptation.held() is not known.in_use:
+        if known is None or not self._is_held(known.in_use):
             return None
         name, digest = known.device_name, known.digest
         if name is not None and self._devices.held(name) is not known.device:

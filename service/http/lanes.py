@@ -6,6 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from math import inf
 from threading import BoundedSemaphore
+from time import perf_counter, time_ns
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -14,6 +15,8 @@ from forerun.data.errors import DeadlineExceeded, InputError
 from forerun.features.deadline import Deadline, current, within
 from forerun.service.http.departure import current_departure
 from forerun.service.http.telemetry import Telemetry
+from forerun.service.requests.record import RequestRecord, Stage, continued
+from forerun.service.requests.record import current as current_record
 
 T = TypeVar("T")
 UNWATCHED_S = 0.05
@@ -52,10 +55,13 @@ class Lane:
     ) -> None:  # fmt: skip
         self._name, self._setting, self._seconds = name, setting, seconds
         self._max_operators = max_operators
-        self._telemetry, self._ends_early = telemetry, ends_early
+        self._ends_early = ends_early
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"forerun-{name}")
         self._room = BoundedSemaphore(threads + waiting)
         self._in_progress = telemetry.in_progress.labels(name)
+        self._refused = telemetry.refused.labels(name)
+        self._left, self._late = map(telemetry.abandoned.labels, ("client left", "deadline"))
+        self._waiting, self._wait = telemetry.waiting.labels(name), telemetry.wait.labels(name)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run work on a thread of the lane; what already runs in a lane goes on there.
@@ -78,29 +84,43 @@ class Lane:
 
     def _submit(self, work: Callable[[], T]) -> Future[T]:
         if not self._room.acquire(blocking=False):
-            self._telemetry.refused.labels(self._name).inc()
+            self._refused.inc()
             raise Busy(f"Too many {self._name} wait for their turn", self._setting)
         self._in_progress.inc()
-        submitted = self._pool.submit(work)
+        self._waiting.inc()
+        submitted = self._pool.submit(self._begun, perf_counter(), current_record(), work)
         submitted.add_done_callback(self._done)
         return submitted
 
-    def _done(self, _: Future[T]) -> None:
+    def _begun(self, since_s: float, record: RequestRecord | None, work: Callable[[], T]) -> T:
+        """Note how long work has waited, and do it as a part of its request."""
+        waited_s = perf_counter() - since_s
+        self._waiting.dec()
+        self._wait.observe(waited_s)
+        if record is not None and record.stages is not None:
+            now_ns = time_ns()
+            record.stages.append(Stage("queue", now_ns - int(waited_s * 1e9), now_ns))
+        with continued(record):
+            return work()
+
+    def _done(self, ended: Future[T]) -> None:
         self._room.release()
         self._in_progress.dec()
+        if ended.cancelled():  # so it never began
+            self._waiting.dec()
 
     async def _result(self, future: asyncio.Future[T], deadline: Deadline) -> T:
         """The result of submitted work; without one in time, the work is abandoned."""
         try:
             left = await _left_first(future, deadline, self._ends_early)
             if left:
-                self._telemetry.abandoned.labels("client left").inc()
+                self._left.inc()
                 raise ClientDisconnect
             if not future.done():
                 raise deadline.exceeded()
             return future.result()
         except DeadlineExceeded:
-            self._telemetry.abandoned.labels("deadline").inc()
+            self._late.inc()
             raise
         finally:
             if not future.done():

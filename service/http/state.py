@@ -1,8 +1,9 @@
 """State that the request handlers share, as FastAPI dependencies."""
 
-from collections.abc import Callable
+from asyncio import Event
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
@@ -11,9 +12,14 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.kubernetes.neighbours import Neighbours
 from forerun.service.http.lanes import Lane
+from forerun.service.http.monitoring.store_metrics import StoreSizes
+from forerun.service.http.monitoring.tracing import Tracing
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.settings import Settings
 from forerun.service.stores.leaderboard import StoredLeaderboard
+
+if TYPE_CHECKING:
+    from forerun.service.http.kubernetes.watching import WatchedTable
 
 T = TypeVar("T")
 QUESTION_THREADS = 2
@@ -34,7 +40,13 @@ class State:
 
     Attributes:
         cluster: the Kubernetes cluster that is followed; None where the settings name none.
+        stores: how full the stores are.
         neighbours: how programs on the nodes of a cluster slow each other down.
+        tracing: exports spans of requests; None where no collector is set.
+        table: the table of workload classes; None where the settings name no file of them.
+        to_ask: questions that are asked first, so that those of clients need not wait for what they
+            read.
+        stopping: set when the process begins to end.
     """
 
     settings: Settings
@@ -42,10 +54,16 @@ class State:
     answers: Answers | None = None
     cluster: Cluster | None = None
     neighbours: Neighbours = field(default_factory=Neighbours)
+    tracing: Tracing | None = None
+    table: "WatchedTable | None" = None
+    to_ask: Sequence[Mapping[str, Any]] = ()
+    stopping: Event = field(default_factory=Event)
     leaderboard: StoredLeaderboard = field(init=False)
+    stores: StoreSizes = field(init=False)
 
     def __post_init__(self) -> None:
         self.leaderboard = StoredLeaderboard(self.settings.home)
+        self.stores = StoreSizes(self.settings)
         settings = self.settings
         limits: dict[str, Any] = {
             "seconds": settings.answer_seconds,

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import IO
 
 from forerun.data.errors import BadArtifact
-from forerun.models.artifact.loading import bundled
 from forerun.service.champion import Champion, ask, keep, kept
 from forerun.service.http import shared_folder
 from forerun.service.http.answers import Answers
@@ -56,9 +55,11 @@ async def _follow_measurements(state: State, answers: Answers) -> None:
     """Adapt to measurements of other processes soon, rather than in the next question."""
     while True:
         await asyncio.sleep(TURN_S)
-        if answers.adaptation.held() is None:
+        for each in (answers.adaptation, answers.trial.adaptation):
+            if each is None or each.held() is not None:
+                continue
             try:
-                await state.adapt(answers.adaptation.current)
+                await state.adapt(each.current)
             except Exception as error:  # the next question will tell its client
                 log().error("measurements were not taken over", exc_info=error)
 
@@ -90,7 +91,7 @@ async def _consider(state: State, answers: Answers, versions: Versions, champion
     settings = state.settings
     if champion.problem is None:
         try:
-            loaded = await state.adapt(lambda: versions.prepared(champion))
+            loaded = await state.adapt(lambda: versions.prepared(champion.version))
         except BadArtifact as error:
             before = kept(settings)
             version = None if before is None else before.version
@@ -113,20 +114,24 @@ async def _follow_champion(state: State, answers: Answers, versions: Versions) -
 
 async def _take_over(state: State, answers: Answers, versions: Versions) -> None:
     champion = kept(state.settings)
-    if champion is None or _offered(champion) == answers.adaptation.base_version:
+    if champion is None or versions.offered(champion) == answers.versions:
         return
+    offered = versions.offered(champion)
+    loaded = answers.adaptation.loaded
     try:
-        loaded = await state.adapt(lambda: versions.prepared(champion))
+        if offered[0] != loaded.version:
+            loaded = await state.adapt(lambda: versions.prepared(champion.version))
     except BadArtifact:
         await asyncio.sleep(TURN_S)  # The process that asks the registry says so and mends it.
         return
-    await all_prepared(loaded.version)
-    await state.adapt(lambda: answers.swap(loaded))
+    candidate = await state.adapt(lambda: versions.candidate(offered[1]))
 
+    def is_over() -> bool:
+        now = kept(state.settings)
+        return now is not None and versions.offered(now) != versions.offered(champion)
 
-def _offered(champion: Champion) -> str:
-    """The version that a champion stands for: without one the bundled predictors answer."""
-    return champion.version or bundled().version
+    if await all_prepared("~".join(filter(None, offered)), is_over):
+        await state.adapt(lambda: answers.swap(loaded, candidate))
 
 
 async def _elected() -> IO[bytes]:

@@ -6,10 +6,11 @@ from typing import Final
 
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, LlmServing
-from forerun.features.serving_features import WEIGHT_BYTES
-from forerun.models.limit import Limit
+from forerun.features.serving_features import WEIGHT_BYTES, least_step_s, outputs
+from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import Estimate
 
+RATE, ENERGY = "tokens_per_s", "energy_per_token_j"
 OF_SERVING: Final[Mapping[str, tuple[str, ...]]] = {
     "llm_serving": ("power_w", "tokens_per_s", "energy_per_token_j"),
     "diffusion": ("power_w", "latency_ms", "samples_per_s", "energy_per_sample_j"),
@@ -17,14 +18,43 @@ OF_SERVING: Final[Mapping[str, tuple[str, ...]]] = {
 """Kind of workload -> metrics that are answered."""
 
 
-def within_design_power(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estimate]:
-    """The estimates; the upper end of a served model's power is at most the design power."""
-    power, tdp_w = estimates.get("power_w"), query.device.tdp_w
-    served = isinstance(query.workload, LlmServing | Diffusion)
-    if not served or power is None or power.high is None or tdp_w is None:
-        return dict(estimates)
-    high = max(power.value, min(power.high, tdp_w))
-    return {**estimates, "power_w": replace(power, high=high)}
+def within_sheet(estimates: Mapping[str, Estimate], query: Query) -> dict[str, Estimate]:
+    """The estimates of a served model, within what the spec sheet allows.
+
+    The upper end of the power is at most the design power; no end of the rate of a language model
+    is faster than its active weights can be read and multiplied.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the sheet lacks a figure.
+    """
+    found, tdp_w = dict(estimates), query.device.tdp_w
+    power, rate = found.get(POWER), found.get(RATE)
+    if not isinstance(query.workload, LlmServing | Diffusion):
+        return found
+    if power is not None and power.high is not None and tdp_w is not None:
+        found[POWER] = replace(power, high=max(power.value, min(power.high, tdp_w)))
+    if rate is None or not isinstance(query.workload, LlmServing):
+        return found
+    most = outputs(query.workload) / least_step_s(query)
+    found[RATE] = _at_most(rate, most)
+    if ENERGY in found and power is not None:
+        devices = query.operation.device_count
+        found[ENERGY] = _at_least(found[ENERGY], power, devices / most)
+    return found
+
+
+def _at_most(own: Estimate, most: float) -> Estimate:
+    low, high = (None if end is None else min(end, most) for end in (own.low, own.high))
+    return replace(own, value=min(own.value, most), low=low, high=high)
+
+
+def _at_least(own: Estimate, power: Estimate, seconds: float) -> Estimate:
+    """Energy that takes at least the power for a time, seconds, with each end for itself."""
+    ends = zip((own.value, own.low, own.high), (power.value, power.low, power.high), strict=True)
+    value, low, high = (
+        None if end is None else max(end, (watts or 0.0) * seconds) for end, watts in ends
+    )
+    return replace(own, value=own.value if value is None else value, low=low, high=high)
 
 
 def too_heavy(query: Query) -> list[Limit]:

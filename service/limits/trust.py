@@ -1,11 +1,12 @@
 """One grade of trust per metric: measured on this device, calibrated, or extrapolated."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from forerun.data.query import Query
-from forerun.data.workload import Network
+from forerun.data.workload import Kernel, Network
+from forerun.features.operators.kinds import CLASS_OF_NAME
 from forerun.models.artifact.training_record import TrainingRecord, setting_of
 from forerun.models.catalog import training_datasets
 from forerun.models.limit import Limit
@@ -25,6 +26,9 @@ ENOUGH_ROWS = 20
 ELSEWHERE = "not measured on this device; the interval was checked on devices held out"
 OPERATORS_ALONE = "single operators, but no whole networks, were measured on this device"
 MEASURED = "measured, and inside the range of these measurements"
+ADAPTED = "adapted to your measurements on this device"
+MOST_OF_THE_TIME = 0.5
+"""Share of the time of a network that measured operators have to take to count as measured."""
 UNCALIBRATED = "extrapolated: the range is an engineering estimate, not calibrated on measurements"
 
 
@@ -49,12 +53,35 @@ class Evidence:
         record: the training set of the predictors.
         predictors: metric -> name of the predictor that answers it; without metrics that are
             computed from others.
-        adapted: metrics of this device to which the predictors were adapted.
+        adapted: metric -> what it was measured of on this device, in the rows to which the
+            predictors were adapted: classes of operators, and kinds of other workloads.
+        times_ms: class of operators -> its part of the time of the network that was asked about.
     """
 
     record: TrainingRecord
     predictors: Mapping[str, str]
-    adapted: frozenset[str] = field(default_factory=frozenset)
+    adapted: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    times_ms: Mapping[str, float] = field(default_factory=dict)
+
+    def about(self, times_ms: Mapping[str, float]) -> "Evidence":
+        """The same, about a network with these times by class of operators."""
+        return replace(self, times_ms=times_ms) if self.adapted else self
+
+    def by_measurements(self, metric: str, query: Query) -> Trust | None:
+        """The grade by measurements of users on this device; None where they are of other things.
+
+        A network needs measurements of networks, or of operators that take most of its time.
+        """
+        measured = self.adapted.get(metric, frozenset())
+        if subject_of(query) in measured:
+            return Trust("A", ADAPTED)
+        total = sum(self.times_ms.values())
+        if query.workload.kind != "network" or not total > 0.0:
+            return None
+        share = sum(self.times_ms.get(name, 0.0) for name in measured) / total
+        if share < MOST_OF_THE_TIME:
+            return None
+        return Trust("A", f"{ADAPTED}, of operators that take {share:.0%} of the time")
 
     def by_device(self, metric: str, query: Query) -> Trust:
         """The grade by what was measured on the device; it does not depend on the batch size."""
@@ -66,6 +93,12 @@ class Evidence:
     @cached_property
     def _by_device(self) -> dict[str, Trust]:
         return {}
+
+
+def subject_of(query: Query) -> str:
+    """What a measurement is of: the class of an operator, or the kind of another workload."""
+    workload = query.workload
+    return CLASS_OF_NAME[workload.operator.kind] if isinstance(workload, Kernel) else workload.kind
 
 
 def trust_in(
@@ -97,8 +130,9 @@ def trust_in(
         return by_limits
     if estimates[metric].coverage is None:
         return Trust("C", UNCALIBRATED)
-    if metric in evidence.adapted:
-        return Trust("A", "adapted to your measurements on this device")
+    by_measurements = evidence.by_measurements(metric, query)
+    if by_measurements is not None:
+        return by_measurements
     if by_limits.grade == "B":
         return by_limits
     return evidence.by_device(metric, query)

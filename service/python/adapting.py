@@ -21,7 +21,7 @@ from forerun.service.answers.adapting import (
 )
 from forerun.service.answers.drift import drift_here
 from forerun.service.answers.observing import judged
-from forerun.service.loading import adaptation_here
+from forerun.service.loading import adaptation_here, versions_at_hand
 from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
 from forerun.service.schemas.observations import DriftOut, LiveErrorOut, SliceOut
@@ -279,16 +279,19 @@ def observe(
     )
 
 
-def drift(device: str | None = None) -> Drift:
+def drift(device: str | None = None, version: str | None = None) -> Drift:
     """How good the answers about observations were, and what changed, by slice.
 
     Args:
         device: name of a device; None for all.
+        version: version of the predictors whose answers are judged, `all` for every one; None for
+            the one in use.
 
     Raises:
         UnknownDevice: no device has that name.
     """
-    report = drift_here(session().settings, device)
+    settings = session().settings
+    report = drift_here(settings, device, version, versions_at_hand(settings))
     return Drift(tuple(alarm.message for alarm in report.alarms), report)
 
 

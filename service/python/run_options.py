@@ -16,6 +16,7 @@ from forerun.data.workload import (
     Optimizer,
     Phase,
 )
+from forerun.service.requests.faults import message_of
 from forerun.service.schemas.run_options import RunIn
 
 
@@ -101,5 +102,6 @@ def checked_run(given: Mapping[str, Any]) -> RunIn:
 def first_fault(error: ValidationError) -> str:
     """The first fault of a validation as one line: field, value, and what is wrong."""
     first = error.errors()[0]
-    where = ".".join(map(str, first["loc"])) or "the request"
-    return f"{where} {first['input']!r:.80}: {first['msg']}."
+    where = ".".join(map(str, first["loc"]))
+    what = f"{where} {first['input']!r:.80}: {message_of(first)}" if where else message_of(first)
+    return what if what.endswith((".", "?")) else f"{what}."

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from forerun.data.errors import InputError
 from forerun.data.query import Operation, Query
 from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
-from forerun.features.readers.language_model.reader import json_object
+from forerun.features.readers.language_model.reader import model_files
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.answers.serving import estimated
 from forerun.service.python.estimate import Estimate, estimates_of
@@ -102,6 +102,31 @@ class ServingAnswer(Viewed):
     def tpot_ms(self) -> Estimate | None:
         """Time for each token after the first, ms; None where it is not known."""
         return self.metrics.get("tpot_ms")
+
+    @property
+    def ttft_service_ms(self) -> Estimate | None:
+        """Time from a request to its first token without queueing, ms; None where not known."""
+        return self.metrics.get("ttft_service_ms")
+
+    @property
+    def request_latency_ms(self) -> Estimate | None:
+        """Time from a request to its last token, ms; None where it is not known."""
+        return self.metrics.get("request_latency_ms")
+
+    @property
+    def requests_per_s(self) -> Estimate | None:
+        """Requests answered per second by all devices; None where it is not known."""
+        return self.metrics.get("requests_per_s")
+
+    @property
+    def tokens_per_s_per_device(self) -> Estimate | None:
+        """Tokens written per second by one device; None where it is not known."""
+        return self.metrics.get("tokens_per_s_per_device")
+
+    @property
+    def peak_memory_mib(self) -> Estimate | None:
+        """Memory of one device, MiB; None where it is not known."""
+        return self.metrics.get("peak_memory_mib")
 
     @property
     def usd_per_million_tokens(self) -> Estimate | None:
@@ -200,7 +225,7 @@ def llm(
         total_parameters: number of parameters of the model; None with a name or configuration.
         device: name, spec sheet or its path.
         name: name of a public model, whose configuration comes with the package.
-        config: the model's config.json, its path or its content.
+        config: the model's config.json, its path, its folder, or its content.
         quantization: how the weights are quantised, where the configuration does not say so: fp8,
             nvfp4, mxfp4, int8, int4, awq or gptq, or the content of hf_quant_config.json.
         cache_format: number format of keys and values; that of the configuration when None.
@@ -225,15 +250,13 @@ def llm(
         UnanswerableQuery: no predictor can answer.
     """
     own, served = dict(locals()), sizes.get("max_sequences", 1)
-    model: dict[str, Any] = {**sizes}
-    load: dict[str, Any] = {}
-    for key, value in own.items():
-        if value is not None and key in LlmIn.model_fields:
-            model[key] = value
-        elif value is not None and key in LlmEstimateIn.model_fields:
-            load[key] = value
+    given = {key: value for key, value in own.items() if key != "sizes" and value is not None}
+    given |= sizes
+    model = {key: value for key, value in given.items() if key in LlmIn.model_fields}
+    # What is no field of either is another tool's name of one, or no field of the request.
+    load = {key: value for key, value in given.items() if key not in model}
     if isinstance(config, str | Path):
-        model["config"] = json_object(Path(config))
+        model = model_files(Path(config)) | {k: v for k, v in model.items() if k != "config"}
     here = session()
     sheet = here.device(device)
     asked = _checked(LlmEstimateIn, {**load, "model": model, "device": sheet.name})
@@ -243,8 +266,8 @@ def llm(
         if total_parameters is None
         else f"of {total_parameters:,.4g} parameters"
     )
-    by_rate = f"{requests_per_s or 0:,.4g} requests/s"
-    load_text = f"{concurrency or served:,.4g} sequences" if requests_per_s is None else by_rate
+    by_rate = f"{requests_per_s or 0:,.9g} requests/s"
+    load_text = f"{concurrency or served:,.9g} sequences" if requests_per_s is None else by_rate
     return ServingAnswer.of(f"language model {what}, {load_text}", answer)
 
 

@@ -53,9 +53,12 @@ class Session:
         Raises:
             UnknownDevice: no device has that name.
             BadSheet: the file is no valid spec sheet.
+            InputError: a list of devices.
         """
         if isinstance(given, Device):
             return given
+        if not isinstance(given, str | PathLike):
+            raise InputError(f"device: one device is taken here, not {given!r:.80}; ask for each.")
         if isinstance(given, PathLike) or Path(given).suffix.lower() in SHEETS:
             return read_sheet(Path(given), None)
         return self.devices.get(given)

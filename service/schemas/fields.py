@@ -2,7 +2,15 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+)
 
 from forerun.data.device import Device
 from forerun.data.spec_sheet import Watts
@@ -20,8 +28,16 @@ def by_form(given: Any) -> str:
     return "name" if isinstance(given, str) else "content"
 
 
+def _one(given: Any) -> Any:
+    if isinstance(given, list):
+        raise ValueError("one device is taken here; ask for each, in one request to :batch")
+    return given
+
+
 OneDevice = Annotated[
-    Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")], Discriminator(by_form)
+    Annotated[Name, Tag("name")] | Annotated[Device, Tag("content")],
+    Discriminator(by_form),
+    BeforeValidator(_one),
 ]
 """A device by its name, or by its spec sheet."""
 

@@ -48,6 +48,9 @@ class ModelSizesOut(BaseModel):
     unread_fields: list[str] = Field(
         description="fields of the configuration whose meaning is not known"
     )
+    misspelt_fields: list[str] = Field(
+        description="those of them that look like a field that is not there, with its name"
+    )
 
     @classmethod
     def of(cls, model: LanguageModel) -> Self:
@@ -73,6 +76,7 @@ class ModelSizesOut(BaseModel):
             if model.vision is None
             else model.vision.pixels_per_token(),
             unread_fields=list(model.unread_fields),
+            misspelt_fields=list(model.misspelt_fields),
         )
 
     def request(self, *, weights: WeightFormat | None) -> dict[str, Any]:

@@ -95,6 +95,11 @@ class SliceOut(BaseModel):
 
     metric: str = Field(description="name of the metric")
     device: str = Field(description="name of the device")
+    version: str | None = Field(
+        default=None,
+        description="version of the predictors whose answers are judged, without the measurements "
+        "that they were adapted to; null where the observations do not name one",
+    )
     kind: str | None = Field(description="kind of workload; null for all")
     family: str | None = Field(
         description="kind of operator, family of language models, or of a network: convolutional, "
@@ -103,8 +108,8 @@ class SliceOut(BaseModel):
     precision: str | None = Field(description="precision of the runs; null for all")
     rows: int = Field(description="observations of the slice that are kept")
     live: LiveErrorOut = Field(
-        description="errors of the newest 1,000 answers, without those of an earlier predictor "
-        "that answered otherwise"
+        description="errors of the newest 1,000 answers, without those before an adaptation that "
+        "changed the answers"
     )
     changes: list[ChangeOut] = Field(description="every change, the oldest first")
     alarm: bool = Field(
@@ -124,6 +129,11 @@ class DriftOut(BaseModel):
     """Live errors of the answers, and what changed, by slice."""
 
     observations: dict[str, int] = Field(description="device -> observations that are kept of it")
+    versions: dict[str, int] = Field(
+        default_factory=dict,
+        description="version of the predictors -> observations that judge its answers; slices and "
+        "alarms are those of the versions in use, unless others are asked for",
+    )
     alarms: list[AlarmOut] = Field(
         description="each change that lasts, once: in the widest slice of which no part stayed as "
         "it was"

@@ -14,6 +14,7 @@ from forerun.service.schemas.bound_dimensions import BoundDimensionOut
 from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts, by_form
 from forerun.service.schemas.llm.deployment import MOST_DEVICES
 from forerun.service.schemas.training_options import InferenceIn, TrainingIn
+from forerun.service.schemas.trial import TrialOut
 from forerun.service.schemas.workload_kinds import (
     EXAMPLE_ARCHITECTURE,
     EXAMPLE_BENCHMARK,
@@ -291,6 +292,9 @@ class ModelsOut(BaseModel):
     """The loaded predictors."""
 
     models: list[ModelOut] = Field(description="predictors in use")
+    trial: TrialOut | None = Field(
+        default=None, description="the candidate on trial next to them; null without one"
+    )
 
 
 class EntryOut(BaseModel):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from forerun.data.errors import MissingExtra
 from forerun.data.file_store import FileStore
 from forerun.service.settings import Settings
-from forerun.service.stores.database.place import DatabasePlace
+from forerun.service.stores.database.place import TENANTS, DatabasePlace
 from forerun.service.stores.records import Records
 
 if TYPE_CHECKING:
@@ -22,12 +22,16 @@ Place = Path | DatabasePlace
 def place_of(settings: Settings) -> Place:
     """The place that the settings select for measurements, devices, graphs and keys.
 
+    Each tenant has a place of its own, and those of no tenant have the whole home or database,
+    where no store is named like the folder of the tenants.
+
     Raises:
         BadDatabaseUrl: the database has no valid address.
         MissingExtra: a database is set, and what it needs is not installed.
     """
     database = database_of(settings)
-    return settings.home if database is None else DatabasePlace(database)
+    whole: Place = settings.home if database is None else DatabasePlace(database)
+    return whole if settings.tenant is None else whole / TENANTS / settings.tenant
 
 
 def database_of(settings: Settings) -> "Database | None":

@@ -19,6 +19,8 @@ from tests.benchmarks.commands import LIMITS as COMMAND_LIMITS
 from tests.benchmarks.commands import commands
 from tests.benchmarks.extender import LIMITS as EXTENDER_LIMITS
 from tests.benchmarks.extender import extender
+from tests.benchmarks.language_models import LIMITS as LLM_LIMITS
+from tests.benchmarks.language_models import language_models
 from tests.benchmarks.models import LIGHT
 from tests.benchmarks.own_cpu import own_cpu
 from tests.benchmarks.ratios import LIMITS as RATIO_LIMITS
@@ -42,6 +44,7 @@ LIMITS = {
     **SERVER_LIMITS,
     **COMMAND_LIMITS,
     **SERVING_LIMITS,
+    **LLM_LIMITS,
     **EXTENDER_LIMITS,
     "own_cpu_median_error_percent": ("<", 15.0),
     "own_cpu_inside_interval": (">", 0.75),
@@ -59,6 +62,7 @@ def main() -> int:
         **own_processor(),
         **commands(),
         **serving(),
+        **language_models(),
         **extender(),
     }
     result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine(), "figures": found}

@@ -26,7 +26,7 @@ async def load(
         while waiting:
             number, body = waiting.pop()
             start = time.perf_counter()
-            content = await _post(reader, writer, path, body)
+            content = await post(reader, writer, path, body)
             times[number] = time.perf_counter() - start
             answers[number] = content
         writer.close()
@@ -37,9 +37,14 @@ async def load(
     return seconds, times, [json.loads(a) for a in answers if a is not None]
 
 
-async def _post(
+async def post(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: bytes
 ) -> Any:
+    """Post a body of JSON over a connection that is kept; the bytes of the answer.
+
+    Raises:
+        RuntimeError: the answer's status is not 2xx.
+    """
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     headers = (await reader.readuntil(b"\r\n\r\n")).decode().lower()

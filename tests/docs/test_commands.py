@@ -26,7 +26,20 @@ from tests.service.real_server import real_server
 
 MODEL = Path(onnx.__file__).parent / "backend/test/data/light/light_resnet50.onnx"
 ADDRESS = "http://127.0.0.1:8080"
-PROGRAMS = {"cp", "curl", "export", "git", "kubectl", "pip", "podman", "python", "sbatch", "source"}
+PROGRAMS = {
+    "apt-get",
+    "cp",
+    "curl",
+    "export",
+    "git",
+    "kubectl",
+    "pip",
+    "podman",
+    "python",
+    "sbatch",
+    "serve",
+    "source",
+}
 RUN = {
     b.page: [other for other in ALL if other.page == b.page and other.runs] for b in ALL if b.runs
 }

@@ -11,6 +11,7 @@ import onnx
 from forerun.data.named.networks import network_named
 from forerun.features.readers import read_graph
 from forerun.features.readers.language_model.named import named_config
+from forerun.service.http.schemas.inference import EXAMPLE_INFERENCE
 from forerun.service.presets import presets
 from forerun.service.schemas.colocation import EXAMPLE_ALONE, EXAMPLE_WINDOW
 from forerun.service.schemas.llm.replay import EXAMPLE_REPLAY
@@ -154,6 +155,7 @@ def valid_requests(client: httpx.Client) -> list[Asked]:
         Asked.of_json("/v1/colocation/rank", {"candidate": PROGRAM, "hosts": HOSTS}),
         Asked.of_json("/v1/colocation/now", {"program": PROGRAM, "window": EXAMPLE_WINDOW}),
         Asked.of_json("/v1/llm/replay", EXAMPLE_REPLAY),
+        Asked.of_json("/v2/models/forerun/infer", EXAMPLE_INFERENCE),
         *(
             Asked.of_json(f"/v1/kubernetes/{verb}", placed)
             for verb in ("filter", "prioritize")
@@ -176,7 +178,8 @@ def _documented(document: dict[str, Any]) -> Iterator[Asked]:
             bodies = [each["value"] for each in media.get("examples", {}).values()]
             bodies += document["components"]["schemas"].get(reference, {}).get("examples", [])
             for body in bodies:
-                place = path.replace("{name}", str(body.get("name", "l4")))
+                usual = "forerun" if path.startswith("/v2") else "l4"
+                place = path.replace("{name}", str(body.get("name", usual)))
                 yield Asked.of_json(place, body, method.upper())
 
 
@@ -248,7 +251,8 @@ def _read(client: httpx.Client) -> Iterator[Asked]:
     measured = "/v1/devices/l4/measurements"
     for path in ("/v1/workloads", "/v1/presets", "/v1/models", "/v1/devices/l4", measured,
                  "/v1/drift", "/v1/llm/support", f"/v1/graphs/{digest}", "/healthz", "/readyz",
-                 "/metrics"):  # fmt: skip
+                 "/metrics", "/v1/kubernetes/table", "/v2", "/v2/health/live", "/v2/health/ready",
+                 "/v2/models/forerun", "/v2/models/forerun/ready"):  # fmt: skip
         yield Asked("GET", path)
     yield Asked("GET", "/v1/devices", "kind=gpu&vendor=nvidia")
     yield Asked("GET", "/v1/leaderboard", "dataset=timm_bench")

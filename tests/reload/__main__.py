@@ -16,13 +16,12 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from time import monotonic
 
-import httpx
-
 from forerun.models.artifact.examples import FILE, examples_text
 from forerun.models.artifact.loading import bundled
 from forerun.models.artifact.sealed_folder import seal
 from forerun.training.release.registry import promote, register, rollback
 from forerun.training.tracking.runs import tracked
+from tests.benchmarks.client import post
 from tests.service.conftest import linear_row
 from tests.service.real_server import RealServer, real_server
 
@@ -44,27 +43,26 @@ class Load:
     over: bool = False
 
     async def stream(self, server: RealServer, per_s: float) -> None:
-        """Send questions at a rate until it is over, each at its time."""
-        limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
-        async with httpx.AsyncClient(base_url=server.url, timeout=60, limits=limits) as client:
-            sent: set[asyncio.Task[None]] = set()
-            start, number = monotonic(), 0
-            while not self.over:
-                await asyncio.sleep(max(0.0, start + number / per_s - monotonic()))
-                task = asyncio.create_task(self._ask(client, number))
-                sent.add(task)
-                task.add_done_callback(sent.discard)
-                number += 1
-            await asyncio.gather(*sent)
+        """Send questions at a rate until it is over, in turn on each of the connections."""
+        start = monotonic()
+        await asyncio.gather(
+            *(self._ask(server.port, start, number, per_s) for number in range(CONNECTIONS))
+        )
 
-    async def _ask(self, client: httpx.AsyncClient, number: int) -> None:
-        workload = linear_row(64 + number % 500, None)["workload"]
-        try:
-            answer = await client.post("/v1/predict", json={"workload": workload, "device": "t4"})
-            answer.raise_for_status()
-            self.answers.append((monotonic(), answer.json()["predictor"]["version"]))
-        except httpx.HTTPError as error:
-            self.failures[type(error).__name__] += 1
+    async def _ask(self, port: int, start: float, number: int, per_s: float) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while not self.over:
+            await asyncio.sleep(max(0.0, start + number / per_s - monotonic()))
+            workload = linear_row(64 + number % 500, None)["workload"]
+            body = json.dumps({"workload": workload, "device": "t4"}).encode()
+            try:
+                answer = json.loads(await post(reader, writer, "/v1/predict", body))
+                self.answers.append((monotonic(), answer["predictor"]["version"]))
+            except (OSError, EOFError, RuntimeError) as error:
+                self.failures[f"{type(error).__name__}: {error}"] += 1
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            number += CONNECTIONS
+        writer.close()
 
 
 async def measured(changes: int, per_s: float, workers: int) -> dict[str, object]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from forerun.data.graph import Operator, OperatorGraph
@@ -20,6 +21,21 @@ GRAPH = OperatorGraph(
         Operator("elementwise", "relu", ((1, 4096),), ((1, 4096),), inputs=(0,)),
     )
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def documents():
+    """The OpenAPI document of applications with so many routers: each takes a second to make."""
+    made, make = {}, FastAPI.openapi
+
+    def shared(app):
+        if app.openapi_schema is None:
+            made[len(app.routes)] = app.openapi_schema = made.get(len(app.routes)) or make(app)
+        return app.openapi_schema
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FastAPI, "openapi", shared)
+        yield made
 
 
 @pytest.fixture

@@ -21,9 +21,29 @@ FORERUN = Path(sys.executable).parent / "forerun"
 
 
 @pytest.fixture
-def run(tmp_path, roofline_folder):
-    """`forerun` as a user runs it, answering with the roofline alone."""
-    variables = {"FORERUN_HOME": str(tmp_path), "FORERUN_PREDICTOR_FOLDER": str(roofline_folder)}
+def variables(tmp_path, roofline_folder):
+    """The environment of a `forerun` that answers with the roofline alone."""
+    return {"FORERUN_HOME": str(tmp_path), "FORERUN_PREDICTOR_FOLDER": str(roofline_folder)}
+
+
+@pytest.fixture
+def run(variables, monkeypatch, capsys):
+    """`forerun` in this process, which has imported what it needs."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    def call(*words: str) -> subprocess.CompletedProcess:
+        monkeypatch.setattr(sys, "argv", ["forerun", *words])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        return subprocess.CompletedProcess(words, left.value.code or 0, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def process(variables):
+    """`forerun` as a user runs it."""
 
     def call(*words: str, without: str = "") -> subprocess.CompletedProcess:
         own = {name: value for name, value in variables.items() if name != without}
@@ -46,8 +66,8 @@ def graph(tmp_path) -> str:
     return str(path)
 
 
-def test_predict_prints_one_json_object_and_nothing_else(run, graph):
-    done = run("predict", graph, "--device", "l4", "--precision", "fp16", "--json")
+def test_predict_prints_one_json_object_and_nothing_else(process, graph):
+    done = process("predict", graph, "--device", "l4", "--precision", "fp16", "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["device"]["name"] == "l4"
@@ -98,18 +118,18 @@ def test_trace_writes_a_graph_that_predict_reads(run, graph, tmp_path):
         ("FORERUN_PREDICTOR_FOLDER", "/nowhere", "/nowhere"),
     ],
 )
-def test_a_wrong_setting_is_one_line_and_exit_2(run, monkeypatch, variable, value, said):
+def test_a_wrong_setting_is_one_line_and_exit_2(process, monkeypatch, variable, value, said):
     monkeypatch.setenv(variable, value)
-    done = run("serve", "--port", "0", without=variable)
+    done = process("serve", "--port", "0", without=variable)
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_port_in_use_is_reported_before_anything_else(run):
+def test_a_port_in_use_is_reported_before_anything_else(process):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = run("serve", "--port", port)
+        done = process("serve", "--port", port)
     assert done.returncode == 2
     assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr
     assert done.stdout == ""

@@ -8,6 +8,8 @@ from forerun.service.http.app import create_app
 from forerun.service.http.lanes import Busy
 from tests.service.conftest import GRAPH, linear_row
 
+NOTHING = {"observations": {}, "versions": {}, "alarms": [], "slices": []}
+
 PATH = "/v1/devices/l4/measurements"
 SIZES = (64, 200, 700, 1500, 5000)
 KEY = {"Idempotency-Key": "one"}
@@ -158,7 +160,12 @@ def steady_then_slow(client, steady, slow, factor=1.15):
 
 
 def test_a_slowdown_is_reported_by_slice_and_in_words(client):
-    assert client.get("/v1/drift").json() == {"observations": {}, "alarms": [], "slices": []}
+    assert client.get("/v1/drift").json() == {
+        "observations": {},
+        "alarms": [],
+        "slices": [],
+        "versions": {},
+    }
     steady_then_slow(client, 200, 0)
     assert client.get("/v1/drift").json()["alarms"] == []
     steady_then_slow(client, 0, 100)
@@ -185,7 +192,7 @@ def test_metrics_have_the_live_errors_and_the_alarm(client):
     assert "forerun_live" not in client.get("/metrics").text
     steady_then_slow(client, 200, 100)
     text = client.get("/metrics").text
-    labels = '{device="l4",family="",kind="",metric="latency_ms",precision=""}'
+    labels = '{device="l4",family="",kind="",metric="latency_ms",precision="",version="test"}'
     assert 'forerun_observations_total{device="l4"} 300.0' in text
     assert f"forerun_live_observations{labels} 300.0" in text
     assert f"forerun_drift_alarm{labels} 1.0" in text
@@ -205,7 +212,7 @@ def test_metrics_are_those_of_the_last_report_where_there_is_too_much_to_do(clie
     assert client.get("/v1/drift").status_code == 503
     answer = client.get("/metrics")
     assert answer.status_code == 200
-    assert 'metric="latency_ms",precision=""} 30.0' in answer.text
+    assert 'metric="latency_ms",precision="",version="test"} 30.0' in answer.text
 
 
 def test_observations_that_are_rolled_back_count_no_more(client):
@@ -213,4 +220,9 @@ def test_observations_that_are_rolled_back_count_no_more(client):
     assert len(client.get("/v1/drift").json()["slices"]) == 1
     undone = client.delete(f"{PATH}/{made['set']}")
     assert (undone.status_code, undone.json()["undone"]) == (200, True)
-    assert client.get("/v1/drift").json() == {"observations": {}, "alarms": [], "slices": []}
+    assert client.get("/v1/drift").json() == {
+        "observations": {},
+        "alarms": [],
+        "slices": [],
+        "versions": {},
+    }

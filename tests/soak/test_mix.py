@@ -29,7 +29,7 @@ def test_a_new_request_has_another_size_and_is_otherwise_the_same():
 def test_what_is_asked_is_answered_and_measurements_are_rolled_back():
     asked = set()
     with in_process(bundled()) as client:
-        for request, _ in zip(requests_of_users(client, Random(22)), range(200), strict=False):
+        for request, _ in zip(requests_of_users(client, Random(23)), range(200), strict=False):
             answer = request.sent(client)
             assert answer.status_code < 300, (request.name, answer.text[:300])
             asked.add(request.method)

@@ -9,16 +9,6 @@ from forerun.training.release import registry
 
 
 @pytest.fixture(scope="session")
-def prepared_database(tmp_path_factory):
-    """An SQLite file after MLflow's migrations, which take seconds."""
-    from forerun.training.tracking.runs import connect
-
-    file = tmp_path_factory.mktemp("mlflow") / "prepared.db"
-    connect(f"sqlite:///{file}")
-    return file
-
-
-@pytest.fixture(scope="session")
 def nothing_bundled(tmp_path_factory):
     """An artifact that answers nothing, in place of the bundled predictors."""
     from forerun.models.artifact.sealed_folder import seal

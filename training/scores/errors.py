@@ -264,7 +264,7 @@ def _share(hits: Bool[np.ndarray, " n"]) -> float | None:
 
 
 def _mean(values: Float64[np.ndarray, " n"]) -> float | None:
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs have no mean
         return _number(float(values.mean())) if len(values) else None
 
 

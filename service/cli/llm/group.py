@@ -44,19 +44,24 @@ def estimate(
     """Predict time to first token, time per token, rate, memory, power and price.
 
     A device that is not known or cannot be answered is one line on standard error; the others are
-    answered.
+    answered, and the exit code is 2.
     """
     names = [name for listed in device for name in listed.split(",")]
     answers, unanswered = _answers(described_model(model), names, run)
+    from forerun.data.errors import InputError
     from forerun.service.cli.llm.table import show
 
     for name, reason in unanswered.items():
         progress(f"not answered on {name}: {reason}")
+    for line in answers[0].model.misspelt_fields if answers[0].model is not None else ():
+        progress(f"left out, because this field of the configuration is not known: {line}")
     if json:
         several = {"answers": answers, "unanswered": unanswered}
         print_json(answers[0] if len(names) == 1 else several)
     else:
         show(title_of(model), answers, explain=explain)
+    if unanswered:
+        raise typer.Exit(InputError.exit_code)
 
 
 app.command("replay")(takes_run(replay))

@@ -6,17 +6,12 @@ from typing import Any
 
 def described_model(source: str) -> dict[str, Any]:
     """The model of a request: by the content of its files, or by its name."""
-    from forerun.features.readers.language_model.reader import json_object
+    from forerun.features.readers.language_model.reader import model_files
 
     path = Path(source)
-    file = path / "config.json" if path.is_dir() else path
-    if not file.is_file() and file.suffix != ".json":
+    if not path.is_dir() and not path.is_file() and path.suffix != ".json":
         return {"name": source}
-    content: dict[str, Any] = {"config": dict(json_object(file))}
-    block = file.with_name("hf_quant_config.json")
-    if block.is_file():
-        content["quantization"] = dict(json_object(block))
-    return content
+    return model_files(path)
 
 
 def title_of(source: str) -> str:

@@ -99,8 +99,11 @@ def _value(name: str, estimate: GradedOut) -> str:
 
 
 def _interval(name: str, estimate: GradedOut) -> str:
-    """The interval in the metric's unit, with a star where it is not calibrated."""
-    if estimate.low is None or estimate.high is None:
+    """The interval in the metric's unit, with a star where it is not calibrated.
+
+    What follows from the request alone, such as the rate of arrivals, has none.
+    """
+    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return ""
     low, high = (_figures(end) for end in (estimate.low, estimate.high))
     return f"{low} to {high}" + ("" if estimate.coverage is not None else " *")

@@ -1,10 +1,9 @@
 """The log of writes: one line for each request that may have changed what is stored."""
 
-from secrets import token_hex
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forerun.service.log import log
+from forerun.service.requests.record import current
 from forerun.service.stores.keys import Key
 
 LONGEST_PATH = 200
@@ -16,8 +15,8 @@ async def audited(
     """Let an application answer a request, and log it when that has ended.
 
     The line has the time, identifier and name of the key, method, path, status, bytes of the body
-    that were received, and an identifier of the request, which the answer repeats in its header
-    `X-Request-Id`. A fault, which is answered elsewhere, is logged with status 500.
+    that were received, and the identifier of the request, which the answer repeats in its header
+    `X-Request-ID`. A fault, which is answered elsewhere, is logged with status 500.
 
     Args:
         app: the application.
@@ -26,7 +25,7 @@ async def audited(
         send: takes the parts of the answer.
         key: the key of the request; None where the service asks for none.
     """
-    status, received_bytes, request_id = 500, 0, token_hex(8)
+    status, received_bytes, record = 500, 0, current()
 
     async def received() -> Message:
         nonlocal received_bytes
@@ -38,8 +37,6 @@ async def audited(
         nonlocal status
         if message["type"] == "http.response.start":
             status = message["status"]
-            named = (b"x-request-id", request_id.encode())
-            message = {**message, "headers": [*message.get("headers", ()), named]}
         await send(message)
 
     try:
@@ -53,5 +50,5 @@ async def audited(
             path=scope["path"][:LONGEST_PATH],
             status=status,
             bytes=received_bytes,
-            request_id=request_id,
+            request_id=None if record is None else record.request_id,
         )

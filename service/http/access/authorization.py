@@ -14,11 +14,12 @@ from forerun.service.http.admission import ALWAYS_ANSWERED
 from forerun.service.http.guard import READING, is_loopback
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.problems import response_of
+from forerun.service.requests.record import current
 from forerun.service.settings import Settings
 from forerun.service.stores.keys import Key
 from forerun.service.stores.keys import Scope as KeyScope
 
-OPEN = frozenset({"/healthz", "/readyz"})
+OPEN = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no key."""
 QUESTIONS = frozenset({
     "/v1/colocation",
@@ -37,6 +38,8 @@ QUESTIONS = frozenset({
     "/v1/rank",
 })  # fmt: skip
 """Paths to which POST asks and stores nothing; any other POST is a write."""
+INFERENCES = "/v2/models/"
+"""Beginning of further such paths, which name a model and its version."""
 CHALLENGE = 'Bearer realm="forerun", Basic realm="forerun", charset="UTF-8"'
 
 
@@ -74,7 +77,8 @@ class Authorized:
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, telemetry: Telemetry) -> None:
-        self._app, self._settings, self._telemetry = app, settings, telemetry
+        self._app, self._settings = app, settings
+        self._refused = telemetry.refused.labels("requests_per_s_per_key")
         self._keys = key_store(settings)
         self._quotas = Quotas(settings.requests_per_s_per_key)
         self._is_public = not is_loopback(settings.host)
@@ -87,6 +91,9 @@ class Authorized:
         needed = needed_scope(scope)
         asks = asks_for_keys(self._settings, self._keys)
         key = self._keys.holder(presented_key(scope) or "") if asks else None
+        record = current()
+        if record is not None and key is not None:
+            record.key_name = key.name
         refusal = self._refusal(key, needed, scope["path"]) if asks else None
         app = self._app if refusal is None else _answer(refusal, scope["path"])
         # Whoever has no key could fill the log; the metrics count these requests by status.
@@ -101,7 +108,7 @@ class Authorized:
             return Unauthenticated()
         busy = None if path in ALWAYS_ANSWERED else self._quotas.take(key.id)
         if busy is not None:
-            self._telemetry.refused.labels("requests_per_s_per_key").inc()
+            self._refused.inc()
             return busy
         return None if key.may(needed) else Forbidden(key, needed)
 
@@ -109,7 +116,9 @@ class Authorized:
 def needed_scope(scope: Scope) -> KeyScope:
     """What a request needs its key to include."""
     method = scope["method"]
-    asks = method in READING or (method == "POST" and scope["path"] in QUESTIONS)
+    path = scope["path"]
+    posed = method == "POST" and (path in QUESTIONS or path.startswith(INFERENCES))
+    asks = method in READING or posed
     return "read" if asks else "write"
 
 

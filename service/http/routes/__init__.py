@@ -8,6 +8,7 @@ from forerun.service.http.routes import (
     drift,
     graphs,
     health,
+    inference,
     kubernetes,
     leaderboard,
     measurements,
@@ -38,4 +39,5 @@ ROUTERS: tuple[APIRouter, ...] = (
     models.router,
     leaderboard.router,
     health.router,
+    inference.router,
 )

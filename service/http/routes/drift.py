@@ -19,6 +19,14 @@ async def drift(
     device: Annotated[
         str | None, Query(description="name of a device; all when missing", max_length=LONGEST_NAME)
     ] = None,
+    version: Annotated[
+        str | None,
+        Query(
+            description="version of the predictors whose answers are judged, `all` for every one; "
+            "those in use when missing",
+            max_length=LONGEST_NAME,
+        ),
+    ] = None,
 ) -> DriftOut:
     """How good the answers were about what was observed, and which slices have changed since."""
-    return await state.report(lambda: answers.report(device))
+    return await state.report(lambda: answers.report(device, version))

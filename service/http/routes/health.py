@@ -9,10 +9,12 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from forerun import __version__
 from forerun.data.errors import InputError
 from forerun.data.file_store import HOME, obstacle
 from forerun.service.champion import kept
-from forerun.service.http.drift_metrics import metrics_of
+from forerun.service.http.monitoring.drift_metrics import metrics_of
+from forerun.service.http.monitoring.process_metrics import process_metrics
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.prediction import StatusOut
 from forerun.service.schemas.readiness import ReadyOut, RegistryOut
@@ -59,12 +61,21 @@ async def metrics(state: TheState) -> Response:
         # Where a report takes longer, it goes on, and the metrics are those of the last one.
         with suppress(InputError, TimeoutError):
             await asyncio.wait_for(state.report(state.answers.report), REPORT_S)
-    content = state.telemetry.exposition(_facts(state))
+    stored: list[Metric] = []
+    with suppress(InputError, TimeoutError):
+        stored = await asyncio.wait_for(
+            state.report(lambda: list(state.stores.metrics())), REPORT_S
+        )
+    content = state.telemetry.exposition([*_facts(state), *stored])
     return Response(content, media_type=CONTENT_TYPE_LATEST)
 
 
 def _facts(state: State) -> Iterator[Metric]:
-    """What all processes agree on: the predictor in use, what the database and registry said."""
+    """What all processes agree on: their versions, what the database and registry said."""
+    build = GaugeMetricFamily("forerun_build_info", "Version of forerun", labels=("version",))
+    build.add_metric((__version__,), 1)
+    yield build
+    yield from process_metrics()
     if state.answers is not None:
         predictor = GaugeMetricFamily(
             "forerun_predictor_info", "Predictor in use", labels=("version",)

@@ -1,13 +1,19 @@
-"""POST /v1/kubernetes/filter, /prioritize: a scheduler extender for Kubernetes, version 1."""
+"""POST /v1/kubernetes/filter, /prioritize: a scheduler extender for Kubernetes, version 1.
+
+GET /v1/kubernetes/table is for schedulers that read a table of all workload classes at once.
+"""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.advice import Advice, advice_on
 from forerun.service.http.kubernetes.extender import ExtenderArgs, filter_result, priorities
+from forerun.service.http.kubernetes.table import NoTable
+from forerun.service.http.kubernetes.watching import LONGEST_WAIT_S, is_known
+from forerun.service.http.schemas.table import TableOut
 from forerun.service.http.state import State, TheAnswers, TheState
 
 BODY: Final[dict[str, Any]] = {
@@ -39,6 +45,47 @@ async def prioritize_nodes(request: Request, answers: TheAnswers, state: TheStat
         return priorities(advice.scores(asked))
 
     return await _answered(request, answers, state, result)
+
+
+@router.get(
+    "/table",
+    response_model=TableOut,
+    responses={304: {"description": "The table still has the tag of `If-None-Match`."}},
+)
+async def table(
+    answers: TheAnswers,
+    state: TheState,
+    wait_s: Annotated[
+        float,
+        Query(
+            ge=0,
+            le=LONGEST_WAIT_S,
+            description="seconds that the answer waits for a table with another tag than those of "
+            "`If-None-Match`",
+        ),
+    ] = 0.0,
+    if_none_match: Annotated[
+        str | None, Header(max_length=1_000, description="tags that the client has")
+    ] = None,
+) -> Response:
+    """Latency, throughput and memory of workload classes by device.
+
+    The operator names classes and devices in a file (`FORERUN_WORKLOAD_CLASSES`). The header `ETag`
+    is a strong validator of the table, which changes with the file, the predictors and the sheets
+    of the devices.
+    """
+    watched = state.table
+    if watched is None:
+        raise NoTable
+    tag = await watched.new_tag(if_none_match, wait_s, answers, state.run)
+    if is_known(tag, if_none_match):
+        return Response(status_code=304, headers=_validated(tag))
+    tag, content = await state.run(lambda: watched.table.content(answers))
+    return Response(content, media_type="application/json", headers=_validated(tag))
+
+
+def _validated(tag: str) -> dict[str, str]:
+    return {"ETag": f'"{tag}"', "Cache-Control": "no-cache"}
 
 
 async def _answered(

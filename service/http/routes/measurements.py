@@ -1,5 +1,6 @@
 """POST /v1/devices/{name}/measurements: adapt to a few measurements, or judge answers by them."""
 
+from time import perf_counter
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Header, Path, Query
@@ -54,7 +55,7 @@ async def put_measurements(
     request = None if key is None else RepeatableRequest.of(key, given.model_dump(mode="json"))
     if given.source == "observe":
         return await state.run(lambda: _observed(answers, state, name, given, request))
-    return await state.adapt(lambda: _adapted(answers, name, given, request))
+    return await state.adapt(lambda: _adapted(answers, state, name, given, request))
 
 
 def _observed(
@@ -74,13 +75,19 @@ def _observed(
 
 
 def _adapted(
-    answers: Answers, name: str, given: MeasurementsIn, request: RepeatableRequest | None
+    answers: Answers,
+    state: State,
+    name: str,
+    given: MeasurementsIn,
+    request: RepeatableRequest | None,
 ) -> AdaptationOut:
+    start_s = perf_counter()
     try:
         result = answers.adaptation.learn(name, given.measurements, JUDGING_S, request=request)
     except AlreadyStored as stored:
         assert stored.before.answer is not None
         return AdaptationOut.model_validate_json(stored.before.answer)
+    state.telemetry.adaptation.observe(perf_counter() - start_s)
     return result.out()
 
 

@@ -24,5 +24,6 @@ async def models(answers: TheAnswers, state: TheState) -> ModelsOut:
                 parts=[part.name for part in parts],
                 card=loaded.card,
             )
-        ]
+        ],
+        trial=await state.run(answers.trial.report),
     )

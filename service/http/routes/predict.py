@@ -16,6 +16,7 @@ from forerun.service.http.state import State, TheAnswers, TheState, state_of
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.http.uploads import BINARY, graph_in, received
 from forerun.service.problems import content, problem_of, unfit
+from forerun.service.requests.record import stage
 from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import (
     EXAMPLES,
@@ -64,7 +65,7 @@ async def predict(
 @router.post("/predict:batch", response_model=BatchOut)
 async def predict_batch(asked: BatchIn, answers: TheAnswers, state: TheState) -> Response:
     """Answers to up to 1,000 requests, in order; an invalid request gets a problem of its own."""
-    listed = await state.run(lambda: b",".join(_items(asked.items, answers, state.telemetry)))
+    listed = await state.run(lambda: b",".join(answers_of(asked.items, answers, state.telemetry)))
     return _json(b'{"items":[' + listed + b"]}")
 
 
@@ -81,7 +82,8 @@ async def predict_model(
     async with received(request, state.settings) as file:
 
         def answer() -> bytes:
-            graph = graph_in(file, sizes)
+            with stage("read"):
+                graph = graph_in(file, sizes)
             # The answer does not need a stored graph; only later requests by digest do.
             with suppress(CannotStore):
                 answers.graphs.put(graph)
@@ -129,8 +131,9 @@ async def _answered(
     in_use = answers.at_hand(asked)
     if in_use is not None:
         question = answers.question(asked, in_use)
-        before = answers.before(question, in_use)
-        if before is not None:
+        in_use = answers.held_for(question, in_use)
+        before = None if in_use is None else answers.before(question, in_use)
+        if in_use is not None and before is not None:
             state.telemetry.known.inc()
             if body is not None:
                 answers.bodies.keep(body, asked, question, in_use, before)
@@ -154,8 +157,16 @@ def _new(question: Question, answers: Answers, telemetry: Telemetry) -> bytes:
     return answer
 
 
-def _items(items: Sequence[Any], answers: Answers, telemetry: Telemetry) -> list[bytes]:
-    """The answer to each request of a batch, or its problem document; new ones in one call."""
+def answers_of(items: Sequence[Any], answers: Answers, telemetry: Telemetry) -> list[bytes]:
+    """The answer to each request of a batch as JSON, or its problem document.
+
+    New ones are predicted in one call.
+
+    Args:
+        items: requests, which need not be valid.
+        answers: the answers.
+        telemetry: counts cached and new ones.
+    """
     contents: list[bytes] = [b""] * len(items)
     in_use = answers.adaptation.current()
     asked: dict[Hashable, tuple[Question, list[int]]] = {}
@@ -169,7 +180,10 @@ def _items(items: Sequence[Any], answers: Answers, telemetry: Telemetry) -> list
             contents[index] = content(unfit(error.errors(), f"/items/{index}", body, at))
         else:
             asked.setdefault(question.key, (question, []))[1].append(index)
-    outcomes = {key: answers.before(question, in_use) for key, (question, _) in asked.items()}
+    outcomes = {
+        key: answers.before(question, answers.in_use(question, in_use))
+        for key, (question, _) in asked.items()
+    }
     new = [key for key, before in outcomes.items() if before is None]
     telemetry.known.inc(sum(len(rows) for _, rows in asked.values()) - len(new))
     predicted = answers.predict_all([asked[key][0] for key in new])

@@ -20,6 +20,7 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.schemas.ranking import MOST_RANKED, RankIn
 from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.requests.record import stage
 from forerun.service.schemas.answers import RankOut
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
 
@@ -35,14 +36,21 @@ async def rank(asked: RankIn, answers: TheAnswers, state: TheState) -> Response:
 
 def rank_of(asked: RankIn, answers: Answers) -> RankOut:
     """The ranking that a request asks for; as `rank`, for the pages."""
-    queries, goal, limits = _resolved(asked, answers)
-    return ranked(queries, goal, limits, answers.adaptation.current())
+    with stage("read"):
+        queries, goal, limits = _resolved(asked, answers)
+    with stage("predict"):
+        return ranked(queries, goal, limits, answers.adaptation.current())
 
 
 def outcomes_of(asked: RankIn, answers: Answers) -> dict[str, Outcome]:
     """Name of a device -> the device with its objective, or the reasons to exclude it."""
     queries, goal, limits = _resolved(asked, answers)
     return outcomes(queries, goal, limits, answers.judged)
+
+
+def queries_of(asked: RankIn, answers: Answers) -> list[Query]:
+    """A query for each device, in the order of the request."""
+    return _resolved(asked, answers)[0]
 
 
 def _resolved(asked: RankIn, answers: Answers) -> tuple[list[Query], Goal, Limits]:

@@ -59,7 +59,10 @@ class PoolMemoryOut(BaseModel):
     phase: Literal["both", "prefill", "decode"] = Field(description="what the workers serve")
     fits: bool = Field(description="whether the weights and one request fit")
     weights_mib: float = Field(description="weights, MiB")
-    cache_mib: float = Field(description="keys, values and states of requests in flight, MiB")
+    cache_mib: float = Field(
+        description="keys, values and states of the requests in flight, at least of one, at the "
+        "end of their answers, MiB"
+    )
     activations_mib: float = Field(description="activations of the largest iteration, MiB")
     overhead_mib: float = Field(description="context of the device, graphs, communication, MiB")
     needed_mib: float = Field(description="all of these together, MiB")
@@ -89,6 +92,14 @@ class PriceOut(BaseModel):
     source: str = Field(description="where the price comes from, and its date")
 
 
+class CapacityOut(BaseModel):
+    """The largest rate of arrivals that a deployment keeps up with."""
+
+    requests_per_s: float = Field(description="requests a second, all devices together")
+    low: float | None = Field(description="lower end of its 90 % interval; null without one")
+    high: float | None = Field(description="upper end of its 90 % interval; null without one")
+
+
 class PartOut(BaseModel):
     """A part of the work, and what its estimate rests on."""
 
@@ -116,6 +127,10 @@ class DeploymentOut(BaseModel):
     pool: PoolOut = Field(description="workers that serve requests; decoding where `prefill` is")
     prefill: PoolOut | None = Field(description="workers of their own for prompts; null for none")
     chosen: list[str] = Field(description="what was chosen where the request leaves it open")
+    capacity: CapacityOut | None = Field(
+        description="largest rate of arrivals that is kept up with; null where the number of "
+        "requests in flight is given, and each of them has a place"
+    )
     memory: list[PoolMemoryOut] = Field(description="memory of a device, by phase")
     limited_by: str | None = Field(
         description="what bounds the rate: arithmetic, memory bandwidth, collectives, host, cache "
@@ -129,6 +144,9 @@ class DeploymentOut(BaseModel):
         lines = [_degrees(self.pool)]
         if self.prefill is not None:
             lines.append(f"for prompts: {_degrees(self.prefill)}")
+        if (own := self.capacity) is not None:
+            ends = "" if own.low is None else f" ({own.low:,.3g} to {own.high:,.3g})"
+            lines.append(f"keeps up with {own.requests_per_s:,.3g} requests a second{ends}")
         lines += [memory.sentence() for memory in self.memory]
         if self.limited_by is not None:
             lines.append(f"limited by {self.limited_by}")

@@ -1,11 +1,12 @@
 """A language model in a request: by its name, or by its configuration."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from forerun.data.errors import in_field
 from forerun.data.language_models.model import LanguageModel
@@ -18,6 +19,8 @@ from forerun.service.schemas.llm.deployment import NamedPart
 from forerun.service.schemas.llm.names import also
 
 CacheFormat = Literal["bf16", "fp16", "fp32", "fp8", "int8", "nvfp4"]
+MARKS: Final = frozenset({"architectures", "model_type", "hidden_size", "num_hidden_layers"})
+"""Fields of a configuration that are no fields of a request."""
 MOST_KEPT_CHARACTERS: Final = 1 << 16
 """Longest configuration whose description is kept for the next request."""
 
@@ -53,6 +56,13 @@ class LanguageModelIn(NamedPart):
         description="number format of keys and values; that of the configuration when absent or "
         "auto" + also("model.cache_format"),
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_configuration(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and not MARKS.isdisjoint(given):
+            raise ValueError("this is the content of a config.json, which belongs in model.config")
+        return given
 
     def language_model(self) -> LanguageModel | None:
         """The layers of the model; None where neither its name nor its configuration is given.

@@ -111,6 +111,6 @@ def _said(holder: Mapping[str, Any], field: str, outer: list[str]) -> Iterator[t
 def _suggest(name: str, known: Mapping[str, Any], part: str) -> None:
     """Refuse an unknown name that is like a known one."""
     names = [other for other, path in _PATHS.items() if path.startswith(f"{part}.") or not part]
-    close = get_close_matches(str(name).lower(), [*known, *names], n=2, cutoff=0.75)
+    close = get_close_matches(str(name).lower(), {*known, *names}, n=2, cutoff=0.75)
     if close:
         raise ValueError(f"{name!r:.80} is no field; did you mean {' or '.join(close)}?")

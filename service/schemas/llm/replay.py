@@ -61,9 +61,12 @@ class StatisticsOut(BaseModel):
 
 
 class ScalesOut(BaseModel):
-    """Factors of iterations by the fitted predictor at the mean load, over the closed form."""
+    """Factors of iterations over the closed form, by the fitted predictor at the mean load."""
 
-    prefill: float = Field(description="factor of the time of prompts")
+    prefill: float = Field(
+        description="factor of the time of prompts, 1: what was measured of them holds for loads "
+        "in which they start together"
+    )
     decode: float = Field(description="factor of the time of decoding")
     basis: Basis = Field(
         description="what the factors rest on; `analytic`: both are 1, the closed form alone"

@@ -7,17 +7,18 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from sqlalchemy import URL, Connection, create_engine, make_url, select
+from sqlalchemy import URL, Connection, create_engine, func, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from forerun.data.errors import CannotStore, DiskFull
+from forerun.data.file_store import SUFFIX
 from forerun.service.log import log
 from forerun.service.stores.database.problems import (
     BadDatabaseUrl,
     DatabaseAway,
     DatabaseRefused,
 )
-from forerun.service.stores.database.tables import STORES, check_version
+from forerun.service.stores.database.tables import RECORDS, STORES, check_version
 
 if TYPE_CHECKING:
     from forerun.service.stores.database.store import DatabaseStore
@@ -154,6 +155,20 @@ class Database:
             except CannotStore as error:
                 self._problem = error
                 raise
+
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Path of a store -> its records, and the bytes of their contents.
+
+        Raises:
+            CannotStore: the database does not answer.
+        """
+        of_all = func.sum(func.octet_length(RECORDS.c.content))
+        chosen = select(RECORDS.c.store, func.count(), of_all).where(
+            RECORDS.c.name.endswith(SUFFIX, autoescape=True)
+        )
+        with self.transaction() as connection:
+            rows = connection.execute(chosen.group_by(RECORDS.c.store)).all()
+        return {store: (count, int(total)) for store, count, total in rows}
 
     def close(self) -> None:
         """Close all connections, as before a fork; they are opened again when they are needed."""

@@ -5,11 +5,11 @@ from typing import Final
 
 from forerun.data.file_store import DRAFT_SUFFIX
 from forerun.service.stores.database.connections import Database
-from forerun.service.stores.database.place import DatabasePlace
+from forerun.service.stores.database.place import TENANTS, DatabasePlace
 from forerun.service.stores.database.store import DatabaseStore
 
 STORES: Final = ("devices", "graphs", "measurements", "keys")
-"""Folders of the stores; those within them are stores too."""
+"""Folders of the stores, of each tenant too; those within them are stores too."""
 
 
 def imported(home: Path, database: Database) -> tuple[dict[str, int], list[str]]:
@@ -27,7 +27,8 @@ def imported(home: Path, database: Database) -> tuple[dict[str, int], list[str]]
     """
     copied: dict[str, int] = {}
     left_out: list[str] = []
-    roots = [home / name for name in STORES if (home / name).is_dir()]
+    bases = (home, *(home / TENANTS).glob("*/"))
+    roots = [base / name for base in bases for name in STORES if (base / name).is_dir()]
     for folder in sorted(each for root in roots for each in (root, *root.rglob("*/"))):
         name = folder.relative_to(home).as_posix()
         texts = _texts(folder, left_out)

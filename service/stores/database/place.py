@@ -1,10 +1,13 @@
 """Where a store keeps its records in a database, as a path says where one keeps its files."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from forerun.service.stores.database.connections import Database
+
+TENANTS: Final = "tenants"
+"""Within it each tenant has a place for its stores."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from forerun.service.cli.listeners import NoAddress, unix_listener
+from forerun.service.cli.listeners import NoAddress, reserved_port, unix_listener
 from tests.service.real_server import real_server
 
 
@@ -93,3 +93,15 @@ def test_the_service_answers_on_both_and_removes_it(path, tmp_path, workers):
             assert refused.status_code == 421
         server.stop()
         assert not path.exists()
+
+
+def test_a_reserved_port_is_held_for_processes_of_this_service_alone():
+    with reserved_port("127.0.0.1", 0) as held:
+        host, port = held.getsockname()
+        with pytest.raises(NoAddress, match=rf":{port}: .*in use.*--grpc-port\."):
+            reserved_port(host, port)
+        with socket.socket() as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            own.bind((host, port))
+            own.listen()
+            socket.create_connection((host, port)).close()

@@ -1,6 +1,7 @@
 """`forerun observe` and `forerun drift`: files as observations, and what all of them say."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -76,11 +77,12 @@ def test_drift_prints_slices_and_alarms(forerun, tmp_path):
     assert forerun("drift", "--device", "l5")[0] == 2
 
 
-def test_a_report_is_logged_as_a_run(forerun, tmp_path):
+def test_a_report_is_logged_as_a_run(forerun, tmp_path, request):
     pytest.importorskip("mlflow")
     from forerun.training.tracking.runs import connect
 
-    uri = f"sqlite:///{tmp_path / 'tracked.db'}"
+    prepared = request.getfixturevalue("prepared_database")
+    uri = f"sqlite:///{shutil.copy(prepared, tmp_path / 'tracked.db')}"
     assert forerun("observe", rows_file(tmp_path, "1.json"), "--device", "l4")[0] == 0
     code, _, err = forerun("drift", "--track", "--uri", uri)
     assert code == 0, err

@@ -20,6 +20,11 @@ LEFT_OUT = {
     "colocation_now": "about the host of the service",
     "filter_nodes": "for kube-scheduler",
     "prioritize_nodes": "for kube-scheduler",
+    "table": "for plug-ins of schedulers",
+    **dict.fromkeys(
+        ("server", "live", "ready", "metadata", "model_ready", "infer"),
+        "for clients of the Open Inference Protocol",
+    ),
 }
 OTHER_NAMES = {
     "upload": "upload_graph",

@@ -1,6 +1,6 @@
 """A server that is killed while it stores what clients send loses nothing that it acknowledged.
 
-FORERUN_KILL_ROUNDS says how many times it is killed, by default 3:
+FORERUN_KILL_ROUNDS says how many times it is killed, by default 2:
 
     FORERUN_KILL_ROUNDS=50 python -m pytest -s tests/service/faults/test_kills.py
 """
@@ -23,7 +23,7 @@ from tests.service.faults.asking import Asking
 from tests.service.real_server import RealServer, real_server
 
 pytestmark = pytest.mark.slow
-ROUNDS = int(os.environ.get("FORERUN_KILL_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("FORERUN_KILL_ROUNDS", "2"))
 MOST_ACKNOWLEDGED = 60
 """Acknowledgements after which a server is killed at the latest."""
 

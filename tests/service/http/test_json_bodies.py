@@ -14,7 +14,7 @@ from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.settings import Settings
 from tests.coroutines import run
 
-JSON = {"Content-Type": "application/json"}
+JSON = {"Content-Type": "application/json", "X-Request-ID": "one"}
 
 
 def padded(content: dict) -> bytes:
@@ -24,7 +24,7 @@ def padded(content: dict) -> bytes:
 def test_a_large_body_gets_the_answer_and_the_problems_of_a_small_one(client):
     wrong = EXAMPLE | {"device": "no such device"}
     for content in (EXAMPLE, wrong, {}, EXAMPLE | {"workload": 3}):
-        small = client.post("/v1/predict", json=content)
+        small = client.post("/v1/predict", json=content, headers=JSON)
         large = client.post("/v1/predict", content=padded(content), headers=JSON)
         assert (large.status_code, large.json()) == (small.status_code, small.json())
 

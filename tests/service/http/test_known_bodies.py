@@ -65,7 +65,7 @@ def test_the_same_bytes_are_answered_alike_without_being_parsed(client, digest, 
     unread()
     again = send(client, content)
     assert (again.status_code, again.content) == (first.status_code, first.content)
-    assert again.headers == first.headers
+    assert {**again.headers, "x-request-id": ""} == {**first.headers, "x-request-id": ""}
     assert counted._value.get() == before + 1
 
 

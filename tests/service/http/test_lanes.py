@@ -11,6 +11,8 @@ from forerun.features.deadline import check, check_operators, current
 from forerun.service.http.departure import Departure
 from forerun.service.http.lanes import Busy, Lane
 from forerun.service.http.telemetry import Telemetry
+from forerun.service.requests.record import RequestRecord, continued
+from forerun.service.requests.record import current as current_record
 from tests.coroutines import run
 from tests.waiting import eventually
 
@@ -171,3 +173,39 @@ def test_the_deadline_ends_with_the_work(lane_of):
     lane = lane_of()
     assert run(lane.run(current)).seconds == LONG_S
     assert current() is None
+
+
+def test_what_waits_for_a_thread_is_counted_and_its_wait_is_timed(lane_of, telemetry):
+    lane, release = lane_of(waiting=2), Event()
+
+    def sample(name):
+        return telemetry.registry.get_sample_value(name, {"lane": "tests"})
+
+    async def main():
+        first, second, third = (asyncio.ensure_future(lane.run(release.wait)) for _ in range(3))
+        await asyncio.to_thread(eventually, lambda: sample("forerun_work_waiting") == 2)
+        assert in_progress(telemetry) == 3
+        third.cancel()
+        await asyncio.to_thread(eventually, lambda: sample("forerun_work_waiting") == 1)
+        release.set()
+        await asyncio.gather(first, second)
+        with pytest.raises(asyncio.CancelledError):
+            await third
+
+    run(main())
+    eventually(lambda: in_progress(telemetry) == 0)
+    assert sample("forerun_work_waiting") == 0
+    assert sample("forerun_work_wait_seconds_count") == 2
+
+
+def test_work_belongs_to_the_request_that_it_is_done_for(lane_of):
+    lane = lane_of()
+    record = RequestRecord("one", stages=[])
+
+    async def main():
+        with continued(record):
+            assert await lane.run(current_record) is record
+        assert await lane.run(current_record) is None
+
+    run(main())
+    assert [own.name for own in record.stages or ()] == ["queue"]

@@ -96,6 +96,7 @@ def test_a_network_of_timm_is_read_by_name():
         (3, "A model of type int cannot be read"),
         ({"layers": 3}, "this one has none of these"),
         ("gone.onnx", "there is no such file"),
+        (".", "it is a folder; give a file"),
         (b"not a model", "neither an ONNX model"),
     ],
 )

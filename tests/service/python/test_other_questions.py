@@ -6,10 +6,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 import forerun
-from forerun.data.errors import UnknownDevice
+from forerun.data.errors import InputError, UnknownDevice
 from forerun.service.http.app import create_app
 from forerun.service.schemas.serving import EXAMPLE_DIFFUSION, EXAMPLE_LLM
 from forerun.service.settings import Settings
+from tests.service.answers.llm.predictors import LLAMA
 
 PROFILE = {"name": "mine", "alone": {"cpu.user_share": 1.0, "probe.latency_ns": 30.0}}
 
@@ -71,6 +72,24 @@ def test_a_deployment_answers_as_over_http(client):
         forerun.llm(name="llama-3.1-8b", device="h100", input_tokens=1)
 
 
+def test_names_of_other_tools_are_taken_for_a_language_model_and_unknown_ones_refused():
+    given = {"name": "llama-3.1-8b", "device": "h100", "isl": 1024, "osl": 256, "tp": 1}
+    answer = forerun.llm(**given, request_rate=2.0)
+    same = forerun.llm(
+        name="llama-3.1-8b",
+        device="h100",
+        input_tokens=1024,
+        output_tokens=256,
+        requests_per_s=2.0,
+        parallelism={"tensor": 1},
+    )
+    assert answer.to_dict() == same.to_dict()
+    assert answer.requests_per_s.value == 2.0
+    assert answer.ttft_service_ms.value < answer.request_latency_ms.value
+    with pytest.raises(forerun.InputError, match="did you mean concurrency"):
+        forerun.llm(**given, concurency=2)
+
+
 def test_programs_on_one_host_answer_as_over_http(client, tmp_path):
     other = PROFILE | {"name": "other"}
     file = tmp_path / "other.json"
@@ -105,3 +124,20 @@ def test_devices_are_found_by_kind_vendor_and_name():
         forerun.devices(kind="cpu")["l4"]
     with pytest.raises(forerun.InputError, match="kind 'toaster' is none of"):
         forerun.devices(kind="toaster")
+
+
+def test_a_language_model_is_read_from_its_folder_with_its_quantisation(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    lengths = {"input_tokens": 1024, "output_tokens": 256, "concurrency": 4}
+    plain = forerun.llm(config=tmp_path, device="h100", **lengths)
+    assert forerun.llm(config=LLAMA, device="h100", **lengths).tpot_ms == plain.tpot_ms
+    (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8"}}')
+    quantized = forerun.llm(config=tmp_path / "config.json", device="h100", **lengths)
+    assert quantized.tpot_ms.value < plain.tpot_ms.value
+    given = forerun.llm(config=tmp_path, quantization="int4", device="h100", **lengths)
+    assert given.tpot_ms.value < quantized.tpot_ms.value
+
+
+def test_a_list_of_devices_is_refused_where_one_is_taken():
+    with pytest.raises(InputError, match="ask for each"):
+        forerun.llm(8e9, device=["h100", "l4"])

@@ -33,6 +33,15 @@ def test_several_devices_stand_side_by_side(run):
     assert "list price" in printed
 
 
+def test_rare_arrivals_have_no_interval_where_they_are_given_and_a_reason_where_it_is_missing(run):
+    load = ("--isl", "1024", "--osl", "256", "--request-rate", "0.001")
+    lines = run("estimate", "llama-3.1-8b", "--device", "h100", *load).splitlines()
+    rows = {line[:25].strip(): line for line in lines}
+    assert " to " not in rows["requests per second"].partition("C")[0]
+    assert " to " in rows["time per output token"]
+    assert "no server with breaks was measured" in " ".join(lines)
+
+
 def test_json_is_the_answer_of_the_service(run):
     answer = json.loads(run("estimate", "llama-3.1-8b", "--device", "h100", *LENGTHS, "--json"))
     assert answer["device"]["name"] == "h100-sxm-80gb"
@@ -48,7 +57,7 @@ def test_devices_that_can_be_answered_are_and_the_others_are_one_line(run, capsy
     several = json.loads(run(*words, "--json"))
     assert [one["device"]["name"] for one in several["answers"]] == ["h100-sxm-80gb"]
     assert "GPU" in several["unanswered"]["epyc-7742"]
-    app(["llm", *map(str, words)], standalone_mode=False)
+    assert app(["llm", *map(str, words)], standalone_mode=False) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("not answered on epyc-7742: ")
     with pytest.raises(InputError, match="GPU"):
@@ -59,7 +68,7 @@ def test_a_misspelt_device_is_one_line_and_the_others_are_answered(run, capsys):
     words = ("estimate", "llama-3.1-8b", "--device", "h101,h100", *LENGTHS)
     several = json.loads(run(*words, "--json"))
     assert [one["device"]["name"] for one in several["answers"]] == ["h100-sxm-80gb"]
-    app(["llm", *map(str, words)], standalone_mode=False)
+    assert app(["llm", *map(str, words)], standalone_mode=False) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("not answered on h101: ")
     assert "Did you mean" in line
@@ -93,6 +102,15 @@ def test_a_configuration_is_read_from_its_file_or_folder(run, tmp_path):
     assert json.loads(run("estimate", folder / "config.json", *words)) == answer
     (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8"}}')
     assert json.loads(run("estimate", folder, *words))["model"]["weights"] == "fp8"
+
+
+def test_a_misspelt_field_of_the_configuration_is_a_line(run, tmp_path, capsys):
+    heads = LLAMA["num_key_value_heads"]
+    misspelt = {k: v for k, v in LLAMA.items() if k != "num_key_value_heads"}
+    (tmp_path / "config.json").write_text(json.dumps({**misspelt, "num_keyvalue_heads": heads}))
+    app(["llm", "estimate", str(tmp_path), "--device", "h100", *LENGTHS], standalone_mode=False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "num_keyvalue_heads (did you mean num_key_value_heads?)" in line
 
 
 def test_explain_shows_parts_and_limits(run):

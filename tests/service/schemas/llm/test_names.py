@@ -105,6 +105,18 @@ def test_an_unknown_name_suggests_a_similar_one(given, close):
         ask(**OWN | given)
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"model": {"model_type": "llama", "hidden_size": 4096}}, "belongs in model.config"),
+        ({"device": ["h100-sxm-80gb", "l4"]}, "one device is taken here"),
+    ],
+)
+def test_what_belongs_elsewhere_is_said_to(given, why):
+    with pytest.raises(ValidationError, match=why):
+        ask(**OWN | given)
+
+
 def test_a_name_like_no_other_is_refused():
     with pytest.raises(ValidationError, match="Extra inputs"):
         ask(**OWN, colour="red")

@@ -35,6 +35,19 @@ def settings_of(url, tmp_path) -> Settings:
     return Settings(home=tmp_path, database_url=url)
 
 
+def test_a_database_tells_the_records_and_bytes_of_each_store(connect):
+    database = connect()
+    assert database.sizes() == {}
+    place = DatabasePlace(database)
+    devices = DeviceStore(place / "devices")
+    devices.register(card())
+    GraphStore(place / "measurements" / "graphs", 10).put(GRAPH)
+    sizes = database.sizes()
+    text = devices.get("my-card").model_dump_json(exclude_none=True)
+    assert sizes["devices"] == (1, len(text.encode()))
+    assert sizes["measurements/graphs"][0] == 1
+
+
 def test_all_stores_of_two_replicas_agree(connect):
     one, other = DatabasePlace(connect()), DatabasePlace(connect())
     devices, graphs = DeviceStore(one / "devices"), GraphStore(one / "graphs", 10)

@@ -1,0 +1,1 @@
+"""Requests while they are handled, as all that handles them sees them."""
