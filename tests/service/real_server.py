@@ -90,8 +90,8 @@ def real_server(
         workers: number of worker processes.
         environment: further variables, such as FORERUN_PREDICTOR_FOLDER. Variables of this process
             whose names begin with FORERUN_ are not passed on.
-        until: path that must answer 200 before the server is handed over; None for a server that
-            has only printed its address.
+        until: path that must answer 200, with all workers running, before the server is handed
+            over; None for a server that has only printed its address.
 
     Raises:
         RuntimeError: it ended before it answered; the message holds all that it printed.
@@ -109,6 +109,7 @@ def real_server(
             server = RealServer(_address(process, log), log, process)
             if until is not None:
                 eventually(lambda: _answers(server, until), every_s=0.1)
+                eventually(lambda: workers == 1 or len(server.pids()) > workers, every_s=0.1)
             yield server
             if process.poll() is None:
                 server.stop()
