@@ -34,7 +34,7 @@ def as_serving(query: Query, in_flight: float) -> Query:
         in_flight = min(in_flight, places)
     workload = LlmServing(
         **_sizes(deployment.model),
-        request=_request(deployment.load.input_tokens, deployment.load.output_tokens),
+        request=request_kind(deployment.load.input_tokens, deployment.load.output_tokens),
         max_sequences=max(1, round(in_flight)),
         tensor_parallel=worker.tensor if worker.expert == 1 else 1,
         expert_parallel=worker.expert,
@@ -52,7 +52,8 @@ def _sizes(model: LanguageModel) -> Mapping[str, Any]:
     return sizes.model_dump(include=fields) | {"weights": FORMATS[sizes.weights]}
 
 
-def _request(input_tokens: float, output_tokens: float) -> RequestKind:
+def request_kind(input_tokens: float, output_tokens: float) -> RequestKind:
+    """The kind of measured requests whose lengths are like these, tokens."""
     if output_tokens >= LONG_ANSWER:
         return "reasoning"
     return "code" if input_tokens >= LONG_PROMPT * output_tokens else "chat"

@@ -9,14 +9,19 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.features.power.operator_features import waiting_w
+from forerun.features.serving_features import TOKENS
 from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
-from forerun.service.answers.llm.costs import as_serving
+from forerun.service.answers.llm.costs import as_serving, request_kind
 from forerun.service.answers.serving import predicted
 
 SATURATED: Final = 0.99
 """Share of the time with work from which on a server counts as busy all the time."""
+PROMPTS: Final = 4.0
+"""How many times more input tokens for one output token than usual requests have a deployment may
+have before its power counts as extrapolated: prompts then make up work that measured servers did
+not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,10 @@ def powers(
             if predictor.answers(served):
                 asked[row], shares[row] = served, known.busy
     found = dict(zip(asked, predicted(predictor, list(asked.values())), strict=True))
-    outcomes = {row: _at_load(one, queries[row].device, shares[row]) for row, one in found.items()}
+    outcomes = {
+        row: _of_prompts(queries[row], _at_load(one, queries[row].device, shares[row]))
+        for row, one in found.items()
+    }
     return [outcomes.get(row) for row in range(len(queries))]
 
 
@@ -103,3 +111,18 @@ def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Pre
         limits=(line, *found.limits),
         in_domain=False,
     )
+
+
+def _of_prompts(query: Query, found: Prediction | None) -> Prediction | None:
+    """The prediction, extrapolated where prompts make up more of the work than was measured."""
+    load = query.deployment.load
+    usual_input, usual_output = TOKENS[request_kind(load.input_tokens, load.output_tokens)]
+    usual, asked = usual_input / usual_output, load.input_tokens / load.output_tokens
+    if found is None or asked <= PROMPTS * usual:
+        return found
+    line = Limit(
+        f"it does not depend on the lengths of requests; servers with {usual:.2g} input tokens for "
+        f"one output token were measured, and here are {asked:,.4g}",
+        POWER,
+    )
+    return replace(found, limits=(line, *found.limits), in_domain=False)

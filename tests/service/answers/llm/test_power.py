@@ -74,3 +74,12 @@ def test_experts_on_several_devices_count_once_and_no_more_requests_than_places(
     assert [one.tensor_parallel for one in served] == [4, 1]
     assert [one.expert_parallel for one in served] == [1, 4]
     assert [one.max_sequences for one in served] == [900, 64]
+
+
+def test_power_of_requests_that_are_all_prompt_is_extrapolated_and_says_so():
+    found = watts(
+        [asked(concurrency=32.0, output_tokens=tokens) for tokens in (1024.0, 128.0, 1.0)]
+    )
+    named = [[str(line) for line in limits if "input tokens" in str(line)] for _, limits in found]
+    assert named[0] == named[1] == []
+    assert "and here are 1,000" in named[2][0]
