@@ -55,6 +55,7 @@ DESIGN_METRICS: tuple[Metric, ...] = (
     Metric("bram", "", "sum", "blocks of memory (18 Kbit) that a design takes"),
     Metric("lut", "", "sum", "look-up tables that a design takes"),
     Metric("ff", "", "sum", "flip-flops that a design takes"),
+    Metric("fmax_mhz", "MHz", "max", "highest frequency of a routed circuit's clock"),
     Metric("score", "", "sum", "result of a benchmark; the suite's name says its unit"),
 )
 """Metrics of a hardware design or a benchmark; estimated shares of a chip may exceed 1."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
+from forerun.data.circuits.netlist import Circuit
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
@@ -71,6 +72,7 @@ class Query:
                 | Design()
                 | Benchmark()
                 | Colocation()
+                | Circuit()
             ):
                 raise TypeError(f"a workload of kind {workload.kind!r} has no operators")
             case _:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
+from forerun.data.circuits.netlist import Circuit
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
@@ -350,6 +351,7 @@ Workload = (
     | Design
     | Benchmark
     | Colocation
+    | Circuit
 )
 
 
@@ -382,7 +384,7 @@ def batch_size_of(workload: Workload) -> int | None:
             return workload.batch_size
         case Kernel() | Architecture() | Design() | Benchmark() | Colocation():
             return None
-        case LlmServing() | LlmDeployment() | LlmKernel():
+        case LlmServing() | LlmDeployment() | LlmKernel() | Circuit():
             return None
         case _:
             assert_never(workload)

@@ -14,6 +14,7 @@ from typing import Final, assert_never
 
 import numpy as np
 
+from forerun.data.circuits.netlist import Circuit
 from forerun.data.device import Device, Precision
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
@@ -137,6 +138,7 @@ def cycle_bound(query: Query) -> CycleBound:
             | Design()
             | Benchmark()
             | Colocation()
+            | Circuit()
         ):
             raise TypeError(f"a workload of kind {workload.kind!r} generates nothing")
         case _:

@@ -137,6 +137,12 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         trained_on=(("hlsyn",),),
         workloads=("design",),
     ),
+    "placed_boost": CatalogEntry(
+        "forerun.models.circuits.placed_boost:PlacedBoost",
+        "highest frequency of placed circuits on an iCE40 HX8K, before routing",
+        evaluated_on=("circuit_fpga",),
+        workloads=("circuit",),
+    ),
     "benchmark_boost": CatalogEntry(
         "forerun.models.benchmark_suites.scores:BenchmarkBoost",
         "dense layers on FPGAs and scores of processor benchmarks",

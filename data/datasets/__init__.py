@@ -5,6 +5,7 @@ from forerun.data.datasets.architectures.nas_latency import NasLatency
 from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench
 from forerun.data.datasets.benchmark_suites.mlperf_inference import MlperfInference
 from forerun.data.datasets.benchmark_suites.ncpp import Ncpp
+from forerun.data.datasets.circuits.circuit_fpga import CircuitFpga
 from forerun.data.datasets.colocation.cloudprophet_runs import CloudProphetRuns
 from forerun.data.datasets.colocation.contention import Contention
 from forerun.data.datasets.dataset import Dataset
@@ -37,6 +38,7 @@ DATASETS: tuple[type[Dataset], ...] = (
     AiConfigurator,
     AiConfiguratorServing,
     Apex,
+    CircuitFpga,
     CloudProphetRuns,
     Contention,
     DeepBench,

@@ -23,6 +23,16 @@ VU13P: Final = Device(
 )
 """The FPGA whose resources match the `Available*` columns of wa_hls4ml."""
 
+HX8K: Final = Device(
+    name="lattice-ice40-hx8k",
+    title="Lattice iCE40 HX8K",
+    vendor="lattice",
+    kind="fpga",
+    origin="training_set",
+)
+NEXTPNR: Final = Software(framework="nextpnr")
+"""The placer and router of the dataset circuit_fpga."""
+
 TOOLS: Final[Mapping[str, Software]] = MappingProxyType(
     {
         "v18": Software(framework="sdx", version="2018.3"),

@@ -5,7 +5,6 @@ latest of all ways to it, and a register's input must arrive the setup time befo
 Inputs and outputs of the circuit have no time of their own, so paths from and to them do not count.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -13,7 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.columns import Column, Mask, Matrix, Positions
+from forerun.data.circuits.netlist import Connections, Netlist
+from forerun.data.columns import Column, Matrix, Positions
 from forerun.data.errors import InputError
 
 CLOCK_PORTS: Final = frozenset({"CLK", "RCLK", "WCLK"})
@@ -25,21 +25,6 @@ class CombinationalLoop(InputError):
     """A signal depends on itself without a register between."""
 
     slug = "combinational-loop"
-
-
-@dataclass(frozen=True, slots=True)
-class Connections:
-    """Connections of m pairs of pins, or delays and setup times of m pairs of ports of cells.
-
-    Attributes:
-        source, sink: (m,) cells.
-        source_port, sink_port: names of their ports.
-    """
-
-    source: Positions
-    source_port: Sequence[str]
-    sink: Positions
-    sink_port: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +51,14 @@ class TimingGraph:
     setup_ps: Column
 
     @classmethod
-    def of(
-        cls, arcs: Connections, paths: Connections, path_ps: Column, is_setup: Mask
-    ) -> "TimingGraph":
+    def of(cls, netlist: Netlist) -> "TimingGraph":
         """The graph of a circuit.
-
-        Args:
-            arcs: connections between cells.
-            paths: pairs of ports of a cell, with the cell as source and as sink.
-            path_ps: (m,) delays of these, or setup times, picoseconds.
-            is_setup: (m,) whether it is the setup time of the first port before the second's edge.
 
         Raises:
             CombinationalLoop: a signal depends on itself.
         """
+        arcs, paths = netlist.arcs, netlist.paths
+        path_ps, is_setup = netlist.path_ps, netlist.is_setup
         number: dict[tuple[int, str], int] = {}
 
         def pin(cell: int, port: str) -> int:

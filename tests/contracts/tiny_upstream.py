@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from forerun.data.upstream.downloads import RawFiles
+from tests.contracts.tiny_circuits import circuit_fpga
 from tests.contracts.tiny_cloudprophet import cloudprophet_runs
 from tests.contracts.tiny_contention import contention
 from tests.contracts.tiny_designs import hlsyn, ncpp, wa_hls4ml
@@ -173,6 +174,7 @@ TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "llmservingsim": llmservingsim,
     "splitwise": splitwise,
     "vidur": vidur,
+    "circuit_fpga": circuit_fpga,
     "cloudprophet_runs": cloudprophet_runs,
     "contention": contention,
     "deepbench": deepbench,

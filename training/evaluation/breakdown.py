@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.circuits.netlist import Circuit
 from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
@@ -77,7 +78,7 @@ def _keys_of(query: Query) -> dict[str, str]:
             found |= {"precision": workload.precision, "phase": workload.phase}
         case LlmServing() | LlmDeployment() | LlmKernel() | Diffusion():
             pass
-        case Architecture() | Design() | Benchmark() | Colocation():
+        case Architecture() | Design() | Benchmark() | Colocation() | Circuit():
             pass
         case _:
             assert_never(workload)

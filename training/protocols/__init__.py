@@ -7,6 +7,7 @@ from forerun.training.protocols.architectures.nas_latency import NasLatencyProto
 from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
 from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceProtocols
 from forerun.training.protocols.benchmark_suites.ncpp import NcppProtocols
+from forerun.training.protocols.circuits.circuit_fpga import CircuitFpgaProtocols
 from forerun.training.protocols.colocation.cloudprophet_runs import CloudProphetProtocols
 from forerun.training.protocols.colocation.contention import ContentionProtocols
 from forerun.training.protocols.colocation.contention_pilot import ContentionPilotProtocols
@@ -44,6 +45,7 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
     AiConfiguratorServingProtocols,
     ApexProtocols,
     AiConfiguratorProtocols,
+    CircuitFpgaProtocols,
     CloudProphetProtocols,
     ContentionProtocols,
     ContentionPilotProtocols,

@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.features.circuits.longest_path import (
-    CombinationalLoop,
-    Connections,
-    TimingGraph,
-    fmax_mhz,
-)
+from forerun.data.circuits.netlist import Connections, Netlist
+from forerun.features.circuits.longest_path import CombinationalLoop, TimingGraph, fmax_mhz
 
 PORTS = ("I0", "I1", "I2")
 
@@ -49,12 +45,14 @@ def graph_of(arcs, paths):
     source, out, sink, into = zip(*arcs, strict=True) if arcs else ((), (), (), ())
     cell, first, second, ps, setup = zip(*paths, strict=True)
     whole = np.array(cell, dtype=np.intp)
-    return TimingGraph.of(
+    netlist = Netlist(
+        np.zeros(1 + max((*cell, *sink), default=0), dtype=np.intp),
         Connections(np.array(source, dtype=np.intp), out, np.array(sink, dtype=np.intp), into),
         Connections(whole, first, whole, second),
         np.array(ps, dtype=np.float64),
         np.array(setup),
     )
+    return TimingGraph.of(netlist)
 
 
 def enumerated(arcs, paths, delays):

@@ -9,8 +9,9 @@ import pytest
 from forerun.data.collectors.circuits import tools
 from forerun.data.collectors.circuits.collection import TABLES, Collection, Made
 from forerun.data.collectors.circuits.designs import Design, Plan
+from forerun.data.datasets.circuits.circuit_fpga import designs
 from forerun.data.errors import MissingTool
-from forerun.features.circuits.longest_path import Connections, TimingGraph, fmax_mhz
+from forerun.features.circuits.longest_path import TimingGraph, fmax_mhz
 
 needs_tools = pytest.mark.skipif(
     tools.missing() is not None, reason="needs yosys and nextpnr-ice40"
@@ -30,16 +31,9 @@ def of(frames, design, *names):
 
 
 def graph_of(frames, design):
-    arcs, paths = of(frames, design, "arcs", "paths")
-    ports = [list(arcs[name]) for name in ("source_port", "sink_port")]
-    nodes = paths["node"].to_numpy()
-    graph = TimingGraph.of(
-        Connections(arcs["source"].to_numpy(), ports[0], arcs["sink"].to_numpy(), ports[1]),
-        Connections(nodes, list(paths["from_port"]), nodes, list(paths["to_port"])),
-        paths["ps"].to_numpy(np.float64),
-        (paths["kind"] == "setup").to_numpy(),
-    )
-    return graph, arcs
+    tables = {name: frames[name][frames[name]["design"] == design] for name in TABLES}
+    (own,) = designs(tables)
+    return TimingGraph.of(own.netlist), tables["arcs"]
 
 
 @pytest.fixture(scope="module")

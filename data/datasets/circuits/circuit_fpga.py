@@ -1,0 +1,155 @@
+"""Circuits on an FPGA, placed and routed with five seeds: cells, connections and their delays.
+
+All designs are forerun's own (`forerun collect circuit`), made by yosys and nextpnr for an iCE40
+HX8K. One row of `runs` is one design with one seed.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.circuits.netlist import CELL_KINDS, Circuit, Connections, Netlist, Placement
+from forerun.data.columns import Column, Positions
+from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Split, folds_of, leave_folds_out
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+RUNS, NODES, ARCS, PATHS, WORDS = "runs", "nodes", "arcs", "paths", "words"
+SEEDS: Final = (1, 2, 3, 4, 5)
+FOLDS: Final = 5
+LARGE_CELLS: Final = 1000
+"""Logic cells from which on a design counts as large."""
+QUERY: Final = ("design", "seed")
+_SALT: Final = "circuit_fpga"
+_ROUTED: Final = re.compile(r"routed_(\d+)_ps")
+
+
+class CircuitFpga(PackagedDataset):
+    """Families of designs held out in five folds, and large designs held out from small ones."""
+
+    name = "circuit_fpga"
+    title = "circuits placed and routed on an iCE40 HX8K"
+    licence = "Apache-2.0"
+    citation = "designs of forerun, through yosys and nextpnr-ice40"
+    published = "nothing: the designs are new"
+    origin = "forerun collect circuit"
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of the five tables."""
+        import pandera.pandas as pa
+
+        runs: dict[str, Any] = {name: text() for name in ("design", "family", "module")}
+        runs["seed"] = number(None, low=1)
+        runs["clocks"] = number(None, low=0)
+        runs["fmax_mhz"] = number(above=0, nullable=True)
+        runs |= {name: number(None, low=0) for name in ("logic_cells", "memories", "ports")}
+        nodes: dict[str, Any] = {"design": text(), "node": number("int32", low=0)}
+        nodes["kind"] = text(values=CELL_KINDS)
+        nodes |= {f"{axis}_{seed}": number("int8", low=0) for seed in SEEDS for axis in "xyz"}
+        arcs: dict[str, Any] = {"design": text()}
+        for end in ("source", "sink"):
+            arcs |= {end: number("int32", low=0), f"{end}_port": text()}
+        for kind in ("routed", "estimated"):
+            arcs |= {f"{kind}_{seed}_ps": number("int32", low=0) for seed in SEEDS}
+        paths: dict[str, Any] = {"design": text(), "node": number("int32", low=0)}
+        paths |= {"from_port": text(), "to_port": text(), "ps": number("int32", low=0)}
+        paths["kind"] = text(values=("delay", "setup"))
+        words = {"design": text(), "word": text(), "count": number("int32", low=0)}
+        columns = {RUNS: runs, NODES: nodes, ARCS: arcs, PATHS: paths, WORDS: words}
+        return {name: pa.DataFrameSchema(own) for name, own in columns.items()}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_family/FOLD`, and `large_design`, trained on designs below `LARGE_CELLS`.
+
+        Designs without a single clock take no part.
+        """
+        if not bundle.has(RUNS):
+            return []
+        runs = bundle.table(RUNS)
+        timed = np.asarray(runs["fmax_mhz"].notna(), dtype=np.bool_)
+
+        def split(protocol: str, train: Any, judged: Any) -> Split:
+            return Split(protocol, RUNS, train, judged, ("family", "design"), QUERY)
+
+        fold = folds_of(runs["family"], FOLDS, _SALT)
+        large = np.asarray(runs["logic_cells"] >= LARGE_CELLS, dtype=np.bool_)
+        sizes = Split("large_design", RUNS, timed & ~large, timed & large, ("design",), QUERY)
+        return [*leave_folds_out("unseen_family", fold, timed, split), sizes]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of `runs`: those without a frequency."""
+        runs = bundle.table(RUNS)
+        return check(runs, Quantities(time_ms=1e-3 / runs["fmax_mhz"].to_numpy(dtype=np.float64)))
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A design of the dataset.
+
+    Attributes:
+        name: of the design.
+        netlist: its cells and connections.
+        placements: seed -> where the cells are.
+        routed_ps: seed -> (m,) delays of the connections after routing, picoseconds.
+    """
+
+    name: str
+    netlist: Netlist
+    placements: Mapping[int, Placement]
+    routed_ps: Mapping[int, Column]
+
+    def circuit(self, seed: int, *, routed: bool) -> Circuit:
+        """The circuit that was placed with a seed, with its delays after routing where wanted."""
+        return Circuit(
+            self.netlist, self.placements[seed], self.routed_ps[seed] if routed else None
+        )
+
+
+def designs(tables: "Mapping[str, pd.DataFrame]") -> Iterator[Design]:
+    """The designs of the tables `nodes`, `arcs` and `paths`, in the order of `nodes`."""
+    nodes, arcs, paths = (dict(iter(tables[t].groupby("design"))) for t in (NODES, ARCS, PATHS))
+    for name in tables[NODES]["design"].drop_duplicates():
+        yield _design(str(name), nodes[name], arcs[name], paths[name])
+
+
+def _design(
+    name: str, nodes: "pd.DataFrame", arcs: "pd.DataFrame", paths: "pd.DataFrame"
+) -> Design:
+    nodes = nodes.sort_values("node")
+    seeds = [int(found[1]) for found in map(_ROUTED.fullmatch, arcs.columns) if found]
+    kinds = np.array([CELL_KINDS.index(kind) for kind in nodes["kind"]], dtype=np.intp)
+    cells = _whole(paths["node"])
+    netlist = Netlist(
+        kinds,
+        Connections(
+            _whole(arcs["source"]), list(arcs["source_port"]),
+            _whole(arcs["sink"]), list(arcs["sink_port"]),
+        ),
+        Connections(cells, list(paths["from_port"]), cells, list(paths["to_port"])),
+        paths["ps"].to_numpy(dtype=np.float64),
+        np.asarray(paths["kind"] == "setup", dtype=np.bool_),
+    )  # fmt: skip
+    placements = {
+        seed: Placement(
+            x=_whole(nodes[f"x_{seed}"]),
+            y=_whole(nodes[f"y_{seed}"]),
+            z=_whole(nodes[f"z_{seed}"]),
+            estimated_ps=arcs[f"estimated_{seed}_ps"].to_numpy(dtype=np.float64),
+        )
+        for seed in seeds
+    }
+    routed = {seed: arcs[f"routed_{seed}_ps"].to_numpy(dtype=np.float64) for seed in seeds}
+    return Design(name, netlist, placements, routed)
+
+
+def _whole(column: "pd.Series[int]") -> Positions:
+    return np.asarray(column, dtype=np.intp)

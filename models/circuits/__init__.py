@@ -1,0 +1,1 @@
+"""Predictors of the timing of circuits."""

@@ -1,0 +1,168 @@
+"""Delays of the connections of a placed circuit by boosted trees, and the frequency of its clock.
+
+Trees predict log(routed / estimated), where the router has not been run and the placer's estimate
+is known. The frequency follows from an exact longest path over the predicted delays.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+
+from forerun.data.circuits.netlist import Circuit
+from forerun.data.columns import Column, Matrix, Positions, groups_of
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.features.circuits.connections import FEATURES, placed_features
+from forerun.features.circuits.longest_path import TimingGraph, fmax_mhz
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.conformal import LogQuantiles, out_of_fold
+from forerun.models.estimator import SETTING
+from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.prediction import Predictions
+
+PARAMETERS: Final[Mapping[str, Any]] = {
+    "objective": "l2",
+    "num_leaves": 127,
+    "learning_rate": 0.1,
+    "min_data_in_leaf": 30,
+    "feature_fraction": 0.7,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+}
+FLOOR_PS: Final = 50.0
+"""Added to delays before their logarithm is taken; carries within a tile have none."""
+DRAWN: Final = 1500
+"""Most connections of one circuit that trees are fitted on; large circuits shall not prevail."""
+FOLDS: Final = 3
+"""Folds of families that intervals are calibrated on."""
+_ESTIMATED: Final = FEATURES.index("estimated_ps")
+
+
+@dataclass(frozen=True)
+class PlacedBoost(StoredPredictor):
+    """Frequency of placed circuits from the delays that boosted trees expect of the router.
+
+    Attributes:
+        seed: random seed.
+        trees: boosting rounds.
+        threads: threads of a fit.
+        calibrated: whether `fit` also calibrates intervals, on families that it holds out.
+        delays: booster of log(routed / estimated); None before `fit`.
+        bounds: quantiles of log(measured / predicted) of the frequency.
+    """
+
+    seed: int = field(default=0, metadata=SETTING)
+    trees: int = field(default=150, metadata=SETTING)
+    threads: int = field(default=2, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
+    delays: BoosterBag | None = None
+    bounds: LogQuantiles | None = None
+    name: ClassVar[str] = "placed_boost"
+    metrics: ClassVar[tuple[str, ...]] = ("fmax_mhz",)
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features of a connection": FEATURES}
+
+    def answers(self, query: Query) -> bool:
+        """Whether it is a circuit that is placed."""
+        workload = query.workload
+        return isinstance(workload, Circuit) and workload.placement is not None
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Fit the delays, and calibrate the interval of the frequency on held-out families.
+
+        Args:
+            measurements: circuits with routed delays, `fmax_mhz` and the group `family`.
+        """
+        circuits = _circuits(measurements.queries)
+        fitted = replace(self, delays=self._booster(circuits), bounds=None)
+        if not self.calibrated:
+            return fitted
+        families = measurements.group("family")
+
+        def held_out(held: Any) -> Column:
+            others = [one for one, out in zip(circuits, held, strict=True) if not out]
+            own = [one for one, out in zip(circuits, held, strict=True) if out]
+            return _frequencies(own, replace(self, delays=self._booster(others)))
+
+        (found,) = out_of_fold(families, held_out, folds=FOLDS, seed=self.seed)
+        residuals = np.log(measurements.column("fmax_mhz") / found)
+        return replace(fitted, bounds=LogQuantiles.of(residuals))
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """The same predictor: a few routed circuits do not change what it expects of the router."""
+        return self
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """The highest frequency of each circuit, MHz; NaN where no register feeds another."""
+        values = _frequencies(_circuits(queries), self)
+        if self.bounds is None:
+            return Predictions.of_metric("fmax_mhz", values)
+        ends = self.bounds.around(values, [""] * len(values))
+        return Predictions.of_metric("fmax_mhz", values, ends, coverage=self.bounds.coverage)
+
+    def net_ps(self, circuit: Circuit) -> Column:
+        """Delays of the connections of a placed circuit after routing, shape (m,), picoseconds."""
+        assert self.delays is not None
+        features = placed_features(circuit)
+        logs = self.delays.predict(features)
+        return np.asarray(np.exp(logs) * (features[:, _ESTIMATED] + FLOOR_PS) - FLOOR_PS)
+
+    def _booster(self, circuits: Sequence[Circuit]) -> BoosterBag:
+        rows = [_drawn(circuit, self.seed) for circuit in circuits]
+        return BoosterBag.fit(
+            np.concatenate([features for features, _ in rows]),
+            np.concatenate([logs for _, logs in rows]),
+            parameters=PARAMETERS,
+            trees=self.trees,
+            seeds=(self.seed,),
+            threads=self.threads,
+        )
+
+
+def frequencies(circuits: Sequence[Circuit], net_ps: Sequence[Column]) -> Column:
+    """Highest frequency of each of n circuits with given delays of its connections, (n,), MHz.
+
+    Args:
+        circuits: the circuits; those of one netlist share its timing graph.
+        net_ps: (m,) delays of the connections of each, picoseconds.
+    """
+    found = np.full(len(circuits), np.nan)
+    for rows in _by_netlist(circuits):
+        graph = TimingGraph.of(circuits[rows[0]].netlist)
+        found[rows] = fmax_mhz(graph.period_ps(np.column_stack([net_ps[row] for row in rows])))
+    return found
+
+
+def _frequencies(circuits: Sequence[Circuit], predictor: PlacedBoost) -> Column:
+    return frequencies(circuits, [predictor.net_ps(circuit) for circuit in circuits])
+
+
+def _by_netlist(circuits: Sequence[Circuit]) -> Iterator[Positions]:
+    """Positions of the circuits of each netlist."""
+    for rows in groups_of(id(circuit.netlist) for circuit in circuits).values():
+        yield np.array(rows, dtype=np.intp)
+
+
+def _circuits(queries: Sequence[Query]) -> list[Circuit]:
+    """The circuits that are asked about.
+
+    Raises:
+        TypeError: a workload is of another kind.
+    """
+    circuits = [query.workload for query in queries if isinstance(query.workload, Circuit)]
+    if len(circuits) < len(queries):
+        raise TypeError("only circuits have a highest frequency")
+    return circuits
+
+
+def _drawn(circuit: Circuit, seed: int) -> tuple[Matrix, Column]:
+    """Features and log(routed / estimated) of connections drawn from a circuit."""
+    assert circuit.routed_ps is not None
+    count = len(circuit.routed_ps)
+    features = placed_features(circuit)
+    logs = np.log((circuit.routed_ps + FLOOR_PS) / (features[:, _ESTIMATED] + FLOOR_PS))
+    if count > DRAWN:
+        rows = np.random.default_rng(seed).choice(count, DRAWN, replace=False)
+        features, logs = features[rows], logs[rows]
+    return features, logs

@@ -1,0 +1,93 @@
+"""Protocols of circuit_fpga: what is held out, what is asked, and the placer's own estimate."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.circuits.circuit_fpga import LARGE_CELLS, CircuitFpga
+from forerun.data.device import DeviceCatalog
+from forerun.models.circuits.placed_boost import frequencies
+from forerun.training.protocols.circuits.circuit_fpga import (
+    CircuitFpgaProtocols,
+    circuit_measurements,
+    circuit_of,
+    estimated_ps,
+)
+from tests.contracts.tiny_upstream import tiny_upstream
+
+CATALOG = DeviceCatalog.load()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("circuits")
+    tables = CircuitFpga().tidy(tiny_upstream("circuit_fpga", folder / "upstream"))
+    return Bundle.write(folder / "bundle", "circuit_fpga", tables)
+
+
+def test_families_and_large_designs_are_held_out(bundle):
+    folds = list(CircuitFpgaProtocols().folds(bundle, CATALOG))
+    assert {fold.protocol for fold in folds} == {"unseen_family", "large_design"}
+    judged = []
+    for fold in folds:
+        (task,) = fold.tasks
+        designs = set(task.judged.groups["design"].tolist())
+        assert not designs & set(fold.train.groups["design"].tolist())
+        families = set(task.judged.groups["family"].tolist())
+        if fold.protocol == "unseen_family":
+            assert not families & set(fold.train.groups["family"].tolist())
+            judged += task.judged.groups["design"].tolist()
+            continue
+        cells = bundle.table("runs").groupby("design")["logic_cells"].first()
+        assert (cells[sorted(designs)] >= LARGE_CELLS).all()
+        assert (cells[sorted(set(fold.train.groups["design"]))] < LARGE_CELLS).all()
+    measured, _ = circuit_measurements(bundle)
+    assert sorted(judged) == sorted(measured.groups["design"].tolist())
+
+
+def test_circuits_that_are_asked_about_have_no_routes_and_those_of_training_do(bundle):
+    for fold in CircuitFpgaProtocols().folds(bundle, CATALOG):
+        asked = [circuit_of(query) for task in fold.tasks for query in task.judged.queries]
+        assert all(own.routed_ps is None for own in asked)
+        assert all(circuit_of(query).routed_ps is not None for query in fold.train.queries)
+
+
+def test_a_design_with_two_clocks_has_no_row(bundle):
+    runs = bundle.table("runs")
+    measured, kept = circuit_measurements(bundle)
+    assert len(measured) == len(kept) == int(runs["fmax_mhz"].notna().sum()) < len(runs)
+    assert runs["fmax_mhz"].to_numpy()[kept].tolist() == measured.column("fmax_mhz").tolist()
+
+
+def test_frequencies_of_the_table_follow_from_the_delays_after_routing(bundle):
+    measured, _ = circuit_measurements(bundle)
+    own = [circuit_of(query) for query in measured.queries]
+    assert frequencies(own, [one.routed_ps for one in own]) == pytest.approx(
+        measured.column("fmax_mhz")
+    )
+
+
+def test_the_baseline_is_the_placer_s_estimate_except_for_fixed_connections(bundle):
+    measured, _ = circuit_measurements(bundle)
+    own = circuit_of(measured.queries[0])
+    (plain,) = estimated_ps([own], [own])
+    assert plain.tolist() == own.placement.estimated_ps.tolist()
+    ports = ["COUT", *own.netlist.arcs.source_port[1:]]
+    carried = replace(
+        own, netlist=replace(own.netlist, arcs=replace(own.netlist.arcs, source_port=ports))
+    )
+    (found,) = estimated_ps([carried], [carried])
+    assert found[0] == own.routed_ps[0]
+    assert found[1:].tolist() == plain[1:].tolist()
+
+
+def test_a_folder_of_other_families_is_judged_without_those_of_training(bundle):
+    measured, _ = circuit_measurements(bundle)
+    families = np.unique(measured.groups["family"])
+    seen = {"family": families[:-1].tolist()}
+    (task,) = CircuitFpgaProtocols().evaluation_tasks(bundle, CATALOG, seen)
+    assert set(task.judged.groups["family"]) == {families[-1]}
+    every = {"family": families.tolist()}
+    assert not list(CircuitFpgaProtocols().evaluation_tasks(bundle, CATALOG, every))

@@ -1,0 +1,141 @@
+"""circuit_fpga: the highest frequency of placed circuits, of unseen families and of large designs.
+
+Nothing is published for these designs. The baseline `nextpnr` is the placer's own estimate of each
+delay through the same exact longest path.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.circuits.netlist import Circuit
+from forerun.data.columns import Column, Mask, Positions
+from forerun.data.datasets.circuits.circuit_fpga import (
+    ARCS,
+    NODES,
+    PATHS,
+    RUNS,
+    CircuitFpga,
+    designs,
+)
+from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
+from forerun.data.named.synthesis import HX8K, NEXTPNR
+from forerun.data.query import Query
+from forerun.features.circuits.connections import fixed_connections
+from forerun.models.circuits.placed_boost import frequencies
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
+
+METRIC = "fmax_mhz"
+
+
+class CircuitFpgaProtocols(DatasetProtocols):
+    """Circuits whose families, or whose size, are not in the training set."""
+
+    dataset = "circuit_fpga"
+    joined = (NODES, ARCS, PATHS)
+    reads = MappingProxyType({RUNS: ("design", "family", "seed", METRIC)})
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All circuits with a single clock, with the delays after routing."""
+        measured, _ = circuit_measurements(bundle)
+        return measured
+
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+        """One fold for each split; folds of families are pooled."""
+        measured, kept = circuit_measurements(bundle)
+        for protocol, train, judged in split_rows(CircuitFpga().splits(bundle), measured, kept):
+            yield Fold(protocol, train, [_task(protocol, train, judged)])
+
+    def evaluation_tasks(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Circuits of families that are not in the training set."""
+        measured, _ = circuit_measurements(bundle)
+        new = ~np.isin(measured.groups["family"], list(seen.get("family", ())))
+        if new.any():
+            yield Task("unseen_family", METRIC, without_routes(measured.take(new)))
+
+
+def circuit_measurements(bundle: Bundle) -> tuple[Measurements, Positions]:
+    """Circuits with a single clock, and their positions in the table `runs`.
+
+    They have the groups `family` and `design`.
+    """
+    runs = bundle.table(RUNS)
+    kept = np.flatnonzero(runs["fmax_mhz"].notna())
+    own = runs.iloc[kept]
+    wanted = set(own["design"])
+    tables: dict[str, pd.DataFrame] = {}
+    for name in (NODES, ARCS, PATHS):
+        table = bundle.table(name)
+        tables[name] = table[table["design"].isin(wanted)]
+    found = {design.name: design for design in designs(tables)}
+    queries = [
+        Query(found[design].circuit(seed, routed=True), HX8K, NEXTPNR)
+        for design, seed in zip(own["design"], own["seed"], strict=True)
+    ]
+    groups = {name: own[name].astype(str).to_numpy(dtype=np.str_) for name in ("family", "design")}
+    return Measurements(queries, {METRIC: own["fmax_mhz"].to_numpy(np.float64)}, groups), kept
+
+
+def without_routes(measured: Measurements) -> Measurements:
+    """The same circuits without their delays after routing, as they are asked about."""
+    queries = [
+        replace(query, workload=replace(circuit_of(query), routed_ps=None))
+        for query in measured.queries
+    ]
+    return replace(measured, queries=queries)
+
+
+def circuit_of(query: Query) -> Circuit:
+    """The circuit of a query.
+
+    Raises:
+        TypeError: it is about something else.
+    """
+    if not isinstance(query.workload, Circuit):
+        raise TypeError(f"{query.workload.kind!r} is no circuit")
+    return query.workload
+
+
+def estimated_ps(train: Sequence[Circuit], circuits: Sequence[Circuit]) -> list[Column]:
+    """The placer's estimates of the connections of circuits, (m,) each.
+
+    Those of carries and global networks, which it does not know, are the medians of the training
+    set by kind of connection.
+    """
+    delays: dict[str, list[Column]] = {}
+    for one in train:
+        assert one.routed_ps is not None
+        for kind, rows in _fixed_kinds(one).items():
+            delays.setdefault(kind, []).append(one.routed_ps[rows])
+    medians = {kind: float(np.median(np.concatenate(own))) for kind, own in delays.items()}
+    found = []
+    for one in circuits:
+        assert one.placement is not None
+        own = one.placement.estimated_ps.copy()
+        for kind, rows in _fixed_kinds(one).items():
+            own[rows] = medians.get(kind, own[rows])
+        found.append(own)
+    return found
+
+
+def _fixed_kinds(circuit: Circuit) -> dict[str, Mask]:
+    """Kind of connections whose delay depends on no route -> which connections these are."""
+    netlist = circuit.netlist
+    fixed = fixed_connections(netlist.arcs, netlist.kinds)
+    ports = zip(netlist.arcs.source_port, netlist.arcs.sink_port, strict=True)
+    kinds = np.array([f"{a} {b}" for a, b in ports], dtype=np.str_)
+    return {str(kind): fixed & (kinds == kind) for kind in np.unique(kinds[fixed])}
+
+
+def _task(protocol: str, train: Measurements, judged: Measurements) -> Task:
+    asked = without_routes(judged)
+    circuits = list(map(circuit_of, asked.queries))
+    placed = estimated_ps(list(map(circuit_of, train.queries)), circuits)
+    return Task(protocol, METRIC, asked, baselines={"nextpnr": frequencies(circuits, placed)})
