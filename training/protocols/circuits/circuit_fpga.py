@@ -31,6 +31,7 @@ from forerun.models.circuits.placed_boost import frequencies
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
 
 METRIC = "fmax_mhz"
+KEYS = ("family", "design", "seed")
 
 
 class CircuitFpgaProtocols(DatasetProtocols):
@@ -64,7 +65,7 @@ class CircuitFpgaProtocols(DatasetProtocols):
 def circuit_measurements(bundle: Bundle) -> tuple[Measurements, Positions]:
     """Circuits with a single clock, and their positions in the table `runs`.
 
-    They have the groups `family` and `design`.
+    They have the groups `family`, `design` and `seed`.
     """
     runs = bundle.table(RUNS)
     kept = np.flatnonzero(runs["fmax_mhz"].notna())
@@ -79,7 +80,7 @@ def circuit_measurements(bundle: Bundle) -> tuple[Measurements, Positions]:
         Query(found[design].circuit(seed, routed=True), HX8K, NEXTPNR)
         for design, seed in zip(own["design"], own["seed"], strict=True)
     ]
-    groups = {name: own[name].astype(str).to_numpy(dtype=np.str_) for name in ("family", "design")}
+    groups = {name: own[name].astype(str).to_numpy(dtype=np.str_) for name in KEYS}
     return Measurements(queries, {METRIC: own["fmax_mhz"].to_numpy(np.float64)}, groups), kept
 
 
