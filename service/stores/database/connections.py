@@ -86,10 +86,13 @@ class Database:
         return self._problem
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self, is_snapshot: bool = False) -> Iterator[Connection]:
         """A transaction, which is committed at the end of the block, or rolled back by an error.
 
         After a failure to connect, all who ask within the next second are refused at once.
+
+        Args:
+            is_snapshot: all statements see what had been committed before the first one.
 
         Raises:
             DatabaseAway: there is no connection, or it broke; whether the transaction was carried
@@ -103,8 +106,11 @@ class Database:
         except SQLAlchemyError as error:
             raise self._failed(error, is_away=True) from error
         try:
-            with connection, connection.begin():
-                yield connection
+            with connection:
+                if is_snapshot:
+                    connection.execution_options(isolation_level="REPEATABLE READ")
+                with connection.begin():
+                    yield connection
         except SQLAlchemyError as error:
             raise self._failed(error, is_away=_is_broken(error)) from error
         if isinstance(self._problem, DatabaseAway):
@@ -144,7 +150,7 @@ class Database:
         with self._turn:
             self._looked_s = monotonic()
             try:
-                with self.transaction() as connection:
+                with self.transaction(is_snapshot=True) as connection:
                     if not self._is_checked:
                         check_version(connection)
                         self._is_checked = True

@@ -47,12 +47,12 @@ def test_filters_leave_what_fits_and_stand_in_the_address(page_at):
     assert page.locator("details.fold:visible").count() == 1
     every = page.locator("#neusight table.board[data-sortable] tbody:visible").count()
     page.select_option("[name=outcome]", "behind")
-    page.wait_for_function("location.search.includes('outcome=behind')")
+    page.wait_for_url(lambda address: "outcome=behind" in address)
     behind = page.locator("#neusight table.board[data-sortable] tbody:visible")
     assert 0 < behind.count() < every
     assert all("behind" in text for text in behind.all_inner_texts())
     page.click("text=Show all")
-    page.wait_for_function("!location.search")
+    page.wait_for_url(lambda address: "?" not in address)
     assert page.locator("details.fold:visible").count() > 1
 
 
@@ -81,7 +81,7 @@ def test_the_map_changes_with_a_choice_and_its_address_shows_the_same(page_at):
     page = page_at("/coverage")
     page.select_option("[name=by]", "precision")
     page.wait_for_selector("#map th:has-text('amp')")
-    page.wait_for_function("location.search.includes('by=precision')")
+    page.wait_for_url(lambda address: "by=precision" in address)
     again = page_at(page.url.partition("/coverage")[1] + page.url.partition("/coverage")[2])
     assert again.inner_text("#map") == page.inner_text("#map")
 

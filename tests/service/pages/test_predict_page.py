@@ -68,7 +68,7 @@ def test_the_slider_sets_the_batch_size(page_at):
     page.focus("[data-powers-of]")
     answered(page, lambda: page.press("[data-powers-of]", "ArrowLeft"))
     assert page.input_value("[name=batch_size]") == "128"
-    page.wait_for_function("location.search.includes('batch_size=128')")
+    page.wait_for_url(lambda address: "batch_size=128" in address)
 
 
 def test_devices_are_filtered_by_words_in_any_order(page_at):

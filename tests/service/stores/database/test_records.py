@@ -11,6 +11,7 @@ from threading import Thread
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.event import listens_for
 
 from forerun.data.file_store import DamagedFile
 from forerun.service.stores.database.place import DatabasePlace
@@ -228,6 +229,30 @@ def test_memory_is_what_the_database_holds_after_writes_and_looks_at_once(connec
         Shared.settle(each)
         assert each.values() == truth
         assert each.names() == truth.keys()
+
+
+@needs_postgres
+def test_a_record_that_changes_while_the_changes_are_read_is_not_called_damaged(connect):
+    looking, writing = connect(), connect()
+    one, other = (
+        records_in(DatabasePlace(each, "numbers"), json.dumps, decode)
+        for each in (looking, writing)
+    )
+    other.put("a.json", [1])
+    other.put("b.json", [1])
+    meanwhile = [lambda: other.put("a.json", [2]), lambda: other.delete("b.json")]
+
+    def write_first(connection, cursor, statement, *rest) -> None:
+        if "records.content" in statement:
+            while meanwhile:
+                meanwhile.pop()()
+
+    listens_for(looking._engine, "before_cursor_execute")(write_first)
+    looking.look()
+    assert not meanwhile
+    assert one.values() == {"a.json": [1], "b.json": [1]}
+    looking.look()
+    assert one.values() == {"a.json": [2]}
 
 
 STEPS = st.lists(
