@@ -11,7 +11,6 @@ from threading import Thread
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy.event import listens_for
 
 from forerun.data.file_store import DamagedFile
 from forerun.service.stores.database.place import DatabasePlace
@@ -233,6 +232,8 @@ def test_memory_is_what_the_database_holds_after_writes_and_looks_at_once(connec
 
 @needs_postgres
 def test_a_record_that_changes_while_the_changes_are_read_is_not_called_damaged(connect):
+    from sqlalchemy.event import listens_for
+
     looking, writing = connect(), connect()
     one, other = (
         records_in(DatabasePlace(each, "numbers"), json.dumps, decode)
