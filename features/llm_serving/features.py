@@ -17,7 +17,11 @@ from forerun.data.language_models.deployment import Engine, LlmDeployment, Reque
 from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
 from forerun.features.llm_serving.operators import parameter_counts
-from forerun.features.llm_serving.steady_state import SteadyState, steady_state
+from forerun.features.llm_serving.steady_state import (
+    SteadyState,
+    steady_state,
+    tokens_per_iteration,
+)
 from forerun.features.llm_serving.step import PARTS
 
 ENGINES: Final = ("vllm", "sglang", "trtllm")
@@ -55,6 +59,7 @@ class DeploymentRows(Columns):
 
     Attributes:
         decode: (n, parts) seconds of an iteration of decoding, in the order of `PARTS`.
+        accepted: (n,) tokens that a sequence gains in it, 1 without drafted tokens.
         prefill: (n, parts) further seconds for one prompt.
         per_token: (n,) prompts processed for each token of a request, on the same workers.
         burst: (n,) prompts that a request of a closed loop waits for when all start together.
@@ -64,7 +69,6 @@ class DeploymentRows(Columns):
         together: (n,) how far prompts start together and are held up by decoding as in the closed
             loops that were measured: 0 for Poisson arrivals, for one request in flight and for
             answers of one token, 1 from `FEWEST_TOGETHER` requests and `FEWEST_TOKENS` on.
-        service_share: (n,) share of the time to the first token that is not queueing.
         shape: (n, features) as in `SHAPE`.
         figures: (n, features) as in `FIGURES`.
         engine: (n, engines) 1 for the engine of the deployment, in the order of `ENGINES`.
@@ -72,6 +76,7 @@ class DeploymentRows(Columns):
     """
 
     decode: Matrix
+    accepted: Column
     prefill: Matrix
     per_token: Column
     burst: Column
@@ -79,7 +84,6 @@ class DeploymentRows(Columns):
     chunks: Column
     service: Column
     together: Column
-    service_share: Column
     shape: Matrix
     figures: Matrix
     engine: Matrix
@@ -111,13 +115,14 @@ def _row(query: Query, state: SteadyState) -> tuple[object, ...]:
     ranks = pool.workers * pool.parallelism.attention_data
     closed = load.concurrency is not None
     apart = deployment.prefill is not None
-    in_flight = (load.concurrency or 0.0) / ranks if closed else 1.0 + state.others
+    in_flight = max(load.concurrency or 1.0, 1.0) / ranks if closed else 1.0 + state.others
     output = max(load.output_tokens - 1.0, 1.0)
     per_token = 0.0 if apart else state.others / output / deployment.pool.parallelism.pipeline
     service = state.service + SERVER_S
     named = _named(query, state, step, prompt, in_flight, per_token)
     return (
         decode,
+        tokens_per_iteration(deployment.engine),
         prefill,
         per_token,
         max(in_flight - 1.0, 0.0) / 2.0 if closed else 0.0,
@@ -125,7 +130,6 @@ def _row(query: Query, state: SteadyState) -> tuple[object, ...]:
         state.iterations,
         service,
         _together(load),
-        service / (service + state.waiting),
         [named[name] for name in SHAPE],
         [named[name] for name in FIGURES],
         [named[name] for name in ENGINES],
@@ -169,7 +173,7 @@ def _named(
         "waiting": 1e-4 + state.waiting,
         "decode_s": step,
         "prefill_s": prompt,
-        "concurrency": load.concurrency or 1.0 + state.others,
+        "concurrency": max(load.concurrency or 1.0 + state.others, 1.0),
         "expert": split.expert,
         "devices": deployment.devices,
         "pool_devices": split.devices,

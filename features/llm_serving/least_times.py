@@ -6,16 +6,18 @@ is counted for communication, launches, activations and the host.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, groups_of
+from forerun.data.device import Device
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.steady_state import tokens_per_iteration, uncached_tokens
-from forerun.features.llm_serving.step import Rates, WorkerTime
+from forerun.features.llm_serving.step import Phase, Rates, WorkerTime
 
 PEAK: Final = Rates(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 MANY: Final = 1000.0
@@ -38,6 +40,28 @@ class LeastTimes:
     prompt: Column
 
 
+@dataclass(frozen=True, slots=True)
+class LeastTime:
+    """Least times of iterations of one worker.
+
+    Attributes:
+        worker: the worker, with the rates of the sheet.
+    """
+
+    worker: WorkerTime
+
+    @classmethod
+    def of(cls, deployment: LlmDeployment, device: Device, *, phase: Phase = "both") -> Self:
+        """As `WorkerTime.of`, at the sheet's rates and without drafted tokens."""
+        worker = WorkerTime.of(deployment, device, phase=phase, rates=PEAK)
+        return cls(replace(worker, drafted=0))
+
+    def seconds(self, iterations: Iterations) -> Column:
+        """Least time of each iteration, shape (n,), seconds."""
+        parts = self.worker.parts(iterations)
+        return np.asarray(sum(parts[part] for part in COUNTED))
+
+
 def least_times(queries: Sequence[Query], sequences: Column) -> LeastTimes:
     """The least times of n deployments.
 
@@ -55,20 +79,15 @@ def least_times(queries: Sequence[Query], sequences: Column) -> LeastTimes:
     for rows in groups_of(setups).values():
         own = [queries[row] for row in rows]
         deployment, device = own[0].deployment, own[0].device
-        decoding = WorkerTime.of(deployment, device, rates=PEAK)
+        decoding = LeastTime.of(deployment, device)
         alone = np.ones(len(rows)) if deployment.prefill else sequences[rows]
-        tpot[rows] = _seconds(decoding, _decode(own, alone)) / [
+        tpot[rows] = decoding.seconds(_decode(own, alone)) / [
             tokens_per_iteration(query.deployment.engine) for query in own
         ]
-        prompts = WorkerTime.of(deployment, device, phase="prefill", rates=PEAK)
-        ttft[rows] = _seconds(prompts, _prompts(own))
-        prompt[rows] = _seconds(prompts, _prompts(own, MANY)) / MANY
+        prompts = LeastTime.of(deployment, device, phase="prefill")
+        ttft[rows] = prompts.seconds(_prompts(own))
+        prompt[rows] = prompts.seconds(_prompts(own, MANY)) / MANY
     return LeastTimes(tpot, ttft, prompt)
-
-
-def _seconds(worker: WorkerTime, iterations: Iterations) -> Column:
-    parts = worker.parts(iterations)
-    return np.asarray(sum(parts[part] for part in COUNTED))
 
 
 def _decode(queries: Sequence[Query], sequences: Column) -> Iterations:

@@ -150,9 +150,14 @@ def smallest_parallelism(
 
 def _tensor_degrees(model: LanguageModel) -> list[int]:
     """Degrees of two up to `MOST_TENSOR` that divide the heads of every layer; 1 is the first."""
-    mixers = {layer.mixer for layer, _ in layer_counts(model)}
     tried = [2**power for power in range(MOST_TENSOR.bit_length())]
-    return [tensor for tensor in tried if all(_divides(tensor, mixer) for mixer in mixers)]
+    return [tensor for tensor in tried if divides_heads(model, tensor)]
+
+
+def divides_heads(model: LanguageModel, tensor: int) -> bool:
+    """Whether engines can divide the attention of every layer over so many devices."""
+    mixers = {layer.mixer for layer, _ in layer_counts(model)}
+    return all(_divides(tensor, mixer) for mixer in mixers)
 
 
 def _divides(tensor: int, mixer: Mixer | None) -> bool:

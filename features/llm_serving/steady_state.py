@@ -298,12 +298,10 @@ def tokens_per_iteration(engine: Engine) -> float:
 
 
 def _decode(deployment: LlmDeployment, sequences: Column) -> Iterations:
-    """Iterations that decode; drafted tokens are verified as further tokens without a cache."""
+    """Iterations that decode."""
     load, none = deployment.load, np.zeros_like(sequences)
     context = load.input_tokens + load.output_tokens / 2.0
-    drafted = sequences * deployment.engine.draft_tokens
-    pairs = drafted * context
-    return Iterations(drafted, pairs, none, sequences, sequences * context)
+    return Iterations(none, none, none, sequences, sequences * context)
 
 
 def _prompt(deployment: LlmDeployment, chunks: float, points: int) -> Iterations:

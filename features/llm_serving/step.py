@@ -5,7 +5,7 @@ sheet's figures that well-tuned kernels reach; collectives and launches have a f
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Self
 
 import numpy as np
@@ -89,6 +89,8 @@ class WorkerTime:
         parallelism: devices of the worker.
         sheet: figures of one device.
         graphs: whether decoding replays recorded launches.
+        drafted: tokens that are drafted for each sequence that decodes, and verified with its next
+            token in the same iteration. Each takes a pass of one layer and of the output head.
         rates: shares that are reached, and fixed times.
     """
 
@@ -96,6 +98,7 @@ class WorkerTime:
     parallelism: Parallelism
     sheet: Sheet
     graphs: bool = True
+    drafted: int = 0
     rates: Rates = Rates()
 
     @classmethod
@@ -114,8 +117,15 @@ class WorkerTime:
         """
         apart = phase == "prefill" and deployment.prefill is not None
         pool = deployment.prefill if apart and deployment.prefill else deployment.pool
-        sheet, graphs = Sheet.of(device), deployment.engine.graphs
-        return cls(deployment.model, pool.parallelism, sheet, graphs, rates or Rates())
+        engine = deployment.engine
+        return cls(
+            deployment.model,
+            pool.parallelism,
+            Sheet.of(device),
+            engine.graphs,
+            engine.draft_tokens,
+            rates or Rates(),
+        )
 
     def seconds(self, iterations: Iterations) -> Column:
         """Time of each iteration, through all groups of layers one after the other, shape (n,)."""
@@ -123,19 +133,29 @@ class WorkerTime:
 
     def parts(self, iterations: Iterations) -> Mapping[str, Column]:
         """Time of each of `PARTS` in each iteration, shape (n,), seconds."""
+        found = self._passed(iterations)
+        if self.drafted:
+            none = np.zeros(len(iterations))
+            sequences, context = iterations.decode_sequences, iterations.decode_context
+            alone = Iterations(none, none, none, sequences, context)
+            plain = replace(self, drafted=0)
+            head, layers = plain._head(alone), len(self.model.layers)
+            of_layers = {**plain._passed(alone), "host": none}
+            of_layers["dense"] = of_layers["dense"] - head
+            for part, seconds in of_layers.items():
+                found[part] += np.where(sequences > 0.0, self.drafted * seconds / layers, 0.0)
+            found["dense"] += np.where(sequences > 0.0, self.drafted * head, 0.0)
+        return found
+
+    def _passed(self, iterations: Iterations) -> dict[str, Column]:
+        """Time of each of `PARTS` without that of drafting, shape (n,), seconds."""
         found = {part: np.zeros(len(iterations)) for part in PARTS}
-        hidden, tensor = self.model.hidden_size, self.parallelism.tensor
-        tokens = iterations.prefill_tokens + iterations.decode_sequences
+        hidden = self.model.hidden_size
+        tokens = iterations.prefill_tokens + self._decoded(iterations)
         for (layer, forms), count in layer_counts(self.model).items():
             for part, seconds in self._layer(layer, forms, tokens, iterations):
                 found[part] += count * seconds
-        head = product(
-            self.model.table_parameters() / tensor,
-            self.model.formats.head,
-            iterations.prefill_sequences + iterations.decode_sequences,
-            self.sheet,
-        )
-        found["dense"] += self._work(head)
+        found["dense"] += self._head(iterations)
         found["activations"] += len(self.model.layers) * 20.0 * hidden * tokens / self._bandwidth()
         number, vectors = self._messages()
         found["synchronisation"] += number * self._fixed()
@@ -148,6 +168,16 @@ class WorkerTime:
         sequences = iterations.prefill_sequences + iterations.decode_sequences
         found["host"] += self.rates.iteration_s + self.rates.sequence_s * sequences
         return found
+
+    def _decoded(self, iterations: Iterations) -> Column:
+        """Tokens that decoding passes through all layers, with those that are verified, (n,)."""
+        return np.asarray((1.0 + self.drafted) * iterations.decode_sequences)
+
+    def _head(self, iterations: Iterations) -> Column:
+        """Time of the output head, shape (n,), seconds."""
+        weights = self.model.table_parameters() / self.parallelism.tensor
+        vectors = iterations.prefill_sequences + self._decoded(iterations)
+        return self._work(product(weights, self.model.formats.head, vectors, self.sheet))
 
     def _layer(
         self, layer: Layer, forms: LayerFormats, tokens: Column, iterations: Iterations
@@ -192,7 +222,8 @@ class WorkerTime:
         context = iterations.decode_context / np.maximum(sequences, 1e-9)
         divided = cache_divided(mixer, tensor)
         read = sequences * cache_values(mixer, context) * BYTES[formats.cache] / divided
-        each = sequences * attended(mixer, context) * pair_flop(mixer, decode=True) / tensor
+        pairs = self._decoded(iterations) * attended(mixer, context)
+        each = pairs * pair_flop(mixer, decode=True) / tensor
         decode = Work(read, each, peak)
         reached = self.sheet.bandwidth * rates.cache
         return [

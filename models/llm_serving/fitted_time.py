@@ -20,11 +20,13 @@ class FittedTime:
         time: times that are scaled.
         prefill: factor of what prompts add to an iteration.
         decode: factor of an iteration that only decodes.
+        least: times that no iteration is faster than; None for no such bound.
     """
 
     time: IterationTime
     prefill: float
     decode: float
+    least: IterationTime | None = None
 
     def seconds(self, iterations: Iterations) -> Column:
         """Time of each iteration, shape (n,), seconds."""
@@ -36,7 +38,8 @@ class FittedTime:
             )
         )
         alone = np.where(iterations.decode_sequences > 0, np.minimum(decodes, plain), 0.0)
-        return np.asarray(self.decode * alone + self.prefill * (plain - alone))
+        found = self.decode * alone + self.prefill * (plain - alone)
+        return found if self.least is None else np.maximum(found, self.least.seconds(iterations))
 
 
 def cut_off(factor: float) -> float:

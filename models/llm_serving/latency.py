@@ -15,16 +15,18 @@ from forerun.data.columns import Column, Mask, Matrix, Names
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.llm_serving.features import FEWEST_TOGETHER, FIGURES, SHAPE, DeploymentRows
-from forerun.features.llm_serving.operators import Sheet, parameter_counts
+from forerun.features.llm_serving.comparable import of_one_worker, with_measured_settings
+from forerun.features.llm_serving.features import FIGURES, SHAPE, DeploymentRows
+from forerun.features.llm_serving.operators import Sheet
 from forerun.features.llm_serving.steady_state import SteadyState
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, LogQuantiles, out_of_fold
-from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.llm_serving.correction import Correction
+from forerun.models.llm_serving.known_runs import KnownRuns, sizes
 from forerun.models.llm_serving.part_scales import FORMS, as_started
 from forerun.models.prediction import Predictions
 
@@ -38,15 +40,12 @@ USUAL: Final = 0.5
 """Error of a support row, as a logarithm, from which on it counts less, as in Huber's loss."""
 CHECKED: Final = ("log_input_tokens", "log_output_tokens", "log_sequences", "log_tensor")
 """Features whose ranges are checked for limits."""
-FEW: Final = f"hardly any run with fewer than {FEWEST_TOGETHER:.0f} requests in flight was measured"
 SPREAD: Final = ("log_tensor", "log_attention_data", "log_prefill_ranks", "log_devices")
 """Features outside whose ranges intervals are wider: over how many devices a model is spread."""
 BEYOND: Final = 0.1
 """Distance of a logarithm from its range up to which it counts as inside."""
 WIDER: Final = 2.0
 """Factor on the log bounds of such deployments."""
-Sizes = tuple[int, int, int, int]
-"""Layers, width, and total and active parameters: what tells models apart."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,7 @@ class LlmLatency(StoredPredictor):
         calibrated: whether `fit` also calibrates intervals, which costs fifteen times as much.
         corrections: fitted predictions of the times in the order of `FORMS`; empty if unfitted.
         intervals: bounds of log(measured / predicted), with two strata for each time.
-        known: devices in the training set.
-        models: models in the training set.
+        known: what the runs of the training set have.
         ranges: ranges of the features of the training set; None if unfitted.
         support: corrections of each time by `adapt`.
     """
@@ -72,8 +70,7 @@ class LlmLatency(StoredPredictor):
     calibrated: bool = field(default=True, metadata=SETTING)
     corrections: tuple[Correction, ...] = ()
     intervals: Intervals | None = None
-    known: KnownDevices = field(default_factory=KnownDevices)
-    models: tuple[Sizes, ...] = ()
+    known: KnownRuns = field(default_factory=KnownRuns)
     ranges: FeatureRange | None = None
     support: tuple[ShrunkScalars, ...] = (ShrunkScalars(), ShrunkScalars())
     name: ClassVar[str] = "llm_latency"
@@ -106,13 +103,12 @@ class LlmLatency(StoredPredictor):
         if not kept.any():
             return self
         training, targets = measurements.take(kept), logs[kept]
-        rows, _ = DeploymentRows.of(training.queries)
+        rows, _ = _rows(training.queries)
         names = (*SHAPE, *FIGURES)
         fitted = replace(
             self,
             corrections=self._fitted(rows, targets, self.bag),
-            known=KnownDevices.of([query.device for query in training.queries]),
-            models=tuple(sorted({sizes(query.deployment) for query in training.queries})),
+            known=KnownRuns.of(training.queries),
             ranges=FeatureRange.of(names, np.column_stack([rows.shape, rows.figures])),
             support=(ShrunkScalars(), ShrunkScalars()),
         )
@@ -130,8 +126,8 @@ class LlmLatency(StoredPredictor):
         if not len(measurements):
             return self
         queries = measurements.queries
-        rows, _ = DeploymentRows.of(queries)
-        found = self._log_seconds(rows, *self._known(queries))
+        rows, _ = _rows(queries)
+        found = self._log_seconds(queries, rows)
         devices = [query.device for query in queries]
         strata = [stratum(query.deployment) for query in queries]
         support = []
@@ -139,7 +135,7 @@ class LlmLatency(StoredPredictor):
             with np.errstate(invalid="ignore", divide="ignore"):
                 residuals = np.log(measurements.column(metric) / 1e3) - predicted
             usual = USUAL / np.maximum(np.abs(residuals), USUAL)
-            weights = rows.service_share * usual
+            weights = _service_share(found, rows) * usual
             support.append(own.updated(residuals, devices, strata, weights=weights))
         return replace(self, support=tuple(support))
 
@@ -151,18 +147,18 @@ class LlmLatency(StoredPredictor):
         """
         if not queries:
             return Predictions({metric: np.zeros(0) for metric in self.metrics})
-        rows, states = DeploymentRows.of(queries)
-        logs = self._log_seconds(rows, *self._known(queries))
-        logs, rows = self._adapted(queries, logs, rows)
+        rows, states = _rows(queries)
+        logs = self._log_seconds(queries, rows)
+        logs, share = self._adapted(queries, logs, rows)
         tpot, ttft = np.exp(logs).T
-        values = _metrics(queries, rows, tpot, ttft)
+        values = _metrics(queries, share, tpot, ttft)
         limits = [self._limits(*one) for one in zip(queries, states, rows.shape, strict=True)]
         if self.intervals is None:
             return Predictions(values, limits=limits)
         seen, width = self._seen(queries), self._width(rows)
         bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
         low, high = (
-            _metrics(queries, rows, *(np.exp(logs + _side(bounds, end)).T)) for end in (0, 1)
+            _metrics(queries, share, *(np.exp(logs + _side(bounds, end)).T)) for end in (0, 1)
         )
         for metric in self.metrics:
             if metric.endswith("_s") or "_s_" in metric:
@@ -177,49 +173,55 @@ class LlmLatency(StoredPredictor):
             for form, target in enumerate(targets.T)
         )
 
-    def _log_seconds(self, rows: DeploymentRows, devices: Mask, models: Mask) -> Matrix:
-        """Logarithms of both times without the support set's correction, shape (n, 2)."""
-        if self.corrections:
-            found = [one.predict(rows, devices, models) for one in self.corrections]
-            return np.column_stack(found)
-        plain = [np.zeros(number) for _, _, number in FORMS]
-        forms = zip(FORMS, plain, strict=True)
-        return np.column_stack(
-            [as_started(time, np.log(form(ones, rows)), rows) for (time, form, _), ones in forms]
-        )
+    def _log_seconds(self, queries: Sequence[Query], rows: DeploymentRows) -> Matrix:
+        """Logarithms of both times without the support set's correction, shape (n, 2).
+
+        Settings that no measured run varies change the times by the ratio of the closed forms.
+        """
+        if not self.corrections:
+            return _closed_form(rows)
+        known = self._known(queries)
+        usual = [with_measured_settings(query) for query in queries]
+        if all(one is query for one, query in zip(usual, queries, strict=True)):
+            return np.column_stack([one.predict(rows, *known) for one in self.corrections])
+        plain, _ = _rows(usual)
+        found = np.column_stack([one.predict(plain, *known) for one in self.corrections])
+        return np.asarray(found + _closed_form(rows) - _closed_form(plain))
 
     def _adapted(
         self, queries: Sequence[Query], logs: Matrix, rows: DeploymentRows
-    ) -> tuple[Matrix, DeploymentRows]:
-        """Logarithms of both times with the support set's offsets, and rows with their shares.
+    ) -> tuple[Matrix, Column]:
+        """Logarithms of both times with the support set's offsets, and the share of service.
 
-        The offset of the time to the first token is one of its part without queueing.
+        The offset of the time to the first token is one of its part without queueing. The share is
+        that of this part, (n,).
         """
         devices = [query.device for query in queries]
         strata = [stratum(query.deployment) for query in queries]
         token, first = (own.correction(devices, strata) for own in self.support)
-        served = rows.service_share * np.exp(first)
-        whole = served + 1.0 - rows.service_share
+        share = _service_share(logs, rows)
+        served = share * np.exp(first)
+        whole = served + 1.0 - share
         changed = np.column_stack([logs[:, 0] + token, logs[:, 1] + np.log(whole)])
-        return changed, replace(rows, service_share=served / whole)
+        return changed, served / whole
 
     def _known(self, queries: Sequence[Query]) -> tuple[Mask, Mask]:
         """Whether the device, and the model, of n queries are in the training set, each (n,)."""
-        devices = [query.device in self.known for query in queries]
-        models = [sizes(query.deployment) in self.models for query in queries]
-        return np.array(devices, dtype=np.bool_), np.array(models, dtype=np.bool_)
+        return self.known.have_devices(queries), self.known.have_models(queries)
 
     def _seen(self, queries: Sequence[Query]) -> Mask:
         """Whether intervals are those of known devices and models, (n,).
 
-        They are known by the training set, or by enough support rows, of which one is of the
-        model under its engine.
+        They are known by the training set, whose runs have the number formats and the settings, or
+        by enough support rows, of which one is of the model under its engine.
         """
         devices, models = self._known(queries)
         own = self.support[0]
         enough = [own.rows(query.device) >= ENOUGH_ROWS for query in queries]
         measured = [own.covers(query.device, stratum(query.deployment)) for query in queries]
-        return np.asarray((devices | enough) & (models | (np.array(enough) & measured)))
+        like_runs = self.known.have_settings(queries)
+        own_runs = np.array(enough) & measured
+        return np.asarray((devices | enough) & ((models & like_runs) | own_runs))
 
     def _width(self, rows: DeploymentRows) -> Matrix:
         """Factor on the log bounds of n deployments, shape (n, 1)."""
@@ -271,19 +273,11 @@ class LlmLatency(StoredPredictor):
         return Intervals(seen, LogQuantiles.of(others, np.concatenate([labels] * len(keys))))
 
     def _limits(self, query: Query, state: SteadyState, shape: Column) -> tuple[Limit, ...]:
-        deployment, load = query.deployment, query.deployment.load
         lines = [Limit(line, severity="outside") for line in _model_lines(query)]
         if self.ranges is not None:
             lines += self._ranges(CHECKED).outside(shape[_positions(CHECKED)])
-            if load.concurrency is not None and load.concurrency < FEWEST_TOGETHER:
-                lines.append(Limit(FEW))
-            if load.concurrency is None:
-                lines.append(Limit("the training set has closed loops only, no Poisson arrivals"))
-            if query.device not in self.known:
-                lines.append(Limit("serving was measured on other devices", severity="transfer"))
-            if sizes(deployment) not in self.models:
-                lines.append(Limit("serving was measured with other models", severity="transfer"))
-        if deployment.model.vision is not None:
+            lines += self.known.limits(query)
+        if query.deployment.model.vision is not None:
             images = "prompts are text: encoding images is not part of the times"
             lines.append(Limit(images, severity="note"))
         if state.overload:
@@ -296,15 +290,33 @@ class LlmLatency(StoredPredictor):
         return tuple(lines)
 
 
-def sizes(deployment: LlmDeployment) -> Sizes:
-    """What identifies a model: its layers, width, and total and active parameters."""
-    model = deployment.model
-    return (len(model.layers), model.hidden_size, *parameter_counts(model))
-
-
 def stratum(deployment: LlmDeployment) -> str:
     """Class of deployments that share an offset of a device: model and engine."""
     return "-".join([deployment.engine.name, *map(str, sizes(deployment))])
+
+
+def _rows(queries: Sequence[Query]) -> tuple[DeploymentRows, tuple[SteadyState, ...]]:
+    """Rows of n deployments, each with one worker where workers have nothing in common."""
+    return DeploymentRows.of([of_one_worker(query) for query in queries])
+
+
+def _service_share(logs: Matrix, rows: DeploymentRows) -> Column:
+    """Share of the time to the first token that is not queueing, (n,).
+
+    No run measures that part under load, so it is that of the closed form.
+
+    Args:
+        logs: (n, 2) logarithms of both times.
+        rows: n deployments.
+    """
+    return np.asarray(np.minimum(rows.service / np.exp(logs[:, 1]), 1.0))
+
+
+def _closed_form(rows: DeploymentRows) -> Matrix:
+    """Logarithms of both times without fitted factors, shape (n, 2)."""
+    return np.column_stack(
+        [as_started(time, np.log(form(np.zeros(k), rows)), rows) for time, form, k in FORMS]
+    )
 
 
 def _strata(metric: str, rows: DeploymentRows) -> Names:
@@ -328,7 +340,7 @@ def _side(bounds: Sequence[Matrix], end: int) -> Matrix:
 
 def _metrics(
     queries: Sequence[Query],
-    rows: DeploymentRows,
+    service_share: Column,
     tpot: Column,
     ttft: Column,
 ) -> dict[str, Column]:
@@ -346,7 +358,7 @@ def _metrics(
     return {
         "tpot_ms": 1e3 * tpot,
         "ttft_ms": 1e3 * ttft,
-        "ttft_service_ms": 1e3 * ttft * rows.service_share,
+        "ttft_service_ms": 1e3 * ttft * service_share,
         "request_latency_ms": 1e3 * latency,
         "requests_per_s": rate,
         "tokens_per_s": rate * output,

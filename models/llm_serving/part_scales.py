@@ -35,7 +35,8 @@ def token_seconds(logs: Column, rows: DeploymentRows) -> Column:
         rows: n deployments.
     """
     prompt = rows.prefill @ np.exp(logs[P : 2 * P])
-    return np.asarray(rows.decode @ np.exp(logs[:P]) + rows.per_token * prompt)
+    step = rows.decode @ np.exp(logs[:P])
+    return np.asarray(step / rows.accepted + rows.per_token * prompt)
 
 
 def first_token_seconds(logs: Column, rows: DeploymentRows) -> Column:

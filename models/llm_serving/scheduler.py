@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from forerun.data.language_models.deployment import Engine
+from forerun.features.llm_serving.steady_state import tokens_per_iteration
 from forerun.models.llm_serving.worker import Worker
 
 
@@ -38,7 +39,7 @@ class Scheduler:
             engine.block_tokens,
             int(worker.capacity_tokens // engine.block_tokens),
             engine.chunked_prefill,
-            tokens_per_step(engine),
+            tokens_per_iteration(engine),
         )
 
     @property
@@ -49,11 +50,3 @@ class Scheduler:
     def blocks_for(self, tokens: float) -> int:
         """Blocks that so many tokens of one sequence take."""
         return -int(-tokens // self.block_tokens)
-
-
-def tokens_per_step(engine: Engine) -> float:
-    """Tokens that a sequence gains in one iteration: one, and the drafted ones up to the first that
-    is rejected.
-    """
-    accepted = engine.draft_acceptance
-    return sum(accepted**drafted for drafted in range(engine.draft_tokens + 1))

@@ -32,8 +32,10 @@ from forerun.service.schemas.measured_rows import (
     as_measurements,
     check_values,
     expected,
+    names_of,
     queries_of,
 )
+from forerun.service.schemas.possible_runs import check_possible
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
@@ -158,6 +160,7 @@ class Adaptation:
         # A device without a sheet is scored with the sheet that is estimated from these rows.
         on_sheets = BlackBoxes().learn(measured)[1]
         before = expected(on_sheets, self._base.predictor, names)
+        check_possible(on_sheets, names or names_of(on_sheets.queries))
         self.store.check_room(device.name, len(rows))
         kept = [kept_row(row, query) for row, query in zip(rows, queries, strict=True)]
         live = self.store.live(device.name)

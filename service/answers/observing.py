@@ -19,12 +19,14 @@ from forerun.service.answers.question import Question, question_about
 from forerun.service.schemas.answers import EstimateOut
 from forerun.service.schemas.measured_rows import (
     MeasuredRow,
+    as_measurements,
     check_near,
     check_values,
     names_of,
     queries_of,
 )
 from forerun.service.schemas.observations import GivenEstimate, LiveErrorOut, ObservedOut
+from forerun.service.schemas.possible_runs import check_possible
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.idempotency import RepeatableRequest
 from forerun.service.stores.measurement_sets import AlreadyStored, MeasurementSet
@@ -80,6 +82,7 @@ def observe(
     check_values(rows, names)
     queries = queries_of(rows, device, adaptation.graph, names)
     current = adaptation.current()
+    check_possible(as_measurements(rows, queries), names or names_of(rows))
     answered = _answered(rows, queries, in_use or (lambda question: current))
     _check_near(answered, names or names_of(rows))
     adaptation.keep_graphs(queries)

@@ -13,10 +13,9 @@ from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
-from forerun.models.limit import PEAK_MEMORY, POWER, Limit
+from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.evidence import distinct
 from forerun.service.answers.llm.arrivals import without_endless_queues
 from forerun.service.answers.llm.costs import (
     SECONDS_PER_HOUR,
@@ -24,6 +23,7 @@ from forerun.service.answers.llm.costs import (
     product,
     scaled,
 )
+from forerun.service.answers.llm.limits import limits_of
 from forerun.service.answers.llm.memory import memory_of
 from forerun.service.answers.llm.parts import (
     Foundation,
@@ -39,7 +39,6 @@ from forerun.service.answers.llm.question import DeploymentQuestion
 from forerun.service.answers.llm.support import METRICS, SOURCES
 from forerun.service.answers.llm.times import UnderLoad, under_load
 from forerun.service.limits.trust import Evidence, Trust, trust_in
-from forerun.service.limits.wording import in_words
 from forerun.service.list_prices import list_price
 from forerun.service.schemas.llm.answers import (
     CapacityOut,
@@ -59,7 +58,7 @@ FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Metric -> those that it follows from; its grade is the lowest of theirs."""
 WIDE: Final = Trust("C", f"the interval spans a factor of more than {WIDEST_RATIO:.0f}")
-CANNOT_RUN: Final = Trust("C", "weights and one request do not fit: it cannot run as asked")
+CANNOT_RUN: Final = "weights and one request do not fit: it cannot run as asked"
 NO_PRICE: Final = "no list price of this device is known; give usd_per_device_hour"
 
 
@@ -143,21 +142,22 @@ def _deployed(
 ) -> Deployed | InputError:
     query, power = question.query, load.power
     time = without_endless_queues(query, time, load.capacity)
-    memory = memory_of(query, work.in_flight)
-    price = _price(question)
+    memory, price = memory_of(query, work.in_flight), _price(question)
+    if not all(own.fits for own in memory):
+        time, power = _withheld(time), None
     estimates = _estimates(query, time, power, memory, price)
     if not all(isfinite(estimate.value) for estimate in estimates.values()):
         return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
-    limits = (*_limits_of_the_model(query), *_limits(time, power, memory))
+    limits = limits_of(query, time, power, memory)
     rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
     return Deployed(
         query=query,
         estimates=estimates,
         missing=_missing(estimates, time, power, price),
         limits=limits,
-        trust=_trust(estimates, query, limits, evidence, fits=all(own.fits for own in memory)),
+        trust=_trust(estimates, query, limits, evidence),
         out=DeploymentOut(
             engine=EngineOut.model_validate(query.deployment.engine),
             pool=PoolOut.of(query.deployment.pool),
@@ -170,6 +170,11 @@ def _deployed(
             parts=parts_of(query, work.shares, work.foundations, estimates, in_use),
         ),
     )
+
+
+def _withheld(time: Prediction) -> Prediction:
+    """Without the times and rates of what does not fit the memory."""
+    return replace(time, estimates={}, withheld=dict.fromkeys(METRICS, CANNOT_RUN))
 
 
 def _capacity(own: Estimate | None) -> CapacityOut | None:
@@ -233,29 +238,6 @@ def _missing(
     }
 
 
-def _limits_of_the_model(query: Query) -> list[Limit]:
-    """What of the configuration does not suit the request, or was left out."""
-    model, load = query.deployment.model, query.deployment.load
-    found = [
-        Limit(f"{line}: this field of the configuration is not known, and was left out")
-        for line in model.misspelt_fields
-    ]
-    tokens = load.input_tokens + load.output_tokens
-    if model.most_tokens is not None and tokens > model.most_tokens:
-        why = f"requests have {tokens:,.0f} tokens, and the model takes {model.most_tokens:,}"
-        found.append(Limit(why, severity="refusal"))
-    return found
-
-
-def _limits(
-    time: Prediction, power: Prediction | None, memory: Sequence[PoolMemoryOut]
-) -> tuple[Limit, ...]:
-    """The limits of times, of power, and of memory, in words."""
-    of_power = [] if power is None else [replace(one, metric=POWER) for one in power.limits]
-    of_memory = [Limit(own.sentence(), PEAK_MEMORY, "refusal") for own in memory if not own.fits]
-    return tuple(distinct(map(in_words, (*time.limits, *of_power, *of_memory))))
-
-
 def _evidence(queries: Iterable[Query], in_use: InUse) -> dict[Device, Evidence]:
     """Device -> what the answers about it rest on, which is looked up once for each."""
     adapted = {query.device: in_use.measured.get(query.device, {}) for query in queries}
@@ -270,15 +252,8 @@ def _trust(
     query: Query,
     limits: Sequence[Limit],
     evidence: Evidence,
-    *,
-    fits: bool,
 ) -> dict[str, Trust]:
-    """The grade of each estimate; of one that follows from others, the lowest of theirs.
-
-    What does not fit the memory cannot run, so nothing about it was measured.
-    """
-    if not fits:
-        return dict.fromkeys(estimates, CANNOT_RUN)
+    """The grade of each estimate; of one that follows from others, the lowest of theirs."""
     own = {
         name: WIDE if too_wide(name, one) else trust_in(name, estimates, query, limits, evidence)
         for name, one in estimates.items()

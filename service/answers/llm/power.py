@@ -45,12 +45,13 @@ class Occupancy:
 def occupancy(query: Query, time: Prediction) -> Occupancy | None:
     """Requests in flight and share of the time with work; None where the times are not known.
 
-    Requests of a closed loop are always in flight. The mean number of those that arrive at random
-    follows from Little's law; on each worker it is taken to have a Poisson distribution.
+    Requests of a closed loop are always in flight, on as many workers. The mean number of those
+    that arrive at random follows from Little's law; on each worker it is taken to have a Poisson
+    distribution.
     """
     load, pool = query.deployment.load, query.deployment.pool
     if load.concurrency is not None:
-        return Occupancy(load.concurrency, 1.0)
+        return Occupancy(load.concurrency, min(load.concurrency / pool.workers, 1.0))
     latency, rate = (time.estimates.get(name) for name in ("request_latency_ms", "requests_per_s"))
     if latency is None or rate is None:
         return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from forerun.data.device import Device
 from forerun.data.errors import BadRequest, in_field
@@ -14,10 +15,12 @@ from forerun.data.language_models.deployment import (
 )
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
-from forerun.features.llm_serving.memory import smallest_parallelism
+from forerun.features.llm_serving.memory import divides_heads, smallest_parallelism
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.serving import LlmEstimateIn
 
+MOST_DEGREE: Final = 64
+"""Degrees that a message names."""
 DeviceNamed = Callable[[str | Device], Device]
 """The device of a name, or a spec sheet itself; raises `UnknownDevice`."""
 
@@ -98,10 +101,13 @@ class _Divided:
         """The parallelism of a request, completed.
 
         Raises:
+            BadRequest: the heads of the model cannot be divided so.
             UnanswerableQuery: no number of devices that is tried has the memory.
         """
         whole = given.parallelism()
         if whole is not None:
+            with in_field(field, "tensor"):
+                _check_heads(self.model, whole.tensor)
             return whole
         others = Parallelism(1, given.pipeline, given.attention_data, given.expert)
         if self.device.memory_gib is None:
@@ -114,6 +120,20 @@ class _Divided:
             degrees += f", pipeline parallel {found.pipeline}"
         self.chosen.append(f"{degrees}, the smallest that fits")
         return found
+
+
+def _check_heads(model: LanguageModel, tensor: int) -> None:
+    """Refuse a tensor parallelism that no engine runs the model with.
+
+    Raises:
+        BadRequest: names the degrees up to `MOST_DEGREE` that divide the heads.
+    """
+    if not divides_heads(model, tensor):
+        able = [each for each in range(1, MOST_DEGREE + 1) if divides_heads(model, each)]
+        raise BadRequest(
+            f"Tensor parallel {tensor} does not divide the attention heads of the model evenly; "
+            f"{', '.join(map(str, able))} do."
+        )
 
 
 def _workers(

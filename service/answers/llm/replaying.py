@@ -14,6 +14,7 @@ from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.data.query import Query
 from forerun.features.llm_serving.features import SERVER_S
+from forerun.features.llm_serving.least_times import LeastTime
 from forerun.models.catalog import unfitted
 from forerun.models.llm_serving.fitted_time import FittedTime, cut_off
 from forerun.models.llm_serving.replay import Dispatch, Replay, replay
@@ -22,6 +23,7 @@ from forerun.models.llm_serving.worker import Worker
 from forerun.models.prediction import Prediction
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.evidence import predictor_out
+from forerun.service.answers.llm.limits import of_length
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
 from forerun.service.answers.serving import predicted
 from forerun.service.limits.wording import in_words
@@ -75,6 +77,7 @@ def replayed(
     question = question_of(_estimate_in(deployment, requests), device_named)
     query = question.query
     scales, limits = _scales(query, requests, in_use)
+    limits = [*_too_long(query, requests), *limits]
     found = _served(query, requests, scales, dispatch)
     return _out(question, requests, found, scales, limits, in_use)
 
@@ -109,8 +112,10 @@ def _served(query: Query, requests: Requests, scales: ScalesOut, dispatch: Dispa
 
     def worker(phase: Any) -> Worker:
         plain = Worker.of(deployment, query.device, phase=phase)
-        time = FittedTime(plain.time, scales.prefill, scales.decode)
-        return replace(plain, time=time if scales.basis != "analytic" else plain.time)
+        if scales.basis == "analytic":
+            return plain
+        least = LeastTime.of(deployment, query.device, phase=phase)
+        return replace(plain, time=FittedTime(plain.time, scales.prefill, scales.decode, least))
 
     apart = deployment.prefill is not None
     prefill = worker("prefill") if apart else None
@@ -143,6 +148,12 @@ def _scales(query: Query, requests: Requests, in_use: InUse) -> tuple[ScalesOut,
     scales = ScalesOut(prefill=1.0, decode=cut_off(factor), basis=_basis(fitted))
     limits = dict.fromkeys(str(in_words(limit)) for limit in fitted.limits)
     return scales, list(limits)
+
+
+def _too_long(query: Query, requests: Requests) -> list[str]:
+    """That some requests are longer than the model takes."""
+    tokens = float((requests.input_tokens + requests.output_tokens).max())
+    return [str(limit) for limit in of_length(query.deployment.model, tokens)]
 
 
 def _basis(fitted: Prediction) -> Basis:

@@ -14,6 +14,7 @@ from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
+from forerun.features.llm_serving.comparable import of_one_worker
 from forerun.models.catalog import unfitted
 from forerun.models.limit import Limit
 from forerun.models.prediction import Estimate, Prediction
@@ -26,12 +27,16 @@ from forerun.service.answers.llm.arrivals import (
     saturated,
     within_capacity,
 )
+from forerun.service.answers.llm.costs import scaled
 from forerun.service.answers.llm.physical import within_sheets
 from forerun.service.answers.llm.power import powers
 from forerun.service.answers.serving import predicted
 
 MEASURED_TIMES: Final = frozenset({"ttft_ms", "tpot_ms"})
 NOT_FITTED: Final = Limit("times follow from the spec sheet in closed form, not from measured runs")
+
+TOTALS: Final = (RATE, "tokens_per_s")
+"""Rates of all workers together."""
 
 Outcome = Prediction | InputError
 
@@ -70,17 +75,32 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
 
 
 def _times_and_power(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
-    times = _times(queries, in_use)
-    power = powers(queries, times, in_use.loaded.predictor)
+    ones = [of_one_worker(query) for query in queries]
+    times = _times(ones, in_use)
+    power = powers(ones, times, in_use.loaded.predictor)
     together = {
         row: agreed(query, time, power[row])
-        for row, (query, time) in enumerate(zip(queries, times, strict=True))
+        for row, (query, time) in enumerate(zip(ones, times, strict=True))
         if isinstance(time, Prediction) and not _measured_by_user(query.device, in_use)
     }
-    possible = within_sheets([queries[row] for row in together], list(together.values()))
+    possible = within_sheets([ones[row] for row in together], list(together.values()))
     for row, time in zip(together, possible, strict=True):
         times[row] = time
-    return [UnderLoad(*pair) for pair in zip(times, power, strict=True)]
+    whole = [
+        time if isinstance(time, InputError) else _of_all(query, one, time)
+        for query, one, time in zip(queries, ones, times, strict=True)
+    ]
+    return [UnderLoad(*pair) for pair in zip(whole, power, strict=True)]
+
+
+def _of_all(query: Query, one: Query, time: Prediction) -> Prediction:
+    """The times and rates of a deployment from those of one of its workers."""
+    workers = query.deployment.pool.workers / one.deployment.pool.workers
+    estimates = {
+        name: scaled(own, workers) if name in TOTALS else own
+        for name, own in time.estimates.items()
+    }
+    return replace(time, estimates=estimates)
 
 
 def _measured_by_user(device: Device, in_use: InUse) -> bool:

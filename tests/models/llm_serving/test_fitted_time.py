@@ -27,6 +27,11 @@ def test_prompts_and_decoding_have_factors_of_their_own(prompt, decoding, prefil
     assert seconds == pytest.approx(prefill * prompt + decode * 2.0 * decoding)
 
 
+def test_no_iteration_is_faster_than_the_least_time():
+    scaled = FittedTime(Linear(), 0.25, 0.25, least=Linear())
+    assert scaled.seconds(iterations(7.0, 3.0)) == 13.0
+
+
 def test_factors_of_one_change_nothing():
     (seconds,) = FittedTime(Linear(), 1.0, 1.0).seconds(iterations(7.0, 3.0))
     assert seconds == 13.0

@@ -14,9 +14,10 @@ from forerun.data.language_models.deployment import (
 )
 from forerun.data.language_models.requests import Requests
 from forerun.features.llm_serving.iteration import Iterations
+from forerun.features.llm_serving.steady_state import tokens_per_iteration
 from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.replay import replay
-from forerun.models.llm_serving.scheduler import Scheduler, tokens_per_step
+from forerun.models.llm_serving.scheduler import Scheduler
 from forerun.models.llm_serving.worker import Worker
 from tests.features.llm_serving.deployments import dense_model
 from tests.models.llm_serving.naive import LinearTime, naive_replay
@@ -100,8 +101,8 @@ def test_the_engine_gives_the_limits_and_its_drafts_the_tokens_of_a_step():
     scheduler = Scheduler.of(engine, WORKER)
     assert (scheduler.max_batched_tokens, scheduler.max_sequences) == (64, 64)
     assert scheduler.blocks == 6250
-    assert tokens_per_step(engine) == 1.75
-    assert tokens_per_step(Engine()) == 1.0
+    assert tokens_per_iteration(engine) == 1.75
+    assert tokens_per_iteration(Engine()) == 1.0
 
 
 class RooflineTime(LinearTime):

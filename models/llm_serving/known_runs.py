@@ -1,0 +1,121 @@
+"""The runs that a predictor of deployments was fitted to: their devices, models and settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Self
+
+import numpy as np
+
+from forerun.data.columns import Mask
+from forerun.data.device import Device
+from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.query import Query
+from forerun.features.llm_serving.comparable import with_measured_settings
+from forerun.features.llm_serving.features import FEWEST_TOGETHER
+from forerun.features.llm_serving.operators import layer_counts, parameter_counts
+from forerun.models.domain.feature_range import KnownDevices
+from forerun.models.limit import Limit
+
+FEW = f"hardly any run with fewer than {FEWEST_TOGETHER:.0f} requests in flight was measured"
+Sizes = tuple[int, int, int, int]
+"""Layers, width, and total and active parameters: what tells models apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRuns:
+    """What the runs of a training set have.
+
+    Attributes:
+        devices: their devices.
+        models: their models.
+        formats: number format of weights -> devices with runs in it.
+    """
+
+    devices: KnownDevices = field(default_factory=KnownDevices)
+    models: tuple[Sizes, ...] = ()
+    formats: Mapping[str, KnownDevices] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, queries: Sequence[Query]) -> Self:
+        """What these deployments have."""
+        devices: dict[str, list[Device]] = {}
+        for query in queries:
+            for form in _formats(query):
+                devices.setdefault(form, []).append(query.device)
+        return cls(
+            KnownDevices.of([query.device for query in queries]),
+            tuple(sorted({sizes(query.deployment) for query in queries})),
+            {form: KnownDevices.of(own) for form, own in sorted(devices.items())},
+        )
+
+    def have_devices(self, queries: Sequence[Query]) -> Mask:
+        """Whether there are runs on the device of each of n deployments, (n,)."""
+        return np.array([query.device in self.devices for query in queries], dtype=np.bool_)
+
+    def have_models(self, queries: Sequence[Query]) -> Mask:
+        """Whether there are runs of the model of each of n deployments, (n,)."""
+        return np.array(
+            [sizes(query.deployment) in self.models for query in queries], dtype=np.bool_
+        )
+
+    def have_settings(self, queries: Sequence[Query]) -> Mask:
+        """Whether there are runs with the formats and the settings of each of n deployments, (n,).
+
+        A format counts where it was measured on the device, or, of other devices, on any.
+        """
+        return np.array(
+            [not self._new_formats(query) and not _not_varied(query) for query in queries],
+            dtype=np.bool_,
+        )
+
+    def limits(self, query: Query) -> list[Limit]:
+        """What a deployment has that no run has, one limit each."""
+        lines, load = [], query.deployment.load
+        if load.concurrency is None:
+            lines.append(Limit("the training set has closed loops only, no Poisson arrivals"))
+        elif load.concurrency < FEWEST_TOGETHER:
+            lines.append(Limit(FEW))
+        new = [] if query.device in self.devices else ["serving was measured on other devices"]
+        if sizes(query.deployment) not in self.models:
+            new.append("serving was measured with other models")
+        if formats := self._new_formats(query):
+            where = f"on {query.device.name}" if query.device in self.devices else "anywhere"
+            new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
+        return lines + [Limit(line, severity="transfer") for line in (*new, *_not_varied(query))]
+
+    def _new_formats(self, query: Query) -> list[str]:
+        """Number formats of the weights that were not measured."""
+        is_known = query.device in self.devices
+        return sorted(
+            form
+            for form in _formats(query)
+            if form not in self.formats or (is_known and query.device not in self.formats[form])
+        )
+
+
+def sizes(deployment: LlmDeployment) -> Sizes:
+    """What identifies a model: its layers, width, and total and active parameters."""
+    model = deployment.model
+    return (len(model.layers), model.hidden_size, *parameter_counts(model))
+
+
+def _formats(query: Query) -> set[str]:
+    """Number formats of the weights; both half precisions count as one."""
+    found = {form for _, layer in layer_counts(query.deployment.model) for form in astuple(layer)}
+    return {"bf16" if form == "fp16" else form for form in found}
+
+
+def _not_varied(query: Query) -> list[str]:
+    """A sentence for each setting of a deployment that no measured run varies."""
+    usual, own = with_measured_settings(query).deployment, query.deployment
+    settings = {
+        "drafted tokens": own.engine.draft_tokens > 0,
+        "a prefix cache": own.load.cached_share > 0.0,
+        "prompts in one piece": own.engine.chunked_prefill != usual.engine.chunked_prefill,
+        "launches that are not recorded": own.engine.graphs != usual.engine.graphs,
+    }
+    return [
+        f"no measured run has {name}: their effect is that of the closed form"
+        for name, is_own in settings.items()
+        if is_own
+    ]
