@@ -165,8 +165,8 @@ class UnknownLanguageModel(InputError):
         self.did_you_mean = difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.5)
         hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
         super().__init__(
-            f"No language model named {name!r:.80} is built in. {hint}Give its config.json as "
-            "`config`, in place of a name."
+            f"No language model named {name!r:.80} is built in. {hint}Give its config.json: the "
+            "file in place of the name in a command, `config` in place of `name` in a request."
         )
 
 

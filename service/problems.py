@@ -16,6 +16,7 @@ from starlette.responses import Response
 from forerun.data.errors import InputError
 from forerun.service.log import log
 from forerun.service.requests.faults import message_of
+from forerun.service.requests.field_names import written_as
 from forerun.service.requests.record import current
 
 MEDIA_TYPE = "application/problem+json"
@@ -244,6 +245,8 @@ def _place(loc: Sequence[str | int], kind: str, body: Any) -> Sequence[str | int
         if is_key or (isinstance(here, list) and step in range(len(here))):
             place.append(step)
             here = here[step]
+        elif isinstance(here, dict) and (written := written_as(loc, here)) is not None:
+            return [*place, written]
     return (*place, loc[-1]) if kind == "missing" and isinstance(here, dict) and loc else place
 
 

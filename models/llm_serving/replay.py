@@ -82,6 +82,8 @@ def replay(
             moved from one pool to the other, seconds.
         dispatch: how requests are spread.
     """
+    if len(requests):
+        requests = replace(requests, arrival_s=requests.arrival_s - requests.arrival_s[0])
     share = deployment.load.cached_share
     columns = (requests.arrival_s, requests.input_tokens, requests.output_tokens)
     served = [

@@ -19,6 +19,7 @@ from forerun.service.adaptation.measurement_files import (
 )
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.observing import Observed, observe
+from forerun.service.schemas.llm.answers import counted
 from forerun.service.settings import Settings
 from forerun.service.stores.device_sheets import detected_cpu, read_sheet
 from forerun.service.stores.devices import DeviceStore
@@ -67,7 +68,7 @@ def adapt_to_file(
     opened = _opened(opens, name, file, graphs, deployment)
     rows = opened.rows
     if report is not None:
-        report(f"{len(rows.rows)} measurements, {rows.left_out} left out; scoring them")
+        report(f"{counted(len(rows.rows), 'measurement')}, {rows.left_out} left out; scoring them")
     with opened.graphs_named():
         result = opened.adaptation.learn(opened.device.name, rows.rows, names=rows.names)
     return Adapted(result, rows.left_out)

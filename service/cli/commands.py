@@ -47,7 +47,7 @@ def command_named(name: str) -> Any:
         group = typer.main.get_group(found)
         group.name = name
         return group
-    alone = typer.Typer(add_completion=False)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(name)(found)
     return typer.main.get_command(alone)
 

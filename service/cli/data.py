@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from forerun.data.bundle import Bundle
 
-app = typer.Typer(help="Datasets: list, pull, import, describe.", no_args_is_help=True)
+app = typer.Typer(
+    rich_markup_mode=None, help="Datasets: list, pull, import, describe.", no_args_is_help=True
+)
 
 
 @app.command("list")

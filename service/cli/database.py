@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from forerun.service.stores.database.connections import Database
 
 app = typer.Typer(
+    rich_markup_mode=None,
     no_args_is_help=True,
     help="Create the tables of the database that several replicas share, and fill them.",
 )

@@ -20,6 +20,7 @@ class _ShowByDefault(TyperGroup):
 
 
 app = typer.Typer(
+    rich_markup_mode=None,
     cls=_ShowByDefault,
     help="List devices, show a spec sheet (`forerun devices NAME`), or add one.",
 )

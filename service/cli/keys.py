@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from forerun.service.stores.keys import Key, KeyStore
 
 app = typer.Typer(
+    rich_markup_mode=None,
     no_args_is_help=True,
     help="Create, list and revoke keys of the HTTP service, which asks for one from the first on.",
 )

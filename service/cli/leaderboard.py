@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 3
 """Most datasets that the name of a run in MLflow lists."""
-app = typer.Typer()
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)

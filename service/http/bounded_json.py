@@ -22,7 +22,8 @@ PIECE_BYTES = 128 * 2**10
 MOST_DEPTH = 64
 MOST_VALUES = 2_500_000
 """Over the 1.44 million numbers of the longest host window with all of its metrics."""
-MOST_KEYS = 10_000
+MOST_KEYS = 50_000
+"""Keys of an object; the largest published configuration of a language model has 22,422."""
 
 
 def parsed(content: bytes, piece_bytes: int = PIECE_BYTES) -> Any:

@@ -18,6 +18,7 @@ from forerun.service.python.run_options import first_fault
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.view import View, Viewed, refusals
 from forerun.service.schemas.answers import ServingOut
+from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
 from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn, LlmIn
 
@@ -132,6 +133,11 @@ class ServingAnswer(Viewed):
     def usd_per_million_tokens(self) -> Estimate | None:
         """Price of a million tokens written, US dollars; None where it is not known."""
         return self.metrics.get("usd_per_million_tokens")
+
+    @property
+    def model(self) -> ModelSizesOut | None:
+        """Sizes of the language model by name or configuration; None where only sizes are given."""
+        return self.content.model
 
     @property
     def deployment(self) -> DeploymentOut | None:

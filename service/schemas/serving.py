@@ -12,10 +12,10 @@ from forerun.data.workload import (
     RequestKind,
     WeightFormat,
 )
+from forerun.service.requests.field_names import also
 from forerun.service.schemas.fields import OneDevice, Strict
 from forerun.service.schemas.llm.deployment import MOST_DEVICES, DeploymentFields
 from forerun.service.schemas.llm.model import LanguageModelIn
-from forerun.service.schemas.llm.names import also
 
 if TYPE_CHECKING:
     from fastapi.openapi.models import Example

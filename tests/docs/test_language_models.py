@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from forerun.service.schemas.llm.names import ALSO, NEGATED
+from forerun.service.requests.field_names import ALSO, NEGATED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/language_models.md"
 

@@ -118,6 +118,7 @@ def test_a_fault_is_logged_under_the_number_that_the_asker_got(client, monkeypat
 
 
 LINEAR = EXAMPLE["workload"]["operator"]
+DEPLOYED = {"model": "llama-3.1-8b", "device": "h100", "osl": 100, "concurrency": 4, "isl": 100}
 GRAPH = {"format": "forerun.graph/1", "operators": [LINEAR, {"kind": "poem"}]}
 NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
 
@@ -147,6 +148,11 @@ NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
             {"model": {"total_parameters": 8e9}, "device": "l5"},
             "#/device",
         ),
+        ("/v1/llm/estimate", DEPLOYED | {"tp": 0}, "#/tp"),
+        ("/v1/llm/estimate", DEPLOYED | {"tp": 3}, "#/parallelism/tensor"),
+        ("/v1/llm/estimate", DEPLOYED | {"isl": -1}, "#/isl"),
+        ("/v1/llm/estimate", DEPLOYED | {"engine": {"nextn": -1}}, "#/engine/nextn"),
+        ("/v1/llm/estimate", DEPLOYED | {"engine": {"draft_acceptance": 0.5}}, "#/engine"),
         (
             "/v1/devices/l4/measurements",
             {"measurements": [{"workload": EXAMPLE["workload"], "metrics": {"joy": 1}}]},

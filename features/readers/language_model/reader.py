@@ -5,7 +5,7 @@ installation alone.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -78,7 +78,7 @@ def model_files(path: Path) -> dict[str, Any]:
     """
     file = path / "config.json" if path.is_dir() else path
     block = file.with_name("hf_quant_config.json")
-    found = {"config": dict(json_object(file))}
+    found = {"config": dict(json_object(file, None if path.is_file() else str(file)))}
     return found | ({"quantization": dict(json_object(block))} if block.is_file() else {})
 
 
@@ -164,7 +164,9 @@ def _most_tokens(decoder: Fields) -> int | None:
     most = decoder.maybe_integer(*_LENGTHS)
     for name in ("rope_scaling", "rope_parameters"):
         scaling = decoder.raw(name)
-        if most is None or not isinstance(scaling, Mapping):
+        if scaling is not None and not isinstance(scaling, Mapping):
+            raise decoder.bad(name, f"is {short(scaling)}, and no object")
+        if most is None or scaling is None:
             continue
         factor, own = scaling.get("factor"), scaling.get("original_max_position_embeddings", most)
         if all(isinstance(x, int | float) and 1 <= x <= 1e9 for x in (factor, own)):
@@ -216,9 +218,17 @@ def _unquantized(whole: Fields, decoder: Fields) -> str:
     for fields in (decoder, whole):
         for name in ("dtype", "torch_dtype"):
             found = fields.text(name)
-            if found is not None and found in _NUMBER_FORMATS:
-                return _NUMBER_FORMATS[found]
+            if found is None or found == "auto":
+                continue
+            if found.removeprefix("torch.") not in _NUMBER_FORMATS:
+                raise fields.bad(name, f"is {short(found)}; it is {_listed(_NUMBER_FORMATS)}")
+            return _NUMBER_FORMATS[found.removeprefix("torch.")]
     return "bf16"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} or {last}"
 
 
 def _drafts(decoder: Fields) -> int:

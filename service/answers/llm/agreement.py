@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from forerun.data.query import Query
 from forerun.data.workload import LlmServing
 from forerun.features.serving_features import TOKENS, slower_at_lengths
+from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Estimate, Prediction
 from forerun.service.answers.llm.costs import as_serving
@@ -44,7 +45,7 @@ class _Rate(NamedTuple):
         return (self.down + self.up) / 2.0 / STANDARD
 
 
-def agreed(query: Query, time: Prediction, served: Prediction | None) -> Prediction:
+def agreed(query: Query, time: Prediction, served: Prediction | None, runs: int = 0) -> Prediction:
     """The times of a deployment with the rate that both predictors agree on.
 
     The times stay as they are where requests arrive at a rate of their own, where one of the rates
@@ -56,6 +57,8 @@ def agreed(query: Query, time: Prediction, served: Prediction | None) -> Predict
         query: the deployment.
         time: its times and rates by the predictor of times.
         served: its power and rate by the predictor of served models; None without one.
+        runs: measured runs of a user on the device that the times were adapted to: for each
+            `ENOUGH_ROWS` of them, the rate counts once more.
     """
     deployment = query.deployment
     in_flight = deployment.load.concurrency
@@ -68,6 +71,7 @@ def agreed(query: Query, time: Prediction, served: Prediction | None) -> Predict
         return time
     asked = as_serving(query, in_flight)
     one = _widened(own, UNLIKE * _outside(time.limits, decoding))
+    weighed = _narrowed(one, 1.0 / sqrt(1.0 + runs / ENOUGH_ROWS))
     two = _widened(
         _at_lengths(query, asked, other),
         hypot(
@@ -76,7 +80,7 @@ def agreed(query: Query, time: Prediction, served: Prediction | None) -> Predict
             0.0 if deployment.engine.name == "vllm" else OTHER_ENGINE,
         ),
     )
-    return _combined(time, one, two)
+    return _combined(time, one, two, _weight(weighed, two))
 
 
 def _rate(found: Prediction) -> _Rate | None:
@@ -138,13 +142,27 @@ def _unusual_lengths(query: Query, asked: Query) -> float:
     return hypot(log(load.input_tokens / prompt), log(load.output_tokens / answer))
 
 
-def _combined(time: Prediction, one: _Rate, two: _Rate) -> Prediction:
-    """The prediction of times with the weighted mean of both rates.
+def _narrowed(rate: _Rate, factor: float) -> _Rate:
+    return _Rate(rate.value, factor * rate.down, factor * rate.up)
+
+
+def _weight(one: _Rate, two: _Rate) -> float:
+    """Share of the second rate in the mean, by the precisions of both."""
+    precisions = [1.0 / max(rate.deviation, 1e-3) ** 2 for rate in (one, two)]
+    return precisions[1] / sum(precisions)
+
+
+def _combined(time: Prediction, one: _Rate, two: _Rate, weight: float) -> Prediction:
+    """The prediction of times with the weighted geometric mean of both rates.
 
     The variance of the mean is that of independent errors, and that of a mixture of both values.
+
+    Args:
+        time: the prediction of times.
+        one: its rate.
+        two: the rate of served models.
+        weight: share of the second rate, 0 to 1.
     """
-    precisions = [1.0 / max(rate.deviation, 1e-3) ** 2 for rate in (one, two)]
-    weight = precisions[1] / sum(precisions)
     apart = log(two.value / one.value)
     between = STANDARD * sqrt(weight * (1.0 - weight)) * abs(apart)
     down, up = (
@@ -185,7 +203,7 @@ def _said(one: _Rate, two: _Rate, weight: float) -> tuple[Limit, ...]:
     if weight < SMALL and not disjoint:
         return ()
     text = (
-        f"the rate is a weighted mean of {one.value:,.0f} tokens/s by the predictor of times and "
-        f"{two.value:,.0f} by that of served models, which counts {100 * weight:.0f} %"
+        f"the rate is a weighted geometric mean of {one.value:,.0f} tokens/s by the predictor of "
+        f"times and {two.value:,.0f} by that of served models, which counts {100 * weight:.0f} %"
     )
     return (Limit(text, LATENCY, "outside" if disjoint else "note"),)

@@ -5,7 +5,7 @@ Estimates are fitted to measured runs, and the ends of their intervals know noth
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -21,26 +21,42 @@ no best estimate takes more."""
 MOST_READ: Final = 0.9
 """Least time per token over the measured one in 995 of 1,000 measured aggregated runs at most; no
 best estimate is closer."""
+
+
+class _Shares(NamedTuple):
+    """Shares of the sheet's figures that best estimates take at most."""
+
+    bandwidth: float
+    arithmetic: float
+
+
+USUAL: Final = _Shares(MOST_READ, MOST_USED)
+ALL: Final = _Shares(1.0, 1.0)
 TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms")
 """The last is the first and one of the second for each further token."""
 
 
-def within_sheets(queries: Sequence[Query], times: Sequence[Prediction]) -> list[Prediction]:
+def within_sheets(
+    queries: Sequence[Query], times: Sequence[Prediction], measured: Sequence[bool] = ()
+) -> list[Prediction]:
     """The times of n deployments, none of them and no end of an interval below the least possible.
 
     Args:
         queries: deployments.
         times: their times and rates.
+        measured: whether the times of each follow measured runs of a user on the device, whose
+            best estimates may then take all that the sheet allows; none does where it is empty.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
     """
     decoding = np.array([_decoding(*pair) for pair in zip(queries, times, strict=True)])
     least = least_times(queries, decoding)
+    shares = [ALL if own else USUAL for own in measured or [False] * len(queries)]
     return [
-        _bounded(query, time, 1e3 * tpot, 1e3 * ttft, 1e3 * prompt)
-        for query, time, tpot, ttft, prompt in zip(
-            queries, times, *(getattr(least, name).tolist() for name in LEAST), strict=True
+        _bounded(query, time, 1e3 * tpot, 1e3 * ttft, 1e3 * prompt, share)
+        for query, time, share, tpot, ttft, prompt in zip(
+            queries, times, shares, *(getattr(least, name).tolist() for name in LEAST), strict=True
         )
     ]
 
@@ -57,14 +73,18 @@ def _decoding(query: Query, time: Prediction) -> float:
 
 
 def _bounded(
-    query: Query, time: Prediction, tpot_ms: float, ttft_ms: float, prompt_ms: float
+    query: Query,
+    time: Prediction,
+    tpot_ms: float,
+    ttft_ms: float,
+    prompt_ms: float,
+    share: _Shares,
 ) -> Prediction:
     """The times and rates of one deployment within the least times of `LeastTimes`.
 
-    Intervals end at the least times, and best estimates take `MOST_USED` and `MOST_READ` of what
-    the sheet allows. The rate of a closed loop is at most that of the requests in flight, each in
-    its least time, and that at which ranks and stages can work on prompts. Requests wait for as
-    long as that takes.
+    Intervals end at the least times, and best estimates take a share of what the sheet allows. The
+    rate of a closed loop is at most that of the requests in flight, each in its least time, and
+    that at which ranks and stages can work on prompts. Requests wait for as long as that takes.
     """
     deployment, load = query.deployment, query.deployment.load
     tokens_after = max(load.output_tokens - 1.0, 0.0)
@@ -79,10 +99,10 @@ def _bounded(
         most = {"requests_per_s": rate, "tokens_per_s": tokens}
         most["tokens_per_s_per_device"] = tokens / deployment.devices
         busy_ms = prompt_ms / _prompts_at_once(deployment)
-        full_ms = load.concurrency * busy_ms / MOST_USED
+        full_ms = load.concurrency * busy_ms / share.arithmetic
     least["request_latency_ms"] = latency_ms
-    usual = {"tpot_ms": tpot_ms / MOST_READ}
-    usual |= dict.fromkeys(("ttft_ms", "ttft_service_ms"), ttft_ms / MOST_USED)
+    usual = {"tpot_ms": tpot_ms / share.bandwidth}
+    usual |= dict.fromkeys(("ttft_ms", "ttft_service_ms"), ttft_ms / share.arithmetic)
     estimates = {
         name: _at_least(
             _between(own, least.get(name, 0.0), most.get(name, np.inf)), usual.get(name, 0.0)

@@ -6,13 +6,14 @@ from typing import get_args
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import EngineName
 from forerun.data.language_models.weights import BYTES
+from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
 from forerun.features.readers.language_model.families import FAMILIES
-from forerun.features.readers.language_model.named import named_models
+from forerun.features.readers.language_model.named import named_config, named_models
 from forerun.models.catalog import PREDICTORS, training_datasets
 from forerun.service.adaptation.in_use import InUse
+from forerun.service.requests.field_names import ALSO, NEGATED
 from forerun.service.schemas.llm.answers import SupportedOut, SupportOut
 from forerun.service.schemas.llm.model import CacheFormat
-from forerun.service.schemas.llm.names import ALSO, NEGATED
 
 METRICS = (
     *("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms", "requests_per_s"),
@@ -40,7 +41,7 @@ def support(devices: Iterable[Device], in_use: InUse) -> SupportOut:
     for name, path in NEGATED.items():
         names.setdefault(path, []).append(f"not {name}")
     return SupportOut(
-        models=list(named_models()),
+        models=[name for name in named_models() if not _is_encoder_decoder(name)],
         families=sorted(FAMILIES),
         devices=[device.name for device in devices if is_answered(device)],
         engines=list(get_args(EngineName)),
@@ -49,6 +50,11 @@ def support(devices: Iterable[Device], in_use: InUse) -> SupportOut:
         also=names,
         measured=[_measured(metric, in_use) for metric in METRICS],
     )
+
+
+def _is_encoder_decoder(name: str) -> bool:
+    """Whether a model is one whose deployments are not answered."""
+    return str(named_config(name).get("model_type")) in ENCODER_DECODERS
 
 
 def is_answered(device: Device) -> bool:

@@ -79,11 +79,15 @@ def _times_and_power(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]
     times = _times(ones, in_use)
     power = powers(ones, times, in_use.loaded.predictor)
     together = {
-        row: agreed(query, time, power[row])
+        row: agreed(query, time, power[row], _runs(query.device, in_use))
         for row, (query, time) in enumerate(zip(ones, times, strict=True))
-        if isinstance(time, Prediction) and not _measured_by_user(query.device, in_use)
+        if isinstance(time, Prediction)
     }
-    possible = within_sheets([ones[row] for row in together], list(together.values()))
+    possible = within_sheets(
+        [ones[row] for row in together],
+        list(together.values()),
+        [_measured_by_user(ones[row].device, in_use) for row in together],
+    )
     for row, time in zip(together, possible, strict=True):
         times[row] = time
     whole = [
@@ -106,6 +110,11 @@ def _of_all(query: Query, one: Query, time: Prediction) -> Prediction:
 def _measured_by_user(device: Device, in_use: InUse) -> bool:
     """Whether the predictor of times was adapted to runs on the device, which it then follows."""
     return not in_use.measured.get(device, {}).keys().isdisjoint(MEASURED_TIMES)
+
+
+def _runs(device: Device, in_use: InUse) -> int:
+    """Number of measurements of a user that the predictor of times was adapted to."""
+    return in_use.rows.get(device, 0) if _measured_by_user(device, in_use) else 0
 
 
 @cache

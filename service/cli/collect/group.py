@@ -9,7 +9,9 @@ from forerun.service.cli.collect import circuit, cpu, gpu, probe, program, windo
 from forerun.service.cli.collect.plugin import CollectGroup
 from forerun.service.cli.output import progress, progress_bar
 
-app = typer.Typer(cls=CollectGroup, help="Measure on this machine.", no_args_is_help=True)
+app = typer.Typer(
+    rich_markup_mode=None, cls=CollectGroup, help="Measure on this machine.", no_args_is_help=True
+)
 app.command("cpu")(cpu.cpu)
 app.command("probe")(probe.probe)
 app.command("gpu")(gpu.gpu)

@@ -54,7 +54,7 @@ def _command(name: str, cls: "type[Collector]") -> Any:
 
         run_collector(cls(), output, budget_minutes, _unregistered, json)
 
-    app = typer.Typer(add_completion=False)
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
     app.command(name, help=(cls.__doc__ or "").partition("\n")[0])(measure)
     return typer.main.get_command(app)
 

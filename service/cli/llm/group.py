@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 KINDS = ("llm_deployment", "llm_serving")
 """Kinds of workloads that the predictors of an answer are for."""
 
-app = typer.Typer(help="What a language model costs to serve.", no_args_is_help=True)
+app = typer.Typer(
+    rich_markup_mode=None, help="What a language model costs to serve.", no_args_is_help=True
+)
 
 
 @app.command("estimate")
@@ -77,12 +79,16 @@ def support(json: o.Json = False) -> None:
     if json:
         print_json(answer)
         return
+    from rich.columns import Columns
+
     out = screen()
-    for title in ("models", "engines", "formats", "cache_formats"):
+    out.print("[bold]models[/bold], whose owner may be left out, as in llama-3.1-8b")
+    out.print(Columns(answer.models, column_first=True, expand=False))
+    for title in ("engines", "formats", "cache_formats"):
         out.print(f"[bold]{title.replace('_', ' ')}[/bold]: {', '.join(getattr(answer, title))}")
     for one in answer.measured:
-        where = ", ".join(one.devices) or "nowhere; answers are analytic"
-        out.print(f"[bold]{one.metric}[/bold] measured on {where}")
+        where = f"measured on {', '.join(one.devices)}" if one.devices else "analytic, not measured"
+        out.print(f"[bold]{one.metric}[/bold] {where}")
 
 
 def _answers(

@@ -91,14 +91,14 @@ def _show(source: str, answer: "ReplayOut") -> None:
     ):
         table.add_row(title, *_cells(own))
     out.print(table)
-    rates = f"{answer.requests_per_s:.4g} requests/s, {answer.tokens_per_s:,.4g} tokens/s"
+    tokens = f"{answer.tokens_per_s:,.4g} output tokens/s"
+    rates = f"{answer.requests_per_s:.4g} requests/s, {tokens}"
     if answer.device_count > 1:
         rates += f" ({answer.tokens_per_s_per_device:,.4g} by one device)"
     out.print(f"{rates} over {answer.span_s:,.0f} s; busy {answer.busy_share:.0%} of the time")
-    cache = (
-        f"{answer.mean_sequences:.3g} sequences at a time; at most {answer.most_cache_share:.0%}"
-    )
-    out.print(f"{cache} of the cache in use; {answer.preempted:,} requests preempted")
+    together = f"{answer.mean_sequences:.3g} sequences decode together on a busy worker, on average"
+    cache = f"at most {answer.most_cache_share:.0%} of the cache in use"
+    out.print(f"{together}; {cache}; {answer.preempted:,} requests preempted")
     if answer.refused:
         out.print(f"{answer.refused:,} requests are longer than the cache, and were refused")
     scales = answer.scales

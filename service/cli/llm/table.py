@@ -9,7 +9,7 @@ from forerun.data.metrics import metric
 from forerun.service.cli.output import screen
 from forerun.service.cli.questions.answer_table import GRADES, HEADINGS, NOT_CALIBRATED, table
 from forerun.service.schemas.answers import GradedOut, ServingOut
-from forerun.service.schemas.llm.answers import DeploymentOut
+from forerun.service.schemas.llm.answers import DeploymentOut, counted
 
 WORDS: Final[Mapping[str, str]] = {
     "ttft_ms": "time to first token",
@@ -51,7 +51,7 @@ def show(source: str, answers: Sequence[ServingOut], *, explain: bool = False) -
 
 def _set_up(answer: ServingOut) -> str:
     if answer.deployment is None:
-        return f", {answer.device_count} devices"
+        return f", {counted(answer.device_count, 'device')}"
     engine = answer.deployment.engine
     return f" with {engine.name} {escape(engine.version)}".rstrip()
 
@@ -116,8 +116,13 @@ def _figures(value: float) -> str:
 def _facts(answer: ServingOut, *, named: bool) -> None:
     """Print devices, memory, what limits the rate, and the price."""
     if answer.deployment is not None:
-        start = f"{answer.device.name}: " if named else ""
-        screen().print(start + "; ".join(answer.deployment.facts()), markup=False)
+        lines = answer.deployment.facts()
+        out = screen()
+        if named:
+            out.print(f"{answer.device.name}: {'; '.join(lines)}", markup=False)
+            return
+        for line in lines:
+            out.print(f"- {line}", markup=False)
 
 
 def _parts(device: str, deployment: DeploymentOut) -> None:

@@ -23,8 +23,8 @@ from forerun.service.http.kubernetes.extender import ClusterNode
 from forerun.service.http.kubernetes.nodes import devices_on
 from forerun.service.log import log
 from forerun.service.problems import unfit
+from forerun.service.requests.field_names import ALSO
 from forerun.service.schemas.answers import Risk, ServingOut
-from forerun.service.schemas.llm.names import ALSO
 from forerun.service.schemas.serving import LlmEstimateIn
 
 Time = Literal[

@@ -166,11 +166,12 @@ def _degrees(pool: PoolOut) -> str:
         "expert parallel": own.expert,
     }
     words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
-    counts = [_counted(pool.devices, "device"), _counted(pool.workers, "worker")]
+    counts = [counted(pool.devices, "device"), counted(pool.workers, "worker")]
     return ", ".join((*counts, *words))
 
 
-def _counted(count: int, word: str) -> str:
+def counted(count: int, word: str) -> str:
+    """A number and what is counted, in the singular for one."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 

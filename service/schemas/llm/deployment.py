@@ -11,8 +11,8 @@ from forerun.data.language_models.deployment import (
     Parallelism,
     RequestLoad,
 )
+from forerun.service.requests.field_names import also, in_own_names
 from forerun.service.schemas.fields import Name, Strict
-from forerun.service.schemas.llm.names import also, in_own_names
 
 MOST_DEVICES = 1024
 ENGINES: Final[Mapping[str, EngineName]] = {
@@ -101,6 +101,12 @@ class EngineIn(NamedPart):
         default=0.0,
         description="probability that a drafted token is accepted, given that those before it were",
     )
+
+    @model_validator(mode="after")
+    def _drafts(self) -> Self:
+        if self.draft_acceptance and not self.draft_tokens:
+            raise ValueError("draft_acceptance is of drafted tokens: give draft_tokens too")
+        return self
 
     def engine(self) -> Engine:
         """The engine of a deployment."""

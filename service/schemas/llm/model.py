@@ -13,10 +13,10 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.features.readers.language_model.formats import CACHE, with_formats
 from forerun.features.readers.language_model.named import named_config
 from forerun.features.readers.language_model.reader import read_language_model
+from forerun.service.requests.field_names import also
 from forerun.service.schemas.fields import Name
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.deployment import NamedPart
-from forerun.service.schemas.llm.names import also
 
 CacheFormat = Literal["bf16", "fp16", "fp32", "fp8", "int8", "nvfp4"]
 MARKS: Final = frozenset({"architectures", "model_type", "hidden_size", "num_hidden_layers"})

@@ -109,3 +109,12 @@ def test_other_json_is_refused_with_the_formats_that_are_read(tmp_path):
     file.write_text("{}")
     with pytest.raises(BadTable, match="no result of vLLM's or SGLang's benchmark"):
         read_rows(file, H100, CATALOG)
+
+
+@pytest.mark.parametrize("metrics", [{"tpot_ms": 4.0}, {"ttft_ms": 10.0, "tpot_ms": 20.0}])
+def test_runs_that_the_device_cannot_do_are_refused(adaptation, metrics):
+    """Eight billion weights of two bytes take 4.5 ms at 3,350 GB/s, a prompt of 1,024 15 ms."""
+    with pytest.raises(InputError, match=r"the device takes (4\.5|15\.)") as refused:
+        adaptation.learn(H100.name, [row(1, **metrics)])
+    assert refused.value.field[:2] == ("measurements", 0)
+    assert not adaptation.store.live(H100.name)

@@ -62,6 +62,8 @@ LATENT = {
         (LLAMA, {"quantization_config": "fp8"}, "quantization_config is 'fp8', not an object"),
         (LLAMA, {"quantization_config": {"quant_method": "gptq", "bits": 3}}, "bits is 3; weights"),
         (LLAMA, {"quantization_config": {"quant_method": "bitsandbytes"}}, "are both false"),
+        (LLAMA, {"torch_dtype": "float7"}, "torch_dtype is 'float7'; it is float32, bfloat16 or"),
+        (LLAMA, {"rope_scaling": "yes"}, "rope_scaling is 'yes', and no object"),
         (MIXTURE, {"num_experts_per_tok": 129}, "num_experts_per_tok is 129, more than 128"),
         (MIXTURE, {"mlp_only_layers": 5}, "mlp_only_layers is 5, not a list of whole numbers"),
         (MIXTURE, {"num_experts": None}, "num_experts is missing"),

@@ -118,7 +118,7 @@ def test_two_rates_of_equal_precision_have_their_geometric_mean():
     assert low < 120.0
     assert high > 400.0 / 1.2
     assert found.estimates["tpot_ms"].value == pytest.approx(16 * 250 / 200.0 * 1e3 / 300)
-    assert "weighted mean of 100 tokens/s" in str(found.limits[0])
+    assert "weighted geometric mean of 100 tokens/s" in str(found.limits[0])
     assert not found.limits[0].in_domain
 
 
@@ -180,9 +180,15 @@ def test_times_stay_without_a_second_rate_or_without_an_interval():
     assert agreed(asked(), plain, time) is plain
 
 
-def test_runs_of_the_user_on_the_device_are_followed():
+def test_the_more_runs_of_the_user_on_the_device_the_more_they_are_followed():
     question = DeploymentQuestion(asked())
-    measured = replace(IN_USE, measured={DEVICE: {"tpot_ms": frozenset({"llm_deployment"})}})
-    (own,) = deployed_all([question], measured)
-    time = bundled().predictor.predict([question.query])[0]
-    assert own.estimates["tokens_per_s"] == time.estimates["tokens_per_s"]
+    measured = {DEVICE: {"tpot_ms": frozenset({"llm_deployment"})}}
+    (time,) = bundled().predictor.predict([question.query])
+    own = time.estimates["tokens_per_s"].value
+    apart = []
+    for runs in (0, 1, 10, 100_000):
+        in_use = replace(IN_USE, measured=measured, rows={DEVICE: runs})
+        (found,) = deployed_all([question], in_use)
+        apart.append(abs(found.estimates["tokens_per_s"].value / own - 1.0))
+    assert apart == sorted(apart, reverse=True)
+    assert apart[0] > 0.1 > 0.01 > apart[-1]

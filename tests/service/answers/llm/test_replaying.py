@@ -102,3 +102,28 @@ def test_a_request_longer_than_the_cache_is_refused_and_counted(adapting):
 )
 def test_what_cannot_be_read_is_named(adapting, more, named):
     assert named in refused(adapting, **more)["detail"]
+
+
+def test_times_of_arrival_have_any_origin(adapting):
+    found = [
+        replayed(
+            adapting, requests=[one | {"arrival_s": one["arrival_s"] + origin} for one in sent]
+        )
+        for sent in [arrivals(5, gap_s=0.01)]
+        for origin in (-3.0, 0.0, 1e6)
+    ]
+    assert found[0]["ttft_ms"] == pytest.approx(found[1]["ttft_ms"])
+    assert found[2]["ttft_ms"] == pytest.approx(found[1]["ttft_ms"], rel=1e-4)
+
+
+def test_no_token_is_faster_than_the_memory(adapting):
+    """Eight billion weights of two bytes and 100,000 tokens of cache take 8.39 ms at 3,350 GB/s."""
+    found = replayed(adapting, requests=arrivals(1, gap_s=0.0, tokens=100_000))
+    assert found["tpot_ms"]["p50"] >= 8.39
+
+
+def test_requests_that_are_longer_than_the_model_takes_are_said(adapting):
+    found = replayed(adapting, requests=arrivals(1, gap_s=0.0, tokens=140_000))
+    assert any("the model takes 131,072" in limit for limit in found["limits"])
+    short = replayed(adapting, requests=arrivals(1, gap_s=0.0))
+    assert not any("the model takes" in limit for limit in short["limits"])

@@ -4,7 +4,7 @@ A request may use these names at its top level, or those of a part within that p
 given twice must agree.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -50,6 +50,18 @@ def also(path: str) -> str:
     """The further names of a field, for its description; empty where there are none."""
     names = (*ALSO.get(path, ()), *(f"not {name}" for name, of in NEGATED.items() if of == path))
     return f"; also written {', '.join(names)}" if names else ""
+
+
+def written_as(path: Sequence[str | int], given: Mapping[str, Any]) -> str | None:
+    """The further name of a field under which an object gives it; None where there is none.
+
+    Args:
+        path: keys and positions that end in those of the field, such as parallelism and tensor.
+        given: the object that the request has where the path's own keys are missing.
+    """
+    parts = [str(step) for step in path]
+    own = {".".join(parts[start:]) for start in range(len(parts))}
+    return next((name for name in given if _PATHS.get(name) in own), None)
 
 
 def in_own_names(given: Any, known: Mapping[str, Any], part: str = "") -> Any:

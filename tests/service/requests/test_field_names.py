@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
+from forerun.service.requests.field_names import ALSO, NEGATED, also
 from forerun.service.schemas.llm.deployment import EngineIn, ParallelismIn
-from forerun.service.schemas.llm.names import ALSO, NEGATED, also
 from forerun.service.schemas.serving import LlmEstimateIn
 
 LENGTHS = {"input_tokens": 1024, "output_tokens": 256, "concurrency": 32}

@@ -1,0 +1,131 @@
+"""How answers of the released predictors change with a deployment, as any user would expect."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import BadRequest
+from forerun.models.artifact.loading import bundled
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.llm.estimates import llm_estimate
+from forerun.service.schemas.answers import ServingOut
+from forerun.service.schemas.serving import LlmEstimateIn
+
+CATALOG = DeviceCatalog.load()
+IN_USE = InUse(bundled())
+ASKED = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 1}
+LOAD = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 8}
+TIMES = ("ttft_ms", "tpot_ms", "request_latency_ms")
+
+
+def asked(**changes) -> ServingOut:
+    given = {name: value for name, value in (ASKED | LOAD | changes).items() if value is not None}
+    return llm_estimate(LlmEstimateIn.model_validate(given), CATALOG.get, IN_USE)
+
+
+def value(answer: ServingOut, metric: str) -> float:
+    return answer.metrics[metric].value
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 8}, {"concurrency": None, "requests_per_s": 2.0}])
+def test_independent_workers_answer_as_many_times_the_requests_of_one(load):
+    more = {name: None if count is None else 8 * count for name, count in load.items()}
+    one, eight = asked(**load), asked(**more, workers=8)
+    for metric in (*TIMES, "ttft_service_ms", "power_w", "tokens_per_s_per_device"):
+        assert value(eight, metric) == pytest.approx(value(one, metric)), metric
+    for metric in ("requests_per_s", "tokens_per_s"):
+        assert value(eight, metric) == pytest.approx(8 * value(one, metric))
+    assert [metric.grade for metric in eight.metrics.values()] == [
+        metric.grade for metric in one.metrics.values()
+    ]
+
+
+def test_a_worker_without_a_request_draws_less():
+    alone, spread = asked(concurrency=1), asked(concurrency=4, workers=8)
+    assert value(spread, "tpot_ms") == pytest.approx(value(alone, "tpot_ms"), rel=0.05)
+    assert value(spread, "requests_per_s") == pytest.approx(
+        4 * value(alone, "requests_per_s"), rel=0.05
+    )
+    assert value(spread, "power_w") < 0.9 * value(alone, "power_w")
+
+
+def test_accepted_drafts_are_faster_and_refused_ones_are_not():
+    tpot = {
+        acceptance: value(
+            asked(engine={"draft_tokens": 3, "draft_acceptance": acceptance}), "tpot_ms"
+        )
+        for acceptance in (0.0, 0.5, 0.9)
+    }
+    plain = value(asked(), "tpot_ms")
+    assert tpot[0.0] > plain > tpot[0.5] > tpot[0.9] > plain / 4.0
+
+
+def test_what_no_run_varies_is_said_and_is_not_graded_as_measured():
+    for changes in (
+        {"engine": {"draft_tokens": 2, "draft_acceptance": 0.5}},
+        {"cached_share": 0.5},
+        {"enforce_eager": True},
+        {"quantization": "awq"},
+    ):
+        answer = asked(**changes)
+        assert answer.metrics["tpot_ms"].grade > "A", changes
+        assert any("measured" in limit for limit in answer.limits), changes
+    assert asked(quantization="fp8").metrics["tpot_ms"].grade == "A"
+
+
+def test_more_of_the_prompt_in_the_cache_is_never_slower():
+    shares = [0.0, 0.3, 0.6, 0.9]
+    times = [value(asked(cached_share=share, input_tokens=4000), "ttft_ms") for share in shares]
+    assert times == sorted(times, reverse=True)
+
+
+def test_service_takes_no_less_time_under_load():
+    loads = (1, 2, 4, 8, 16)
+    found = [asked(input_tokens=100_000, concurrency=load) for load in loads]
+    service = [value(answer, "ttft_service_ms") for answer in found]
+    assert min(service) > 0.9 * service[0]
+    assert all(value(own, "ttft_ms") >= time for own, time in zip(found, service, strict=True))
+
+
+@settings(max_examples=30)
+@given(
+    input_tokens=st.integers(1, 20_000),
+    output_tokens=st.integers(2, 2_000),
+    concurrency=st.integers(1, 200),
+    tp=st.sampled_from([1, 2, 8]),
+)
+def test_the_interval_of_a_request_is_no_wider_than_that_of_its_parts(output_tokens, **changes):
+    answer = asked(output_tokens=output_tokens, **changes)
+    first, each, whole = (answer.metrics[name] for name in TIMES)
+    tokens = output_tokens - 1
+    assert whole.low >= min(whole.value, first.low + tokens * each.low) * (1 - 1e-9)
+    assert whole.high <= max(whole.value, first.high + tokens * each.high) * (1 + 1e-9)
+    rate = answer.metrics["requests_per_s"]
+    assert rate.high <= max(rate.value, 1e3 * changes["concurrency"] / whole.low) * (1 + 1e-9)
+    assert rate.low >= min(rate.value, 1e3 * changes["concurrency"] / whole.high) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("tensor", [3, 5, 6, 12])
+def test_degrees_that_do_not_divide_the_heads_are_refused(tensor):
+    with pytest.raises(BadRequest, match="1, 2, 4, 8, 16, 32 do") as refused:
+        asked(tp=tensor)
+    assert refused.value.field == ("parallelism", "tensor")
+
+
+def test_what_does_not_fit_has_memory_and_no_times():
+    answer = asked(model="llama-3.1-70b")
+    assert set(answer.metrics) == {"peak_memory_mib"}
+    assert "do not fit" in answer.missing["tpot_ms"]
+
+
+def test_layers_over_more_devices_than_a_server_has_are_said():
+    beyond = [
+        limit for limit in asked(model="llama-3.1-70b", tp=16).limits if "server of 8" in limit
+    ]
+    assert len(beyond) == 1
+    assert not [
+        limit for limit in asked(model="llama-3.1-70b", tp=8).limits if "server of" in limit
+    ]
+    racks = asked(model="llama-3.1-70b", tp=16, device="gb200-186gb")
+    assert not [limit for limit in racks.limits if "server of" in limit]
