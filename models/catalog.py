@@ -143,6 +143,12 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         evaluated_on=("circuit_fpga",),
         workloads=("circuit",),
     ),
+    "netlist_boost": CatalogEntry(
+        "forerun.models.circuits.netlist_boost:NetlistBoost",
+        "highest frequency of circuits on an iCE40 HX8K, before placing",
+        evaluated_on=("circuit_fpga",),
+        workloads=("circuit",),
+    ),
     "benchmark_boost": CatalogEntry(
         "forerun.models.benchmark_suites.scores:BenchmarkBoost",
         "dense layers on FPGAs and scores of processor benchmarks",

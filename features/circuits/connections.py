@@ -48,9 +48,9 @@ def placed_features(circuit: Circuit) -> Matrix:
     assert place is not None
     arcs = netlist.arcs
     a, b = arcs.source, arcs.sink
-    ports = _codes(arcs)
+    ports = port_codes(arcs)
     right, up = place.x[b] - place.x[a], place.y[b] - place.y[a]
-    net, fan_out = _nets(arcs)
+    net, fan_out = nets_of(arcs)
     box = _Boxes.of(net, place, arcs)
     columns = [
         *(netlist.kinds[a], netlist.kinds[b], *ports),
@@ -103,7 +103,7 @@ class _Boxes:
         return np.asarray(found.cumsum(axis=0).cumsum(axis=1))
 
 
-def _codes(arcs: Connections) -> tuple[Positions, Positions]:
+def port_codes(arcs: Connections) -> tuple[Positions, Positions]:
     """Positions of the ports of both ends in `PORTS`, each (m,); their number for others."""
     known = {name: code for code, name in enumerate(PORTS)}
 
@@ -119,7 +119,7 @@ def _codes(arcs: Connections) -> tuple[Positions, Positions]:
     return source, sink
 
 
-def _nets(arcs: Connections) -> tuple[Positions, Positions]:
+def nets_of(arcs: Connections) -> tuple[Positions, Positions]:
     """Net of each connection, (m,), and the number of connections of each net."""
     number: dict[tuple[int, str], int] = {}
     pairs = zip(arcs.source.tolist(), arcs.source_port, strict=True)

@@ -4,19 +4,19 @@ Trees predict log(routed / estimated), where the router has not been run and the
 is known. The frequency follows from an exact longest path over the predicted delays.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
 from forerun.data.circuits.netlist import Circuit
-from forerun.data.columns import Column, Matrix, Positions, groups_of
+from forerun.data.columns import Column, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.circuits.connections import FEATURES, placed_features
-from forerun.features.circuits.longest_path import TimingGraph, fmax_mhz
 from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.circuits.timing import circuits_of, frequencies
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
@@ -74,7 +74,7 @@ class PlacedBoost(StoredPredictor):
         Args:
             measurements: circuits with routed delays, `fmax_mhz` and the group `family`.
         """
-        circuits = _circuits(measurements.queries)
+        circuits = circuits_of(measurements.queries)
         fitted = replace(self, delays=self._booster(circuits), bounds=None)
         if not self.calibrated:
             return fitted
@@ -95,7 +95,7 @@ class PlacedBoost(StoredPredictor):
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """The highest frequency of each circuit, MHz; NaN where no register feeds another."""
-        values = _frequencies(_circuits(queries), self)
+        values = _frequencies(circuits_of(queries), self)
         if self.bounds is None:
             return Predictions.of_metric("fmax_mhz", values)
         ends = self.bounds.around(values, [""] * len(values))
@@ -120,40 +120,8 @@ class PlacedBoost(StoredPredictor):
         )
 
 
-def frequencies(circuits: Sequence[Circuit], net_ps: Sequence[Column]) -> Column:
-    """Highest frequency of each of n circuits with given delays of its connections, (n,), MHz.
-
-    Args:
-        circuits: the circuits; those of one netlist share its timing graph.
-        net_ps: (m,) delays of the connections of each, picoseconds.
-    """
-    found = np.full(len(circuits), np.nan)
-    for rows in _by_netlist(circuits):
-        graph = TimingGraph.of(circuits[rows[0]].netlist)
-        found[rows] = fmax_mhz(graph.period_ps(np.column_stack([net_ps[row] for row in rows])))
-    return found
-
-
 def _frequencies(circuits: Sequence[Circuit], predictor: PlacedBoost) -> Column:
     return frequencies(circuits, [predictor.net_ps(circuit) for circuit in circuits])
-
-
-def _by_netlist(circuits: Sequence[Circuit]) -> Iterator[Positions]:
-    """Positions of the circuits of each netlist."""
-    for rows in groups_of(id(circuit.netlist) for circuit in circuits).values():
-        yield np.array(rows, dtype=np.intp)
-
-
-def _circuits(queries: Sequence[Query]) -> list[Circuit]:
-    """The circuits that are asked about.
-
-    Raises:
-        TypeError: a workload is of another kind.
-    """
-    circuits = [query.workload for query in queries if isinstance(query.workload, Circuit)]
-    if len(circuits) < len(queries):
-        raise TypeError("only circuits have a highest frequency")
-    return circuits
 
 
 def _drawn(circuit: Circuit, seed: int) -> tuple[Matrix, Column]:

@@ -1,9 +1,10 @@
 """Errors of the delays and arrivals of placed circuits, by design: a Markdown table.
 
 `python -m forerun.training.reports.circuit_delays` fits `PlacedBoost` on the training rows of each
-fold of `circuit_fpga` and compares it with the placer's own estimate. Carries, clocks and global
-networks are left out of the delays, because no router chooses their way. Errors of arrivals are
-those of each design by itself: pooled over designs, a few with long paths would hide the others.
+fold of `circuit_fpga` and compares it with the placer's own estimate, and with `NetlistBoost`,
+which knows no places. Carries, clocks and global networks are left out of the delays, because no
+router chooses their way. Errors of arrivals are those of each design by itself: pooled over
+designs, a few with long paths would hide the others.
 """
 
 import sys
@@ -19,6 +20,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.features.circuits.connections import fixed_connections
 from forerun.features.circuits.longest_path import TimingGraph
+from forerun.models.circuits.netlist_boost import NetlistBoost
 from forerun.models.circuits.placed_boost import PlacedBoost
 from forerun.training.protocols.circuits.circuit_fpga import (
     CircuitFpgaProtocols,
@@ -40,7 +42,7 @@ def main() -> None:
 
 
 def lines() -> Iterator[str]:
-    """Lines of the table, two for each protocol; folds are pooled."""
+    """Lines of the table, three for each protocol; folds are pooled."""
     bundle = find("circuit_fpga", None)
     measured, _ = circuit_measurements(bundle)
     routed = dict(zip(_keys(measured), map(circuit_of, measured.queries), strict=True))
@@ -48,11 +50,13 @@ def lines() -> Iterator[str]:
     for fold in CircuitFpgaProtocols().folds(bundle, DeviceCatalog.load()):
         fitted = PlacedBoost(calibrated=False).fit(fold.train)
         train = list(map(circuit_of, fold.train.queries))
-        (task,) = fold.tasks
+        structure = NetlistBoost(calibrated=False).fit(fold.train)
+        task = fold.tasks[0]
         asked, keys = list(map(circuit_of, task.judged.queries)), _keys(task.judged)
         for name, delays in {
             "nextpnr": estimated_ps(train, asked),
             fitted.name: [fitted.net_ps(own) for own in asked],
+            structure.name: [structure.net_ps(own.netlist) for own in asked],
         }.items():
             own = found.setdefault((fold.protocol, name), {})
             for (design, seed), net_ps in zip(keys, delays, strict=True):

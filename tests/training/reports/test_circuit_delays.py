@@ -46,7 +46,7 @@ def test_every_protocol_compares_the_predictor_with_the_placer(tmp_path, monkeyp
     assert set(pairs) == {
         (protocol, name)
         for protocol in ("unseen_family", "large_design")
-        for name in ("`nextpnr`", "`placed_boost`")
+        for name in ("`nextpnr`", "`placed_boost`", "`netlist_boost`")
     }
     for protocol in ("unseen_family", "large_design"):
         placer, boost = (

@@ -13,7 +13,7 @@ import pandas as pd
 
 from forerun.data.bundle import Bundle
 from forerun.data.circuits.netlist import Circuit
-from forerun.data.columns import Column, Mask, Positions
+from forerun.data.columns import Column, Positions
 from forerun.data.datasets.circuits.circuit_fpga import (
     ARCS,
     NODES,
@@ -26,8 +26,8 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.named.synthesis import HX8K, NEXTPNR
 from forerun.data.query import Query
-from forerun.features.circuits.connections import fixed_connections
-from forerun.models.circuits.placed_boost import frequencies
+from forerun.models.circuits.netlist_boost import fixed_kinds
+from forerun.models.circuits.timing import frequencies
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
 
 METRIC = "fmax_mhz"
@@ -50,7 +50,8 @@ class CircuitFpgaProtocols(DatasetProtocols):
         """One fold for each split; folds of families are pooled."""
         measured, kept = circuit_measurements(bundle)
         for protocol, train, judged in split_rows(CircuitFpga().splits(bundle), measured, kept):
-            yield Fold(protocol, train, [_task(protocol, train, judged)])
+            unplaced = Task(f"netlist/{protocol}", METRIC, without_places(judged))
+            yield Fold(protocol, train, [_task(protocol, train, judged), unplaced])
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -60,6 +61,7 @@ class CircuitFpgaProtocols(DatasetProtocols):
         new = ~np.isin(measured.groups["family"], list(seen.get("family", ())))
         if new.any():
             yield Task("unseen_family", METRIC, without_routes(measured.take(new)))
+            yield Task("netlist/unseen_family", METRIC, without_places(measured.take(new)))
 
 
 def circuit_measurements(bundle: Bundle) -> tuple[Measurements, Positions]:
@@ -93,6 +95,14 @@ def without_routes(measured: Measurements) -> Measurements:
     return replace(measured, queries=queries)
 
 
+def without_places(measured: Measurements) -> Measurements:
+    """The same circuits as they are known before placing: those of one netlist are alike."""
+    queries = [
+        replace(query, workload=Circuit(circuit_of(query).netlist)) for query in measured.queries
+    ]
+    return replace(measured, queries=queries)
+
+
 def circuit_of(query: Query) -> Circuit:
     """The circuit of a query.
 
@@ -113,26 +123,17 @@ def estimated_ps(train: Sequence[Circuit], circuits: Sequence[Circuit]) -> list[
     delays: dict[str, list[Column]] = {}
     for one in train:
         assert one.routed_ps is not None
-        for kind, rows in _fixed_kinds(one).items():
+        for kind, rows in fixed_kinds(one.netlist).items():
             delays.setdefault(kind, []).append(one.routed_ps[rows])
     medians = {kind: float(np.median(np.concatenate(own))) for kind, own in delays.items()}
     found = []
     for one in circuits:
         assert one.placement is not None
         own = one.placement.estimated_ps.copy()
-        for kind, rows in _fixed_kinds(one).items():
+        for kind, rows in fixed_kinds(one.netlist).items():
             own[rows] = medians.get(kind, own[rows])
         found.append(own)
     return found
-
-
-def _fixed_kinds(circuit: Circuit) -> dict[str, Mask]:
-    """Kind of connections whose delay depends on no route -> which connections these are."""
-    netlist = circuit.netlist
-    fixed = fixed_connections(netlist.arcs, netlist.kinds)
-    ports = zip(netlist.arcs.source_port, netlist.arcs.sink_port, strict=True)
-    kinds = np.array([f"{a} {b}" for a, b in ports], dtype=np.str_)
-    return {str(kind): fixed & (kinds == kind) for kind in np.unique(kinds[fixed])}
 
 
 def _task(protocol: str, train: Measurements, judged: Measurements) -> Task:

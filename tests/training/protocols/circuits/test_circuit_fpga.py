@@ -32,7 +32,8 @@ def test_families_and_large_designs_are_held_out(bundle):
     assert {fold.protocol for fold in folds} == {"unseen_family", "large_design"}
     judged = []
     for fold in folds:
-        (task,) = fold.tasks
+        task, unplaced = fold.tasks
+        assert unplaced.judged.groups["design"].tolist() == task.judged.groups["design"].tolist()
         designs = set(task.judged.groups["design"].tolist())
         assert not designs & set(fold.train.groups["design"].tolist())
         families = set(task.judged.groups["family"].tolist())
@@ -52,6 +53,9 @@ def test_circuits_that_are_asked_about_have_no_routes_and_those_of_training_do(b
         asked = [circuit_of(query) for task in fold.tasks for query in task.judged.queries]
         assert all(own.routed_ps is None for own in asked)
         assert all(circuit_of(query).routed_ps is not None for query in fold.train.queries)
+        placed, unplaced = fold.tasks
+        assert all(circuit_of(query).placement is not None for query in placed.judged.queries)
+        assert all(circuit_of(query).placement is None for query in unplaced.judged.queries)
 
 
 def test_a_design_with_two_clocks_has_no_row(bundle):
@@ -87,7 +91,8 @@ def test_a_folder_of_other_families_is_judged_without_those_of_training(bundle):
     measured, _ = circuit_measurements(bundle)
     families = np.unique(measured.groups["family"])
     seen = {"family": families[:-1].tolist()}
-    (task,) = CircuitFpgaProtocols().evaluation_tasks(bundle, CATALOG, seen)
-    assert set(task.judged.groups["family"]) == {families[-1]}
+    tasks = list(CircuitFpgaProtocols().evaluation_tasks(bundle, CATALOG, seen))
+    assert [task.name for task in tasks] == ["unseen_family", "netlist/unseen_family"]
+    assert all(set(task.judged.groups["family"]) == {families[-1]} for task in tasks)
     every = {"family": families.tolist()}
     assert not list(CircuitFpgaProtocols().evaluation_tasks(bundle, CATALOG, every))

@@ -1,0 +1,171 @@
+"""Features of the connections of a circuit that is not placed: how near placers put their ends.
+
+Placers shorten nets, so cells that many short ways join are put side by side. The distance of two
+cells in the plane is guessed from the graph of the netlist: by the eigenvectors of its random walk
+that fall slowest, which are the coordinates that a quadratic placement would choose, and by how
+alike random signals become at both cells after some steps of that walk.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+
+from forerun.data.circuits.netlist import CELL_KINDS, Netlist
+from forerun.data.columns import Column, Mask, Matrix, Positions
+from forerun.features.circuits.connections import fixed_connections, nets_of, port_codes
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+AXES: Final = 4
+"""Number of eigenvectors."""
+STEPS: Final = (2, 4, 7, 12)
+"""Steps of the walk after which signals are compared."""
+SIGNALS: Final = 24
+ITERATIONS: Final = 400
+"""Iterations that find the eigenvectors."""
+BETWEEN: Final = 8
+"""Iterations between which these are made orthogonal."""
+CARRY_WEIGHT: Final = 4.0
+"""Weight of a carry, whose ends are placed one above the other; other connections have one over
+the number of sinks of their net."""
+CELLS_PER_TILE: Final = 8.0
+ENDS: Final = ("source", "sink")
+FEATURES: Final = (
+    *("source_kind", "sink_kind", "source_port", "sink_port"),
+    *("fan_out", "cells", "memories", "ports"),
+    *(f"{end}_{what}" for end in ENDS for what in ("drives", "driven_by", "weight", "carries")),
+    *(f"{end}_around_{far}_{what}" for end in ENDS for far in (1, 2)
+      for what in ("drives", "driven_by", "weight")),
+    *("ranks_2", "ranks_4", "net_extent_1", "net_extent_2"),
+    *(f"alike_{steps}" for steps in STEPS),
+)  # fmt: skip
+"""Names of the columns of `netlist_features`."""
+
+
+def netlist_features(netlist: Netlist) -> Matrix:
+    """Features of the m connections, shape (m, len(FEATURES)).
+
+    Args:
+        netlist: cells and connections; their places are not needed.
+    """
+    graph = _Graph.of(netlist)
+    arcs = netlist.arcs
+    ends = arcs.source, arcs.sink
+    net, fan_out = nets_of(arcs)
+    own = np.column_stack([graph.drives, graph.driven_by, graph.weight])
+    near = graph.walk @ own
+    far = graph.walk @ near
+    ranks = graph.ranks(AXES)
+    everywhere = np.ones(len(arcs))
+    columns = [
+        *(netlist.kinds[end] for end in ends),
+        *port_codes(arcs),
+        fan_out[net],
+        len(netlist.kinds) * everywhere,
+        *(
+            (netlist.kinds == CELL_KINDS.index(kind)).sum() * everywhere
+            for kind in ("memory", "port")
+        ),
+        *(values[end] for end in ends for values in (*own.T, graph.carries)),
+        *(column[end] for end in ends for table in (near, far) for column in table.T),
+        *(
+            np.abs(ranks[ends[0], :number] - ranks[ends[1], :number]).sum(axis=1)
+            for number in (2, 4)
+        ),
+        *(_extent(ranks[:, axis], net, *ends) for axis in (0, 1)),
+        *graph.alike(*ends),
+    ]
+    return np.column_stack(columns).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """The n cells and how near their connections draw them.
+
+    Attributes:
+        adjacency: (n, n) weights, the same in both directions.
+        walk: (n, n) the weights of each cell over their sum.
+        weight: (n,) this sum.
+        drives, driven_by: (n,) numbers of connections whose way a router chooses.
+        carries: (n,) number of carries.
+    """
+
+    adjacency: "csr_array"
+    walk: "csr_array"
+    weight: Column
+    drives: Positions
+    driven_by: Positions
+    carries: Positions
+
+    @classmethod
+    def of(cls, netlist: Netlist) -> Self:
+        """The graph of a netlist, without clocks and global networks."""
+        from scipy.sparse import coo_array, diags_array
+
+        arcs, count = netlist.arcs, len(netlist.kinds)
+        fixed = fixed_connections(arcs, netlist.kinds)
+        carried: Mask = np.array([port == "COUT" for port in arcs.source_port], dtype=np.bool_)
+        net, fan_out = nets_of(arcs)
+        weights = np.where(carried, CARRY_WEIGHT, np.where(fixed, 0.0, 1.0 / fan_out[net]))
+        one_way = coo_array((weights, (arcs.source, arcs.sink)), shape=(count, count)).tocsr()
+        both = (one_way + one_way.T).tocsr()
+        weight = np.asarray(both.sum(axis=1)).ravel()
+        return cls(
+            both,
+            (diags_array(1.0 / np.maximum(weight, 1e-9)) @ both).tocsr(),
+            weight,
+            np.bincount(arcs.source[~fixed], minlength=count),
+            np.bincount(arcs.sink[~fixed], minlength=count),
+            np.bincount(
+                np.concatenate([arcs.source[carried], arcs.sink[carried]]), minlength=count
+            ),
+        )
+
+    def ranks(self, number: int) -> Matrix:
+        """Coordinates of the cells by the ranks of their values in eigenvectors, (n, number).
+
+        They are in tiles: cells are spread evenly over the square that they need. All are zero for
+        circuits of a few cells. Subspace iteration from a fixed start gives the same vectors
+        in every run, also where eigenvalues are equal.
+        """
+        from scipy.sparse import diags_array
+
+        count = len(self.weight)
+        if count <= 2 * number + 3:
+            return np.zeros((count, number))
+        root = np.sqrt(self.weight + 1e-3)
+        scaled = diags_array(1.0 / root) @ self.adjacency @ diags_array(1.0 / root)
+        vectors = np.random.default_rng(0).standard_normal((count, 2 * number + 1))
+        for step in range(ITERATIONS):
+            vectors = 0.5 * (vectors + scaled @ vectors)
+            if step % BETWEEN == 0 or step == ITERATIONS - 1:
+                vectors = np.linalg.qr(vectors)[0]
+        _, turn = np.linalg.eigh(vectors.T @ (scaled @ vectors))
+        places = (vectors @ turn)[:, ::-1][:, 1 : number + 1] / root[:, None]
+        side = np.sqrt(count / CELLS_PER_TILE)
+        ranks = places.argsort(axis=0, kind="stable").argsort(axis=0) / (count - 1)
+        return np.asarray(side * ranks)
+
+    def alike(self, sources: Positions, sinks: Positions) -> list[Column]:
+        """Correlation of random signals at both ends after each of `STEPS`, (m,) each."""
+        signals = np.random.default_rng(0).standard_normal((len(self.weight), SIGNALS))
+        found = []
+        for step in range(1, max(STEPS) + 1):
+            signals = 0.5 * signals + 0.5 * (self.walk @ signals)
+            if step in STEPS:
+                own = signals - signals.mean(axis=0)
+                own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-9)
+                found.append(np.einsum("ij,ij->i", own[sources], own[sinks]))
+        return found
+
+
+def _extent(places: Column, net: Positions, sources: Positions, sinks: Positions) -> Column:
+    """Largest difference of the places of the cells of each connection's net, (m,)."""
+    nets = int(net.max(initial=-1)) + 1
+    low, high = np.full(nets, np.inf), np.full(nets, -np.inf)
+    for cells in (sources, sinks):
+        np.minimum.at(low, net, places[cells])
+        np.maximum.at(high, net, places[cells])
+    return np.asarray((high - low)[net])
