@@ -1,7 +1,8 @@
 """The settings of the service; each can be set by an environment variable FORERUN_NAME."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -12,6 +13,14 @@ from forerun.data.errors import InputError
 
 TENANT_FORM: Final = "^[a-z0-9][a-z0-9-]{0,63}$"
 """Names of tenants; each is the name of a folder too."""
+
+OTHER_VARIABLES: Final = (
+    *("FORERUN_MIRROR", "FORERUN_REFERENCE", "FORERUN_TRACKING_URI"),
+    *("FORERUN_CHECK_SHAPES", "FORERUN_DEBUG", "FORERUN_REAL_MODELS"),
+)
+"""Variables that are no settings of the service."""
+NEARLY: Final = 0.85
+"""Likeness from which on a name is taken for another one that is misspelt."""
 
 
 class BadSetting(InputError):
@@ -215,6 +224,21 @@ class Settings(BaseModel):
                 for each in error.errors()
             ]
             raise BadSetting("; ".join(lines)) from None
+
+
+def misspelt(variables: Iterable[str]) -> dict[str, str]:
+    """Name of an environment variable that is nearly one of ours -> ours.
+
+    Args:
+        variables: names of variables, of any program.
+    """
+    known = {*map(_variable, Settings.model_fields), *OTHER_VARIABLES}
+    found = {}
+    for name in variables:
+        close = get_close_matches(name, known, n=1, cutoff=NEARLY)
+        if name.startswith("FORERUN_") and name not in known and close:
+            found[name] = close[0]
+    return found
 
 
 def _why(error: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from forerun.service.schemas.workload_kinds import (
 )
 from forerun.service.schemas.workload_list import (
     FieldOut,
-    ProgramOut,
+    HlsProgramOut,
     SettingOut,
     SuiteOut,
     WorkloadOut,
@@ -81,7 +81,7 @@ def workload_list(predictor: Predictor) -> WorkloadsOut:
         workloads=[_workload(form, predictor) for form in FORMS],
         networks=list(network_names()),
         programs=[
-            ProgramOut(name=name, slots=list(slots_of(graph)))
+            HlsProgramOut(name=name, slots=list(slots_of(graph)))
             for name, graph in programs
             if graph is not None
         ],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forerun.service.cli.listeners import reserved_port, tcp_listener, unix_listener
+from forerun.service.cli.output import progress
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -47,9 +48,11 @@ def serve(
     gc.disable()
     # Answers need no threads of BLAS, which numpy would start, and which do not survive a fork.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from forerun.service.settings import Settings
+    from forerun.service.settings import Settings, misspelt
 
     settings = Settings.load()
+    for name, known in misspelt(os.environ).items():
+        progress(f"{name} is no setting, and was ignored; did you mean {known}?")
     address = host if host is not None else settings.host
     settings = settings.model_copy(update={"host": address})
     from forerun.service.http.access.requirement import check_address

@@ -57,7 +57,7 @@ class SuiteOut(BaseModel):
     )
 
 
-class ProgramOut(BaseModel):
+class HlsProgramOut(BaseModel):
     """A program for high-level synthesis."""
 
     name: str = Field(description="value of `program` in a hardware design")
@@ -69,7 +69,7 @@ class WorkloadsOut(BaseModel):
 
     workloads: list[WorkloadOut] = Field(description="kinds of workload")
     networks: list[str] = Field(description="names of networks whose graphs are known")
-    programs: list[ProgramOut] = Field(description="programs for hardware designs")
+    programs: list[HlsProgramOut] = Field(description="programs for hardware designs")
     suites: list[SuiteOut] = Field(description="benchmark suites of the predictor in use")
 
 
