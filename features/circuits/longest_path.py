@@ -132,6 +132,20 @@ class TimingGraph:
         """
         return np.asarray(period_ps - self.arrivals_ps(net_ps) - self.to_registers_ps(net_ps))
 
+    def through_ps(self, net_ps: Column) -> tuple[Column, Column]:
+        """Longest times from a register to each connection, and from its end to one, (arcs,) each.
+
+        They are -inf for connections that no path between registers leads through.
+
+        Args:
+            net_ps: (arcs,) delays of the connections.
+        """
+        before, after = np.full((2, len(net_ps)), -np.inf)
+        own = self.arc >= 0
+        before[self.arc[own]] = self.arrivals_ps(net_ps[:, None])[self.source[own], 0]
+        after[self.arc[own]] = self.to_registers_ps(net_ps[:, None])[self.sink[own], 0]
+        return before, after
+
     def critical_arcs(self, net_ps: Column) -> list[int]:
         """Connections of one longest path, in its order; empty where no register feeds another.
 

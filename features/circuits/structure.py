@@ -3,7 +3,9 @@
 Placers shorten nets, so cells that many short ways join are put side by side. The distance of two
 cells in the plane is guessed from the graph of the netlist: by the eigenvectors of its random walk
 that fall slowest, which are the coordinates that a quadratic placement would choose, and by how
-alike random signals become at both cells after some steps of that walk.
+alike random signals become at both cells after some steps of that walk. Placers also shorten the
+connections of the longest paths most: how long the path through a connection is, if all connections
+took the same time, says which these are.
 """
 
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ import numpy as np
 from forerun.data.circuits.netlist import CELL_KINDS, Netlist
 from forerun.data.columns import Column, Mask, Matrix, Positions
 from forerun.features.circuits.connections import fixed_connections, nets_of, port_codes
+from forerun.features.circuits.longest_path import TimingGraph
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -31,6 +34,9 @@ CARRY_WEIGHT: Final = 4.0
 """Weight of a carry, whose ends are placed one above the other; other connections have one over
 the number of sinks of their net."""
 CELLS_PER_TILE: Final = 8.0
+EQUAL_PS: Final = 700.0
+FIXED_PS: Final = 200.0
+NO_PATH_PS: Final = 1e5
 ENDS: Final = ("source", "sink")
 FEATURES: Final = (
     *("source_kind", "sink_kind", "source_port", "sink_port"),
@@ -40,6 +46,7 @@ FEATURES: Final = (
       for what in ("drives", "driven_by", "weight")),
     *("ranks_2", "ranks_4", "net_extent_1", "net_extent_2"),
     *(f"alike_{steps}" for steps in STEPS),
+    *("period_ps", "before_ps", "after_ps", "slack_ps", "path_share"),
 )  # fmt: skip
 """Names of the columns of `netlist_features`."""
 
@@ -76,6 +83,7 @@ def netlist_features(netlist: Netlist) -> Matrix:
         ),
         *(_extent(ranks[:, axis], net, *ends) for axis in (0, 1)),
         *graph.alike(*ends),
+        *_on_paths(netlist),
     ]
     return np.column_stack(columns).astype(np.float64)
 
@@ -159,6 +167,29 @@ class _Graph:
                 own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-9)
                 found.append(np.einsum("ij,ij->i", own[sources], own[sinks]))
         return found
+
+
+def _on_paths(netlist: Netlist) -> list[Column]:
+    """Period, times before and after each connection, and its slack, (m,) each.
+
+    Times are those at equal delays of all connections: `EQUAL_PS`, and `FIXED_PS` for those whose
+    way no router chooses. A connection that no path between registers leads through has a slack of
+    `NO_PATH_PS`.
+    """
+    graph = TimingGraph.of(netlist)
+    fixed = fixed_connections(netlist.arcs, netlist.kinds)
+    net_ps = np.where(fixed, FIXED_PS, EQUAL_PS)
+    before, after = graph.through_ps(net_ps)
+    period = float(graph.period_ps(net_ps[:, None])[0])
+    path = before + net_ps + after
+    known = np.isfinite(path)
+    return [
+        np.full(len(path), period),
+        np.where(np.isfinite(before), before, -1.0),
+        np.where(np.isfinite(after), after, -1.0),
+        np.where(known, period - path, NO_PATH_PS),
+        np.where(known, path / max(period, 1.0), 0.0),
+    ]
 
 
 def _extent(places: Column, net: Positions, sources: Positions, sinks: Positions) -> Column:

@@ -1,9 +1,9 @@
 """The frequency of a circuit that is not placed, from the delays its connections have on average.
 
 Trees predict the mean delay of each connection over placements. Those of carries, clocks and global
-networks are medians by kind. The longest path over mean delays is shorter than the mean of longest
-paths, and by how much depends on the size of the circuit: a linear function of logarithms that is
-fitted on circuits whose families trees have not seen.
+networks are medians by kind. The longest path over mean delays is shorter than longest paths are on
+average, the more so the more paths are nearly as long, and the fewer connections share its delay: a
+linear function of `TERMS` corrects it, fitted on circuits whose families trees have not seen.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +17,10 @@ from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.circuits.connections import fixed_connections
+from forerun.features.circuits.longest_path import MHZ_PS, TimingGraph
 from forerun.features.circuits.structure import FEATURES, netlist_features
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.circuits.timing import circuits_of, frequencies, netlists_of
+from forerun.models.circuits.timing import circuits_of, netlists_of
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
@@ -36,6 +37,15 @@ PARAMETERS: Final[Mapping[str, Any]] = {
 }
 DRAWN: Final = 1500
 """Most connections of one netlist that trees are fitted on; large circuits shall not prevail."""
+TERMS: Final = (
+    *("one", "log_longest_mhz", "log_cells", "log_near_connections"),
+    *("root_of_squares_share", "connections_share"),
+)
+"""Terms of the correction: the frequency by the longest path, the number of cells, of connections
+on paths of at least `NEARLY` its length, and shares of its delay: the root of the sum of squares of
+the delays of its connections, and their sum."""
+LONGEST: Final = TERMS.index("log_longest_mhz")
+NEARLY: Final = 0.9
 FOLDS: Final = 5
 """Folds of families that the longest path is corrected on."""
 
@@ -52,8 +62,7 @@ class NetlistBoost(StoredPredictor):
             families that it holds out.
         delays: boosters of the mean delay of a connection, picoseconds; None before `fit`.
         fixed_ps: kind of a connection that no router chooses the way of -> its delay.
-        correction: log(measured / longest path) as a constant, and factors on the logarithms of the
-            number of cells and of the frequency by the longest path.
+        correction: factors of log(measured / longest path) on `TERMS`; empty before `fit`.
         bounds: quantiles of log(measured / predicted) of the frequency.
     """
 
@@ -63,7 +72,7 @@ class NetlistBoost(StoredPredictor):
     calibrated: bool = field(default=True, metadata=SETTING)
     delays: BoosterBag | None = None
     fixed_ps: Mapping[str, float] = field(default_factory=dict)
-    correction: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    correction: tuple[float, ...] = ()
     bounds: LogQuantiles | None = None
     name: ClassVar[str] = "netlist_boost"
     metrics: ClassVar[tuple[str, ...]] = ("fmax_mhz",)
@@ -85,24 +94,19 @@ class NetlistBoost(StoredPredictor):
         fitted = self._fitted(circuits)
         if not self.calibrated:
             return fitted
-        families, sizes = measurements.group("family"), _sizes(circuits)
 
-        def held_out(held: Mask) -> Column:
+        def held_out(held: Mask) -> Matrix:
             others = [one for one, out in zip(circuits, held, strict=True) if not out]
             own = [one for one, out in zip(circuits, held, strict=True) if out]
-            return self._fitted(others)._longest(own)
+            return self._fitted(others)._terms(own).T
 
-        (longest,) = out_of_fold(families, held_out, folds=FOLDS, seed=self.seed)
-        measured = np.log(measurements.column("fmax_mhz"))
-        known = np.isfinite(longest)
-        terms = _terms(sizes, longest)
-        factors = np.linalg.lstsq(terms[known], (measured - np.log(longest))[known], rcond=None)[0]
-        corrected = np.log(longest) + terms @ factors
-        return replace(
-            fitted,
-            correction=(float(factors[0]), float(factors[1]), float(factors[2])),
-            bounds=LogQuantiles.of(measured - corrected),
-        )
+        families = measurements.group("family")
+        terms = out_of_fold(families, held_out, folds=FOLDS, seed=self.seed, columns=len(TERMS)).T
+        residuals = np.log(measurements.column("fmax_mhz")) - terms[:, LONGEST]
+        known = np.isfinite(residuals)
+        factors = np.linalg.lstsq(terms[known], residuals[known], rcond=None)[0]
+        bounds = LogQuantiles.of(residuals - terms @ factors)
+        return replace(fitted, correction=tuple(factors.tolist()), bounds=bounds)
 
     def adapt(self, measurements: Measurements) -> Self:
         """The same predictor: a few routed circuits do not change what it expects of placers."""
@@ -111,8 +115,8 @@ class NetlistBoost(StoredPredictor):
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """The highest frequency of each circuit, MHz; NaN where no register feeds another."""
         circuits = circuits_of(queries)
-        longest = self._longest(circuits)
-        values = longest * np.exp(_terms(_sizes(circuits), longest) @ self.correction)
+        terms = self._terms(circuits)
+        values = np.exp(terms[:, LONGEST] + (terms @ self.correction if self.correction else 0.0))
         if self.bounds is None:
             return Predictions.of_metric("fmax_mhz", values)
         ends = self.bounds.around(values, [""] * len(values))
@@ -127,14 +131,13 @@ class NetlistBoost(StoredPredictor):
                 found[rows] = self.fixed_ps[kind]
         return np.asarray(found)
 
-    def _longest(self, circuits: Sequence[Circuit]) -> Column:
-        """Frequencies by the longest path over mean delays, (n,), MHz."""
-        found: list[Column] = [np.zeros(0)] * len(circuits)
+    def _terms(self, circuits: Sequence[Circuit]) -> Matrix:
+        """`TERMS` of n circuits, (n, terms); NaN where no register feeds another."""
+        found = np.full((len(circuits), len(TERMS)), np.nan)
         for rows in netlists_of(circuits):
-            own = self.net_ps(circuits[rows[0]].netlist)
-            for row in rows.tolist():
-                found[row] = own
-        return frequencies(circuits, found)
+            netlist = circuits[rows[0]].netlist
+            found[rows] = _path_terms(netlist, self.net_ps(netlist))
+        return found
 
     def _fitted(self, circuits: Sequence[Circuit]) -> Self:
         parts = [self._drawn(one, mean) for one, mean in _means(circuits)]
@@ -182,11 +185,22 @@ def _fixed(circuits: Sequence[Circuit]) -> dict[str, float]:
     return {kind: float(np.median(np.concatenate(own))) for kind, own in delays.items()}
 
 
-def _sizes(circuits: Sequence[Circuit]) -> Column:
-    """Number of cells of each circuit, (n,)."""
-    return np.array([len(circuit.netlist.kinds) for circuit in circuits], dtype=np.float64)
-
-
-def _terms(sizes: Column, longest: Column) -> Matrix:
-    """Terms of the correction of the longest path, (n, 3)."""
-    return np.column_stack([np.ones(len(sizes)), np.log(sizes), np.log(longest)])
+def _path_terms(netlist: Netlist, net_ps: Column) -> Column:
+    """`TERMS` of a netlist with these delays of its connections, (terms,)."""
+    graph = TimingGraph.of(netlist)
+    period = float(graph.period_ps(net_ps[:, None])[0])
+    if not period > 0.0:
+        return np.full(len(TERMS), np.nan)
+    before, after = graph.through_ps(net_ps)
+    free = ~fixed_connections(netlist.arcs, netlist.kinds)
+    near = int((free & (before + net_ps + after > NEARLY * period)).sum())
+    critical = [arc for arc in graph.critical_arcs(net_ps) if free[arc]]
+    own = net_ps[critical]
+    return np.array([
+        1.0,
+        np.log(MHZ_PS / period),
+        np.log(len(netlist.kinds)),
+        np.log1p(near),
+        np.sqrt((own**2).sum()) / period,
+        own.sum() / period,
+    ])  # fmt: skip

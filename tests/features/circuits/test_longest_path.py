@@ -92,6 +92,10 @@ def test_arrivals_periods_and_slacks_are_those_of_all_paths(circuit):
             assert arcs[one][2] == arcs[next_one][0]
         if period[run]:
             assert delays[critical, run].sum() <= period[run]
+        before, after = graph.through_ps(delays[:, run])
+        paths_ps = before + delays[:, run] + after
+        assert paths_ps[critical].tolist() == [period[run]] * len(critical)
+        assert paths_ps.max(initial=-np.inf) <= period[run]
 
 
 def test_a_path_of_two_registers_and_a_gate():
@@ -106,6 +110,9 @@ def test_a_path_of_two_registers_and_a_gate():
     slack = dict(zip(graph.pins, graph.slack_ps(delays, np.array([3000.0]))[:, 0], strict=True))
     assert slack[0, "O"] == slack[1, "I0"] == slack[2, "I0"] == 440.0
     assert slack[1, "I1"] == np.inf
+    before, after = graph.through_ps(delays[:, 0])
+    assert before.tolist() == [540.0, 1640.0, -np.inf]
+    assert after.tolist() == [1320.0, 470.0, 1220.0]
 
 
 def test_a_signal_that_depends_on_itself_is_refused():

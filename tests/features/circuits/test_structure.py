@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from forerun.data.circuits.netlist import Connections, Netlist
-from forerun.features.circuits.structure import FEATURES, STEPS, netlist_features
+from forerun.data.datasets.circuits.circuit_fpga import designs
+from forerun.features.circuits.structure import (
+    EQUAL_PS,
+    FEATURES,
+    NO_PATH_PS,
+    STEPS,
+    netlist_features,
+)
+from tests.contracts.tiny_circuits import tiny_tables
 
 
 def netlist(pairs, count, port="O") -> Netlist:
@@ -80,6 +88,25 @@ def test_degrees_are_counted_without_carries():
     carried = netlist_features(netlist(pairs, 30, port="COUT"))
     assert column(carried, "source_drives").tolist() == [0, 0, 0, 0]
     assert column(carried, "source_carries").tolist() == [3, 3, 1, 1]
+
+
+def test_connections_of_the_longest_path_have_no_slack():
+    """Six chains of three gates between registers."""
+    own = next(iter(designs(tiny_tables(1)))).netlist
+    found = netlist_features(own)
+    slack, share = column(found, "slack_ps"), column(found, "path_share")
+    assert slack.tolist() == [0.0] * len(slack)
+    assert share.tolist() == [1.0] * len(share)
+    period = 540 + 4 * EQUAL_PS + 3 * 400 + 470
+    assert column(found, "period_ps").tolist() == [period] * len(slack)
+    assert set(column(found, "before_ps")) == {540.0 + n * (EQUAL_PS + 400.0) for n in range(4)}
+
+
+def test_connections_on_no_path_between_registers_are_marked():
+    pairs, count = two_groups()
+    found = netlist_features(netlist(pairs, count))
+    assert (column(found, "slack_ps") == NO_PATH_PS).all()
+    assert (column(found, "path_share") == 0.0).all()
 
 
 def test_circuits_of_a_few_cells_have_no_spectrum():
