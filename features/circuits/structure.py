@@ -9,17 +9,15 @@ took the same time, says which these are.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import numpy as np
+from scipy.sparse import coo_array, csr_array, diags_array
 
 from forerun.data.circuits.netlist import CELL_KINDS, Netlist
 from forerun.data.columns import Column, Mask, Matrix, Positions
 from forerun.features.circuits.connections import fixed_connections, nets_of, port_codes
 from forerun.features.circuits.longest_path import TimingGraph
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 AXES: Final = 4
 """Number of eigenvectors."""
@@ -100,8 +98,8 @@ class _Graph:
         carries: (n,) number of carries.
     """
 
-    adjacency: "csr_array"
-    walk: "csr_array"
+    adjacency: csr_array
+    walk: csr_array
     weight: Column
     drives: Positions
     driven_by: Positions
@@ -110,8 +108,6 @@ class _Graph:
     @classmethod
     def of(cls, netlist: Netlist) -> Self:
         """The graph of a netlist, without clocks and global networks."""
-        from scipy.sparse import coo_array, diags_array
-
         arcs, count = netlist.arcs, len(netlist.kinds)
         fixed = fixed_connections(arcs, netlist.kinds)
         carried: Mask = np.array([port == "COUT" for port in arcs.source_port], dtype=np.bool_)
@@ -138,8 +134,6 @@ class _Graph:
         circuits of a few cells. Subspace iteration from a fixed start gives the same vectors
         in every run, also where eigenvalues are equal.
         """
-        from scipy.sparse import diags_array
-
         count = len(self.weight)
         if count <= 2 * number + 3:
             return np.zeros((count, number))
