@@ -16,7 +16,7 @@ TENANT_FORM: Final = "^[a-z0-9][a-z0-9-]{0,63}$"
 
 OTHER_VARIABLES: Final = (
     *("FORERUN_MIRROR", "FORERUN_REFERENCE", "FORERUN_TRACKING_URI"),
-    *("FORERUN_CHECK_SHAPES", "FORERUN_DEBUG", "FORERUN_REAL_MODELS"),
+    *("FORERUN_CHECK_SHAPES", "FORERUN_DEBUG"),
 )
 """Variables that are no settings of the service."""
 NEARLY: Final = 0.85

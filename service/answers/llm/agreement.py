@@ -26,6 +26,9 @@ STANDARD: Final = 1.645
 UNLIKE: Final = 0.5
 """Further error of a rate, as a logarithm, by which a query's logarithms lie e-fold outside of the
 range of the training set."""
+FAR: Final = 2.0
+"""Distance of the logarithms of the lengths from usual ones from which on served models say ever
+less: their rate was only taken to other lengths by the ratio of closed forms."""
 OTHER_ENGINE: Final = 0.3
 """Further error of the rate of served models for engines other than vLLM, which all were run in."""
 SMALL: Final = 0.1
@@ -75,7 +78,7 @@ def agreed(query: Query, time: Prediction, served: Prediction | None, runs: int 
     two = _widened(
         _at_lengths(query, asked, other),
         hypot(
-            UNLIKE * hypot(_outside(served.limits), _unusual_lengths(query, asked)),
+            UNLIKE * hypot(_outside(served.limits), _far(_unusual_lengths(query, asked))),
             max(0.0, -log(2.0 * decoding)),
             0.0 if deployment.engine.name == "vllm" else OTHER_ENGINE,
         ),
@@ -150,6 +153,11 @@ def _weight(one: _Rate, two: _Rate) -> float:
     """Share of the second rate in the mean, by the precisions of both."""
     precisions = [1.0 / max(rate.deviation, 1e-3) ** 2 for rate in (one, two)]
     return precisions[1] / sum(precisions)
+
+
+def _far(distance: float) -> float:
+    """A distance of logarithms, which counts by its square from `FAR` on."""
+    return max(distance, distance**2 / FAR)
 
 
 def _combined(time: Prediction, one: _Rate, two: _Rate, weight: float) -> Prediction:
