@@ -26,6 +26,7 @@ class Design:
         module: name of the module.
         parameters: name of a parameter -> value.
         sources: files of Verilog.
+        is_wrapped: whether shift registers stand between its ports and the pins.
     """
 
     name: str
@@ -33,10 +34,15 @@ class Design:
     module: str
     parameters: Mapping[str, int]
     sources: tuple[Path, ...]
+    is_wrapped: bool = False
 
 
 class ModuleIn(BaseModel):
-    """A module of a plan, with grids of the values of its parameters."""
+    """A module of a plan, with grids of the values of its parameters.
+
+    `wrapped` puts shift registers around a module with more ports than the package has pins, and
+    `name` tells designs of modules of one name apart.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,6 +50,8 @@ class ModuleIn(BaseModel):
     grids: list[Values] = [{}]
     sources: list[Path] | None = None
     family: str | None = None
+    wrapped: bool = False
+    name: str | None = None
 
 
 class PlanIn(BaseModel):
@@ -97,5 +105,6 @@ def _designs(own: ModuleIn, folder: Path) -> Iterator[Design]:
         for values in product(*grid.values()):
             parameters = dict(zip(grid, values, strict=True))
             parts = (f"{name.lower()}{value}" for name, value in parameters.items())
-            name = "-".join((own.module, *parts))
-            yield Design(name, own.family or own.module, own.module, parameters, files)
+            name = "-".join((own.name or own.module, *parts))
+            family = own.family or own.module
+            yield Design(name, family, own.module, parameters, files, own.wrapped)

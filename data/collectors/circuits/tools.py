@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.collectors.circuits.designs import Design
+from forerun.data.collectors.circuits.wrapping import WRAPPER, wrapper
 from forerun.data.errors import InputError, MissingTool
 
 YOSYS, NEXTPNR = "yosys", "nextpnr-ice40"
@@ -85,13 +86,10 @@ def synthesised(design: Design, folder: Path) -> tuple[Path, dict[str, Any]]:
         CircuitFailed: yosys refuses the design.
     """
     netlist, words = folder / "netlist.json", folder / "words.json"
-    given = " ".join(f"-set {name} {value}" for name, value in design.parameters.items())
-    files = " ".join(f'"{path.absolute()}"' for path in design.sources)
+    if design.is_wrapped:
+        design = _wrapped(design, folder)
     script = [
-        f"read_verilog -sv -defer {files}",
-        *([f"chparam {given} {design.module}"] if given else []),
-        f"hierarchy -check -top {design.module}",
-        "proc",
+        *_read(design),
         "flatten",
         "opt -full",
         f"tee -q -o {words.name} stat -json",
@@ -100,6 +98,37 @@ def synthesised(design: Design, folder: Path) -> tuple[Path, dict[str, Any]]:
     # Not all commands of yosys take a name with spaces, so that they write where they run.
     _run([YOSYS, "-q", "-p", "; ".join(script)], folder)
     return netlist, _statistics(words)
+
+
+def _read(design: Design) -> list[str]:
+    """Commands that read a design with its parameters."""
+    given = " ".join(f"-set {name} {value}" for name, value in design.parameters.items())
+    files = " ".join(f'"{path.absolute()}"' for path in design.sources)
+    return [
+        f"read_verilog -sv -defer {files}",
+        *([f"chparam {given} {design.module}"] if given else []),
+        f"hierarchy -check -top {design.module}",
+        "proc",
+    ]
+
+
+def _wrapped(design: Design, folder: Path) -> Design:
+    """The design with shift registers around it.
+
+    Raises:
+        CircuitFailed: yosys refuses it, or it has no clock.
+    """
+    ports, file = folder / "ports.json", folder / "wrapper.v"
+    script = [
+        *_read(design),
+        f"json -o {ports.name}",
+    ]
+    _run([YOSYS, "-q", "-p", "; ".join(script)], folder)
+    try:
+        file.write_text(wrapper(design.module, design.parameters, _json(ports)), encoding="utf-8")
+    except ValueError as error:
+        raise CircuitFailed(f"{design.name}: {error}.") from None
+    return replace(design, module=WRAPPER, parameters={}, sources=(*design.sources, file))
 
 
 def placed(netlist: Path, seed: int, folder: Path) -> Placed:

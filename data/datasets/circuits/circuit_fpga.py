@@ -1,7 +1,7 @@
 """Circuits on an FPGA, placed and routed with five seeds: cells, connections and their delays.
 
-All designs are forerun's own (`forerun collect circuit`), made by yosys and nextpnr for an iCE40
-HX8K. One row of `runs` is one design with one seed.
+Designs are forerun's own and freely licensed processors (`forerun collect circuit`), made by yosys
+and nextpnr for an iCE40 HX8K. One row of `runs` is one design with one seed.
 """
 
 import re
@@ -28,13 +28,15 @@ SEEDS: Final = (1, 2, 3, 4, 5)
 FOLDS: Final = 5
 LARGE_CELLS: Final = 1000
 """Logic cells from which on a design counts as large."""
+PROCESSORS: Final = ("picorv32", "serv", "vexriscv")
+"""Families of processors by others, a fixed test set that nothing is trained on."""
 QUERY: Final = ("design", "seed")
 _SALT: Final = "circuit_fpga"
 _ROUTED: Final = re.compile(r"routed_(\d+)_ps")
 
 
 class CircuitFpga(PackagedDataset):
-    """Families of designs held out in five folds, and large designs held out from small ones."""
+    """Families of designs, large designs and processors held out."""
 
     name = "circuit_fpga"
     title = "circuits placed and routed on an iCE40 HX8K"
@@ -68,22 +70,26 @@ class CircuitFpga(PackagedDataset):
         return {name: pa.DataFrameSchema(own) for name, own in columns.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_family/FOLD`, and `large_design`, trained on designs below `LARGE_CELLS`.
+        """`unseen_family/FOLD`, `large_design` and `processor`.
 
-        Designs without a single clock take no part.
+        The second is trained on designs below `LARGE_CELLS`, the third on all but `PROCESSORS`,
+        which take no part in the others. Designs without a single clock take no part.
         """
         if not bundle.has(RUNS):
             return []
         runs = bundle.table(RUNS)
         timed = np.asarray(runs["fmax_mhz"].notna(), dtype=np.bool_)
+        apart = np.asarray(runs["family"].isin(PROCESSORS), dtype=np.bool_)
 
         def split(protocol: str, train: Any, judged: Any) -> Split:
             return Split(protocol, RUNS, train, judged, ("family", "design"), QUERY)
 
         fold = folds_of(runs["family"], FOLDS, _SALT)
         large = np.asarray(runs["logic_cells"] >= LARGE_CELLS, dtype=np.bool_)
-        sizes = Split("large_design", RUNS, timed & ~large, timed & large, ("design",), QUERY)
-        return [*leave_folds_out("unseen_family", fold, timed, split), sizes]
+        own = timed & ~apart
+        sizes = Split("large_design", RUNS, own & ~large, own & large, ("design",), QUERY)
+        found = [*leave_folds_out("unseen_family", fold, own, split), sizes]
+        return [*found, split("processor", own, timed & apart)] if apart.any() else found
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: those without a frequency."""

@@ -1,4 +1,4 @@
-"""circuit_fpga: the highest frequency of placed circuits, of unseen families and of large designs.
+"""circuit_fpga: highest frequencies of circuits of unseen families, large designs and processors.
 
 Nothing is published for these designs. The baseline `nextpnr` is the placer's own estimate of each
 delay through the same exact longest path.
@@ -18,6 +18,7 @@ from forerun.data.datasets.circuits.circuit_fpga import (
     ARCS,
     NODES,
     PATHS,
+    PROCESSORS,
     RUNS,
     CircuitFpga,
     designs,
@@ -42,9 +43,9 @@ class CircuitFpgaProtocols(DatasetProtocols):
     reads = MappingProxyType({RUNS: ("design", "family", "seed", METRIC)})
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """All circuits with a single clock, with the delays after routing."""
+        """All circuits with a single clock but processors, with the delays after routing."""
         measured, _ = circuit_measurements(bundle)
-        return measured
+        return measured.take(~np.isin(measured.groups["family"], PROCESSORS))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each split; folds of families are pooled."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.circuits.circuit_fpga import LARGE_CELLS, CircuitFpga
+from forerun.data.datasets.circuits.circuit_fpga import LARGE_CELLS, PROCESSORS, CircuitFpga
 from forerun.data.device import DeviceCatalog
 from forerun.models.circuits.placed_boost import frequencies
 from forerun.training.protocols.circuits.circuit_fpga import (
@@ -46,6 +46,21 @@ def test_families_and_large_designs_are_held_out(bundle):
         assert (cells[sorted(set(fold.train.groups["design"]))] < LARGE_CELLS).all()
     measured, _ = circuit_measurements(bundle)
     assert sorted(judged) == sorted(measured.groups["design"].tolist())
+
+
+def test_processors_are_a_test_set_that_nothing_is_trained_on(bundle, tmp_path):
+    tables = {name: bundle.table(name) for name in ("runs", "nodes", "arcs", "paths", "words")}
+    runs = tables["runs"].copy()
+    runs["family"] = runs["family"].replace("family_2", PROCESSORS[0])
+    own = Bundle.write(tmp_path / "bundle", "circuit_fpga", {**tables, "runs": runs})
+    protocols = CircuitFpgaProtocols()
+    assert PROCESSORS[0] not in protocols.training_rows(own, CATALOG).groups["family"]
+    for fold in protocols.folds(own, CATALOG):
+        assert PROCESSORS[0] not in fold.train.groups["family"]
+        for task in fold.tasks:
+            families = set(task.judged.groups["family"])
+            assert (families == {PROCESSORS[0]}) == (fold.protocol == "processor")
+            assert fold.protocol == "processor" or PROCESSORS[0] not in families
 
 
 def test_circuits_that_are_asked_about_have_no_routes_and_those_of_training_do(bundle):
