@@ -34,6 +34,11 @@ _LENGTHS: Final = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_target_positions"),
 )
 _NUMBER_FORMATS: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+_OTHER_FORMATS: Final = frozenset({
+    *("float64", "double", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
+    *("float4_e2m1fn_x2", "int8", "uint8", "int4"),
+})  # fmt: skip
+"""Formats of torch that say how weights are stored, and that no server computes in."""
 
 
 def read_language_model(
@@ -217,12 +222,13 @@ def _unquantized(whole: Fields, decoder: Fields) -> str:
     """The format that weights are published in where they are not quantised; bf16 unless said."""
     for fields in (decoder, whole):
         for name in ("dtype", "torch_dtype"):
-            found = fields.text(name)
-            if found is None or found == "auto":
+            written = fields.text(name)
+            found = None if written is None else written.removeprefix("torch.")
+            if found is None or found == "auto" or found in _OTHER_FORMATS:
                 continue
-            if found.removeprefix("torch.") not in _NUMBER_FORMATS:
-                raise fields.bad(name, f"is {short(found)}; it is {_listed(_NUMBER_FORMATS)}")
-            return _NUMBER_FORMATS[found.removeprefix("torch.")]
+            if found not in _NUMBER_FORMATS:
+                raise fields.bad(name, f"is {short(written)}; it is {_listed(_NUMBER_FORMATS)}")
+            return _NUMBER_FORMATS[found]
     return "bf16"
 
 

@@ -83,6 +83,11 @@ def test_the_configurations_themselves_are_read(base):
     assert read_language_model(base).unread_fields == ()
 
 
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "torch.float8_e5m2", "int8", "float64"])
+def test_formats_that_weights_are_stored_in_leave_the_computation_in_bf16(name):
+    assert read_language_model({**LLAMA, "torch_dtype": name}).formats.head == "bf16"
+
+
 def test_a_field_of_unknown_meaning_is_named_in_the_description():
     model = read_language_model({**LLAMA, "memory_layers": 3, "vision_start_token_id": 5})
     assert model.unread_fields == ("memory_layers",)

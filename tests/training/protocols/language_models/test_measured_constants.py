@@ -11,7 +11,7 @@ from forerun.data.measurements import Measurements
 from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import least_times
 from forerun.features.llm_serving.steady_state import steady_state
-from forerun.service.answers.llm.physical import MOST_USED
+from forerun.service.answers.llm.physical import MOST_READ, MOST_USED
 from forerun.training.protocols.language_models import apex
 from forerun.training.protocols.language_models.apex import Run
 from forerun.training.protocols.language_models.serving_queries import serving_runs
@@ -56,3 +56,22 @@ def test_prompts_take_no_more_of_the_peak_than_best_estimates_may(aggregated):
     assert len(used) > 2_000
     assert (used > MOST_USED).mean() == pytest.approx(0.001, abs=0.0005)
     assert used.max() < 1.0
+
+
+def test_steps_take_no_more_of_the_bandwidth_than_best_estimates_may(aggregated):
+    """Of the aggregated runs, 0.5 % read faster; five read faster than the device can.
+
+    The number of requests that decode at a time is that of Little's law.
+    """
+    load = [query.deployment.load for query in aggregated.queries]
+    decoding_s = np.array([one.output_tokens - 1.0 for one in load]) * (
+        aggregated.column("tpot_ms") / 1e3
+    )
+    latency_s = aggregated.column("ttft_ms") / 1e3 + decoding_s
+    pools = [query.deployment.pool for query in aggregated.queries]
+    servers = np.array([pool.workers * pool.parallelism.attention_data for pool in pools])
+    requests = np.array([one.concurrency for one in load]) / servers
+    at_once = np.maximum(1.0, requests * decoding_s / latency_s)
+    used = least_times(aggregated.queries, at_once).tpot / (aggregated.column("tpot_ms") / 1e3)
+    assert (used > MOST_READ).mean() == pytest.approx(0.0055, abs=0.001)
+    assert (used > 1.0).sum() == 5
