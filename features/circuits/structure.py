@@ -32,9 +32,13 @@ CARRY_WEIGHT: Final = 4.0
 """Weight of a carry, whose ends are placed one above the other; other connections have one over
 the number of sinks of their net."""
 CELLS_PER_TILE: Final = 8.0
+"""Logic cells of one tile of an iCE40."""
 EQUAL_PS: Final = 700.0
+"""Delay that a routed connection is assumed to have before any is known."""
 FIXED_PS: Final = 200.0
+"""Delay that a carry or a global connection is assumed to have."""
 NO_PATH_PS: Final = 1e5
+"""Slack of connections that lie on no path between registers."""
 ENDS: Final = ("source", "sink")
 FEATURES: Final = (
     *("source_kind", "sink_kind", "source_port", "sink_port"),

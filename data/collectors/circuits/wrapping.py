@@ -19,9 +19,12 @@ def wrapper(module: str, parameters: Mapping[str, int], netlist: Mapping[str, An
             `clk` or `clock` is its clock.
 
     Raises:
-        ValueError: it has no such input.
+        ValueError: it has no such input, or a port of both directions.
     """
     ports = _ports(netlist)
+    both = [name for name, (way, _) in ports.items() if way not in ("input", "output")]
+    if both:
+        raise ValueError(f"{module} has ports of both directions: {', '.join(both)}")
     inputs = {name: bits for name, (way, bits) in ports.items() if way == "input"}
     outputs = {name: bits for name, (way, bits) in ports.items() if way == "output"}
     clock = next(

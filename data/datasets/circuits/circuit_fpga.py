@@ -40,9 +40,9 @@ class CircuitFpga(PackagedDataset):
 
     name = "circuit_fpga"
     title = "circuits placed and routed on an iCE40 HX8K"
-    licence = "Apache-2.0"
-    citation = "designs of forerun, through yosys and nextpnr-ice40"
-    published = "nothing: the designs are new"
+    licence = "Apache-2.0; picorv32 and serv ISC, VexRiscv MIT"
+    citation = "designs of forerun, picorv32, serv and VexRiscv, through yosys and nextpnr-ice40"
+    published = "nothing for these designs with these tools"
     origin = "forerun collect circuit"
 
     def tables(self) -> Mapping[str, "DataFrameSchema"]:

@@ -51,7 +51,7 @@ class CircuitFpgaProtocols(DatasetProtocols):
         """One fold for each split; folds of families are pooled."""
         measured, kept = circuit_measurements(bundle)
         for protocol, train, judged in split_rows(CircuitFpga().splits(bundle), measured, kept):
-            unplaced = Task(f"netlist/{protocol}", METRIC, without_places(judged))
+            unplaced = Task(f"{protocol}/netlist", METRIC, without_places(judged))
             yield Fold(protocol, train, [_task(protocol, train, judged), unplaced])
 
     def evaluation_tasks(
@@ -62,7 +62,7 @@ class CircuitFpgaProtocols(DatasetProtocols):
         new = ~np.isin(measured.groups["family"], list(seen.get("family", ())))
         if new.any():
             yield Task("unseen_family", METRIC, without_routes(measured.take(new)))
-            yield Task("netlist/unseen_family", METRIC, without_places(measured.take(new)))
+            yield Task("unseen_family/netlist", METRIC, without_places(measured.take(new)))
 
 
 def circuit_measurements(bundle: Bundle) -> tuple[Measurements, Positions]:

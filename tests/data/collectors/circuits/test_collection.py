@@ -12,10 +12,8 @@ from forerun.data.collectors.circuits.designs import Design, Plan
 from forerun.data.datasets.circuits.circuit_fpga import designs
 from forerun.data.errors import MissingTool
 from forerun.features.circuits.longest_path import TimingGraph, fmax_mhz
+from tests.circuit_tools import needs_circuit_tools
 
-needs_tools = pytest.mark.skipif(
-    tools.missing() is not None, reason="needs yosys and nextpnr-ice40"
-)
 NAMES = ("adder-w8-n2", "divider-w4", "fifo-w8-depth256-block1")
 
 
@@ -43,7 +41,7 @@ def made(tmp_path_factory):
     return own
 
 
-@needs_tools
+@needs_circuit_tools
 @pytest.mark.slow
 def test_longest_paths_over_the_delays_are_those_of_nextpnr(made):
     """The tool adds times before it rounds them, which leaves a picosecond or two."""
@@ -58,7 +56,7 @@ def test_longest_paths_over_the_delays_are_those_of_nextpnr(made):
         assert (fmax_mhz(graph.period_ps(estimated)) > 0.5 * found).all()
 
 
-@needs_tools
+@needs_circuit_tools
 @pytest.mark.slow
 def test_tables_agree_with_the_report_and_with_each_other(made):
     frames = made.frames()
@@ -79,7 +77,7 @@ def test_tables_agree_with_the_report_and_with_each_other(made):
     assert fifo["memories"].iloc[0] == 1
 
 
-@needs_tools
+@needs_circuit_tools
 @pytest.mark.slow
 def test_a_collection_resumes_and_names_what_failed(tmp_path):
     source = tmp_path / "not right.v"

@@ -5,6 +5,7 @@ import pytest
 from forerun.data.collectors.circuits import tools
 from forerun.data.collectors.circuits.designs import Design, Plan
 from forerun.data.collectors.circuits.wrapping import WRAPPER, wrapper
+from tests.circuit_tools import needs_circuit_tools
 
 NETLIST = {
     "modules": {
@@ -26,9 +27,6 @@ module wide #(parameter W = 8) (input clk, input [W-1:0] a, b, output reg [W-1:0
   always @(posedge clk) s <= a + b;
 endmodule
 """
-needs_tools = pytest.mark.skipif(
-    tools.missing() is not None, reason="needs yosys and nextpnr-ice40"
-)
 
 
 def test_every_port_has_bits_of_its_own():
@@ -47,7 +45,14 @@ def test_a_module_without_a_clock_is_refused():
         wrapper("wide", {}, netlist)
 
 
-@needs_tools
+def test_a_port_of_both_directions_is_refused():
+    ports = {"clk": {"direction": "input", "bits": [1]}, "sda": {"direction": "inout", "bits": [2]}}
+    netlist = {"modules": {"wide": {"attributes": {"top": "1"}, "ports": ports}}}
+    with pytest.raises(ValueError, match="wide has ports of both directions: sda"):
+        wrapper("wide", {}, netlist)
+
+
+@needs_circuit_tools
 def test_a_module_of_more_ports_than_pins_is_placed(tmp_path):
     source = tmp_path / "wide.v"
     source.write_text(WIDE)
