@@ -1,0 +1,195 @@
+"""Netlists of iCE40 designs in the JSON of yosys, mapped to primitives or packed by nextpnr."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from forerun.data.circuits.cells import LOGIC_OUTPUTS, Cell, Cells
+from forerun.data.circuits.packing import GROUND, SUPPLY, TABLE_INPUTS, pack
+from forerun.data.errors import InputError
+
+Bit = int | Literal["0", "1", "x", "z"]
+PRIMITIVES: Final = ("SB_LUT4", "SB_CARRY", "SB_DFF", "SB_RAM40_4K", "SB_IO", "SB_GB")
+"""Beginnings of the types of cells that are understood."""
+PACKED: Final = ("ICESTORM_LC", "ICESTORM_RAM", "SB_IO", "SB_GB")
+OUTPUTS: Final = {
+    "SB_LUT4": {"O"},
+    "SB_CARRY": {"CO"},
+    "SB_DFF": {"Q"},
+    "SB_RAM40_4K": {f"RDATA_{bit}" for bit in range(16)},
+    "ICESTORM_RAM": {f"RDATA_{bit}" for bit in range(16)},
+    "ICESTORM_LC": LOGIC_OUTPUTS,
+    "SB_IO": {"D_IN_0", "D_IN_1"},
+    "SB_GB": {"GLOBAL_BUFFER_OUTPUT"},
+}
+"""Beginning of the type of a cell -> its ports that drive nets."""
+_CLOCKED: Final = frozenset({"RCLK", "RCLKN", "WCLK", "WCLKN", "RCLKE", "WCLKE"})
+
+
+class BadNetlist(InputError):
+    """A netlist cannot be read, or is of another kind."""
+
+    slug = "bad-netlist"
+
+
+class CellIn(BaseModel):
+    """A cell of a module."""
+
+    type: str
+    parameters: dict[str, str | int] = {}
+    connections: dict[str, list[Bit]] = {}
+
+
+class PortIn(BaseModel):
+    """A port of a module."""
+
+    direction: Literal["input", "output", "inout"]
+    bits: list[Bit]
+
+
+class ModuleIn(BaseModel):
+    """A module; those of libraries have no cells."""
+
+    attributes: dict[str, str | int] = {}
+    ports: dict[str, PortIn] = {}
+    cells: dict[str, CellIn] = {}
+
+
+class NetlistIn(BaseModel):
+    """What `write_json` of yosys and `--write` of nextpnr write, as far as it is used."""
+
+    modules: Annotated[dict[str, ModuleIn], Field(min_length=1)]
+
+
+def packed_cells(given: Mapping[str, Any]) -> Cells:
+    """The packed cells of a netlist.
+
+    Args:
+        given: the JSON document, mapped to iCE40 by yosys (`synth_ice40 -json`), or packed by
+            nextpnr-ice40 (`--pack-only --write`).
+
+    Raises:
+        BadNetlist: it is not such a document, has no single top module, or cells of other kinds.
+    """
+    try:
+        module = _top(NetlistIn.model_validate(given).modules)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the document"
+        raise BadNetlist(f"{where}: {first['msg']}; write it with yosys: {_HOW}.") from None
+    is_packed = any(cell.type.startswith("ICESTORM_") for cell in module.cells.values())
+    cells = Cells()
+    _check(module, PACKED if is_packed else PRIMITIVES)
+    _constants(cells, module)
+    for name, cell in module.cells.items():
+        cells.add(_cell(name, cell, cells))
+    if not is_packed:
+        _ports(cells, module)
+        pack(cells)
+    return cells
+
+
+_HOW: Final = "synth_ice40 -top MODULE -json FILE"
+
+
+def _top(modules: Mapping[str, ModuleIn]) -> ModuleIn:
+    """The module that is marked as the top, or the only one with cells."""
+    marked = [own for own in modules.values() if int(str(own.attributes.get("top", 0)), 2)]
+    with_cells = [own for own in modules.values() if own.cells]
+    found = marked or with_cells
+    if len(found) != 1:
+        raise BadNetlist(
+            f"modules: {len(found)} of {len(modules)} may be the top one; write the netlist with "
+            f"{_HOW}."
+        )
+    return found[0]
+
+
+def _check(module: ModuleIn, known: tuple[str, ...]) -> None:
+    """Refuse a module with cells of other kinds."""
+    if not module.cells:
+        raise BadNetlist("modules: the top module has no cells.")
+    for name, cell in module.cells.items():
+        if not cell.type.startswith(known):
+            raise BadNetlist(
+                f"modules.cells.{name}: {cell.type!r} is none of {', '.join(known)}; map the "
+                f"design to iCE40 with {_HOW}."
+            )
+    for name, port in module.ports.items():
+        if port.direction == "inout" and not any(
+            cell.type.startswith("SB_IO") for cell in module.cells.values()
+        ):
+            raise BadNetlist(f"modules.ports.{name}: an inout needs an SB_IO.")
+
+
+def _constants(cells: Cells, module: ModuleIn) -> None:
+    """Add the cells that drive constants: that of 1 always, that of 0 where one is named."""
+    bits = (bit for cell in module.cells.values() for own in cell.connections.values() for bit in own)
+    names = (GROUND, SUPPLY) if "0" in bits else (SUPPLY,)
+    for name in names:
+        if name not in module.cells:
+            cells.add(Cell(name, "ICESTORM_LC", ports={"O": cells.new_net()}))
+
+
+def _cell(name: str, given: CellIn, cells: Cells) -> Cell:
+    kind = next(own for own in OUTPUTS if given.type.startswith(own))
+    ports = {}
+    for port, bits in given.connections.items():
+        for bit, one in enumerate(bits):
+            is_bus = len(bits) > 1 or port.strip("RW") in {"DATA", "ADDR", "MASK"}
+            own = f"{port}_{bit}" if is_bus else port.replace("CLKN", "CLK")
+            net = _net(one, given.type, port, cells)
+            if net is not None:
+                ports[own] = net
+    packed_type = "ICESTORM_RAM" if kind == "SB_RAM40_4K" else given.type
+    table = str(given.parameters.get("LUT_INIT", ""))
+    used = [str(given.parameters.get(f"{what}_ENABLE", "0")) for what in ("DFF", "CARRY")]
+    register, carry = (value.strip("0") != "" for value in used)
+    outputs, ignored = frozenset(OUTPUTS[kind]), _ignored(table)
+    return Cell(name, packed_type, outputs, ports, register, carry, ignored)
+
+
+def _ignored(table: str) -> frozenset[str]:
+    """Inputs that a table of 16 binary digits does not depend on."""
+    rows = int(table, 2) if table.strip("01") == "" and table else 0
+    return frozenset(
+        port
+        for position, port in enumerate(TABLE_INPUTS)
+        if all((rows >> row & 1) == (rows >> (row ^ 1 << position) & 1) for row in range(16))
+    )
+
+
+def _net(bit: Bit, kind: str, port: str, cells: Cells) -> int | None:
+    """Number of the net of a bit; None where a port is left open, as at inputs that are 0."""
+    if isinstance(bit, int):
+        return bit
+    if bit in {"x", "z"}:
+        return cells.new_net()
+    open_if_zero = (kind in {"SB_LUT4", "SB_CARRY"} and port.startswith("I")) or (
+        kind.startswith("SB_RAM") and port not in _CLOCKED
+    )
+    if bit == "0" and open_if_zero:
+        return None
+    return cells.by_name[SUPPLY if bit == "1" else GROUND].ports["O"]
+
+
+def _ports(cells: Cells, module: ModuleIn) -> None:
+    """Add a cell for each bit of a port of the module that has none."""
+    wired = {cell.ports.get("PACKAGE_PIN") for cell in cells if cell.type.startswith("SB_IO")}
+    for name, bit, direction in _bits(module):
+        if bit in wired:
+            continue
+        port = cells.add(Cell(f"{name}$sb_io", "SB_IO", frozenset(OUTPUTS["SB_IO"])))
+        if direction == "output":
+            net = _net(bit, "SB_IO", "D_OUT_0", cells)
+            if net is not None:
+                cells.join(port, "D_OUT_0", net)
+        elif isinstance(bit, int) and cells.users(bit):
+            cells.join(port, "D_IN_0", bit)
+
+
+def _bits(module: ModuleIn) -> Iterator[tuple[str, Bit, str]]:
+    for name, port in module.ports.items():
+        for number, bit in enumerate(port.bits):
+            yield f"{name}[{number}]" if len(port.bits) > 1 else name, bit, port.direction
