@@ -146,7 +146,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
     "netlist_boost": CatalogEntry(
         "forerun.models.circuits.netlist_boost:NetlistBoost",
         "highest frequency of circuits on an iCE40 HX8K, before placing",
-        evaluated_on=("circuit_fpga",),
+        trained_on=(("circuit_fpga",),),
         workloads=("circuit",),
     ),
     "benchmark_boost": CatalogEntry(

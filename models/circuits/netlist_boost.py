@@ -24,6 +24,7 @@ from forerun.models.circuits.timing import circuits_of, netlists_of
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 
 PARAMETERS: Final[Mapping[str, Any]] = {
@@ -64,6 +65,7 @@ class NetlistBoost(StoredPredictor):
         fixed_ps: kind of a connection that no router chooses the way of -> its delay.
         correction: factors of log(measured / longest path) on `TERMS`; empty before `fit`.
         bounds: quantiles of log(measured / predicted) of the frequency.
+        cells: fewest and most cells of a circuit of the training set; empty before `fit`.
     """
 
     seed: int = field(default=0, metadata=SETTING)
@@ -74,6 +76,7 @@ class NetlistBoost(StoredPredictor):
     fixed_ps: Mapping[str, float] = field(default_factory=dict)
     correction: tuple[float, ...] = ()
     bounds: LogQuantiles | None = None
+    cells: tuple[float, ...] = ()
     name: ClassVar[str] = "netlist_boost"
     metrics: ClassVar[tuple[str, ...]] = ("fmax_mhz",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features of a connection": FEATURES}
@@ -117,10 +120,11 @@ class NetlistBoost(StoredPredictor):
         circuits = circuits_of(queries)
         terms = self._terms(circuits)
         values = np.exp(terms[:, LONGEST] + (terms @ self.correction if self.correction else 0.0))
+        limits = [self._limits(circuit.netlist) for circuit in circuits]
         if self.bounds is None:
-            return Predictions.of_metric("fmax_mhz", values)
-        ends = self.bounds.around(values, [""] * len(values))
-        return Predictions.of_metric("fmax_mhz", values, ends, coverage=self.bounds.coverage)
+            return Predictions.of_metric("fmax_mhz", values, limits=limits)
+        ends, coverage = self.bounds.around(values, [""] * len(values)), self.bounds.coverage
+        return Predictions.of_metric("fmax_mhz", values, ends, coverage=coverage, limits=limits)
 
     def net_ps(self, netlist: Netlist) -> Column:
         """Mean delays of the connections of a netlist after routing, shape (m,), picoseconds."""
@@ -130,6 +134,14 @@ class NetlistBoost(StoredPredictor):
             if kind in self.fixed_ps:
                 found[rows] = self.fixed_ps[kind]
         return np.asarray(found)
+
+    def _limits(self, netlist: Netlist) -> tuple[Limit, ...]:
+        """The number of cells, where no circuit of the training set has as few or as many."""
+        count = float(len(netlist.kinds))
+        if not self.cells or self.cells[0] <= count <= self.cells[1]:
+            return ()
+        low, high = self.cells
+        return (Limit("", "fmax_mhz", feature="number of cells", value=count, low=low, high=high),)
 
     def _terms(self, circuits: Sequence[Circuit]) -> Matrix:
         """`TERMS` of n circuits, (n, terms); NaN where no register feeds another."""
@@ -149,7 +161,9 @@ class NetlistBoost(StoredPredictor):
             seeds=(self.seed,),
             threads=self.threads,
         )
-        return replace(self, delays=delays, fixed_ps=_fixed(circuits), bounds=None)
+        counts = [float(len(circuit.netlist.kinds)) for circuit in circuits]
+        cells = (min(counts), max(counts))
+        return replace(self, delays=delays, fixed_ps=_fixed(circuits), bounds=None, cells=cells)
 
     def _drawn(self, netlist: Netlist, means: Column) -> tuple[Matrix, Column]:
         """Features and mean delays of connections drawn from a netlist."""
