@@ -4,16 +4,14 @@ Times are those of the slow corner in the chip's data, as nextpnr 0.4 reports th
 `circuit_fpga` has them.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from forerun.data.circuits.cells import KIND_OF_TYPE, Cell, Cells
-from forerun.data.circuits.netlist import CELL_KINDS, Connections, Netlist
-from forerun.data.columns import Positions
-
+from forerun.data.circuits.netlist import CELL_KINDS, CLOCK_PORTS, Connections, Netlist
 CLOCK_TO_OUTPUT_PS: Final = 540
 TABLE_PS: Final = {"I0": 448, "I1": 399, "I2": 378, "I3": 315}
 """Input of a logic cell -> delay to its output."""
@@ -38,12 +36,28 @@ class Assembly:
     Attributes:
         netlist: the netlist.
         names: (n,) name of each cell.
-        clocks: (n,) clock net of each cell with a register; 0 without one.
+        clocks: (k,) name of the clock of each pair of ports that has one, and an empty text
+            for delays from inputs to outputs.
     """
 
     netlist: Netlist
     names: tuple[str, ...]
-    clocks: Positions
+    clocks: Sequence[str]
+
+    def of_clock(self, clock: str) -> Netlist:
+        """The same cells and connections with the registers of one clock only."""
+        own = np.array([name in {"", clock} for name in self.clocks], dtype=np.bool_)
+        netlist, paths = self.netlist, self.netlist.paths
+        kept = np.flatnonzero(own).tolist()
+        return replace(
+            netlist,
+            paths=Connections(
+                paths.source[own], [paths.source_port[row] for row in kept],
+                paths.sink[own], [paths.sink_port[row] for row in kept],
+            ),
+            path_ps=netlist.path_ps[own],
+            is_setup=netlist.is_setup[own],
+        )  # fmt: skip
 
 
 def assembled(cells: Cells) -> Assembly:
@@ -58,7 +72,7 @@ def assembled(cells: Cells) -> Assembly:
     )
     paths = [(number[cell], *path) for cell in own for path in _paths(cell)]
     kinds = [CELL_KINDS.index(KIND_OF_TYPE.get(cell.type, "other")) for cell in own]
-    clocks = [cell.ports.get("CLK", 0) if cell.has_register else 0 for cell in own]
+    clocks = [_clock(cells, own[path[0]], {path[1], path[2]}) for path in paths]
     at = np.array([path[0] for path in paths], dtype=np.intp)
     netlist = Netlist(
         np.array(kinds, dtype=np.intp),
@@ -70,7 +84,24 @@ def assembled(cells: Cells) -> Assembly:
         np.array([path[3] for path in paths], dtype=np.float64),
         np.array([path[4] for path in paths], dtype=np.bool_),
     )  # fmt: skip
-    return Assembly(netlist, tuple(cell.name for cell in own), np.array(clocks, dtype=np.intp))
+    return Assembly(netlist, tuple(cell.name for cell in own), clocks)
+
+
+def _clock(cells: Cells, cell: Cell, ports: Set[str]) -> str:
+    """Name of the clock of a pair of ports: that of the pin or port which drives it."""
+    port = next(iter(ports & CLOCK_PORTS), None)
+    if port is None:
+        return ""
+    driver = cells.driver(cell.ports.get(port))
+    if driver is not None and driver[0].type == "SB_GB":
+        driver = cells.driver(driver[0].ports.get("USER_SIGNAL_TO_GLOBAL_BUFFER")) or driver
+    if driver is None:
+        name = "unconnected"
+    elif driver[0].type == "SB_IO":
+        name = driver[0].name.removesuffix("$sb_io")
+    else:
+        name = ".".join((driver[0].name, driver[1]))
+    return f"{name} (falling edge)" if cell.falls else name
 
 
 def _paths(cell: Cell) -> Iterator[Path]:

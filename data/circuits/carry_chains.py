@@ -42,8 +42,9 @@ def _chains(cells: Cells) -> list[list[Cell]]:
     for cell in cells:
         if cell in chained or not cell.is_logic:
             continue
-        start, before = cell, _before(cells, cell)
-        while before is not None and before is not cell:
+        start, before, passed = cell, _before(cells, cell), {cell}
+        while before is not None and before not in passed:
+            passed.add(before)
             start, before = before, _before(cells, before)
         chain: list[Cell] = []
         at: Cell | None = start

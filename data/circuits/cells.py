@@ -22,6 +22,7 @@ class Cell:
         ports: name of a connected port -> number of its net.
         has_register, has_carry: whether a packed logic cell uses its register and its carry.
         ignored: inputs that the table does not depend on.
+        falls: whether its register takes the falling edge of its clock.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Cell:
     has_register: bool = False
     has_carry: bool = False
     ignored: frozenset[str] = frozenset()
+    falls: bool = False
 
     @property
     def is_logic(self) -> bool:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from forerun.data.columns import Column, Mask, Positions
 
 CellKind = Literal["logic", "port", "global", "memory", "other"]
+CLOCK_PORTS: Final = frozenset({"CLK", "RCLK", "WCLK"})
+"""Ports at which a register or a memory takes the edge of the clock."""
 CELL_KINDS: Final[tuple[CellKind, ...]] = ("logic", "port", "global", "memory", "other")
 
 

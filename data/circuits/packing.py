@@ -10,6 +10,7 @@ from typing import Final
 
 from forerun.data.circuits.carry_chains import legalise
 from forerun.data.circuits.cells import Cell, Cells, Pin
+from forerun.data.circuits.netlist import CLOCK_PORTS
 
 GROUND, SUPPLY = "$PACKER_GND", "$PACKER_VCC"
 """Cells whose outputs are constant."""
@@ -20,7 +21,6 @@ GLOBALS_OF_A_USE: Final = 4
 WIDE: Final = 15
 """A reset or an enable with more users than that is given to a global network."""
 TABLE_INPUTS: Final = ("I0", "I1", "I2", "I3")
-CLOCKS: Final = frozenset({"CLK", "RCLK", "WCLK"})
 RESETS: Final = frozenset({"SR"})
 ENABLES: Final = frozenset({"CEN", "RCLKE", "WCLKE"})
 
@@ -67,7 +67,7 @@ def _pack_register(cells: Cells, register: Cell, logic: Cell) -> None:
     for port, name in names.items():
         cells.move(register, port, logic, name)
     cells.remove(register)
-    logic.has_register = True
+    logic.has_register, logic.falls = True, register.falls
 
 
 def _pack_carries(cells: Cells) -> None:
@@ -180,11 +180,11 @@ def _counts(cells: Cells, has_use: Callable[[Pin], bool]) -> dict[int, int]:
 
 
 def _is_clock(pin: Pin) -> bool:
-    return pin[1] in CLOCKS
+    return pin[1] in CLOCK_PORTS
 
 
 def _give_global(cells: Cells, net: int, use: str) -> None:
-    ports = {"clock": CLOCKS, "reset": CLOCKS | RESETS, "enable": CLOCKS | ENABLES}[use]
+    ports = {"clock": CLOCK_PORTS, "reset": CLOCK_PORTS | RESETS, "enable": CLOCK_PORTS | ENABLES}[use]
     driver = cells.drivers[net]
     outputs = frozenset({"GLOBAL_BUFFER_OUTPUT"})
     buffer = cells.add(Cell(f"$gbuf_{driver[0].name}.{driver[1]}", "SB_GB", outputs))

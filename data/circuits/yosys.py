@@ -9,7 +9,10 @@ from forerun.data.circuits.cells import LOGIC_OUTPUTS, Cell, Cells
 from forerun.data.circuits.packing import GROUND, SUPPLY, TABLE_INPUTS, pack
 from forerun.data.errors import InputError
 
-Bit = int | Literal["0", "1", "x", "z"]
+Bit = Annotated[int, Field(ge=0)] | Literal["0", "1", "x", "z"]
+MOST_MODULES: Final = 1000
+MOST_CELLS: Final = 40_000
+"""Most cells of a module before packing; the HX8K has 7,680 logic cells."""
 PRIMITIVES: Final = ("SB_LUT4", "SB_CARRY", "SB_DFF", "SB_RAM40_4K", "SB_IO", "SB_GB")
 """Beginnings of the types of cells that are understood."""
 PACKED: Final = ("ICESTORM_LC", "ICESTORM_RAM", "SB_IO", "SB_GB")
@@ -53,31 +56,39 @@ class ModuleIn(BaseModel):
 
     attributes: dict[str, str | int] = {}
     ports: dict[str, PortIn] = {}
-    cells: dict[str, CellIn] = {}
+    cells: Annotated[dict[str, CellIn], Field(max_length=MOST_CELLS)] = {}
 
 
 class NetlistIn(BaseModel):
     """What `write_json` of yosys and `--write` of nextpnr write, as far as it is used."""
 
-    modules: Annotated[dict[str, ModuleIn], Field(min_length=1)]
+    modules: Annotated[dict[str, ModuleIn], Field(min_length=1, max_length=MOST_MODULES)] = Field(
+        description="modules by name, as `synth_ice40 -json` of yosys or `--pack-only --write` of "
+        "nextpnr-ice40 writes them; those without cells are ignored"
+    )
 
 
-def packed_cells(given: Mapping[str, Any]) -> Cells:
-    """The packed cells of a netlist.
-
-    Args:
-        given: the JSON document, mapped to iCE40 by yosys (`synth_ice40 -json`), or packed by
-            nextpnr-ice40 (`--pack-only --write`).
+def read_netlist(given: Mapping[str, Any]) -> NetlistIn:
+    """The netlist of a JSON document.
 
     Raises:
-        BadNetlist: it is not such a document, has no single top module, or cells of other kinds.
+        BadNetlist: it is not such a document.
     """
     try:
-        module = _top(NetlistIn.model_validate(given).modules)
+        return NetlistIn.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the document"
         raise BadNetlist(f"{where}: {first['msg']}; write it with yosys: {_HOW}.") from None
+
+
+def packed_cells(netlist: NetlistIn) -> Cells:
+    """The packed cells of a netlist that is mapped to iCE40 or packed.
+
+    Raises:
+        BadNetlist: it has no single top module, or cells of other kinds.
+    """
+    module = _top(netlist.modules)
     is_packed = any(cell.type.startswith("ICESTORM_") for cell in module.cells.values())
     cells = Cells()
     _check(module, PACKED if is_packed else PRIMITIVES)
@@ -95,7 +106,7 @@ _HOW: Final = "synth_ice40 -top MODULE -json FILE"
 
 def _top(modules: Mapping[str, ModuleIn]) -> ModuleIn:
     """The module that is marked as the top, or the only one with cells."""
-    marked = [own for own in modules.values() if int(str(own.attributes.get("top", 0)), 2)]
+    marked = [own for own in modules.values() if str(own.attributes.get("top", 0)).strip("0")]
     with_cells = [own for own in modules.values() if own.cells]
     found = marked or with_cells
     if len(found) != 1:
@@ -147,7 +158,8 @@ def _cell(name: str, given: CellIn, cells: Cells) -> Cell:
     used = [str(given.parameters.get(f"{what}_ENABLE", "0")) for what in ("DFF", "CARRY")]
     register, carry = (value.strip("0") != "" for value in used)
     outputs, ignored = frozenset(OUTPUTS[kind]), _ignored(table)
-    return Cell(name, packed_type, outputs, ports, register, carry, ignored)
+    falls = given.type.startswith("SB_DFFN") or str(given.parameters.get("NEG_CLK", "")) > "0"
+    return Cell(name, packed_type, outputs, ports, register, carry, ignored, falls)
 
 
 def _ignored(table: str) -> frozenset[str]:

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.circuits.netlist import CELL_KINDS, Circuit, Connections, Placement
+from forerun.data.circuits.netlist import CELL_KINDS, CLOCK_PORTS, Circuit, Connections, Placement
 from forerun.data.columns import Column, Mask, Matrix, Positions
 
 PORTS: Final = (
@@ -24,7 +24,6 @@ FEATURES: Final = (
 """Names of the columns of `placed_features`."""
 WINDOW: Final = 2
 """Tiles on each side of a tile whose pins count as around it."""
-CLOCKS: Final = ("CLK", "RCLK", "WCLK")
 
 
 def fixed_connections(arcs: Connections, kinds: Positions) -> Mask:
@@ -33,7 +32,7 @@ def fixed_connections(arcs: Connections, kinds: Positions) -> Mask:
     These are the carry chain, which is wired within a column of tiles, and the global networks.
     """
     carried = np.array([port == "COUT" for port in arcs.source_port], dtype=np.bool_)
-    clocked = np.array([port in CLOCKS for port in arcs.sink_port], dtype=np.bool_)
+    clocked = np.array([port in CLOCK_PORTS for port in arcs.sink_port], dtype=np.bool_)
     spread = np.isin(kinds, CELL_KINDS.index("global"))
     return np.asarray(carried | clocked | spread[arcs.source] | spread[arcs.sink])
 

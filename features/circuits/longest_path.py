@@ -12,12 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.circuits.netlist import Connections, Netlist
+from forerun.data.circuits.netlist import CLOCK_PORTS, Connections, Netlist
 from forerun.data.columns import Column, Matrix, Positions
 from forerun.data.errors import InputError
 
-CLOCK_PORTS: Final = frozenset({"CLK", "RCLK", "WCLK"})
-"""Ports at which a register takes the edge of the clock."""
 MHZ_PS: Final = 1e6
 
 

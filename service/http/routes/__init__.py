@@ -3,6 +3,7 @@
 from fastapi import APIRouter
 
 from forerun.service.http.routes import (
+    circuits,
     colocation,
     devices,
     drift,
@@ -34,6 +35,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     devices.router,
     measurements.router,
     drift.router,
+    circuits.router,
     colocation.router,
     kubernetes.router,
     models.router,

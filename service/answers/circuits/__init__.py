@@ -1,0 +1,1 @@
+"""Answers about circuits: frequencies, critical paths and resources."""

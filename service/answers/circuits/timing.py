@@ -1,0 +1,135 @@
+"""Frequencies, critical paths and resources of a circuit, from its netlist."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from forerun.data.circuits.assembly import Assembly, assembled
+from forerun.data.circuits.netlist import CELL_KINDS, CellKind, Circuit, Netlist
+from forerun.data.circuits.yosys import NetlistIn, packed_cells
+from forerun.data.columns import Column
+from forerun.data.errors import UnanswerableQuery
+from forerun.data.named.synthesis import HX8K, NEXTPNR
+from forerun.data.query import Query
+from forerun.features.circuits.longest_path import MHZ_PS, TimingGraph
+from forerun.models.circuits.netlist_boost import NetlistBoost
+from forerun.models.limit import Limit
+from forerun.models.predictor import Predictor
+from forerun.models.router import Router
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.evidence import distinct, predictor_out
+from forerun.service.answers.serving import graded
+from forerun.service.limits.trust import trust_by
+from forerun.service.schemas.answers import DeviceOut, LimitOut
+from forerun.service.schemas.circuits import CircuitOut, ClockOut, PathStepOut, ResourceOut
+
+METRIC: Final = "fmax_mhz"
+AVAILABLE: Final[dict[CellKind, tuple[str, int]]] = {
+    "logic": ("logic_cells", 7680),
+    "memory": ("memories", 32),
+    "port": ("ports", 206),
+    "global": ("globals", 8),
+}
+"""Kind of cell -> name of the resource, and its number on an HX8K in the package ct256."""
+OF_FAMILIES: Final = Limit(
+    "the interval was calibrated on families of designs that were held out, over placements with "
+    "five seeds",
+    METRIC,
+    severity="transfer",
+)
+SEVERAL_CLOCKS: Final = Limit(
+    "the circuit has several clocks; all circuits of the training set have one, and paths between "
+    "clocks do not count",
+    METRIC,
+)
+NO_PATH: Final = "no register of this clock feeds another"
+
+
+def timing_of(given: NetlistIn, in_use: InUse) -> CircuitOut:
+    """The timing of a circuit after placing and routing on an HX8K, and its resources.
+
+    Raises:
+        BadNetlist: it is not mapped to iCE40.
+        CombinationalLoop: a signal depends on itself without a register between.
+        UnanswerableQuery: no predictor in use was trained on circuits.
+    """
+    part = _part_of(in_use.loaded.predictor)
+    assembly = assembled(packed_cells(given))
+    names = sorted(set(assembly.clocks) - {""})
+    netlists = [assembly.of_clock(name) if len(names) > 1 else assembly.netlist for name in names]
+    queries = [Query(Circuit(netlist), HX8K, NEXTPNR) for netlist in netlists]
+    several = [SEVERAL_CLOCKS] if len(names) > 1 else []
+    clocks, limits = [], [*several, OF_FAMILIES]
+    predictions = list(part.predict(queries)) if queries else []
+    for name, netlist, prediction in zip(names, netlists, predictions, strict=True):
+        limits += prediction.limits
+        estimate = prediction.estimates.get(METRIC)
+        known = None if estimate is None or not np.isfinite(estimate.value) else estimate
+        trust = trust_by([*several, *prediction.limits, OF_FAMILIES])
+        steps, breakdown = _path(assembly, netlist, part.net_ps(netlist))
+        if known is not None:
+            breakdown["placement"] = MHZ_PS / known.value - sum(breakdown.values())
+        clocks.append(
+            ClockOut(
+                clock=name,
+                fmax_mhz=None if known is None else graded(METRIC, known, trust),
+                missing=prediction.withheld.get(METRIC, NO_PATH) if known is None else None,
+                critical_path=steps,
+                breakdown_ps={} if known is None else breakdown,
+            )
+        )
+    clocks.sort(key=lambda own: np.inf if own.fmax_mhz is None else own.fmax_mhz.value)
+    used = np.bincount(assembly.netlist.kinds, minlength=len(CELL_KINDS)).tolist()
+    resources = {
+        name: ResourceOut(used=used[CELL_KINDS.index(kind)], available=available)
+        for kind, (name, available) in AVAILABLE.items()
+    }
+    limits = distinct(limits)
+    return CircuitOut(
+        clocks=clocks,
+        resources=resources,
+        fits=all(own.used <= own.available for own in resources.values()),
+        in_domain=all(limit.severity != "outside" for limit in limits),
+        limits=[str(limit) for limit in limits],
+        limit_details=[LimitOut.of(limit) for limit in limits],
+        device=DeviceOut(name=HX8K.name, origin=HX8K.origin),
+        predictor=predictor_out(in_use, 0),
+    )
+
+
+def _part_of(predictor: Predictor) -> NetlistBoost:
+    """The part of a predictor that answers queries about circuits.
+
+    Raises:
+        UnanswerableQuery: no part was trained on circuits.
+    """
+    parts: Sequence[object] = predictor.parts if isinstance(predictor, Router) else (predictor,)
+    for part in parts:
+        if isinstance(part, NetlistBoost) and part.delays is not None:
+            return part
+    raise UnanswerableQuery(
+        "No predictor in use was trained on circuits: `forerun train netlist_boost` fits one."
+    )
+
+
+def _path(
+    assembly: Assembly, netlist: Netlist, net_ps: Column
+) -> tuple[list[PathStepOut], dict[str, float]]:
+    """The connections of the longest path, and the parts of its time."""
+    graph = TimingGraph.of(netlist)
+    arrivals = graph.arrivals_ps(net_ps[:, None])[:, 0]
+    at = {pin: float(arrival) for pin, arrival in zip(graph.pins, arrivals, strict=True)}
+    path, arcs = graph.critical_arcs(net_ps), netlist.arcs
+    steps = [
+        PathStepOut(
+            source=f"{assembly.names[arcs.source[arc]]}.{arcs.source_port[arc]}",
+            sink=f"{assembly.names[arcs.sink[arc]]}.{arcs.sink_port[arc]}",
+            connection_ps=float(net_ps[arc]),
+            arrival_ps=at[int(arcs.sink[arc]), arcs.sink_port[arc]],
+        )
+        for arc in path
+    ]
+    connections = float(net_ps[path].sum())
+    period = float(graph.period_ps(net_ps[:, None])[0])
+    return steps, {"cells": period - connections, "connections": connections}
