@@ -16,7 +16,7 @@ from typing import Any
 from forerun.data.errors import UnknownPreset
 
 PREDICT, LLM, DIFFUSION = "/v1/predict", "/v1/llm/estimate", "/v1/diffusion/estimate"
-COLOCATION = "/v1/colocation"
+COLOCATION, CIRCUIT = "/v1/colocation", "/v1/circuit"
 LENGTHS = frozenset({"input_tokens", "isl", "input_len"})
 """Names of the field that a request about a deployed language model has, and one by size lacks."""
 Content = dict[str, Any]

@@ -12,6 +12,7 @@ import numpy as np
 
 from forerun.data.circuits.cells import KIND_OF_TYPE, Cell, Cells
 from forerun.data.circuits.netlist import CELL_KINDS, CLOCK_PORTS, Connections, Netlist
+
 CLOCK_TO_OUTPUT_PS: Final = 540
 TABLE_PS: Final = {"I0": 448, "I1": 399, "I2": 378, "I3": 315}
 """Input of a logic cell -> delay to its output."""

@@ -184,7 +184,9 @@ def _is_clock(pin: Pin) -> bool:
 
 
 def _give_global(cells: Cells, net: int, use: str) -> None:
-    ports = {"clock": CLOCK_PORTS, "reset": CLOCK_PORTS | RESETS, "enable": CLOCK_PORTS | ENABLES}[use]
+    ports = {"clock": CLOCK_PORTS, "reset": CLOCK_PORTS | RESETS, "enable": CLOCK_PORTS | ENABLES}[
+        use
+    ]
     driver = cells.drivers[net]
     outputs = frozenset({"GLOBAL_BUFFER_OUTPUT"})
     buffer = cells.add(Cell(f"$gbuf_{driver[0].name}.{driver[1]}", "SB_GB", outputs))

@@ -136,7 +136,9 @@ def _check(module: ModuleIn, known: tuple[str, ...]) -> None:
 
 def _constants(cells: Cells, module: ModuleIn) -> None:
     """Add the cells that drive constants: that of 1 always, that of 0 where one is named."""
-    bits = (bit for cell in module.cells.values() for own in cell.connections.values() for bit in own)
+    bits = (
+        bit for cell in module.cells.values() for own in cell.connections.values() for bit in own
+    )
     names = (GROUND, SUPPLY) if "0" in bits else (SUPPLY,)
     for name in names:
         if name not in module.cells:

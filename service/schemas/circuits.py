@@ -16,7 +16,9 @@ class PathStepOut(BaseModel):
     source: str = Field(description="cell and port that drive it")
     sink: str = Field(description="cell and port that it drives")
     connection_ps: float = Field(description="mean delay that is expected of it after routing, ps")
-    arrival_ps: float = Field(description="time after the clock's edge at which its sink is reached")
+    arrival_ps: float = Field(
+        description="time after the clock's edge at which its sink is reached"
+    )
 
 
 class ClockOut(BaseModel):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from forerun.data.collectors.circuits.designs import Design
@@ -98,6 +99,23 @@ def synthesised(design: Design, folder: Path) -> tuple[Path, dict[str, Any]]:
     # Not all commands of yosys take a name with spaces, so that they write where they run.
     _run([YOSYS, "-q", "-p", "; ".join(script)], folder)
     return netlist, _statistics(words)
+
+
+def mapped(source: Path) -> Any:
+    """The netlist of a Verilog file for iCE40, as yosys writes it in JSON.
+
+    The top module is the one that no other contains, or has the attribute `top`.
+
+    Raises:
+        MissingTool: yosys is not installed.
+        CircuitFailed: it refuses the file.
+    """
+    if shutil.which(YOSYS) is None:
+        raise MissingTool(f"{YOSYS} is not installed: on Debian, apt-get install yosys")
+    with TemporaryDirectory() as scratch:
+        script = f'read_verilog -sv "{source.absolute()}"; synth_ice40 -json netlist.json'
+        _run([YOSYS, "-q", "-p", script], Path(scratch))
+        return _json(Path(scratch) / "netlist.json")
 
 
 def _read(design: Design) -> list[str]:

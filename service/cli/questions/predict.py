@@ -9,10 +9,16 @@ import typer
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, working
+from forerun.service.cli.questions.circuit_table import show_circuit
 from forerun.service.cli.questions.colocate import show_programs
-from forerun.service.cli.questions.request_file import colocation, predictions, request_in
+from forerun.service.cli.questions.request_file import (
+    circuit,
+    colocation,
+    predictions,
+    request_in,
+)
 from forerun.service.cli.set_up import SetUpOptions, run_title, takes_run
-from forerun.service.presets import COLOCATION
+from forerun.service.presets import CIRCUIT, COLOCATION
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import PredictionOut
@@ -24,7 +30,8 @@ def predict(
         Path,
         typer.Argument(
             help="model file (.onnx, .pt2, config.json, graph .json), name of a network or preset "
-            "(`forerun presets`), or a question about any workload in a .json file"
+            "(`forerun presets`), a question about any workload in a .json file, or a circuit "
+            "(.v, or the .json of yosys)"
         ),
     ],
     device: Annotated[
@@ -45,6 +52,13 @@ def predict(
             print_json(answer)
         else:
             show_programs([answer.candidate, *answer.residents])
+        return
+    if request is not None and request.endpoint == CIRCUIT:
+        timing = circuit(request, names, run)
+        if json:
+            print_json(timing)
+        else:
+            show_circuit(request.title, timing, explain=explain)
         return
     if request is not None:
         title, answers = request.title, predictions(request, names, run)

@@ -12,8 +12,11 @@ from forerun.service.cli.set_up import SetUpOptions
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import PredictionOut
+    from forerun.service.schemas.circuits import CircuitOut
     from forerun.service.schemas.colocation import ColocationOut
 
+VERILOG = (".v", ".sv")
+"""Endings of files of Verilog."""
 OF_MODELS = (b'"operators"', b'"model_type"')
 """Names that operator graphs and Hugging Face configurations hold, and requests do not."""
 
@@ -38,12 +41,18 @@ def request_in(source: Path) -> Request | None:
 
     Raises:
         BadRequest: the file is a JSON object of no known form.
+        MissingTool: it is Verilog, and yosys is not installed.
+        CircuitFailed: yosys refuses it.
     """
-    from forerun.service.presets import PREDICT, presets
+    from forerun.service.presets import CIRCUIT, PREDICT, presets
 
     if not source.exists():
         found = next((preset for preset in presets() if preset.name == str(source)), None)
         return None if found is None else Request(found.title, found.endpoint, found.request)
+    if source.suffix in VERILOG and source.is_file():
+        from forerun.data.collectors.circuits.tools import mapped
+
+        return Request(source.name, CIRCUIT, mapped(source))
     if source.suffix != ".json" or not source.is_file():
         return None
     content = source.read_bytes()
@@ -69,6 +78,8 @@ def _endpoint(body: Mapping[str, Any]) -> str | None:
         return presets.PREDICT
     if {"candidate", "host"} <= set(body):
         return presets.COLOCATION
+    if isinstance(body.get("modules"), dict):
+        return presets.CIRCUIT
     model = body.get("model")
     if isinstance(model, dict):
         return presets.LLM if "total_parameters" in model else presets.DIFFUSION
@@ -111,6 +122,28 @@ def predictions(request: Request, names: Sequence[str], run: SetUpOptions) -> "l
     predictor = in_use.loaded.predictor
     questions = [question_of(one, devices.get, graphs.get, predictor) for one in asked]
     return [answer_of(question, in_use) for question in questions]
+
+
+def circuit(request: Request, names: Sequence[str], run: SetUpOptions) -> "CircuitOut":
+    """The answer to a netlist.
+
+    Args:
+        request: the netlist, as yosys writes it.
+        names: names of devices; the only one that circuits are answered for when empty.
+        run: options of the command, which a netlist does not take.
+
+    Raises:
+        InputError: options or another device were given, or it is no netlist of an iCE40.
+    """
+    from forerun.data.circuits.yosys import read_netlist
+    from forerun.data.named.synthesis import HX8K
+    from forerun.service.answers.circuits.timing import timing_of
+
+    _refuse_options(run)
+    others = [name for name in names if name != HX8K.name]
+    if others:
+        raise BadRequest(f"device: circuits are answered for {HX8K.name}, not for {others[0]!r}.")
+    return timing_of(read_netlist(request.body), o.in_use(o.devices_known(), "circuit"))
 
 
 def colocation(request: Request) -> "ColocationOut":
