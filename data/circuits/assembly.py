@@ -107,23 +107,26 @@ def _clock(cells: Cells, cell: Cell, ports: Set[str]) -> str:
 
 def _paths(cell: Cell) -> Iterator[Path]:
     """Delays through a cell and setup times, of the ports that are connected."""
-    ports = cell.ports
     if cell.is_logic:
-        if "O" in ports and cell.has_register:
-            yield "CLK", "O", CLOCK_TO_OUTPUT_PS, False
-        elif "O" in ports:
-            used = ports.keys() - cell.ignored
-            yield from ((port, "O", ps, False) for port, ps in TABLE_PS.items() if port in used)
-        if cell.has_register:
-            yield from ((port, "CLK", ps, True) for port, ps in SETUP_PS.items() if port in ports)
-        if "COUT" in ports:
-            yield from ((port, "COUT", ps, False) for port, ps in CARRY_PS.items() if port in ports)
+        yield from _logic_paths(cell)
     elif cell.type == "ICESTORM_RAM":
-        for port in ports:
+        for port in cell.ports:
             if port.startswith("RDATA"):
                 yield "RCLK", port, MEMORY_PS, False
-            elif "CLK" not in port or port.endswith("CLKE"):
-                clock = "RCLK" if port.startswith("R") else "WCLK"
-                yield port, clock, MEMORY_SETUP_PS, True
+            elif port not in CLOCK_PORTS:
+                yield port, "RCLK" if port.startswith("R") else "WCLK", MEMORY_SETUP_PS, True
     elif cell.type == "SB_GB":
         yield "USER_SIGNAL_TO_GLOBAL_BUFFER", "GLOBAL_BUFFER_OUTPUT", BUFFER_PS, False
+
+
+def _logic_paths(cell: Cell) -> Iterator[Path]:
+    ports = cell.ports
+    used = ports.keys() - cell.ignored
+    if "O" in ports and cell.has_register:
+        yield "CLK", "O", CLOCK_TO_OUTPUT_PS, False
+    elif "O" in ports:
+        yield from ((port, "O", ps, False) for port, ps in TABLE_PS.items() if port in used)
+    if cell.has_register:
+        yield from ((port, "CLK", ps, True) for port, ps in SETUP_PS.items() if port in ports)
+    if "COUT" in ports:
+        yield from ((port, "COUT", ps, False) for port, ps in CARRY_PS.items() if port in ports)

@@ -9,7 +9,7 @@ from forerun.data.circuits.cells import LOGIC_OUTPUTS, Cell, Cells
 from forerun.data.circuits.packing import GROUND, SUPPLY, TABLE_INPUTS, pack
 from forerun.data.errors import InputError
 
-Bit = Annotated[int, Field(ge=0)] | Literal["0", "1", "x", "z"]
+Bit = Annotated[int, Field(ge=0, strict=True)] | Literal["0", "1", "x", "z"]
 MOST_MODULES: Final = 1000
 MOST_CELLS: Final = 40_000
 """Most cells of a module before packing; the HX8K has 7,680 logic cells."""

@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 from forerun.data.device import Device
 from forerun.service.problems import Problem
 from forerun.service.schemas.answers import PredictionOut, RankOut, ServingOut, SweepOut
+from forerun.service.schemas.circuits import CircuitOut
 from forerun.service.schemas.colocation import ColocationOut, HostsOut
 from forerun.service.schemas.llm.answers import SupportOut
 from forerun.service.schemas.llm.replay import ReplayOut
@@ -122,6 +123,11 @@ def colocation(question: Body) -> Call[ColocationOut]:
 def rank_hosts(question: Body) -> Call[HostsOut]:
     """Rank hosts for one more program."""
     return _asked("/v1/colocation/rank", HostsOut, question)
+
+
+def circuit(netlist: Body) -> Call[CircuitOut]:
+    """Frequency, critical path and resources of a netlist, as yosys writes it in JSON."""
+    return _asked("/v1/circuit", CircuitOut, netlist)
 
 
 def llm_estimate(question: Body) -> Call[ServingOut]:

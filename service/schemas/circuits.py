@@ -34,9 +34,9 @@ class ClockOut(BaseModel):
         description="connections of the longest path between registers, in their order"
     )
     breakdown_ps: dict[str, float] = Field(
-        description="parts of the period at fmax_mhz, which add up to it: `cells` and `connections` "
-        "of the critical path, and `placement`, by which the longest path of one placement "
-        "usually differs from the longest path of mean delays"
+        description="parts of the period at fmax_mhz, which add up to it: `cells` and "
+        "`connections` of the critical path, and `placement`, by which the longest path of one "
+        "placement usually differs from the longest path of mean delays"
     )
 
 

@@ -80,3 +80,15 @@ def test_intervals_are_those_of_held_out_families():
     low, high = found.low["fmax_mhz"], found.high["fmax_mhz"]
     inside = (low <= rows().column("fmax_mhz")) & (rows().column("fmax_mhz") <= high)
     assert inside.mean() > 0.85
+
+
+def test_more_cells_than_any_circuit_of_the_training_set_is_a_limit():
+    query = unplaced(rows().queries[0])
+    netlist = query.workload.netlist
+    kinds = np.concatenate([netlist.kinds, np.zeros(5, dtype=np.intp)])
+    larger = replace(query, workload=Circuit(replace(netlist, kinds=kinds)))
+    own, outside = fitted().predict([query, larger]).limits
+    assert not own
+    (limit,) = outside
+    assert (limit.feature, limit.value) == ("number of cells", float(len(kinds)))
+    assert not limit.in_domain

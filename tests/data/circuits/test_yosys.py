@@ -1,0 +1,109 @@
+"""Netlists that cannot be used are refused with the cell or field that is wrong."""
+
+import copy
+
+import pytest
+
+from forerun.data.circuits.assembly import assembled
+from forerun.data.circuits.netlist import CELL_KINDS
+from forerun.data.circuits.yosys import BadNetlist, packed_cells, read_netlist
+from forerun.features.circuits.longest_path import CombinationalLoop, TimingGraph
+from tests.data.circuits.reference import stored
+
+REGISTER = {"type": "SB_DFF", "connections": {"C": [2], "D": [3], "Q": [4]}}
+PORTS = {
+    "clk": {"direction": "input", "bits": [2]},
+    "d": {"direction": "input", "bits": [3]},
+    "q": {"direction": "output", "bits": [4]},
+}
+
+
+def document(cells, ports=PORTS):
+    return {"modules": {"m": {"attributes": {"top": "1"}, "ports": ports, "cells": cells}}}
+
+
+def packed(given):
+    return packed_cells(read_netlist(given))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "modules"),
+        ({"modules": []}, "modules"),
+        ({"modules": {}}, "modules"),
+        ({"modules": {"m": {}, "n": {}}}, "0 of 2"),
+        (document({}), "no cells"),
+        (document({"a": {"type": "$add"}}), "modules.cells.a: '\\$add'"),
+        (document({"a": {"type": "SB_MAC16"}}), "SB_MAC16"),
+        (document({"a": {"connections": {}}}), "modules.m.cells.a.type"),
+        (document({"a": REGISTER | {"connections": {"C": ["2"]}}}), "connections.C.0"),
+        (document({"a": REGISTER | {"connections": {"C": [-2]}}}), "connections.C.0"),
+        (
+            document({"a": REGISTER}, PORTS | {"b": {"direction": "inout", "bits": [9]}}),
+            "modules.ports.b",
+        ),
+        (
+            {"modules": {name: {"cells": {"a": REGISTER}} for name in ("m", "n")}},
+            "2 of 2 may be the top",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(given, words):
+    with pytest.raises(BadNetlist, match=words):
+        packed(given)
+
+
+def test_an_inout_with_a_port_cell_of_its_own_is_read():
+    pin = {"type": "SB_IO", "connections": {"PACKAGE_PIN": [9], "D_IN_0": [3]}}
+    ports = {"pin": {"direction": "inout", "bits": [9]}, "clk": PORTS["clk"], "q": PORTS["q"]}
+    cells = packed(document({"pin": pin, "a": REGISTER}, ports))
+    kinds = [CELL_KINDS[kind] for kind in assembled(cells).netlist.kinds]
+    assert kinds.count("port") == 3
+
+
+def test_carries_in_a_circle_end_as_a_loop_of_signals():
+    cells = {
+        name: {"type": "SB_CARRY", "connections": {"CI": [one], "CO": [other], "I0": [3]}}
+        for name, one, other in (("a", 10, 11), ("b", 11, 10))
+    }
+    reader = {"type": "SB_LUT4", "connections": {"I3": [11], "O": [12]}}
+    given = document({"reader": reader, **cells, "register": REGISTER})
+    with pytest.raises(CombinationalLoop):
+        TimingGraph.of(assembled(packed(given)).netlist)
+
+
+def test_a_table_ignores_inputs_that_do_not_change_it():
+    """0xAAAA is the first input; nothing passes from the others."""
+    table = {
+        "type": "SB_LUT4",
+        "parameters": {"LUT_INIT": "1010101010101010"},
+        "connections": {"I0": [3], "I1": [5], "O": [4]},
+    }
+    ports = PORTS | {"e": {"direction": "input", "bits": [5]}}
+    paths = assembled(packed(document({"a": table}, ports))).netlist.paths
+    assert list(zip(paths.source_port, paths.sink_port, strict=True)) == [("I0", "O")]
+
+
+def test_registers_of_two_clocks_and_edges_are_kept_apart():
+    """`a` and `b` are registers of `clk`, `c` of another clock, `d` of `clk` at its other edge."""
+    ports = PORTS | {"other": {"direction": "input", "bits": [5]}}
+    cells = {
+        "a": {"type": "SB_DFF", "connections": {"C": [2], "D": [3], "Q": [20]}},
+        "b": {"type": "SB_DFF", "connections": {"C": [2], "D": [20], "Q": [21]}},
+        "c": {"type": "SB_DFF", "connections": {"C": [5], "D": [21], "Q": [22]}},
+        "d": {"type": "SB_DFFN", "connections": {"C": [2], "D": [22], "Q": [4]}},
+    }
+    assembly = assembled(packed(document(cells, ports)))
+    assert set(assembly.clocks) == {"", "clk", "clk (falling edge)", "other"}
+    for clock, periods in (("clk", 1), ("other", 0), ("clk (falling edge)", 0)):
+        netlist = assembly.of_clock(clock)
+        graph = TimingGraph.of(netlist)
+        no_delay = graph.period_ps(0.0 * netlist.arcs.source[:, None])[0]
+        assert (no_delay > 0.0) == bool(periods)
+
+
+def test_only_the_top_module_is_read():
+    given = copy.deepcopy(stored("adder"))
+    with_library = {"modules": given["modules"] | {"SB_LUT4": {"ports": {}, "cells": {}}}}
+    assert len(packed(with_library)) == len(packed(given))

@@ -1,0 +1,93 @@
+"""Circuits are answered with frequency, critical path and resources, or a problem that says why."""
+
+import copy
+
+import pytest
+from fastapi.testclient import TestClient
+
+from forerun.models.artifact.loading import bundled
+from forerun.models.catalog import Scope
+from forerun.service.http.app import create_app
+from tests.data.circuits.reference import expected, stored
+from tests.data.circuits.test_yosys import PORTS, REGISTER, document
+
+LOOP = {"type": "SB_LUT4", "connections": {"I0": [5], "O": [5]}}
+NAMES = {"logic_cells": "logic", "memories": "memory", "ports": "port", "globals": "global"}
+
+
+@pytest.fixture(scope="module")
+def circuits(tmp_path_factory):
+    from forerun.service.settings import Settings
+
+    settings = Settings(home=tmp_path_factory.mktemp("home"), port=0)
+    loaded = bundled(Scope(frozenset({"circuit"})))
+    with TestClient(create_app(settings, loaded), raise_server_exceptions=False) as client:
+        yield lambda body: client.post("/v1/circuit", json=body)
+
+
+@pytest.mark.parametrize("name", ["comparisons", "divider_serial", "fifo"])
+def test_the_parts_of_the_period_add_up_to_it(circuits, name):
+    (clock,) = circuits(stored(name)).json()["clocks"]
+    own = clock["fmax_mhz"]
+    assert clock["clock"] == "clk"
+    assert own["low"] < own["value"] < own["high"]
+    assert sum(clock["breakdown_ps"].values()) == pytest.approx(1e6 / own["value"])
+    path = clock["critical_path"]
+    connections = sum(step["connection_ps"] for step in path)
+    assert connections == pytest.approx(clock["breakdown_ps"]["connections"])
+    arrivals = [step["arrival_ps"] for step in path]
+    assert arrivals == sorted(arrivals)
+    longest = clock["breakdown_ps"]["cells"] + connections
+    assert longest - 500.0 < arrivals[-1] < longest, "less the setup time"
+
+
+@pytest.mark.parametrize("name", ["adder", "fifo"])
+def test_resources_are_those_that_nextpnr_counts(circuits, name):
+    found = circuits(stored(name)).json()
+    cells = expected(name)["cells"]
+    used = {own: resource["used"] for own, resource in found["resources"].items()}
+    assert used == {own: cells.get(kind, 0) for own, kind in NAMES.items()}
+    assert found["fits"]
+
+
+def test_a_circuit_with_too_many_ports_does_not_fit(circuits):
+    ports = {**PORTS, "wide": {"direction": "input", "bits": list(range(100, 400))}}
+    found = circuits(document({"a": REGISTER}, ports)).json()
+    assert found["resources"]["ports"] == {"used": 303, "available": 206}
+    assert not found["fits"]
+    assert found["clocks"][0]["fmax_mhz"] is None
+    assert found["clocks"][0]["missing"] == "no register of this clock feeds another"
+
+
+def test_several_clocks_are_outside_the_training_set(circuits):
+    given = copy.deepcopy(stored("adder"))
+    module = given["modules"]["top"]
+    registers = [cell for cell in module["cells"].values() if cell["type"].startswith("SB_DFF")]
+    module["ports"]["second"] = {"direction": "input", "bits": [90_000]}
+    for register in registers[::2]:
+        register["connections"]["C"] = [90_000]
+    found = circuits(given).json()
+    assert {clock["clock"] for clock in found["clocks"]} == {"clk", "second"}
+    assert not found["in_domain"]
+    assert any("several clocks" in line for line in found["limits"])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"modules": {}}, "modules"),
+        (document({"a": {"type": "$add"}}), "$add"),
+        ([], "dictionary"),
+        (document({"a": LOOP, "b": REGISTER}), "themselves"),
+    ],
+)
+def test_a_netlist_that_cannot_be_used_is_a_problem(circuits, body, words):
+    found = circuits(body)
+    assert found.status_code == 422
+    assert words in found.text
+
+
+def test_an_artifact_without_circuits_says_how_to_fit_one(client):
+    found = client.post("/v1/circuit", json=stored("adder"))
+    assert found.status_code == 422
+    assert "forerun train netlist_boost" in found.json()["detail"]
