@@ -165,8 +165,10 @@ def _cell(name: str, given: CellIn, cells: Cells) -> Cell:
 
 
 def _ignored(table: str) -> frozenset[str]:
-    """Inputs that a table of 16 binary digits does not depend on."""
-    rows = int(table, 2) if table.strip("01") == "" and table else 0
+    """Inputs that a table of 16 binary digits does not depend on; none where it is not given."""
+    if not table or table.strip("01"):
+        return frozenset()
+    rows = int(table, 2)
     return frozenset(
         port
         for position, port in enumerate(TABLE_INPUTS)
