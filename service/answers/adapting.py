@@ -1,5 +1,6 @@
 """Adapt to a file of measurements or store them as observations, and register their device."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,10 +69,22 @@ def adapt_to_file(
     opened = _opened(opens, name, file, graphs, deployment)
     rows = opened.rows
     if report is not None:
+        for line in _deployments(rows):
+            report(line)
         report(f"{counted(len(rows.rows), 'measurement')}, {rows.left_out} left out; scoring them")
     with opened.graphs_named():
         result = opened.adaptation.learn(opened.device.name, rows.rows, names=rows.names)
     return Adapted(result, rows.left_out)
+
+
+def _deployments(rows: NamedRows) -> list[str]:
+    """How served runs were deployed, which files of load generators do not say: a line for each."""
+    workloads = [row.workload for row in rows.rows if row.workload.kind == "llm_deployment"]
+    ways = Counter((own.engine.name, own.parallelism.tensor or 1) for own in workloads)
+    return [
+        f"{counted(number, 'run')} of {engine}, tensor parallel {degree} (--engine, --tp)"
+        for (engine, degree), number in ways.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

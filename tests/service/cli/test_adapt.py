@@ -107,6 +107,19 @@ def test_it_says_when_it_is_enough(forerun, tmp_path, trained):
     assert "enough: further rows would gain less than 1 %" in out
 
 
+def test_how_a_served_run_was_deployed_is_said(forerun, tmp_path):
+    """The result of vLLM's benchmark has neither the device nor the degree."""
+    file = tmp_path / "run.json"
+    lengths = {"total_input_tokens": 204_800, "total_output_tokens": 51_200, "completed": 200}
+    times = {"mean_ttft_ms": 140.0, "median_ttft_ms": 120.0}
+    times |= {"mean_tpot_ms": 10.1, "median_tpot_ms": 10.0}
+    run = {"backend": "vllm", "model_id": "meta-llama/Llama-3.1-8B-Instruct", "max_concurrency": 16}
+    file.write_text(json.dumps(run | lengths | times | {"request_rate": "inf"}))
+    code, _, err = forerun("adapt", file, "--device", "h100")
+    assert code == 0, err
+    assert "1 run of vllm, tensor parallel 1 (--engine, --tp)" in err
+
+
 @pytest.mark.parametrize(("after", "said"), [(12.0, True), (9.0, False), (None, False)])
 def test_it_says_when_measurements_do_not_help(capsys, after, said):
     error = MetricError(8, 10.0, after, 2.0, 2.0, 1.0, 1.0, None)
