@@ -10,6 +10,7 @@ from forerun.service.http.pages import (
     reference,
     requests,
 )
+from forerun.service.http.pages.circuits import page as circuits
 from forerun.service.http.pages.compare import page as compare
 from forerun.service.http.pages.devices import coverage_page, device_pages
 from forerun.service.http.pages.leaderboard import page as leaderboard
@@ -20,6 +21,7 @@ PAGES: tuple[APIRouter, ...] = (
     power.router,
     language_models.router,
     neighbours.router,
+    circuits.router,
     requests.router,
     leaderboard.router,
     device_pages.router,

@@ -26,6 +26,7 @@ NAVIGATION = (
     ("/power", "Power"),
     ("/llm", "Language models"),
     ("/neighbours", "Neighbours"),
+    ("/circuits", "Circuits"),
     ("/leaderboard", "Leaderboard"),
     ("/devices", "Devices"),
     ("/coverage", "Coverage"),

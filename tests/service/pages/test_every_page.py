@@ -14,6 +14,7 @@ PATHS = {
     "power": f"/power?{RUN}&batch_size=64",
     "llm": "/llm",
     "neighbours": "/neighbours",
+    "circuits": "/circuits",
     "requests": "/requests",
     "problem": "/problems/unknown-device",
 }
@@ -26,7 +27,7 @@ def test_a_page_fits_and_can_be_read_by_all(page_at, name):
     check_everywhere(page, name)
 
 
-@pytest.mark.parametrize("name", ["predict", "compare", "power", "llm", "neighbours"])
+@pytest.mark.parametrize("name", ["predict", "compare", "power", "llm", "neighbours", "circuits"])
 def test_a_page_answers_without_scripts(page_at, name):
     page = page_at(PATHS[name], scripts=False)
     assert page.locator("#answer table").count() > 0

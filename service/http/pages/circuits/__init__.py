@@ -1,0 +1,1 @@
+"""The page *Circuits*: its example, its chart, and its page."""
