@@ -9,7 +9,9 @@ from forerun.data.circuits.cells import LOGIC_OUTPUTS, Cell, Cells
 from forerun.data.circuits.packing import GROUND, SUPPLY, TABLE_INPUTS, pack
 from forerun.data.errors import InputError
 
-Bit = Annotated[int, Field(ge=0, strict=True)] | Literal["0", "1", "x", "z"]
+Bit = Annotated[int, Field(ge=0, le=2**31, strict=True)] | Literal["0", "1", "x", "z"]
+"""Number of a net, or a constant."""
+Value = str | Annotated[int, Field(ge=-(2**63), lt=2**64)]
 MOST_MODULES: Final = 1000
 MOST_CELLS: Final = 40_000
 """Most cells of a module before packing; the HX8K has 7,680 logic cells."""
@@ -39,24 +41,30 @@ class BadNetlist(InputError):
 class CellIn(BaseModel):
     """A cell of a module."""
 
-    type: str
-    parameters: dict[str, str | int] = {}
-    connections: dict[str, list[Bit]] = {}
+    type: str = Field(description="primitive of iCE40, such as SB_LUT4, or a cell of nextpnr")
+    parameters: dict[str, Value] = Field(
+        default={}, description="such as LUT_INIT, 16 binary digits; others are ignored"
+    )
+    connections: dict[str, list[Bit]] = Field(
+        default={}, description="port -> net of each of its bits, by number, or a constant"
+    )
 
 
 class PortIn(BaseModel):
     """A port of a module."""
 
-    direction: Literal["input", "output", "inout"]
-    bits: list[Bit]
+    direction: Literal["input", "output", "inout"] = Field(description="direction of the port")
+    bits: list[Bit] = Field(description="net of each of its bits, by number, or a constant")
 
 
 class ModuleIn(BaseModel):
     """A module; those of libraries have no cells."""
 
-    attributes: dict[str, str | int] = {}
-    ports: dict[str, PortIn] = {}
-    cells: Annotated[dict[str, CellIn], Field(max_length=MOST_CELLS)] = {}
+    attributes: dict[str, Value] = Field(
+        default={}, description="`top` marks the module that is not part of another"
+    )
+    ports: dict[str, PortIn] = Field(default={}, description="ports by name")
+    cells: dict[str, CellIn] = Field(default={}, description="cells by name", max_length=MOST_CELLS)
 
 
 class NetlistIn(BaseModel):

@@ -15,7 +15,7 @@ class PathStepOut(BaseModel):
 
     source: str = Field(description="cell and port that drive it")
     sink: str = Field(description="cell and port that it drives")
-    connection_ps: float = Field(description="mean delay that is expected of it after routing, ps")
+    connection_ps: float = Field(description="mean delay expected of it after routing, picoseconds")
     arrival_ps: float = Field(
         description="time after the clock's edge at which its sink is reached"
     )
@@ -26,15 +26,15 @@ class ClockOut(BaseModel):
 
     clock: str = Field(description="port, or cell and port, that drives the clock")
     fmax_mhz: GradedOut | None = Field(
-        description="highest frequency after placing and routing; null where no register of this "
-        "clock feeds another, or where it is not known well enough"
+        description="highest frequency after placing and routing, MHz; null where no register of "
+        "this clock feeds another, or where it is not known well enough"
     )
     missing: str | None = Field(description="why there is no frequency; null where there is one")
     critical_path: list[PathStepOut] = Field(
         description="connections of the longest path between registers, in their order"
     )
     breakdown_ps: dict[str, float] = Field(
-        description="parts of the period at fmax_mhz, which add up to it: `cells` and "
+        description="parts of the period at fmax_mhz, picoseconds, which add up to it: `cells` and "
         "`connections` of the critical path, and `placement`, by which the longest path of one "
         "placement usually differs from the longest path of mean delays"
     )

@@ -39,6 +39,7 @@ PROGRAMS = {
     "sbatch",
     "serve",
     "source",
+    "yosys",
 }
 RUN = {
     b.page: [other for other in ALL if other.page == b.page and other.runs] for b in ALL if b.runs

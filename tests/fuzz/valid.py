@@ -17,11 +17,12 @@ from forerun.service.schemas.colocation import EXAMPLE_ALONE, EXAMPLE_WINDOW
 from forerun.service.schemas.llm.replay import EXAMPLE_REPLAY
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_GRAPH, EXAMPLE_NETWORK, OperatorIn
 from forerun.service.schemas.serving import EXAMPLE_DEPLOYMENT, EXAMPLE_DIFFUSION, EXAMPLE_LLM
+from tests.data.circuits.reference import stored
 from tests.fuzz.asked import BINARY, Asked
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 PAGES = (
-    *("/", "/compare", "/power", "/llm", "/neighbours", "/leaderboard", "/devices"),
+    *("/", "/compare", "/power", "/llm", "/neighbours", "/leaderboard", "/devices", "/circuits"),
     *("/devices/l4", "/coverage", "/requests", "/docs", "/redoc", "/problems/bad-request"),
     *("/leaderboard/-/charts", "/leaderboard/timm_bench", "/static/style.css"),
 )  # fmt: skip
@@ -154,6 +155,7 @@ def valid_requests(client: httpx.Client) -> list[Asked]:
         Asked.of_json("/v1/colocation", {"candidate": PROGRAM, "host": HOSTS[0]}),
         Asked.of_json("/v1/colocation/rank", {"candidate": PROGRAM, "hosts": HOSTS}),
         Asked.of_json("/v1/colocation/now", {"program": PROGRAM, "window": EXAMPLE_WINDOW}),
+        Asked.of_json("/v1/circuit", stored("adder")),
         Asked.of_json("/v1/llm/replay", EXAMPLE_REPLAY),
         Asked.of_json("/v2/models/forerun/infer", EXAMPLE_INFERENCE),
         *(

@@ -22,6 +22,7 @@ from forerun.service.stores.keys import Scope as KeyScope
 OPEN = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no key."""
 QUESTIONS = frozenset({
+    "/v1/circuit",
     "/v1/colocation",
     "/v1/colocation/now",
     "/v1/colocation/rank",
@@ -38,6 +39,8 @@ QUESTIONS = frozenset({
     "/v1/rank",
 })  # fmt: skip
 """Paths to which POST asks and stores nothing; any other POST is a write."""
+QUESTIONS_OF_PAGES = frozenset({"/circuits"})
+"""Such paths of pages, which the OpenAPI document leaves out."""
 INFERENCES = "/v2/models/"
 """Beginning of further such paths, which name a model and its version."""
 CHALLENGE = 'Bearer realm="forerun", Basic realm="forerun", charset="UTF-8"'
@@ -117,8 +120,8 @@ def needed_scope(scope: Scope) -> KeyScope:
     """What a request needs its key to include."""
     method = scope["method"]
     path = scope["path"]
-    posed = method == "POST" and (path in QUESTIONS or path.startswith(INFERENCES))
-    asks = method in READING or posed
+    is_question = path in QUESTIONS | QUESTIONS_OF_PAGES or path.startswith(INFERENCES)
+    asks = method in READING or (method == "POST" and is_question)
     return "read" if asks else "write"
 
 

@@ -131,6 +131,7 @@ def test_every_operation_is_a_question_or_a_write(client):
     others = {method for method, _ in operations} - {"GET", "POST"}
     stores = {("POST", path) for path in STORING_POSTS}
     assert writes == {each for each in operations if each[0] in others} | stores
+    assert needed_scope({"method": "POST", "path": "/circuits"}) == "read"
 
 
 def test_switched_off_nobody_is_asked(asked, keys):
