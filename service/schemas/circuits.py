@@ -27,7 +27,7 @@ class ClockOut(BaseModel):
     clock: str = Field(description="port, or cell and port, that drives the clock")
     fmax_mhz: GradedOut | None = Field(
         description="highest frequency after placing and routing, MHz; null where no register of "
-        "this clock feeds another, or where it is not known well enough"
+        "this clock feeds another, and where the circuit does not fit"
     )
     missing: str | None = Field(description="why there is no frequency; null where there is one")
     critical_path: list[PathStepOut] = Field(

@@ -1,6 +1,6 @@
 """Frequencies, critical paths and resources of a circuit, from its netlist."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -49,6 +49,8 @@ NO_PATH: Final = "no register of this clock feeds another"
 def timing_of(given: NetlistIn, in_use: InUse) -> CircuitOut:
     """The timing of a circuit after placing and routing on an HX8K, and its resources.
 
+    A circuit that does not fit has no frequency.
+
     Raises:
         BadNetlist: it is not mapped to iCE40.
         CombinationalLoop: a signal depends on itself without a register between.
@@ -56,46 +58,79 @@ def timing_of(given: NetlistIn, in_use: InUse) -> CircuitOut:
     """
     part = _part_of(in_use.loaded.predictor)
     assembly = assembled(packed_cells(given))
+    resources = _resources(assembly.netlist)
     names = sorted(set(assembly.clocks) - {""})
-    netlists = [assembly.of_clock(name) if len(names) > 1 else assembly.netlist for name in names]
-    queries = [Query(Circuit(netlist), HX8K, NEXTPNR) for netlist in netlists]
-    several = [SEVERAL_CLOCKS] if len(names) > 1 else []
-    clocks, limits = [], [*several, OF_FAMILIES]
-    predictions = list(part.predict(queries)) if queries else []
-    for name, netlist, prediction in zip(names, netlists, predictions, strict=True):
-        limits += prediction.limits
-        estimate = prediction.estimates.get(METRIC)
-        known = None if estimate is None or not np.isfinite(estimate.value) else estimate
-        trust = trust_by([*several, *prediction.limits, OF_FAMILIES])
-        steps, breakdown = _path(assembly, netlist, part.net_ps(netlist))
-        if known is not None:
-            breakdown["placement"] = MHZ_PS / known.value - sum(breakdown.values())
-        clocks.append(
-            ClockOut(
-                clock=name,
-                fmax_mhz=None if known is None else graded(METRIC, known, trust),
-                missing=prediction.withheld.get(METRIC, NO_PATH) if known is None else None,
-                critical_path=steps,
-                breakdown_ps={} if known is None else breakdown,
-            )
-        )
-    clocks.sort(key=lambda own: np.inf if own.fmax_mhz is None else own.fmax_mhz.value)
-    used = np.bincount(assembly.netlist.kinds, minlength=len(CELL_KINDS)).tolist()
-    resources = {
-        name: ResourceOut(used=used[CELL_KINDS.index(kind)], available=available)
-        for kind, (name, available) in AVAILABLE.items()
-    }
+    limits = [*([SEVERAL_CLOCKS] if len(names) > 1 else []), OF_FAMILIES]
+    too_few = _too_few(resources)
+    if too_few is None:
+        clocks = _clocks(assembly, names, part, limits)
+    else:
+        limits = [too_few]
+        clocks = [_without_frequency(name, str(too_few)) for name in names]
     limits = distinct(limits)
     return CircuitOut(
         clocks=clocks,
         resources=resources,
-        fits=all(own.used <= own.available for own in resources.values()),
-        in_domain=all(limit.severity != "outside" for limit in limits),
+        fits=too_few is None,
+        in_domain=all(limit.severity in {"note", "transfer"} for limit in limits),
         limits=[str(limit) for limit in limits],
         limit_details=[LimitOut.of(limit) for limit in limits],
         device=DeviceOut(name=HX8K.name, origin=HX8K.origin),
         predictor=predictor_out(in_use, 0),
     )
+
+
+def _resources(netlist: Netlist) -> dict[str, ResourceOut]:
+    used = np.bincount(netlist.kinds, minlength=len(CELL_KINDS)).tolist()
+    return {
+        name: ResourceOut(used=used[CELL_KINDS.index(kind)], available=available)
+        for kind, (name, available) in AVAILABLE.items()
+    }
+
+
+def _too_few(resources: Mapping[str, ResourceOut]) -> Limit | None:
+    """That the FPGA has too few cells of some kinds; None where it has enough."""
+    missing = [
+        f"{own.used:,} of {own.available:,} {name.replace('_', ' ')}"
+        for name, own in resources.items()
+        if own.used > own.available
+    ]
+    if not missing:
+        return None
+    return Limit(f"it does not fit: it takes {', '.join(missing)}", METRIC, severity="refusal")
+
+
+def _without_frequency(name: str, why: str) -> ClockOut:
+    return ClockOut(clock=name, fmax_mhz=None, missing=why, critical_path=[], breakdown_ps={})
+
+
+def _clocks(
+    assembly: Assembly, names: Sequence[str], part: NetlistBoost, limits: list[Limit]
+) -> list[ClockOut]:
+    """Each clock with its frequency, the slowest first; further limits are added to `limits`."""
+    netlists = [assembly.of_clock(name) if len(names) > 1 else assembly.netlist for name in names]
+    queries = [Query(Circuit(netlist), HX8K, NEXTPNR) for netlist in netlists]
+    predictions = list(part.predict(queries)) if queries else []
+    common, clocks = tuple(limits), []
+    for name, netlist, prediction in zip(names, netlists, predictions, strict=True):
+        limits += prediction.limits
+        estimate = prediction.estimates.get(METRIC)
+        if estimate is None or not np.isfinite(estimate.value):
+            clocks.append(_without_frequency(name, prediction.withheld.get(METRIC, NO_PATH)))
+            continue
+        steps, breakdown = _path(assembly, netlist, part.net_ps(netlist))
+        breakdown["placement"] = MHZ_PS / estimate.value - sum(breakdown.values())
+        trust = trust_by([*prediction.limits, *common])
+        clocks.append(
+            ClockOut(
+                clock=name,
+                fmax_mhz=graded(METRIC, estimate, trust),
+                missing=None,
+                critical_path=steps,
+                breakdown_ps=breakdown,
+            )
+        )
+    return sorted(clocks, key=lambda own: np.inf if own.fmax_mhz is None else own.fmax_mhz.value)
 
 
 def _part_of(predictor: Predictor) -> NetlistBoost:

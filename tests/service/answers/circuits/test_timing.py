@@ -55,8 +55,15 @@ def test_a_circuit_with_too_many_ports_does_not_fit(circuits):
     found = circuits(document({"a": REGISTER}, ports)).json()
     assert found["resources"]["ports"] == {"used": 303, "available": 206}
     assert not found["fits"]
-    assert found["clocks"][0]["fmax_mhz"] is None
-    assert found["clocks"][0]["missing"] == "no register of this clock feeds another"
+    (clock,) = found["clocks"]
+    assert clock["fmax_mhz"] is None
+    assert clock["missing"] == "it does not fit: it takes 303 of 206 ports"
+
+
+def test_a_register_that_feeds_no_other_has_no_frequency(circuits):
+    (clock,) = circuits(document({"a": REGISTER})).json()["clocks"]
+    assert clock["fmax_mhz"] is None
+    assert clock["missing"] == "no register of this clock feeds another"
 
 
 def test_several_clocks_are_outside_the_training_set(circuits):
