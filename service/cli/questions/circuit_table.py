@@ -29,9 +29,9 @@ def show_circuit(title: str, answer: "CircuitOut", *, explain: bool = False) -> 
     if explain and answer.clocks:
         _path(answer.clocks[0])
     for limit in answer.limit_details:
-        if limit.severity != "transfer":
+        if limit.severity in {"outside", "note"}:
             out.print(f"{HEADINGS[limit.severity]}: {limit.message}", markup=False)
-    if not explain:
+    if not explain and any(clock.critical_path for clock in answer.clocks):
         out.print("--explain shows the critical path of the slowest clock")
 
 
