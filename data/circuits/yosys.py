@@ -1,6 +1,7 @@
 """Netlists of iCE40 designs in the JSON of yosys, mapped to primitives or packed by nextpnr."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, ValidationError
@@ -100,7 +101,8 @@ def packed_cells(netlist: NetlistIn) -> Cells:
     is_packed = any(cell.type.startswith("ICESTORM_") for cell in module.cells.values())
     cells = Cells()
     _check(module, PACKED if is_packed else PRIMITIVES)
-    _constants(cells, module)
+    if not is_packed:
+        _constants(cells, module)
     for name, cell in module.cells.items():
         cells.add(_cell(name, cell, cells))
     if not is_packed:
@@ -143,14 +145,18 @@ def _check(module: ModuleIn, known: tuple[str, ...]) -> None:
 
 
 def _constants(cells: Cells, module: ModuleIn) -> None:
-    """Add the cells that drive constants: that of 1 always, that of 0 where one is named."""
-    bits = (
-        bit for cell in module.cells.values() for own in cell.connections.values() for bit in own
-    )
-    names = (GROUND, SUPPLY) if "0" in bits else (SUPPLY,)
-    for name in names:
-        if name not in module.cells:
-            cells.add(Cell(name, "ICESTORM_LC", ports={"O": cells.new_net()}))
+    """Add the cells that drive constants: that of 1 always, that of 0 where one is named.
+
+    Raises:
+        BadNetlist: the module has cells of these names.
+    """
+    of_cells = (bits for cell in module.cells.values() for bits in cell.connections.values())
+    of_ports = (port.bits for port in module.ports.values())
+    has_zero = any("0" in bits for bits in chain(of_cells, of_ports))
+    for name in (GROUND, SUPPLY) if has_zero else (SUPPLY,):
+        if name in module.cells:
+            raise BadNetlist(f"modules.cells.{name}: the name is taken by a constant.")
+        cells.add(Cell(name, "ICESTORM_LC", ports={"O": cells.new_net()}))
 
 
 def _cell(name: str, given: CellIn, cells: Cells) -> Cell:
@@ -185,7 +191,10 @@ def _ignored(table: str) -> frozenset[str]:
 
 
 def _net(bit: Bit, kind: str, port: str, cells: Cells) -> int | None:
-    """Number of the net of a bit; None where a port is left open, as at inputs that are 0."""
+    """Number of the net of a bit; None where a port is left open, as at inputs that are 0.
+
+    A packed netlist has cells for its constants.
+    """
     if isinstance(bit, int):
         return bit
     if bit in {"x", "z"}:
@@ -195,7 +204,8 @@ def _net(bit: Bit, kind: str, port: str, cells: Cells) -> int | None:
     )
     if bit == "0" and open_if_zero:
         return None
-    return cells.by_name[SUPPLY if bit == "1" else GROUND].ports["O"]
+    constant = cells.by_name.get(SUPPLY if bit == "1" else GROUND)
+    return None if constant is None else constant.ports["O"]
 
 
 def _ports(cells: Cells, module: ModuleIn) -> None:

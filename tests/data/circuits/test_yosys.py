@@ -43,6 +43,7 @@ def packed(given):
             document({"a": REGISTER}, PORTS | {"b": {"direction": "inout", "bits": [9]}}),
             "modules.ports.b",
         ),
+        (document({"$PACKER_VCC": REGISTER}), "modules.cells.\\$PACKER_VCC"),
         (
             {"modules": {name: {"cells": {"a": REGISTER}} for name in ("m", "n")}},
             "2 of 2 may be the top",
@@ -52,6 +53,16 @@ def packed(given):
 def test_what_is_wrong_is_named(given, words):
     with pytest.raises(BadNetlist, match=words):
         packed(given)
+
+
+def test_a_constant_that_only_a_port_takes_has_a_cell():
+    """An output that is always 0 is driven by a cell, as nextpnr counts it."""
+    ports = PORTS | {"zero": {"direction": "output", "bits": ["0"]}}
+    with_zero, without = (packed(document({"a": REGISTER}, own)) for own in (ports, PORTS))
+    assert {cell.name for cell in with_zero} - {cell.name for cell in without} == {
+        "zero$sb_io",
+        "$PACKER_GND",
+    }
 
 
 def test_an_inout_with_a_port_cell_of_its_own_is_read():
