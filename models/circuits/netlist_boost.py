@@ -141,7 +141,9 @@ class NetlistBoost(StoredPredictor):
         if not self.cells or self.cells[0] <= count <= self.cells[1]:
             return ()
         low, high = self.cells
-        return (Limit("", "fmax_mhz", feature="number of cells", value=count, low=low, high=high),)
+        sizes = f"{low:,.0f} to {high:,.0f}"
+        words = f"the circuit has {count:,.0f} cells, those of the training set have {sizes}"
+        return (Limit(words, "fmax_mhz", "outside", "number of cells", count, low, high),)
 
     def _terms(self, circuits: Sequence[Circuit]) -> Matrix:
         """`TERMS` of n circuits, (n, terms); NaN where no register feeds another."""
