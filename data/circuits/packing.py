@@ -141,7 +141,7 @@ def _may_join(table: Cell, port: str) -> bool:
 def _promote(cells: Cells) -> None:
     """Give clocks, and resets and enables with many users, to global networks."""
     counts = {
-        "clock": _counts(cells, _is_clock),
+        "clock": _counts(cells, lambda pin: pin[1] in CLOCK_PORTS),
         "reset": _counts(cells, lambda pin: pin[1] in RESETS),
         "enable": _counts(cells, lambda pin: pin[1] in ENABLES),
     }
@@ -177,10 +177,6 @@ def _counts(cells: Cells, has_use: Callable[[Pin], bool]) -> dict[int, int]:
         for net, (cell, _) in cells.nets()
         if cell.type != "SB_GB"
     }
-
-
-def _is_clock(pin: Pin) -> bool:
-    return pin[1] in CLOCK_PORTS
 
 
 def _give_global(cells: Cells, net: int, use: str) -> None:

@@ -16,9 +16,11 @@ Value = str | Annotated[int, Field(ge=-(2**63), lt=2**64)]
 MOST_MODULES: Final = 1000
 MOST_CELLS: Final = 40_000
 """Most cells of a module before packing; the HX8K has 7,680 logic cells."""
-PRIMITIVES: Final = ("SB_LUT4", "SB_CARRY", "SB_DFF", "SB_RAM40_4K", "SB_IO", "SB_GB")
+SHARED: Final = ("SB_IO", "SB_GB")
+PRIMITIVES: Final = ("SB_LUT4", "SB_CARRY", "SB_DFF", "SB_RAM40_4K", "SB_PLL40", *SHARED)
 """Beginnings of the types of cells that are understood."""
-PACKED: Final = ("ICESTORM_LC", "ICESTORM_RAM", "SB_IO", "SB_GB")
+PACKED: Final = ("ICESTORM_LC", "ICESTORM_RAM", "ICESTORM_PLL", *SHARED)
+"""The same of a netlist that nextpnr packed."""
 OUTPUTS: Final = {
     "SB_LUT4": {"O"},
     "SB_CARRY": {"CO"},
@@ -28,8 +30,17 @@ OUTPUTS: Final = {
     "ICESTORM_LC": LOGIC_OUTPUTS,
     "SB_IO": {"D_IN_0", "D_IN_1"},
     "SB_GB": {"GLOBAL_BUFFER_OUTPUT"},
+    "SB_PLL40": {
+        *(f"PLLOUT{kind}{which}" for kind in ("CORE", "GLOBAL") for which in ("", "A", "B")),
+        *("LOCK", "SDO"),
+    },
+    "ICESTORM_PLL": {
+        *(f"PLLOUT_{which}{kind}" for kind in ("", "_GLOBAL") for which in ("A", "B")),
+        *("LOCK", "SDO"),
+    },
 }
 """Beginning of the type of a cell -> its ports that drive nets."""
+_HOW: Final = "synth_ice40 -top MODULE -json FILE"
 _CLOCKED: Final = frozenset({"RCLK", "RCLKN", "WCLK", "WCLKN", "RCLKE", "WCLKE"})
 
 
@@ -111,9 +122,6 @@ def packed_cells(netlist: NetlistIn) -> Cells:
     return cells
 
 
-_HOW: Final = "synth_ice40 -top MODULE -json FILE"
-
-
 def _top(modules: Mapping[str, ModuleIn]) -> ModuleIn:
     """The module that is marked as the top, or the only one with cells."""
     marked = [own for own in modules.values() if str(own.attributes.get("top", 0)).strip("0")]
@@ -171,11 +179,15 @@ def _cell(name: str, given: CellIn, cells: Cells) -> Cell:
                 ports[own] = net
     packed_type = "ICESTORM_RAM" if kind == "SB_RAM40_4K" else given.type
     table = str(given.parameters.get("LUT_INIT", ""))
-    used = [str(given.parameters.get(f"{what}_ENABLE", "0")) for what in ("DFF", "CARRY")]
-    register, carry = (value.strip("0") != "" for value in used)
+    register, carry = _is_set(given, "DFF_ENABLE"), _is_set(given, "CARRY_ENABLE")
     outputs, ignored = frozenset(OUTPUTS[kind]), _ignored(table)
-    falls = given.type.startswith("SB_DFFN") or str(given.parameters.get("NEG_CLK", "")) > "0"
+    falls = given.type.startswith("SB_DFFN") or _is_set(given, "NEG_CLK")
     return Cell(name, packed_type, outputs, ports, register, carry, ignored, falls)
+
+
+def _is_set(given: CellIn, parameter: str) -> bool:
+    """Whether a parameter is other than 0, in binary digits of any number."""
+    return str(given.parameters.get(parameter, "0")).strip("0") != ""
 
 
 def _ignored(table: str) -> frozenset[str]:

@@ -114,6 +114,25 @@ def test_registers_of_two_clocks_and_edges_are_kept_apart():
         assert (no_delay > 0.0) == bool(periods)
 
 
+def test_a_clock_of_a_loop_of_phases_is_named_by_its_cell():
+    pll = {"type": "SB_PLL40_CORE", "connections": {"REFERENCECLK": [9], "PLLOUTCORE": [2]}}
+    ports = {"ref": {"direction": "input", "bits": [9]}, "d": PORTS["d"], "q": PORTS["q"]}
+    assembly = assembled(packed(document({"pll": pll, "a": REGISTER}, ports)))
+    assert set(assembly.clocks) == {"", "pll.PLLOUTCORE"}
+
+
+@pytest.mark.parametrize(("digits", "falls"), [("0", False), ("0" * 32, False), ("1", True)])
+def test_the_edge_of_a_packed_register_is_read_in_any_number_of_digits(digits, falls):
+    logic = {
+        "type": "ICESTORM_LC",
+        "parameters": {"DFF_ENABLE": "1", "NEG_CLK": digits},
+        "connections": {"CLK": [2], "I0": [3], "O": [4]},
+    }
+    (cell,) = packed(document({"a": logic}))
+    assert cell.has_register
+    assert cell.falls == falls
+
+
 def test_only_the_top_module_is_read():
     given = copy.deepcopy(stored("adder"))
     with_library = {"modules": given["modules"] | {"SB_LUT4": {"ports": {}, "cells": {}}}}
