@@ -5,8 +5,9 @@ installation alone.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,7 +96,8 @@ def json_object(source: Path | bytes, where: str | None = None) -> Mapping[str, 
         where: what it is called in errors; None for the name of the file.
 
     Raises:
-        UnreadableModel: it is not there, is not JSON, or no object.
+        UnreadableModel: it is not there, is not JSON, is no object, or gives a field several times
+            with different values.
         ModelTooLarge: it is too large to be a configuration.
     """
     where = where or (source.name if isinstance(source, Path) else "the configuration")
@@ -103,7 +105,7 @@ def json_object(source: Path | bytes, where: str | None = None) -> Mapping[str, 
         content = _content(source, where) if isinstance(source, Path) else source
         if len(content) > MOST_BYTES:
             raise ModelTooLarge(where, f"it has over {MOST_BYTES:,} bytes.")
-        given = json.loads(content)
+        given = json.loads(content, object_pairs_hook=partial(_unambiguous, where))
     except OSError as error:
         raise UnreadableModel(where, f"{error.strerror}.") from None
     except (ValueError, RecursionError) as error:
@@ -111,6 +113,22 @@ def json_object(source: Path | bytes, where: str | None = None) -> Mapping[str, 
     if not isinstance(given, dict):
         raise UnreadableModel(where, "it is JSON, but not an object.")
     return given
+
+
+def _unambiguous(where: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of these fields; JSON itself allows a name several times.
+
+    Raises:
+        UnreadableModel: a field is given several times, with different values.
+    """
+    fields = dict(pairs)
+    if len(fields) == len(pairs):
+        return fields
+    for name, value in pairs:
+        if fields[name] != value:
+            values = f"{short(value)} and {short(fields[name])}"
+            raise UnreadableModel(where, f"{short(name)} is given twice, as {values}.")
+    return fields
 
 
 def _content(path: Path, where: str) -> bytes:

@@ -105,6 +105,18 @@ def test_a_truncated_file_is_refused(tmp_path):
         read_language_model(path)
 
 
+def test_a_field_given_twice_is_refused_where_its_values_differ():
+    text = json.dumps(LLAMA)
+    line = "'hidden_size' is given twice, as 64 and 4096"
+    with pytest.raises(UnreadableModel, match=line):
+        read_language_model(f'{{"hidden_size": 64, {text[1:]}'.encode())
+    inner = '{"rope_scaling": {"factor": 2.0, "factor": 8.0}, ' + text[1:]
+    with pytest.raises(UnreadableModel, match="'factor' is given twice"):
+        read_language_model(inner.encode())
+    same = f'{{"hidden_size": {LLAMA["hidden_size"]}, {text[1:]}'
+    assert read_language_model(same.encode()) == read_language_model(LLAMA)
+
+
 def test_what_is_no_object_or_not_there_is_refused(tmp_path):
     with pytest.raises(UnreadableModel, match="not an object"):
         read_language_model(b"[1, 2]")
