@@ -24,6 +24,7 @@ class Line(Struct):
         bytes: bytes of the answer's body.
         trace_id: trace of the client; None where it sent none.
         key_name: name of the key; None where the request needed none, or had no valid one.
+        tenant: tenant of that key; None where it has none.
         version: version of the predictors; None while they are loading.
         client: address of the client; None on a Unix socket.
     """
@@ -36,6 +37,7 @@ class Line(Struct):
     request_id: str
     trace_id: str | None
     key_name: str | None
+    tenant: str | None
     version: str | None
     client: str | None
     event: str = "request"
@@ -67,6 +69,7 @@ def log_request(
         request_id=record.request_id,
         trace_id=None if record.trace is None else record.trace.trace_id,
         key_name=record.key_name,
+        tenant=record.tenant,
         version=version,
         client=client,
         timestamp=datetime.now(UTC).isoformat().replace("+00:00", "Z"),
