@@ -37,7 +37,7 @@ from forerun.service.http.trial.shares import Shares
 from forerun.service.http.trial.trial import Trial
 from forerun.service.http.upkeep import kept_up
 from forerun.service.loading import load_at_once
-from forerun.service.log import log
+from forerun.service.log import LINES, log
 from forerun.service.presets import example_model, preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
@@ -98,12 +98,13 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         if state.answers is None:
             await asyncio.to_thread(_load, state, loaded)
         assert state.answers is not None
-        async with kept_up(state, state.answers), tracing.traced(state):
-            asked = asyncio.create_task(_ask_rest(state))
-            async with start.over_grpc(app, state):
-                yield
-            asked.cancel()
-        state.close()
+        with LINES.of_service():
+            async with kept_up(state, state.answers), tracing.traced(state):
+                asked = asyncio.create_task(_ask_rest(state))
+                async with start.over_grpc(app, state):
+                    yield
+                asked.cancel()
+            state.close()
 
     app = Documented(
         title="forerun",

@@ -15,7 +15,7 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.state import State
 from forerun.service.http.versions import LOOK_S, Versions, all_prepared, enter
-from forerun.service.log import log
+from forerun.service.log import LINES, log
 from forerun.service.stores.places import database_of
 
 TURN_S = 1
@@ -29,6 +29,7 @@ async def kept_up(state: State, answers: Answers) -> AsyncIterator[None]:
     tasks = [
         asyncio.create_task(_follow_measurements(state)),
         asyncio.create_task(_follow_database(state)),
+        asyncio.create_task(_write_log()),
     ]
     settings = state.settings
     if settings.registry_uri is not None and settings.predictor_folder is None:
@@ -64,6 +65,13 @@ async def _follow_measurements(state: State) -> None:
                 await state.adapt(each.current)
             except Exception as error:  # the next question will tell its client
                 log().error("measurements were not taken over", exc_info=error)
+
+
+async def _write_log() -> None:
+    """Write lines of the log that wait for a reader, also when no further ones come."""
+    while True:
+        await asyncio.sleep(TURN_S)
+        LINES.drain()
 
 
 async def _follow_database(state: State) -> None:

@@ -4,12 +4,11 @@ A line has the route's template in place of the path, and neither the query nor 
 identifiers of the request and of its trace.
 """
 
-import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 
 from msgspec import Struct, json
 
+from forerun.service.log import LINES
 from forerun.service.requests.record import RequestRecord
 
 _ENCODER = json.Encoder()
@@ -74,6 +73,4 @@ def log_request(
         client=client,
         timestamp=datetime.now(UTC).isoformat().replace("+00:00", "Z"),
     )
-    with suppress(OSError, ValueError):
-        sys.stderr.write(_ENCODER.encode(line).decode() + "\n")
-        sys.stderr.flush()
+    LINES.write(_ENCODER.encode(line).decode())
