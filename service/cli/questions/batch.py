@@ -33,6 +33,8 @@ def batch(
 
     if not questions.is_file():
         raise InputError(f"{questions} is no file; give one with a question on each line.")
+    if output is not None and output.exists() and output.samefile(questions):
+        raise InputError("The answers would replace the questions: name another file by --output.")
     total = problems = 0
     with (
         questions.open(encoding="utf-8", errors="surrogateescape") as lines,

@@ -81,6 +81,14 @@ def test_a_place_that_cannot_be_written_is_one_line(forerun, tmp_path):
     assert "Traceback" not in err
 
 
+def test_the_answers_do_not_replace_the_questions(forerun, tmp_path):
+    file = written(tmp_path / "q.jsonl", [EXAMPLE])
+    code, _, err = forerun("batch", file, "-o", file)
+    assert code == 2
+    assert "would replace the questions" in err
+    assert json.loads(file.read_text()) == EXAMPLE
+
+
 def test_a_machine_that_would_answer_otherwise_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
     with pytest.raises(InputError, match="one FORERUN_HOME or database"):
