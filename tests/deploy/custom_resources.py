@@ -1,7 +1,8 @@
 """Schemas of the custom resources of the Prometheus operator, as far as our manifests use them.
 
-Names, types and patterns follow definitions of the era of `apiextensions.k8s.io/v1beta1`; those of
-a current release of the operator were not read.
+Names, types and patterns follow definitions of the era of `apiextensions.k8s.io/v1beta1`. Each field
+that our manifests have is also one of the operator's Go types of `monitoring.coreos.com/v1`, as they
+are since `ServiceMonitorSpec` has `bodySizeLimit`; no generated definition was at hand.
 """
 
 from typing import Any, Final
