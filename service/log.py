@@ -33,6 +33,7 @@ class Lines:
     def __init__(self) -> None:
         self._lock = Lock()
         self._waiting: deque[bytes] = deque()
+        self._begun = b""  # what is left of lines that are partly written
         self._services = self._lost = 0
 
     def write(self, line: str) -> None:
@@ -56,7 +57,7 @@ class Lines:
             descriptor = _descriptor()
             if descriptor is not None:
                 self._drain(descriptor)
-            return descriptor is None or not self._waiting
+            return descriptor is None or not (self._begun or self._waiting)
 
     @contextmanager
     def of_service(self) -> Iterator[None]:
@@ -71,17 +72,25 @@ class Lines:
             self._services -= 1
 
     def _drain(self, descriptor: int) -> None:
-        with suppress(OSError):
-            while self._waiting and _is_writable(descriptor):
-                if self._lost:
-                    self._waiting.appendleft(_loss(self._lost))
-                    self._lost = 0
-                chunk = self._waiting.popleft()
-                while self._waiting and len(chunk) + len(self._waiting[0]) <= AT_ONCE_BYTES:
-                    chunk += self._waiting.popleft()
-                written = os.write(descriptor, chunk)
-                if written < len(chunk):
-                    self._waiting.appendleft(chunk[written:])
+        try:
+            while (self._begun or self._waiting) and _is_writable(descriptor):
+                if not self._begun:
+                    self._begun = self._next()
+                # A longer piece would wait for a reader, however long the line is.
+                written = os.write(descriptor, self._begun[:AT_ONCE_BYTES])
+                self._begun = self._begun[written:]
+        except OSError:
+            self._begun = b""
+
+    def _next(self) -> bytes:
+        """The next lines, as many as can be written at once, or a longer one."""
+        if self._lost:
+            self._waiting.appendleft(_loss(self._lost))
+            self._lost = 0
+        chunk = self._waiting.popleft()
+        while self._waiting and len(chunk) + len(self._waiting[0]) <= AT_ONCE_BYTES:
+            chunk += self._waiting.popleft()
+        return chunk
 
 
 LINES: Final = Lines()

@@ -53,6 +53,18 @@ def test_lines_wait_while_nobody_reads_and_keep_their_order(pipe):
     assert found == texts
 
 
+def test_a_line_longer_than_a_pipe_waits_as_well_and_stays_whole(pipe, monkeypatch):
+    monkeypatch.setattr(log, "MOST_WAITING", 1)
+    lines, found = Lines(), b""
+    with lines.of_service():
+        for letter in "XYQ":
+            lines.write(letter * 1_000_000)
+        while not lines.drain():
+            found += "\n".join(pipe.read()).encode()
+        found += "\n".join(pipe.read()).encode()
+    assert [found.count(letter) for letter in (b"X", b"Y", b"Q")] == [1_000_000, 0, 1_000_000]
+
+
 def test_the_oldest_lines_leave_and_are_counted(pipe, monkeypatch):
     monkeypatch.setattr(log, "MOST_WAITING", 10)
     lines = Lines()
