@@ -220,7 +220,7 @@ class FileStore(Generic[Value]):
         path = self._folder / name
         if not path.exists():
             return False
-        with writing_to(HOME):
+        with writing_to(HOME, "deleted"):
             path.unlink(missing_ok=True)
             _sync(self._folder)
         with self._memory:
@@ -319,11 +319,12 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def writing_to(variable: str) -> Iterator[None]:
+def writing_to(variable: str, done: str = "stored") -> Iterator[None]:
     """Turn errors of the operating system in the block into problems with a remedy.
 
     Args:
         variable: environment variable of the folder that the block writes to.
+        done: what the block would have done.
 
     Raises:
         DiskFull: there is no room, or no more of the user's quota.
@@ -332,26 +333,27 @@ def writing_to(variable: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise disk_problem(error, variable) from error
+        raise disk_problem(error, variable, done) from error
 
 
-def disk_problem(error: OSError, variable: str) -> CannotStore:
+def disk_problem(error: OSError, variable: str, done: str = "stored") -> CannotStore:
     """The problem that an error of the operating system is, while a folder is written.
 
     Args:
         error: what went wrong.
         variable: environment variable of the folder.
+        done: what was to be done.
     """
     if error.errno in _NO_ROOM:
         return DiskFull(
-            f"Nothing was stored: the disk of the folder {variable} is full. Free some space "
+            f"Nothing was {done}: the disk of the folder {variable} is full. Free some space "
             "there; questions are answered meanwhile."
         )
     why = error.strerror or type(error).__name__
     if error.errno in _NO_FOLDER:
         why = "there is a file where a folder should be"
     return CannotStore(
-        f"Nothing was stored: the folder {variable} cannot be written ({why}). Make it writable, "
+        f"Nothing was {done}: the folder {variable} cannot be written ({why}). Make it writable, "
         "or let the variable name another folder; questions are answered meanwhile."
     )
 

@@ -13,6 +13,9 @@ from forerun.data.errors import InputError
 
 TENANT_FORM: Final = "^[a-z0-9][a-z0-9-]{0,63}$"
 """Names of tenants; each is the name of a folder too."""
+TENANT_RULE: Final = (
+    "a tenant has 1 to 64 lower-case letters, digits and hyphens, a letter or digit first"
+)
 
 OTHER_VARIABLES: Final = (
     *("FORERUN_MIRROR", "FORERUN_REFERENCE", "FORERUN_TRACKING_URI"),
@@ -244,9 +247,7 @@ def misspelt(variables: Iterable[str]) -> dict[str, str]:
 def _why(error: Mapping[str, Any]) -> str:
     """What is wrong with a value; the one pattern is that of tenants."""
     if error["type"] == "string_pattern_mismatch":
-        return (
-            "a tenant has 1 to 64 lower-case letters, digits and hyphens, a letter or digit first"
-        )
+        return TENANT_RULE
     return str(error["msg"])
 
 

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "serve:serve",
     "predict": "questions.predict:predict",
+    "batch": "questions.batch:batch",
     "presets": "questions.presets:presets",
     "rank": "questions.rank:rank",
     "sweep": "questions.sweep:sweep",

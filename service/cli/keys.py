@@ -22,10 +22,23 @@ def create(
     scope: Annotated[
         str, typer.Option(help="what it may do: read (ask), write (store and delete too) or admin")
     ] = "read",
+    tenant: Annotated[
+        str | None,
+        typer.Option(help="tenant whose measurements, devices and graphs its holder uses"),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Create a key and print it; it is shown this once, since only a hash of it is stored."""
-    key, text = _store().create(name, scope)
+    from forerun.service.settings import Settings
+    from forerun.service.stores.keys import BadKeyName
+
+    own = Settings.load().tenant
+    if tenant is not None and own is not None:
+        raise BadKeyName(
+            f"FORERUN_TENANT is {own}, and all keys made here are that tenant's; unset it to make "
+            "keys of several tenants for one service."
+        )
+    key, text = _store().create(name, scope, tenant)
     if json:
         print_json({**_shown(key), "key": text})
         return
@@ -50,10 +63,10 @@ def list_keys(
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("id", "name", "scope", "created"):
+    for heading in ("id", "name", "scope", "created", "tenant"):
         table.add_column(heading)
     for key in keys:
-        table.add_row(*(escape(str(value)) for value in _shown(key).values()))
+        table.add_row(*(escape(str(value or "")) for value in _shown(key).values()))
     screen().print(table)
 
 
@@ -73,4 +86,4 @@ def _store() -> "KeyStore":
 
 
 def _shown(key: "Key") -> dict[str, Any]:
-    return key.model_dump(include={"id", "name", "scope", "created"})
+    return key.model_dump(include={"id", "name", "scope", "created", "tenant"})

@@ -131,9 +131,11 @@ def _track(report: "DriftOut", uri: str | None) -> None:
     """Log the live errors and the report as a run in MLflow."""
     from forerun.training.tracking import runs
 
+    several = len({own.version for own in report.slices}) > 1
     with runs.tracked("drift", uri, tags={"forerun.kind": "drift"}) as run:
         for own in report.slices:
-            parts = (own.device, own.kind, own.family, own.precision, own.metric)
+            version = own.version if several else None
+            parts = (version, own.device, own.kind, own.family, own.precision, own.metric)
             live, name = own.live, "/".join(part for part in parts if part)
             scores = {"mape": live.mape, "bias": live.bias, "coverage_90": live.coverage_90}
             run.scores(name, {**scores, "n": live.rows, "alarm": int(own.alarm)})

@@ -36,7 +36,7 @@ Threads = Annotated[
 EngineName = Literal["local", "ray"]
 EngineOption = Annotated[
     EngineName,
-    typer.Option("--engine", help="where fits run: local, or ray for tasks of a Ray cluster"),
+    typer.Option("--engine", help="where work runs: local, or ray for tasks of a Ray cluster"),
 ]
 Layout = Annotated[str, typer.Option(help="layout of image tensors: nchw or nhwc")]
 SequenceLength = Annotated[

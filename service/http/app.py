@@ -20,6 +20,7 @@ from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.access.authorization import Authorized
+from forerun.service.http.access.tenants import Tenants
 from forerun.service.http.admission import Admission
 from forerun.service.http.answers import Answers
 from forerun.service.http.documented import Documented
@@ -36,7 +37,7 @@ from forerun.service.http.trial.shares import Shares
 from forerun.service.http.trial.trial import Trial
 from forerun.service.http.upkeep import kept_up
 from forerun.service.loading import load_at_once
-from forerun.service.log import log
+from forerun.service.log import LINES, log
 from forerun.service.presets import example_model, preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
@@ -97,13 +98,13 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         if state.answers is None:
             await asyncio.to_thread(_load, state, loaded)
         assert state.answers is not None
-        async with kept_up(state, state.answers), tracing.traced(state):
-            asked = asyncio.create_task(_ask_rest(state))
-            async with start.over_grpc(app, state):
-                yield
-            asked.cancel()
-        state.answers.trial.close()
-        state.close()
+        with LINES.of_service():
+            async with kept_up(state, state.answers), tracing.traced(state):
+                asked = asyncio.create_task(_ask_rest(state))
+                async with start.over_grpc(app, state):
+                    yield
+                asked.cancel()
+            state.close()
 
     app = Documented(
         title="forerun",
@@ -136,13 +137,16 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     settings = state.settings
     # Matrices of one answer are small: threads that wait for each other cost more than they save.
     threadpool_limits(1, user_api="blas")
-    graphs = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
-    devices = DeviceStore(place_of(settings) / "devices")
-    predictor = loaded or load_at_once(settings)
-    adaptation = adaptation_of(settings, predictor, devices, graphs.get)
-    trial = Trial(Shares.of(settings), state.telemetry)
-    kept, computed = settings.answers_kept, state.telemetry.computed
-    answers = Answers(adaptation, devices, graphs, kept, trial, computed)
+
+    def made(own: Settings, predictor: LoadedPredictor) -> Answers:
+        graphs = GraphStore(place_of(own) / "graphs", own.graphs_kept)
+        devices = DeviceStore(place_of(own) / "devices")
+        adaptation = adaptation_of(own, predictor, devices, graphs.get)
+        trial = Trial(Shares.of(own), state.telemetry)
+        kept, computed = own.answers_kept, state.telemetry.computed
+        return Answers(adaptation, devices, graphs, kept, trial, computed)
+
+    answers = made(settings, loaded or load_at_once(settings))
     _ask(answers, (EXAMPLE, EXAMPLE_NETWORK))
     if settings.workload_classes is not None:
         from forerun.service.http.kubernetes.table import Table
@@ -151,7 +155,7 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
         table = Table(settings.workload_classes)
         table.check(answers)
         state.table = WatchedTable(table, state.stopping)
-    state.answers = answers
+    state.answers, state.tenants = answers, Tenants(state, made)
 
 
 def _usual_questions(*, with_file: bool) -> Iterator[Mapping[str, Any]]:

@@ -1,13 +1,15 @@
 """State that the request handlers share, as FastAPI dependencies."""
 
 from asyncio import Event
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
 from forerun.data.errors import InputError
+from forerun.models.artifact.loading import LoadedPredictor
+from forerun.service.http.access.tenants import OF_SCOPE, Tenants
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.kubernetes.neighbours import Neighbours
@@ -25,6 +27,7 @@ T = TypeVar("T")
 QUESTION_THREADS = 2
 ADAPTATIONS_WAITING = 8
 REPORTS_WAITING = 8
+LOADING = "The predictors are still loading; GET /readyz says when they are there."
 
 
 class NotReady(InputError):
@@ -44,6 +47,7 @@ class State:
         neighbours: how programs on the nodes of a cluster slow each other down.
         tracing: exports spans of requests; None where no collector is set.
         table: the table of workload classes; None where the settings name no file of them.
+        tenants: the states of tenants whose keys were presented; None until the answers are loaded.
         to_ask: questions that are asked first, so that those of clients need not wait for what they
             read.
         stopping: set when the process begins to end.
@@ -56,6 +60,7 @@ class State:
     neighbours: Neighbours = field(default_factory=Neighbours)
     tracing: Tracing | None = None
     table: "WatchedTable | None" = None
+    tenants: Tenants | None = None
     to_ask: Sequence[Mapping[str, Any]] = ()
     stopping: Event = field(default_factory=Event)
     leaderboard: StoredLeaderboard = field(init=False)
@@ -106,20 +111,46 @@ class State:
         """Run a report on stored observations; the first of many takes seconds."""
         return await self._reports.run(work)
 
+    def all_answers(self) -> Iterator[Answers]:
+        """The answers of this state, and those of all tenants that are held."""
+        if self.answers is not None:
+            yield self.answers
+        if self.tenants is not None:
+            yield from self.tenants.answers()
+
+    def swap(self, loaded: LoadedPredictor, candidate: LoadedPredictor | None = None) -> None:
+        """Replace the predictor and the candidate of all answers."""
+        assert self.answers is not None
+        self.answers.swap(loaded, candidate)
+        if self.tenants is not None:
+            self.tenants.swap(loaded, candidate)
+
     def close(self) -> None:
         """Take no more work."""
+        if self.answers is not None:
+            self.answers.trial.close()
+        if self.tenants is not None:
+            self.tenants.close()
         for lane in (self._questions, self._uploads, self._adaptations, self._reports):
             lane.close()
 
 
 async def state_of(request: Request) -> State:
-    """The application's state.
+    """The application's state, or that of the tenant whose key the request has.
 
     A coroutine, like `answers_of`, because FastAPI calls plain functions on another thread.
+
+    Raises:
+        NotReady: the predictors are still loading, and the tenant has no state yet.
+        Busy, DeadlineExceeded, ClientDisconnect: as `Tenants.state`.
     """
-    state = request.app.state.forerun
+    state, tenant = request.app.state.forerun, request.scope.get(OF_SCOPE)
     assert isinstance(state, State)
-    return state
+    if tenant is None:
+        return state
+    if state.tenants is None:
+        raise NotReady(LOADING)
+    return state.tenants.held(tenant) or await state.tenants.state(tenant)
 
 
 async def answers_of(request: Request) -> Answers:
@@ -130,7 +161,7 @@ async def answers_of(request: Request) -> Answers:
     """
     answers = (await state_of(request)).answers
     if answers is None:
-        raise NotReady("The predictors are still loading; GET /readyz says when they are there.")
+        raise NotReady(LOADING)
     return answers
 
 

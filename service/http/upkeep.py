@@ -5,6 +5,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import chain
 from typing import IO
 
 from forerun.data.errors import BadArtifact
@@ -14,7 +15,7 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.state import State
 from forerun.service.http.versions import LOOK_S, Versions, all_prepared, enter
-from forerun.service.log import log
+from forerun.service.log import LINES, log
 from forerun.service.stores.places import database_of
 
 TURN_S = 1
@@ -26,8 +27,9 @@ LOCK = "registry.lock"
 async def kept_up(state: State, answers: Answers) -> AsyncIterator[None]:
     """Follow the registry, other processes, the database and a cluster to the block's end."""
     tasks = [
-        asyncio.create_task(_follow_measurements(state, answers)),
+        asyncio.create_task(_follow_measurements(state)),
         asyncio.create_task(_follow_database(state)),
+        asyncio.create_task(_write_log()),
     ]
     settings = state.settings
     if settings.registry_uri is not None and settings.predictor_folder is None:
@@ -51,17 +53,25 @@ async def kept_up(state: State, answers: Answers) -> AsyncIterator[None]:
             log().error("upkeep ended early", exc_info=ended)
 
 
-async def _follow_measurements(state: State, answers: Answers) -> None:
+async def _follow_measurements(state: State) -> None:
     """Adapt to measurements of other processes soon, rather than in the next question."""
     while True:
         await asyncio.sleep(TURN_S)
-        for each in (answers.adaptation, answers.trial.adaptation):
+        of_all = [(own.adaptation, own.trial.adaptation) for own in state.all_answers()]
+        for each in chain.from_iterable(of_all):
             if each is None or each.held() is not None:
                 continue
             try:
                 await state.adapt(each.current)
             except Exception as error:  # the next question will tell its client
                 log().error("measurements were not taken over", exc_info=error)
+
+
+async def _write_log() -> None:
+    """Write lines of the log that wait for a reader, also when no further ones come."""
+    while True:
+        await asyncio.sleep(TURN_S)
+        LINES.drain()
 
 
 async def _follow_database(state: State) -> None:
@@ -100,7 +110,7 @@ async def _consider(state: State, answers: Answers, versions: Versions, champion
         else:
             is_other = loaded.version != answers.adaptation.base_version
             if not keep(champion, settings) and is_other and shared_folder.in_use() is None:
-                await state.adapt(lambda: answers.swap(loaded))
+                await state.adapt(lambda: state.swap(loaded))
             return
     keep(champion, settings)
 
@@ -131,7 +141,7 @@ async def _take_over(state: State, answers: Answers, versions: Versions) -> None
         return now is not None and versions.offered(now) != versions.offered(champion)
 
     if await all_prepared("~".join(filter(None, offered)), is_over):
-        await state.adapt(lambda: answers.swap(loaded, candidate))
+        await state.adapt(lambda: state.swap(loaded, candidate))
 
 
 async def _elected() -> IO[bytes]:

@@ -53,12 +53,14 @@ class RequestRecord:
         request_id: the client's identifier of the request, or a new one.
         trace: the client's span; None without a valid header `traceparent`.
         key_name: name of the key of the request; None where it needs none, or has no valid one.
+        tenant: tenant of that key; None where it has none.
         stages: the stages that have ended; None where they are not recorded.
     """
 
     request_id: str
     trace: TraceParent | None = None
     key_name: str | None = None
+    tenant: str | None = None
     stages: list[Stage] | None = None
 
     @classmethod

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX, DamagedFile
+from forerun.service.settings import TENANT_FORM, TENANT_RULE
 from forerun.service.stores.places import Place, records_in
 from forerun.service.stores.problems import log_damage
 
@@ -48,6 +49,8 @@ class Key(BaseModel):
         salt: 16 random bytes, in hexadecimal.
         digest: SHA-256 of the salt and the secret, in hexadecimal.
         created: time in UTC, ISO 8601.
+        tenant: tenant whose measurements, devices and graphs its holder uses; None for those of
+            the service.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,6 +61,7 @@ class Key(BaseModel):
     salt: str = Field(repr=False)
     digest: str = Field(repr=False)
     created: str
+    tenant: str | None = Field(default=None, pattern=TENANT_FORM)
 
     def may(self, scope: Scope) -> bool:
         """Whether the key's scope includes another one."""
@@ -77,7 +81,7 @@ class KeyStore:
     def __init__(self, place: Place) -> None:
         self._files = records_in(
             place,
-            encode=lambda key: key.model_dump_json(),
+            encode=lambda key: key.model_dump_json(exclude_none=True),
             decode=_decoded,
             report=log_damage,
         )
@@ -91,24 +95,28 @@ class KeyStore:
         """
         return self._files.is_used()
 
-    def create(self, name: str, scope: str) -> tuple[Key, str]:
+    def create(self, name: str, scope: str, tenant: str | None = None) -> tuple[Key, str]:
         """Store a new key.
 
         Args:
             name: what the key is for, 1 to 64 printable characters.
             scope: one of `SCOPES`.
+            tenant: whose measurements, devices and graphs its holder uses; None for those of the
+                service.
 
         Returns:
             The key, and the text that its holder presents, which is not stored.
 
         Raises:
-            BadKeyName: the name or the scope is invalid.
+            BadKeyName: the name, the scope or the tenant is invalid.
             DiskFull, CannotStore: it could not be written; nothing was stored.
         """
         if not (0 < len(name) <= LONGEST_NAME and name.isprintable()):
             raise BadKeyName(f"A key's name has 1 to {LONGEST_NAME} printable characters.")
         if scope not in SCOPES:
             raise BadKeyName(f"--scope {scope!r:.80} is none of {', '.join(SCOPES)}.")
+        if tenant is not None and not re.fullmatch(TENANT_FORM, tenant):
+            raise BadKeyName(f"--tenant {tenant!r:.80}: {TENANT_RULE}.")
         secret, salt = secrets.token_urlsafe(SECRET_BYTES), secrets.token_bytes(16)
         key = Key(
             id=secrets.token_hex(6),
@@ -117,6 +125,7 @@ class KeyStore:
             salt=salt.hex(),
             digest=_digest(salt, secret),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
+            tenant=tenant,
         )
         with self._files.writing():
             self._files.put(f"{key.id}{SUFFIX}", key)

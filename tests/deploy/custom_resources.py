@@ -1,11 +1,21 @@
-"""Schemas of the custom resources of the Prometheus operator, as far as our manifests use them.
+"""Schemas of kinds that are no part of Kubernetes' own API, as far as our manifests use them.
 
-Names, types and patterns follow definitions of the era of `apiextensions.k8s.io/v1beta1`; those of
-a current release of the operator were not read.
+They were written by reading the definitions of these releases, and take no field that they do not
+name: the Prometheus operator 0.82.2 (PrometheusRule) and 0.84.1 (ServiceMonitor), both in
+`apiextensions.k8s.io/v1`; KServe (InferenceService, Go types of 2026); KubeRay (RayJob, Go types of
+`ray.io/v1`); and kube-scheduler (KubeSchedulerConfiguration, Go types of
+`kubescheduler.config.k8s.io/v1`, of 2026). Pods in them are checked against Kubernetes' schemas.
 """
 
 from typing import Any, Final
 
+VERSIONS: Final = {
+    "PrometheusRule": "monitoring.coreos.com/v1",
+    "ServiceMonitor": "monitoring.coreos.com/v1",
+    "InferenceService": "serving.kserve.io/v1beta1",
+    "RayJob": "ray.io/v1",
+}
+"""Kind of a resource -> the version of its API."""
 TEXT: Final = {"type": "string"}
 TEXTS: Final = {"type": "object", "additionalProperties": TEXT}
 DURATION: Final = {
@@ -24,13 +34,13 @@ def _strict(required: list[str], **properties: Any) -> dict[str, Any]:
     }
 
 
-def _resource(spec: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"type": "object", "required": ["name"]}
+def _resource(kind: str, spec: dict[str, Any], name: str = "") -> dict[str, Any]:
+    named = {"type": "object", "properties": {"name": {"type": "string", "pattern": name}}}
     return _strict(
         ["apiVersion", "kind", "metadata", "spec"],
-        apiVersion={"const": "monitoring.coreos.com/v1"},
-        kind=TEXT,
-        metadata=metadata,
+        apiVersion={"const": VERSIONS[kind]},
+        kind={"const": kind},
+        metadata={**named, "required": ["name"]},
         spec=spec,
     )
 
@@ -66,14 +76,69 @@ ENDPOINT: Final = _strict(
     honorLabels={"type": "boolean"},
 )
 SCHEMAS: Final = {
-    "PrometheusRule": _resource(_strict([], groups=_listed(GROUP))),
+    "PrometheusRule": _resource("PrometheusRule", _strict([], groups=_listed(GROUP))),
     "ServiceMonitor": _resource(
+        "ServiceMonitor",
         _strict(
             ["endpoints", "selector"],
             endpoints=_listed(ENDPOINT),
             selector=_strict([], matchLabels=TEXTS, matchExpressions={"type": "array"}),
             jobLabel=TEXT,
-        )
+        ),
     ),
 }
-"""Kind of a resource -> its JSON schema, which takes no field that it does not name."""
+"""Kind of a resource of the Prometheus operator -> its JSON schema."""
+COUNT: Final = {"type": "integer", "minimum": 0}
+REPLICAS: Final = {"minReplicas": COUNT, "maxReplicas": COUNT}
+"""Fields of a predictor next to those of its pod."""
+INFERENCE_SERVICE: Final = _resource(
+    "InferenceService",
+    _strict(["predictor"], predictor={"type": "object", "properties": REPLICAS}),
+    "^[a-z]([-a-z0-9]*[a-z0-9])?$",
+)
+RAY_GROUP: Final = {"rayStartParams": TEXTS, "template": {"type": "object"}}
+RAY_JOB: Final = _resource(
+    "RayJob",
+    _strict(
+        [],
+        entrypoint=TEXT,
+        shutdownAfterJobFinishes={"type": "boolean"},
+        ttlSecondsAfterFinished={"type": "integer"},
+        backoffLimit={"type": "integer"},
+        rayClusterSpec=_strict(
+            ["headGroupSpec"],
+            rayVersion=TEXT,
+            headGroupSpec=_strict(["rayStartParams", "template"], **RAY_GROUP),
+            workerGroupSpecs=_listed(
+                _strict(
+                    ["groupName", "rayStartParams", "template"],
+                    groupName=TEXT,
+                    replicas=COUNT,
+                    **REPLICAS,
+                    **RAY_GROUP,
+                )
+            ),
+        ),
+    ),
+)
+"""Replicas that are left out take default values, at least 0 and any number."""
+EXTENDER: Final = _strict(
+    ["urlPrefix"],
+    urlPrefix={"type": "string", "pattern": "^https?://"},
+    **dict.fromkeys(("filterVerb", "prioritizeVerb", "preemptVerb", "bindVerb"), TEXT),
+    weight={"type": "integer", "minimum": 1},
+    httpTimeout={"type": "string", "pattern": "^([0-9]+(ms|s|m))+$"},
+    **{name: {"type": "boolean"} for name in ("nodeCacheCapable", "ignorable", "enableHTTPS")},
+    managedResources={"type": "array"},
+    tlsConfig={"type": "object"},
+)
+SCHEDULER: Final = _strict(
+    ["apiVersion", "kind"],
+    apiVersion={"const": "kubescheduler.config.k8s.io/v1"},
+    kind={"const": "KubeSchedulerConfiguration"},
+    extenders=_listed(EXTENDER),
+    profiles={"type": "array"},
+    clientConnection={"type": "object"},
+    leaderElection={"type": "object"},
+)
+"""The configuration of a kube-scheduler, which has no metadata."""

@@ -4,22 +4,28 @@ from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import validate
 
 from forerun.service.http.routes import ROUTERS
 from forerun.service.settings import Settings
+from tests.deploy.custom_resources import INFERENCE_SERVICE, REPLICAS
 
 MANIFEST = yaml.safe_load(
     (Path(__file__).parents[2] / "deploy/kserve/inferenceservice.yaml").read_text()
 )
 PREDICTOR = MANIFEST["spec"]["predictor"]
-OF_KSERVE = ("minReplicas", "maxReplicas")
+
+
+def test_it_fits_the_definition_of_kserve():
+    validate(MANIFEST, INFERENCE_SERVICE)
+    assert PREDICTOR["minReplicas"] <= PREDICTOR["maxReplicas"]
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_what_kserve_passes_on_is_a_pod():
     import kubernetes_validate
 
-    spec = {name: value for name, value in PREDICTOR.items() if name not in OF_KSERVE}
+    spec = {name: value for name, value in PREDICTOR.items() if name not in REPLICAS}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "forerun"}, "spec": spec}
     kubernetes_validate.validate(pod, "1.33", strict=True)
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import validate
 
 from forerun.service.http.routes import ROUTERS
 from forerun.service.settings import Settings
+from tests.deploy.custom_resources import SCHEDULER
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 OF_OTHERS = ("kustomize.config.k8s.io", "monitoring.coreos.com", "kubescheduler.config.k8s.io")
@@ -66,7 +68,9 @@ def test_settings_probes_and_metrics_that_manifests_name_exist():
 
 
 def test_the_scheduler_asks_paths_that_exist_and_places_pods_without_an_answer():
-    (extender,) = found("KubeSchedulerConfiguration")["extenders"]
+    configuration = found("KubeSchedulerConfiguration")
+    validate(configuration, SCHEDULER)
+    (extender,) = configuration["extenders"]
     prefix = extender["urlPrefix"].partition(":8080")[2]
     paths = {route.path for router in ROUTERS for route in router.routes}
     assert {f"{prefix}/{extender[verb]}" for verb in ("filterVerb", "prioritizeVerb")} <= paths

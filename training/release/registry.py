@@ -13,8 +13,9 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ _HASH_TAG = "predictor.version"
 _HISTORY_TAG = "champion.history"
 FORCED_TAG = "promotion.forced"
 """JSON with the reason for a promotion despite regressions, and the list of them."""
+TRIAL_TAG = "trial"
+"""JSON with the times, in UTC, at which the last trial of a version began and ended, and how."""
 _LONGEST_TAG = 4500
 """MLflow stores up to 5,000 characters in a tag of a version."""
 _HASH = re.compile(r"[0-9a-f]{12}")
@@ -111,7 +114,7 @@ def promote(
         _remember(client, [*_history(client), current])
     client.set_registered_model_alias(MODEL, CHAMPION, str(version))
     if _number(client, CANDIDATE) == version:
-        client.delete_registered_model_alias(MODEL, CANDIDATE)
+        _end_trial(client, version, "promoted")
     return changes
 
 
@@ -130,7 +133,12 @@ def try_out(version: int, uri: str | None = None) -> None:
     if str(version) not in _versions(client):
         raise UnknownModelVersion(str(version), _versions(client))
     _fetched(client, version, uri)
+    before = _number(client, CANDIDATE)
+    if before not in (None, version):
+        _end_trial(client, before, "replaced")
     client.set_registered_model_alias(MODEL, CANDIDATE, str(version))
+    if before != version:
+        _say_of_trial(client, version, {"began": _now()})
 
 
 def withdraw(uri: str | None = None) -> None:
@@ -140,9 +148,24 @@ def withdraw(uri: str | None = None) -> None:
         UnknownModelVersion: there is no candidate.
     """
     client = _existing("on trial", uri)
-    if _number(client, CANDIDATE) is None:
+    number = _number(client, CANDIDATE)
+    if number is None:
         raise UnknownModelVersion("on trial", _versions(client))
+    _end_trial(client, number, "withdrawn")
+
+
+def _end_trial(client: Any, version: int | None, how: str) -> None:
     client.delete_registered_model_alias(MODEL, CANDIDATE)
+    known = client.get_model_version(MODEL, str(version)).tags.get(TRIAL_TAG, "{}")
+    _say_of_trial(client, version, {**json.loads(known), "ended": _now(), "how": how})
+
+
+def _say_of_trial(client: Any, version: int | None, said: Mapping[str, str]) -> None:
+    client.set_model_version_tag(MODEL, str(version), TRIAL_TAG, json.dumps(said))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:

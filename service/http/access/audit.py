@@ -14,9 +14,9 @@ async def audited(
 ) -> None:
     """Let an application answer a request, and log it when that has ended.
 
-    The line has the time, identifier and name of the key, method, path, status, bytes of the body
-    that were received, and the identifier of the request, which the answer repeats in its header
-    `X-Request-ID`. A fault, which is answered elsewhere, is logged with status 500.
+    The line has the time, identifier, name and tenant of the key, method, path, status, bytes of
+    the body that were received, and the identifier of the request, which the answer repeats in its
+    header `X-Request-ID`. A fault, which is answered elsewhere, is logged with status 500.
 
     Args:
         app: the application.
@@ -46,6 +46,7 @@ async def audited(
             "write",
             key=None if key is None else key.id,
             key_name=None if key is None else key.name,
+            tenant=None if key is None else key.tenant,
             method=scope["method"],
             path=scope["path"][:LONGEST_PATH],
             status=status,

@@ -10,6 +10,7 @@ from forerun.data.errors import InputError
 from forerun.service.http.access.audit import audited
 from forerun.service.http.access.quotas import Quotas
 from forerun.service.http.access.requirement import asks_for_keys, key_store
+from forerun.service.http.access.tenants import OF_SCOPE
 from forerun.service.http.admission import ALWAYS_ANSWERED
 from forerun.service.http.guard import READING, is_loopback
 from forerun.service.http.telemetry import Telemetry
@@ -43,6 +44,8 @@ QUESTIONS_OF_PAGES = frozenset({"/circuits"})
 """Such paths of pages, which the OpenAPI document leaves out."""
 INFERENCES = "/v2/models/"
 """Beginning of further such paths, which name a model and its version."""
+OF_ALL_TENANTS = frozenset({"/metrics"})
+"""Paths that tell of all tenants, so that no tenant may read them."""
 CHALLENGE = 'Bearer realm="forerun", Basic realm="forerun", charset="UTF-8"'
 
 
@@ -59,11 +62,23 @@ class Unauthenticated(InputError):
 
 
 class Forbidden(InputError):
-    """The scope of the key does not include what the request does."""
+    """The scope of the key does not include what the request does, or its tenant may not."""
 
     slug, status = "forbidden", 403
 
-    def __init__(self, key: Key, needed: KeyScope) -> None:
+    def __init__(self, key: Key, needed: KeyScope | None) -> None:
+        """A refusal.
+
+        Args:
+            key: the key.
+            needed: the scope that it lacks; None where the path tells of all tenants.
+        """
+        if needed is None:
+            super().__init__(
+                f"The key {key.id} is of the tenant {key.tenant}, and this path tells of all "
+                "tenants. Use a key that was made without `--tenant`."
+            )
+            return
         super().__init__(
             f"The key {key.id} may {key.scope}, and this request needs the scope {needed}. Use "
             f"another key; the operator makes one with `forerun keys create NAME --scope {needed}`."
@@ -95,8 +110,10 @@ class Authorized:
         asks = asks_for_keys(self._settings, self._keys)
         key = self._keys.holder(presented_key(scope) or "") if asks else None
         record = current()
-        if record is not None and key is not None:
-            record.key_name = key.name
+        if key is not None:
+            scope[OF_SCOPE] = key.tenant
+            if record is not None:
+                record.key_name, record.tenant = key.name, key.tenant
         refusal = self._refusal(key, needed, scope["path"]) if asks else None
         app = self._app if refusal is None else _answer(refusal, scope["path"])
         # Whoever has no key could fill the log; the metrics count these requests by status.
@@ -113,6 +130,8 @@ class Authorized:
         if busy is not None:
             self._refused.inc()
             return busy
+        if key.tenant is not None and path in OF_ALL_TENANTS:
+            return Forbidden(key, None)
         return None if key.may(needed) else Forbidden(key, needed)
 
 

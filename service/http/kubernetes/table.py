@@ -64,18 +64,23 @@ class Table:
 
     Args:
         path: the file, in YAML.
+        given: what was read from it last; it is read now when None.
 
     Raises:
         BadWorkloadClasses: it cannot be read, or does not fit its schema.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, given: WorkloadClassesIn | None = None) -> None:
         self._path, self._lock = path, Lock()
         self._state: object = None
         self._catalog: DeviceCatalog | None = None
         self._tag = self._made_tag = ""
         self._content = b""
-        self._given = read(path)
+        self._given = given or read(path)
+
+    def of_other_answers(self) -> "Table":
+        """A table of the same file, for the answers of somebody else."""
+        return Table(self._path, self._given)
 
     def check(self, answers: Answers) -> None:
         """Refuse a file with a device or a class that no answer can be about.

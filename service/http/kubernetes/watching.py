@@ -37,6 +37,10 @@ class WatchedTable:
         self.table, self._stopping = table, stopping
         self._waiting = 0
 
+    def of_other_answers(self) -> "WatchedTable":
+        """A table of the same file, for the answers of somebody else."""
+        return WatchedTable(self.table.of_other_answers(), self._stopping)
+
     async def tag(self, answers: Answers, run: Run) -> str:
         """The tag of the table; work is run only where something has changed."""
         known = self.table.known_tag(answers)

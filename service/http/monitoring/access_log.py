@@ -4,12 +4,11 @@ A line has the route's template in place of the path, and neither the query nor 
 identifiers of the request and of its trace.
 """
 
-import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 
 from msgspec import Struct, json
 
+from forerun.service.log import LINES
 from forerun.service.requests.record import RequestRecord
 
 _ENCODER = json.Encoder()
@@ -24,6 +23,7 @@ class Line(Struct):
         bytes: bytes of the answer's body.
         trace_id: trace of the client; None where it sent none.
         key_name: name of the key; None where the request needed none, or had no valid one.
+        tenant: tenant of that key; None where it has none.
         version: version of the predictors; None while they are loading.
         client: address of the client; None on a Unix socket.
     """
@@ -36,6 +36,7 @@ class Line(Struct):
     request_id: str
     trace_id: str | None
     key_name: str | None
+    tenant: str | None
     version: str | None
     client: str | None
     event: str = "request"
@@ -67,10 +68,9 @@ def log_request(
         request_id=record.request_id,
         trace_id=None if record.trace is None else record.trace.trace_id,
         key_name=record.key_name,
+        tenant=record.tenant,
         version=version,
         client=client,
         timestamp=datetime.now(UTC).isoformat().replace("+00:00", "Z"),
     )
-    with suppress(OSError, ValueError):
-        sys.stderr.write(_ENCODER.encode(line).decode() + "\n")
-        sys.stderr.flush()
+    LINES.write(_ENCODER.encode(line).decode())

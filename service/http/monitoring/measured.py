@@ -79,7 +79,10 @@ class Measured:
     def _log(
         self, scope: Scope, record: RequestRecord, route: str, status: int, took_s: float, sent: int
     ) -> None:
-        client, answers = scope.get("client"), self._state.answers
+        client, state = scope.get("client"), self._state
+        if record.tenant is not None and state.tenants is not None:
+            state = state.tenants.held(record.tenant) or state
+        answers = state.answers
         log_request(
             record,
             method=scope["method"],

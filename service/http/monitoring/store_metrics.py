@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from forerun.data.file_store import SUFFIX
 from forerun.service.adaptation.predictor_in_use import FOLDER
 from forerun.service.settings import Settings
+from forerun.service.stores.database.place import TENANTS
 from forerun.service.stores.devices import MOST_DEVICES
 from forerun.service.stores.measurement_sets import MOST_SETS, OBSERVED
 from forerun.service.stores.places import database_of
@@ -24,7 +25,7 @@ PATHS: Final = {
     "measured graphs": f"{FOLDER}/graphs",
     "observations": f"{FOLDER}/{OBSERVED}",
 }
-"""Store -> its path below FORERUN_HOME, or in the database."""
+"""Store -> its path below FORERUN_HOME or the place of a tenant, or in the database."""
 
 
 class StoreSizes:
@@ -55,10 +56,12 @@ class StoreSizes:
             "forerun_store_records_limit", "Records that a store may hold", labels=(LABEL,)
         )
         size = GaugeMetricFamily("forerun_store_bytes", "Bytes of all records", labels=(LABEL,))
-        database = database_of(self._settings)
+        database, tenant = database_of(self._settings), self._settings.tenant
+        before = "" if tenant is None else f"{TENANTS}/{tenant}/"
         of_path = None if database is None else database.sizes()
         for store, path in PATHS.items():
-            own = self._in_folder(path) if of_path is None else of_path.get(path, (0, 0))
+            named = before + path
+            own = self._in_folder(named) if of_path is None else of_path.get(named, (0, 0))
             records.add_metric((store,), own[0])
             if store in self._limits:  # of observations the oldest leave
                 limits.add_metric((store,), self._limits[store])

@@ -51,3 +51,21 @@ def test_a_public_address_without_keys_is_refused_before_anything_is_loaded(fore
     assert (code, out) == (2, "")
     assert "forerun keys create" in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_key_may_be_of_a_tenant(forerun, tmp_path):
+    made = json.loads(forerun("keys", "create", "one", "--tenant", "vision", "--json")[1])
+    assert made["tenant"] == "vision"
+    key = KeyStore(tmp_path / "home/keys").holder(made["key"])
+    assert key is not None and key.tenant == "vision"
+    assert "vision" in forerun("keys", "list")[1]
+
+
+def test_a_tenant_of_a_key_is_a_valid_name_and_the_only_one(forerun, monkeypatch):
+    code, _, err = forerun("keys", "create", "one", "--tenant", "Vision")
+    assert (code, len(err.strip().splitlines())) == (2, 1)
+    assert "lower-case letters" in err
+    monkeypatch.setenv("FORERUN_TENANT", "speech")
+    code, _, err = forerun("keys", "create", "one", "--tenant", "vision")
+    assert (code, len(err.strip().splitlines())) == (2, 1)
+    assert "FORERUN_TENANT is speech" in err

@@ -95,3 +95,10 @@ def test_a_report_is_logged_as_a_run(forerun, tmp_path, request):
     assert 0 < run.data.metrics["l4/latency_ms/mape"] < 10
     names = {entry.path for entry in client.list_artifacts(run.info.run_id)}
     assert names == {"drift.json", "alarms.txt"}
+
+    of_candidate = rows_file(tmp_path, "2.json", seed=2)
+    of_candidate.write_text(of_candidate.read_text().replace('"v1"', '"v2"'))
+    assert forerun("observe", of_candidate, "--device", "l4")[0] == 0
+    assert forerun("drift", "--track", "--uri", uri, "--version", "all")[0] == 0
+    latest = client.search_runs([experiment.experiment_id])[0].data.metrics
+    assert {latest[f"{version}/l4/latency_ms/n"] for version in ("v1", "v2")} == {60}

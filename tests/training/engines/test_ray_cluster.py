@@ -92,17 +92,24 @@ def test_a_killed_worker_loses_nothing(cluster, tmp_path):
         assert victim not in begun(1)
 
 
-def test_an_evaluation_is_the_same_bit_for_bit(cluster, tmp_path):
+def test_an_evaluation_is_the_same_bit_for_bit_also_where_processes_die(cluster, tmp_path):
     tables = WaHls4ml().tidy(tiny_upstream("wa_hls4ml", tmp_path / "upstream"))
     bundle = Bundle.write(tmp_path / "bundle", "wa_hls4ml", tables)
-    one, other = (
-        list(run_protocols(WaHls4mlProtocols(), bundle, seeds=2, engine=engine))
-        for engine in (LOCAL, cluster)
+    (tmp_path / "begun").mkdir()
+    here, there, retried = (
+        list(run_protocols(protocols, bundle, seeds=2, engine=engine))
+        for protocols, engine in (
+            (WaHls4mlProtocols(), LOCAL),
+            (WaHls4mlProtocols(), cluster),
+            (work.WithDyingProcesses(tmp_path / "begun"), cluster),
+        )
     )
-    assert len(one) == len(other) > 0
-    for ours, theirs in zip(one, other, strict=True):
-        assert (ours.task.name, ours.seed, ours.predictor) == (
-            theirs.task.name, theirs.seed, theirs.predictor,
-        )  # fmt: skip
-        for name in ours.columns:
-            assert np.array_equal(ours.columns[name], theirs.columns[name], equal_nan=True), name
+    assert len(list((tmp_path / "begun").iterdir())) > 1
+    assert len(here) == len(there) == len(retried) > 0
+    for ours, *others in zip(here, there, retried, strict=True):
+        for theirs in others:
+            assert (ours.task.name, ours.seed, ours.predictor) == (
+                theirs.task.name, theirs.seed, theirs.predictor,
+            )  # fmt: skip
+            for name in ours.columns:
+                assert np.array_equal(ours.columns[name], theirs.columns[name], equal_nan=True)

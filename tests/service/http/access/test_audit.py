@@ -48,6 +48,7 @@ def test_a_write_is_one_line_with_its_key_and_the_identifier_that_the_answer_has
         "level": "info",
         "key": key.id,
         "key_name": "builder",
+        "tenant": None,
         "method": "POST",
         "path": "/v1/graphs",
         "status": 201,

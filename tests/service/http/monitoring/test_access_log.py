@@ -51,6 +51,7 @@ def test_a_line_has_the_route_the_identifiers_and_what_was_sent(logged):
         "request_id": "job-7",
         "trace_id": TRACE,
         "key_name": None,
+        "tenant": None,
         "version": "test",
         "client": "testclient",
     }

@@ -1,0 +1,74 @@
+"""`forerun batch`: answer all questions of a file."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from forerun.data.errors import InputError
+from forerun.service.cli.options import EngineOption, engine_of
+from forerun.service.cli.output import progress
+
+
+def batch(
+    questions: Annotated[
+        Path,
+        typer.Argument(help="file with a request of POST /v1/predict on each line, as JSON"),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="file of the answers [standard output]")
+    ] = None,
+    engine: EngineOption = "local",
+) -> None:
+    """Answer all questions of a file, one JSON object a line, in their order.
+
+    A question that cannot be answered has a problem in its place; the exit code is 2 then. The
+    file of the answers appears when all are there.
+    """
+    from forerun.service.cli.questions import shards
+    from forerun.training.engines.jobs import Job
+
+    if not questions.is_file():
+        raise InputError(f"{questions} is no file; give one with a question on each line.")
+    if output is not None and output.exists() and output.samefile(questions):
+        raise InputError("The answers would replace the questions: name another file by --output.")
+    total = problems = 0
+    with (
+        questions.open(encoding="utf-8", errors="surrogateescape") as lines,
+        engine_of(engine) as where,
+        _written(output) as file,
+    ):
+        expected = shards.identity()
+        jobs = (
+            Job(f"lines {shard[0][0]} to {shard[-1][0]}", (shard, expected))
+            for shard in shards.shards(lines)
+        )
+        for answers, own_problems in where.results(shards.answered, jobs, progress):
+            file.writelines(answer + b"\n" for answer in answers)
+            total, problems = total + len(answers), problems + own_problems
+    progress(f"{total - problems:,} of {total:,} questions are answered")
+    if not total:
+        raise InputError(f"{questions} holds no question.")
+    if problems:
+        raise typer.Exit(2)
+
+
+@contextmanager
+def _written(output: Path | None) -> Iterator[BinaryIO]:
+    """A file that is there as a whole at the end of the context, or standard output."""
+    if output is None:
+        with nullcontext(sys.stdout.buffer) as file:
+            yield file
+        return
+    draft = output.with_name(f"{output.name}.part")
+    try:
+        with draft.open("wb") as file:
+            yield file
+        draft.replace(output)
+    except OSError as error:
+        raise InputError(f"{output} cannot be written: {error.strerror}.") from None
+    finally:
+        draft.unlink(missing_ok=True)
