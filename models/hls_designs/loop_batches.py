@@ -89,25 +89,37 @@ class LoopBatches:
             levels: number of levels; deeper loops are left out.
         """
         sizes = self.start[rows + 1] - self.start[rows]
-        before = np.cumsum(sizes) - sizes
         design = np.repeat(np.arange(len(rows)), sizes)
-        position = np.arange(sizes.sum()) - before[design]
-        loop = self.start[rows][design] + position
-        depth, parent = self.depths[loop], self.parents[loop] + before[design]
-        empty = np.zeros((1, self.designs.shape[1]))
-        inputs: Arrays = {"designs": np.concatenate([self.designs[rows], empty])}
-        place = np.zeros(len(loop), dtype=np.int64)
-        above = 0
-        for level in range(levels):
-            mine = np.flatnonzero(depth == level)
-            place[mine] = np.arange(len(mine))
-            nothing = np.zeros((1, len(LOOP_FEATURES)))
-            inputs[f"loops_{level}"] = np.concatenate([self.features[loop[mine]], nothing])
-            inputs[f"vector_{level}"] = np.append(self.vectors[loop[mine]], 0)
-            inputs[f"design_{level}"] = np.append(design[mine], len(rows))
+        first = self.start[rows][design]
+        before = (np.cumsum(sizes) - sizes)[design]
+        loop = first + np.arange(len(design)) - before
+        depth = self.depths[loop]
+        order = np.argsort(depth, kind="stable")[: int((depth < levels).sum())]
+        counts = np.bincount(depth[order], minlength=levels) + 1
+        starts = np.cumsum(counts) - counts
+        # Each level's last row is left for the empty design.
+        place = np.empty(len(loop), dtype=np.int64)
+        place[order] = np.arange(len(order)) + depth[order]
+        at, chosen, total = place[order], loop[order], int(counts.sum())
+        features = np.zeros((total, len(LOOP_FEATURES)))
+        vectors, parents = np.zeros((2, total), dtype=np.int64)
+        designs = np.full(total, len(rows), dtype=np.int64)
+        features[at], vectors[at], designs[at] = (
+            self.features[chosen],
+            self.vectors[chosen],
+            design[order],
+        )
+        parents[at] = place[np.maximum(self.parents[chosen], 0) + before[order]]
+        inputs: Arrays = {"designs": np.zeros((len(rows) + 1, self.designs.shape[1]))}
+        inputs["designs"][:-1] = self.designs[rows]
+        for level, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
+            mine = slice(start, start + count)
+            inputs[f"loops_{level}"], inputs[f"vector_{level}"] = features[mine], vectors[mine]
+            inputs[f"design_{level}"] = designs[mine]
             if level:
-                inputs[f"parent_{level}"] = np.append(place[parent[mine]], above)
-            above = len(mine)
+                above = int(starts[level - 1])
+                parents[start + count - 1] = start - 1
+                inputs[f"parent_{level}"] = parents[mine] - above
         return inputs
 
 

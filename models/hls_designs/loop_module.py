@@ -21,7 +21,7 @@ from forerun.features.hls.directives import DESIGN_FEATURES, LEAST_SHARE, TIMING
 from forerun.features.hls.loop_tree import LOOP_FEATURES
 from forerun.models.hls_designs.features import FEATURES, FLOORS, METRICS, OF_DSP
 from forerun.models.hls_designs.loop_batches import input_names
-from forerun.models.neural import geometric, onnx_bytes, stacked
+from forerun.models.neural import geometric, onnx_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -63,24 +63,31 @@ class LoopShape:
     weight_decay: float = 1e-2
 
 
-def member(
-    shape: LoopShape, loops: tuple[Column, Column], designs: tuple[Column, Column], vectors: int
+def network(
+    shape: LoopShape,
+    loops: tuple[Column, Column],
+    designs: tuple[Column, Column],
+    vectors: int,
+    members: int = 1,
 ) -> "nn.Module":
-    """A module that maps inputs by name to log2 of the values, floors included, (b, metrics).
+    """A module that maps inputs to log2 of the values, floors included, (members, b, metrics).
+
+    All weights have the members as their first dimension, so that an ensemble is one pass.
 
     Args:
         shape: layer sizes.
         loops: means and standard deviations of the features of loops.
         designs: the same of designs.
         vectors: number of learnt vectors.
+        members: networks side by side.
     """
     from torch import nn
 
-    class Member(nn.Module):
+    class Network(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.scale_loops, self.scale_designs = _scaling(*loops), _scaling(*designs)
-            self.encoder, self.head = _encoder(shape, vectors), _head(shape)
+            self.encoder, self.head = _encoder(shape, vectors, members), _head(shape, members)
 
         def forward(
             self,
@@ -94,7 +101,25 @@ def member(
             values: Tensor = self.head(states, loops, design, designs, self.scale_designs(designs))
             return values
 
-    return Member()
+    return Network()
+
+
+def joined(parts: "Sequence[nn.Module]", whole: "nn.Module") -> "nn.Module":
+    """Copy the weights of single networks into one module with as many members.
+
+    Args:
+        parts: modules of `network` with one member.
+        whole: module of `network` with len(parts) members.
+    """
+    import torch
+
+    weights = dict(whole.state_dict())
+    names = {name for name, _ in whole.named_parameters()}
+    for name in weights:
+        of_parts = [part.state_dict()[name] for part in parts]
+        weights[name] = torch.cat(of_parts) if name in names else of_parts[0]
+    whole.load_state_dict(weights)
+    return whole
 
 
 def _scaling(mean: Column, spread: Column) -> "nn.Module":
@@ -118,13 +143,62 @@ def _scaling(mean: Column, spread: Column) -> "nn.Module":
     return Scaling()
 
 
-def _layers(inputs: int, width: int, outputs: int) -> "nn.Sequential":
+def _linear(members: int, inputs: int, outputs: int, start: float | None = None) -> "nn.Module":
+    """Linear layers side by side, (members, n, inputs) to (members, n, outputs).
+
+    Args:
+        members: number of layers.
+        inputs: width of the inputs.
+        outputs: width of the outputs.
+        start: all weights at the start; None for draws as those of `torch.nn.Linear`.
+    """
+    import torch
     from torch import nn
 
-    return nn.Sequential(nn.Linear(inputs, width), nn.SiLU(), nn.Linear(width, outputs))
+    bound = inputs**-0.5
+
+    class Linear(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = (members, inputs, outputs), (members, 1, outputs)
+            draws = [torch.empty(size).uniform_(-bound, bound) for size in sizes]
+            if start is not None:
+                draws = [torch.full(size, start) for size in sizes]
+            self.weight, self.bias = map(nn.Parameter, draws)
+
+        def forward(self, values: "Tensor") -> "Tensor":
+            return torch.matmul(values, self.weight) + self.bias
+
+    return Linear()
 
 
-def _encoder(shape: LoopShape, vectors: int) -> "nn.Module":
+def _norm(members: int, width: int) -> "nn.Module":
+    """Layer normalisations side by side."""
+    import torch
+    from torch import nn
+
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(members, 1, width))
+            self.bias = nn.Parameter(torch.zeros(members, 1, width))
+
+        def forward(self, values: "Tensor") -> "Tensor":
+            return nn.functional.layer_norm(values, (width,)) * self.weight + self.bias
+
+    return Norm()
+
+
+def _layers(
+    members: int, inputs: int, width: int, outputs: int, start: float | None = None
+) -> "nn.Sequential":
+    from torch import nn
+
+    first, last = _linear(members, inputs, width), _linear(members, width, outputs, start)
+    return nn.Sequential(first, nn.SiLU(), last)
+
+
+def _encoder(shape: LoopShape, vectors: int, members: int) -> "nn.Module":
     """Maps features of loops, by level, to the states of all loops, level after level."""
     import torch
     from torch import nn
@@ -135,51 +209,49 @@ def _encoder(shape: LoopShape, vectors: int) -> "nn.Module":
     class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.vector = nn.Embedding(vectors, shape.vector)
-            nn.init.normal_(self.vector.weight, std=0.1)
-            self.enter = nn.Linear(len(LOOP_FEATURES) + shape.vector, width)
-            self.up, self.down = _layers(3 * width, width, width), _layers(2 * width, width, width)
-            self.entered, self.risen, self.sunk = (nn.LayerNorm(width) for _ in range(3))
+            self.vector = nn.Parameter(0.1 * torch.randn(members, vectors, shape.vector))
+            self.enter = _linear(members, len(LOOP_FEATURES) + shape.vector, width)
+            self.up, self.down = (_layers(members, n * width, width, width) for n in (3, 2))
+            self.entered, self.risen, self.sunk = (_norm(members, width) for _ in range(3))
 
         def forward(
             self, loops: "list[Tensor]", vector: "list[Tensor]", parent: "list[Tensor]"
         ) -> "Tensor":
-            states = []
-            for features, numbers in zip(loops, vector, strict=True):
-                inputs = torch.cat([features, self.vector(numbers)], 1)
-                states.append(self.entered(nn.functional.silu(self.enter(inputs))))
+            sizes = [features.shape[0] for features in loops]
+            features = torch.cat(loops).expand(members, -1, -1)
+            inputs = torch.cat([features, self.vector[:, torch.cat(vector)]], 2)
+            entered = self.entered(nn.functional.silu(self.enter(inputs)))
+            states = list(torch.split(entered, sizes, 1))
             for level in reversed(range(len(states))):
                 own, sums = states[level], torch.zeros_like(states[level])
                 most = sums
                 if level + 1 < len(states):
                     inner, into = states[level + 1], parent[level]
-                    sums, most = (p(inner, into, own.shape[0]) for p in (add_pool, max_pool))
-                states[level] = self.risen(own + self.up(torch.cat([own, sums, most], 1)))
+                    sums, most = (p(inner, into, own.shape[1]) for p in (add_pool, max_pool))
+                states[level] = self.risen(own + self.up(torch.cat([own, sums, most], 2)))
             for level, own in enumerate(states):
-                outer = states[level - 1][parent[level - 1]] if level else torch.zeros_like(own)
-                states[level] = self.sunk(own + self.down(torch.cat([own, outer], 1)))
-            return torch.cat(states)
+                outer = states[level - 1][:, parent[level - 1]] if level else torch.zeros_like(own)
+                states[level] = self.sunk(own + self.down(torch.cat([own, outer], 2)))
+            return torch.cat(states, 1)
 
     return Encoder()
 
 
-def _head(shape: LoopShape) -> "nn.Module":
-    """Maps states and features to log2 of the values, floors included, (b, metrics)."""
+def _head(shape: LoopShape, members: int) -> "nn.Module":
+    """Maps states and features to log2 of the values, floors included, (members, b, metrics)."""
     import torch
     from torch import nn
 
     width, metrics = shape.width, len(METRICS)
     add_pool, max_pool = geometric().nn.global_add_pool, geometric().nn.global_max_pool
+    floors = torch.tensor([FLOORS[metric] for metric in METRICS[1:]], dtype=torch.float64)
 
     class Head(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.features = _layers(len(FEATURES), width, width)
-            self.of_design = _layers(3 * width, width, metrics + len(BOUNDS))
-            self.of_loop = _layers(2 * width, width, metrics)
-            for last in (self.of_design[-1], self.of_loop[-1]):
-                nn.init.zeros_(last.weight)  # type: ignore[arg-type]
-                nn.init.zeros_(last.bias)  # type: ignore[arg-type]
+            self.features = _layers(members, len(FEATURES), width, width)
+            self.of_design = _layers(members, 3 * width, width, metrics + len(BOUNDS), 0.0)
+            self.of_loop = _layers(members, 2 * width, width, metrics, 0.0)
             self.register_buffer("start", torch.tensor([0.0, 0.0, -2.0, 0.0, 0.0]))
 
         def forward(
@@ -192,22 +264,23 @@ def _head(shape: LoopShape) -> "nn.Module":
         ) -> "Tensor":
             raw, of, size = torch.cat(loops), torch.cat(design), designs.shape[0]
             most = max_pool(states, of, size)
-            pooled = [add_pool(states, of, size) / 3.0, most, self.features(scaled)]
-            whole = self.of_design(torch.cat(pooled, 1))
-            factor = self.start + self.of_loop(torch.cat([states, most[of]], 1))
+            every = self.features(scaled.expand(members, -1, -1))
+            whole = self.of_design(torch.cat([add_pool(states, of, size) / 3.0, most, every], 2))
+            factor = self.start + self.of_loop(torch.cat([states, most[:, of]], 2))
             factor = factor.clamp(-LARGEST_OF_LOOP, LARGEST_OF_LOOP)
-            log_cycles = raw[:, TOTAL] + factor[:, 0] - OUTER_DAMPING * (1.0 - raw[:, INNERMOST])
+            outer = OUTER_DAMPING * (1.0 - raw[:, INNERMOST])
+            cycles = (raw[:, TOTAL] - outer)[:, None] + factor[..., :1]
             # Largest exponents are subtracted, so that sums of powers do not overflow.
-            top = max_pool(log_cycles[:, None], of, size).detach()
-            total = add_pool(torch.exp2(log_cycles[:, None] - top[of]), of, size)
-            log_cycles = (torch.log2(total + 1e-30) + top)[:, 0]
-            bound = (torch.softmax(whole[:, metrics:], 1) * designs[:, BOUNDS]).sum(1)
-            shares = add_pool(_bounds(raw) * torch.exp2(factor[:, 1:]), of, size)
-            by_design = whole[:, 1:metrics].clamp(-LARGEST_OF_DESIGN, LARGEST_OF_DESIGN)
-            floors = torch.tensor([FLOORS[metric] for metric in METRICS[1:]])
-            log_shares = torch.log2(shares * torch.exp2(by_design) + floors)
-            log_cycles = 0.5 * log_cycles + 0.5 * bound + whole[:, 0]
-            return torch.cat([log_cycles[:, None], log_shares], 1)
+            top = max_pool(cycles, of, size).detach()
+            total = add_pool(torch.exp2(cycles - top[:, of]), of, size)
+            shares = torch.softmax(whole[..., metrics:], 2)
+            bound = (shares * designs[:, BOUNDS]).sum(2, keepdim=True)
+            summed = torch.log2(total + 1e-30) + top
+            log_cycles = 0.5 * summed + 0.5 * bound + whole[..., :1]
+            used = add_pool(_bounds(raw) * torch.exp2(factor[..., 1:]), of, size)
+            by_design = whole[..., 1:metrics].clamp(-LARGEST_OF_DESIGN, LARGEST_OF_DESIGN)
+            log_shares = torch.log2(used * torch.exp2(by_design) + floors.to(used.dtype))
+            return torch.cat([log_cycles, log_shares], 2)
 
     return Head()
 
@@ -225,17 +298,17 @@ def _bounds(loops: "Tensor") -> "Tensor":
 
 
 def arguments(inputs: Any, levels: int) -> tuple[Any, ...]:
-    """Arguments of a member from inputs by name."""
+    """Arguments of a network from inputs by name."""
     every, below = range(levels), range(1, levels)
     per_level = [[inputs[f"{name}_{d}"] for d in every] for name in ("loops", "vector", "design")]
     return (inputs["designs"], *per_level, [inputs[f"parent_{d}"] for d in below])
 
 
-def export(members: "Sequence[nn.Module]", levels: int) -> bytes:
-    """The ensemble as one ONNX file, whose output is (members, b, metrics), with free sizes.
+def export(whole: "nn.Module", levels: int) -> bytes:
+    """A network as an ONNX file with free sizes, whose output is (members, b, metrics).
 
     Args:
-        members: trained modules of `member`, in double precision.
+        whole: trained module of `network`, in double precision.
         levels: levels of loops that it takes.
     """
     import torch
@@ -254,9 +327,9 @@ def export(members: "Sequence[nn.Module]", levels: int) -> bytes:
         for name in ("loops", "vector", "design", "parent"):
             free[f"{name}_{level}"] = loops
     return onnx_bytes(
-        stacked(members),
+        whole,
         arguments(example, levels),
-        (arguments(free, levels),),
+        arguments(free, levels),
         input_names(levels),
         (OUTPUT,),
     )

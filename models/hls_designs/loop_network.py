@@ -17,7 +17,13 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.hls_designs.features import FLOORS, METRICS, Key, program_key
 from forerun.models.hls_designs.loop_batches import LoopBatches, ShuffledBatches
-from forerun.models.hls_designs.loop_module import LoopShape, arguments, export, member
+from forerun.models.hls_designs.loop_module import (
+    LoopShape,
+    arguments,
+    export,
+    joined,
+    network,
+)
 from forerun.models.neural import minimise, onnx_session, seeded_torch
 
 if TYPE_CHECKING:
@@ -70,22 +76,23 @@ class LoopNetwork:
         measured = np.column_stack([rows.values[metric] for metric in METRICS])
         logs = np.log2(measured + np.array([FLOORS[metric] for metric in METRICS]))
         scaling = [(m.mean(axis=0), m.std(axis=0) + 1e-3) for m in (trees.features, matrix)]
-        trained = []
+        parts = []
         for number in range(members):
             own = seed * SEEDS_APART + number
             batches = ShuffledBatches(trees, logs, shape.rows, np.random.default_rng(own))
             with seeded_torch(own):
-                network = member(shape, scaling[0], scaling[1], vectors)
+                part = network(shape, *scaling, vectors)
                 minimise(
-                    network,
+                    part,
                     batches,
-                    partial(_loss, network, trees.levels),
+                    partial(_loss, part, trees.levels),
                     shape,
                     warm_up=WARM_UP,
                     largest_gradient=LARGEST_GRADIENT,
                 )
-            trained.append(network.double())
-        return cls(first, trees.levels, export(trained, trees.levels))
+            parts.append(part)
+        whole = joined(parts, network(shape, *scaling, vectors, members))
+        return cls(first, trees.levels, export(whole.double(), trees.levels))
 
     def predict_log(self, queries: Sequence[Query], matrix: Matrix) -> Matrix:
         """log2 of the five metrics, floors included, for designs of programs in `first`.
@@ -137,12 +144,12 @@ def _vectors(queries: Sequence[Query]) -> tuple[dict[Key, int], int]:
     return first, total
 
 
-def _loss(network: Any, levels: int, batch: Mapping[str, Any]) -> "Tensor":
+def _loss(part: Any, levels: int, batch: Mapping[str, Any]) -> "Tensor":
     """Huber losses of logarithms and of shares, in units of typical errors, added up."""
     import torch
 
     # The last design of a batch is the empty one.
-    predicted, measured = network(*arguments(batch, levels))[:-1], batch["log_measured"]
+    predicted, measured = part(*arguments(batch, levels))[0, :-1], batch["log_measured"]
     logs = (predicted - measured) / torch.tensor(LOG_ERROR)
     scales = [
         torch.cat([x[:, :1], torch.exp2(x[:, 1:].clamp(max=LARGEST_LOG))], 1)

@@ -10,7 +10,7 @@ from forerun.models.contract import PredictorContract
 from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import FLOORS, METRICS, feature_matrix, program_key
 from forerun.models.hls_designs.loop_batches import LoopBatches, input_names
-from forerun.models.hls_designs.loop_module import LoopShape, arguments, export, member
+from forerun.models.hls_designs.loop_module import LoopShape, arguments, export, joined, network
 from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
 from forerun.models.hls_designs.settings import NETWORK_SHARE
 from forerun.models.neural import onnx_session, seeded_torch
@@ -39,19 +39,22 @@ def test_the_exported_network_answers_as_in_torch():
     first = {key: 3 * n for n, key in enumerate(sorted(set(map(program_key, rows.queries))))}
     trees = LoopBatches.of(rows.queries, matrix, first)
     scaling = [(m.mean(axis=0), m.std(axis=0) + 1e-3) for m in (trees.features, matrix)]
+    short = LoopShape(width=16)
     with seeded_torch(3):
-        part = member(LoopShape(width=16), scaling[0], scaling[1], 6)
+        parts = [network(short, *scaling, 6) for _ in range(2)]
         with torch.no_grad():
-            for weight in part.parameters():
+            for weight in [w for part in parts for w in part.parameters()]:
                 weight.add_(0.1 * torch.randn_like(weight))
-    session = onnx_session(export([part.double()], trees.levels))
+        whole = joined(parts, network(short, *scaling, 6, 2)).double()
+    session = onnx_session(export(whole, trees.levels))
     assert [one.name for one in session.get_inputs()] == list(input_names(trees.levels))
     for chosen in ([0], [100, 0], list(range(0, len(rows), 3))):
         inputs = trees.batch(np.array(chosen), trees.levels)
         tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
         with torch.no_grad():
-            wanted = part(*arguments(tensors, trees.levels)).numpy()
-        np.testing.assert_allclose(session.run(None, inputs)[0][0], wanted, rtol=1e-9)
+            given = arguments(tensors, trees.levels)
+            wanted = [part.double()(*given)[0].numpy() for part in parts]
+        np.testing.assert_allclose(session.run(None, inputs)[0], wanted, rtol=1e-9)
 
 
 def test_a_batch_holds_the_loops_of_each_design_under_the_loop_around():
