@@ -3,7 +3,7 @@
 There are three sets of boosters: `seen` answers for programs of the training set, `unseen` for all
 others, and `within` is trained on differences between designs of the same program. The latter two
 predict logarithms relative to an analytic bound of `features.hls.directives`. For programs of the
-training set, answers are averages of `seen` and of a graph network over loops, `LoopNetwork`. Once
+training set, answers may be averages of `seen` and of a graph network over loops, `LoopNetwork`. Once
 some designs of a program are measured, `DesignGaussianProcess` answers for that program; it
 measures how similar two designs are by the tree outputs of `within`, among others.
 """
@@ -88,7 +88,7 @@ class DesignBoost(StoredPredictor):
     seed: int = field(default=0, metadata=SETTING)
     trees: Mapping[str, int] = field(default_factory=lambda: dict(TREES), metadata=SETTING)
     calibrated: bool = field(default=True, metadata=SETTING)
-    loop_shape: LoopShape | None = field(default_factory=LoopShape, metadata=SETTING)
+    loop_shape: LoopShape | None = field(default=None, metadata=SETTING)
     members: int = field(default=MEMBERS, metadata=SETTING)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     scales: tuple[float, ...] = ()

@@ -247,6 +247,8 @@ def _head(shape: LoopShape, members: int) -> "nn.Module":
     floors = torch.tensor([FLOORS[metric] for metric in METRICS[1:]], dtype=torch.float64)
 
     class Head(nn.Module):
+        start: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.features = _layers(members, len(FEATURES), width, width)
