@@ -3,8 +3,8 @@
 There are three sets of boosters: `seen` answers for programs of the training set, `unseen` for all
 others, and `within` is trained on differences between designs of the same program. The latter two
 predict logarithms relative to an analytic bound of `features.hls.directives`. For programs of the
-training set, answers may be averages of `seen` and of a graph network over loops, `LoopNetwork`. Once
-some designs of a program are measured, `DesignGaussianProcess` answers for that program; it
+training set, answers may be averages of `seen` and of a graph network over loops, `LoopNetwork`.
+Once some designs of a program are measured, `DesignGaussianProcess` answers for that program; it
 measures how similar two designs are by the tree outputs of `within`, among others.
 """
 
