@@ -2,14 +2,15 @@
 
 There are three sets of boosters: `seen` answers for programs of the training set, `unseen` for all
 others, and `within` is trained on differences between designs of the same program. The latter two
-predict logarithms relative to an analytic bound of `features.hls.directives`. Once some designs of
-a program are measured, `DesignGaussianProcess` answers for that program; it measures how similar
-two designs are by the tree outputs of `within`, among others.
+predict logarithms relative to an analytic bound of `features.hls.directives`. For programs of the
+training set, answers may be averages of `seen` and of a graph network over loops, `LoopNetwork`.
+Once some designs of a program are measured, `DesignGaussianProcess` answers for that program; it
+measures how similar two designs are by the tree outputs of `within`, among others.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -40,6 +41,16 @@ from forerun.models.hls_designs.features import (
     unit_rows,
 )
 from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, DesignInputs
+from forerun.models.hls_designs.loop_module import LoopShape
+from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
+from forerun.models.hls_designs.settings import (
+    BAGS,
+    COMMON,
+    MEMBERS,
+    NETWORK_SHARE,
+    SETTINGS,
+    TREES,
+)
 from forerun.models.hls_designs.support_set import SupportDesigns
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
@@ -53,37 +64,6 @@ COVERAGE = 0.9
 ADAPTED = "adapted"
 """Key of `DesignBoost.widths` for programs with a support set, also in stored files."""
 
-COMMON: Mapping[str, Any] = {"bagging_fraction": 0.8, "bagging_freq": 1, "objective": "l2"}
-"""Parameters of all boosters."""
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "seen": {
-        "learning_rate": 0.08,
-        "num_leaves": 63,
-        "min_data_in_leaf": 3,
-        "feature_fraction": 0.5,
-        "lambda_l2": 1.0,
-    },
-    "unseen": {
-        "learning_rate": 0.08,
-        "num_leaves": 8,
-        "min_data_in_leaf": 100,
-        "feature_fraction": 0.3,
-        "lambda_l2": 20.0,
-    },
-    "within": {
-        "learning_rate": 0.1,
-        "num_leaves": 24,
-        "min_data_in_leaf": 10,
-        "feature_fraction": 0.4,
-        "lambda_l2": 1.0,
-    },
-}
-"""Set of boosters -> further parameters."""
-TREES: Mapping[str, int] = {"seen": 400, "unseen": 150, "within": 100}
-"""Set of boosters -> boosting rounds."""
-BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
-"""Set of boosters -> boosters whose predictions are averaged."""
-
 
 @dataclass(frozen=True)
 class DesignBoost(StoredPredictor):
@@ -93,6 +73,8 @@ class DesignBoost(StoredPredictor):
         seed: of the boosters, and of the draws of the Gaussian process.
         trees: set of boosters -> boosting rounds.
         calibrated: whether `fit` also calibrates prediction intervals.
+        loop_shape: layer sizes and training hyperparameters of the loop network; None for none.
+        members: networks whose predictions are averaged.
         boosters: `SET/METRIC` -> trained bag of boosters.
         scales: median standard deviation, within programs, of each feature in `BOUNDS`.
         ranges: of the features in the training set.
@@ -100,17 +82,21 @@ class DesignBoost(StoredPredictor):
         widths: `seen`, `unseen`, ADAPTED -> metric -> half-width of the prediction interval: in
             log2, or for ADAPTED in standard deviations of the process.
         support: program -> measured designs that it was adapted to.
+        network: graph network for the programs in the training set.
     """
 
     seed: int = field(default=0, metadata=SETTING)
     trees: Mapping[str, int] = field(default_factory=lambda: dict(TREES), metadata=SETTING)
     calibrated: bool = field(default=True, metadata=SETTING)
+    loop_shape: LoopShape | None = field(default=None, metadata=SETTING)
+    members: int = field(default=MEMBERS, metadata=SETTING)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     scales: tuple[float, ...] = ()
     ranges: FeatureRange | None = None
     programs: tuple[Key, ...] = ()
     widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     support: Mapping[Key, SupportDesigns] = field(default_factory=dict)
+    network: LoopNetwork | None = None
     name: ClassVar[str] = "design_boost"
     metrics: ClassVar[tuple[str, ...]] = METRICS
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": FEATURES}
@@ -120,7 +106,7 @@ class DesignBoost(StoredPredictor):
         return bool(self.boosters) and isinstance(query.workload, Design)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit the three sets of boosters, and calibrate intervals unless `calibrated` is false.
+        """Fit boosters and the network, and calibrate intervals unless `calibrated` is false.
 
         Args:
             measurements: n designs with the five metrics and the grouping key `kernel`, the
@@ -158,12 +144,18 @@ class DesignBoost(StoredPredictor):
             programs=tuple(sorted({program_key(query) for query in queries})),
             widths={},
             support={},
+            network=self._network(measurements, matrix),
         )
         if not self.calibrated:
             return fitted
         from forerun.models.hls_designs.intervals import calibrated_widths
 
         return replace(fitted, widths=calibrated_widths(self, measurements))
+
+    def _network(self, rows: Measurements, matrix: Matrix) -> LoopNetwork | None:
+        if self.loop_shape is None:
+            return None
+        return LoopNetwork.fit(rows, matrix, self.loop_shape, self.members, self.seed)
 
     def adapt(self, measurements: Measurements) -> Self:
         """Store support sets, each in place of an earlier one of the same program."""
@@ -180,8 +172,7 @@ class DesignBoost(StoredPredictor):
         matrix = feature_matrix(queries)
         keys = [program_key(query) for query in queries]
         values, low, high = {}, {}, {}
-        for metric in METRICS:
-            middle, half = self.predict_log(metric, queries, matrix)
+        for metric, (middle, half) in self.predict_log(queries, matrix).items():
             bound = log_bound(metric, matrix)
             values[metric] = np.maximum(from_logarithm(metric, middle + bound), LEAST)
             low[metric] = np.minimum(from_logarithm(metric, middle - half + bound), values[metric])
@@ -194,31 +185,55 @@ class DesignBoost(StoredPredictor):
         return Predictions(values, low, high, COVERAGE, limits)
 
     def predict_log(
-        self, metric: str, queries: Sequence[Query], matrix: Matrix
-    ) -> tuple[Column, Column]:
-        """Predictions in log2 relative to the bound.
+        self, queries: Sequence[Query], matrix: Matrix
+    ) -> dict[str, tuple[Column, Column]]:
+        """Predictions in log2 relative to the bound, by metric.
 
         Args:
-            metric: one of `METRICS`.
             queries: n designs.
             matrix: their features, shape (n, len(FEATURES)).
 
         Returns:
-            Predictions and half-widths of their intervals, shapes (n,). Before calibration a
-            half-width is 1, or one standard deviation of the process.
+            For each metric, predictions and half-widths of their intervals, shapes (n,). Before
+            calibration a half-width is 1, or one standard deviation of the process.
         """
-        middle, half = np.zeros(len(queries)), np.zeros(len(queries))
+        found = {metric: (np.zeros(len(queries)), np.zeros(len(queries))) for metric in METRICS}
         for key, rows in rows_by(map(program_key, queries)).items():
             designs = [queries[row] for row in rows]
+            for metric, (middle, half) in self._of_program(key, designs, matrix[rows]).items():
+                found[metric][0][rows], found[metric][1][rows] = middle, half
+        return found
+
+    def _of_program(
+        self, key: Key, queries: Sequence[Query], matrix: Matrix
+    ) -> dict[str, tuple[Column, Column | float]]:
+        """`predict_log` for designs of one program."""
+        found: dict[str, tuple[Column, Column | float]] = {}
+        for metric in METRICS:
             process = self._process(metric, key)
             if process is not None:
-                mean, deviation = process.predict(self._inputs(metric, designs, matrix[rows]))
-                middle[rows], half[rows] = mean, deviation * self._width(ADAPTED, metric)
-                continue
-            kind = "seen" if key in self.programs else "unseen"
-            middle[rows] = self._boosted(kind, metric, designs, matrix[rows])
-            half[rows] = self._width(kind, metric)
-        return middle, half
+                mean, deviation = process.predict(self._inputs(metric, queries, matrix))
+                found[metric] = mean, deviation * self._width(ADAPTED, metric)
+        kind = "seen" if key in self.programs else "unseen"
+        left = [metric for metric in METRICS if metric not in found]
+        for metric, middle in self._trained(kind, left, key, queries, matrix).items():
+            found[metric] = middle, self._width(kind, metric)
+        return found
+
+    def _trained(
+        self, kind: str, metrics: Sequence[str], key: Key, queries: Sequence[Query], matrix: Matrix
+    ) -> dict[str, Column]:
+        """Predictions of a set of boosters, and of the network where it knows the program."""
+        known = self.network if self.network is not None and key in self.network.first else None
+        logs = known.predict_log(queries, matrix) if known is not None and metrics else None
+        found = {}
+        for metric in metrics:
+            found[metric] = self._boosted(kind, metric, queries, matrix)
+            if logs is not None:
+                bound, own = log_bound(metric, matrix), logs[:, METRICS.index(metric)]
+                mean = averaged(metric, found[metric] + bound, own, NETWORK_SHARE[metric])
+                found[metric] = mean - bound
+        return found
 
     def _boosted(self, kind: str, metric: str, queries: Sequence[Query], matrix: Matrix) -> Column:
         """Predictions of a set of boosters in log2 relative to the bound, shape (n,)."""

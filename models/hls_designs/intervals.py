@@ -47,7 +47,7 @@ def calibrated_widths(settings: DesignBoost, rows: Measurements) -> Widths:
 
 def _of_held_out_programs(plain: DesignBoost, rows: Measurements) -> Iterator[HeldOutErrors]:
     """Errors on held-out programs, before and after adaptation to SHOTS of their designs."""
-    quick = replace(plain, trees={**plain.trees, "seen": 1})
+    quick = replace(plain, trees={**plain.trees, "seen": 1}, loop_shape=None)
     program = rows.groups["kernel"]
     for held in held_out_folds(program, FOLDS, plain.seed):
         fitted = quick.fit(rows.take(~held))
@@ -67,7 +67,7 @@ def _of_held_out_designs(plain: DesignBoost, rows: Measurements) -> Iterator[Hel
     held = np.array(part) == 0
     if not held.any() or held.all():
         return
-    quick = replace(plain, trees={**plain.trees, "unseen": 1, "within": 1})
+    quick = replace(plain, trees={**plain.trees, "unseen": 1, "within": 1}, members=1)
     fitted = quick.fit(rows.take(~held))
     program = rows.groups["kernel"]
     for name in np.intersect1d(program[held], program[~held]):
@@ -77,8 +77,7 @@ def _of_held_out_designs(plain: DesignBoost, rows: Measurements) -> Iterator[Hel
 def _errors(kind: str, fitted: DesignBoost, rows: Measurements) -> Iterator[HeldOutErrors]:
     """Absolute errors on designs of one program: in log2, or in predicted standard deviations."""
     matrix = feature_matrix(rows.queries)
-    for metric in METRICS:
-        predicted, deviation = fitted.predict_log(metric, rows.queries, matrix)
+    for metric, (predicted, deviation) in fitted.predict_log(rows.queries, matrix).items():
         errors = np.abs(log_over_bound(metric, rows.values[metric], matrix) - predicted)
         if kind == ADAPTED:
             errors = errors / deviation

@@ -45,7 +45,11 @@ def onnx_bytes(
             assert program is not None
     finally:
         logger.setLevel(level)
-    return bytes(program.model_proto.SerializeToString())
+    content = program.model_proto
+    for node in content.graph.node:
+        # Where in the source each operator comes from, half of the file.
+        del node.metadata_props[:]
+    return bytes(content.SerializeToString())
 
 
 def onnx_session(content: bytes) -> Any:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-    from torch.utils.data import DataLoader
 
 
 class Hyperparameters(Protocol):
@@ -24,6 +23,16 @@ class Hyperparameters(Protocol):
     @property
     def weight_decay(self) -> float:
         """Weight decay of AdamW."""
+
+
+class Batches(Protocol):
+    """Batches of a training set, such as a `torch.utils.data.DataLoader`."""
+
+    def __len__(self) -> int:
+        """Number of batches."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of one pass over the training set."""
 
 
 @contextmanager
@@ -43,7 +52,7 @@ def seeded_torch(seed: int, threads: int = 1) -> Iterator[None]:
 
 def minimise(
     module: "nn.Module",
-    batches: "DataLoader[Any]",
+    batches: Batches,
     loss: "Callable[[Any], Tensor]",
     shape: Hyperparameters,
     *,
@@ -55,7 +64,7 @@ def minimise(
 
     Args:
         module: to train; with `held_out_error` it ends with the weights of its best epoch.
-        batches: a data loader, iterated once in each epoch.
+        batches: iterated once in each epoch.
         loss: of one batch.
         shape: hyperparameters.
         warm_up: share of the steps in which the learning rate rises.

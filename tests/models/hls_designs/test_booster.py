@@ -55,7 +55,7 @@ def joined(*parts) -> Measurements:
 
 @lru_cache(maxsize=1)
 def fitted() -> DesignBoost:
-    return DesignBoost(trees=TREES).fit(training_rows())
+    return DesignBoost(trees=TREES, loop_shape=None).fit(training_rows())
 
 
 def training_rows() -> Measurements:
@@ -145,7 +145,7 @@ def test_the_name_of_a_program_is_a_key_and_nothing_else():
     renamed = Measurements(
         rows.queries, rows.values, {"kernel": np.char.add("other-", rows.groups["kernel"])}
     )
-    plain = DesignBoost(trees=TREES, calibrated=False)
+    plain = DesignBoost(trees=TREES, calibrated=False, loop_shape=None)
     judged = measured(NEW).queries
     one, other = (plain.fit(r).predict(judged).values for r in (rows, renamed))
     assert all((one[m] == other[m]).all() for m in METRICS)
@@ -215,7 +215,8 @@ def test_twenty_designs_of_a_program_never_seen_beat_their_mean(reference):
     designs = bundle.table("designs").query("tool == 'v18' and latency_cycles > 0")
     training = ("gemm-p", "doitgen", "jacobi-1d", "syrk", "trmm")
     train = design_measurements(designs[designs["kernel"].isin(training)], bundle)
-    boost = DesignBoost(calibrated=False, trees={**TREES, "seen": 1}).fit(train)
+    trees = {**TREES, "seen": 1}
+    boost = DesignBoost(calibrated=False, trees=trees, loop_shape=None).fit(train)
     for kernel in ("jacobi-2d", "trmm-opt"):
         rows = design_measurements(designs[designs["kernel"] == kernel], bundle)
         support = np.zeros(len(rows), dtype=bool)

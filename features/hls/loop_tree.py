@@ -1,0 +1,191 @@
+"""The loops of a design as a tree, with features of each loop and of the directives on it.
+
+The features are those of `features.hls.directives`, for every loop instead of for the busiest one:
+operations of an iteration, copies, steps, bounds on cycles and on DSP blocks. Logarithms are to
+base 2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from forerun.data.columns import Matrix, Positions
+from forerun.data.program import ProgramGraph
+from forerun.data.workload import Design
+from forerun.features.hls.directives import (
+    DELAY_OF,
+    DSP_BLOCKS,
+    DSP_OF,
+    LEAST_SHARE,
+    TIMINGS,
+    Directed,
+    Timing,
+    directed_loops,
+)
+from forerun.features.hls.instructions import KINDS
+from forerun.features.hls.program_graph import Loop, LoopNest, loop_nest
+
+PROGRAM_FEATURES: tuple[str, ...] = (
+    *("trips", "entered", "depth", "innermost", "inner_loops", "reduction", "carried"),
+    *("arrays", "elements"),
+    *(f"count_{kind}" for kind in KINDS),
+    *("has_para", "has_pipe", "has_tile", "wide"),
+)
+"""Features of a loop that directives do not change."""
+
+DIRECTIVE_FEATURES: tuple[str, ...] = (
+    *("copies", "several", "all", "remainder", "ragged", "tile", "tiled", "whole_tile"),
+    *("pipe_off", "pipe_on", "pipe_flatten", "pipe_none", "unrolled"),
+    *("steps", "all_steps", "all_copies", "near_copies", "directed_copies", "flat"),
+    *(f"log_cycles{suffix}" for suffix in TIMINGS),
+    *("dsp_near", "dsp_all", "operations_near", "operations_all"),
+    "log_cycles_total",
+)
+"""Features of a loop under directives; `log_cycles_total` includes the steps of loops around it."""
+
+LOOP_FEATURES = (*PROGRAM_FEATURES, *DIRECTIVE_FEATURES)
+_WIDE = 0.3
+"""Least factor of DSP blocks by the width of numbers."""
+
+
+@dataclass(frozen=True)
+class LoopTree:
+    """The n loops of a design, outer before inner.
+
+    Attributes:
+        features: (n, len(LOOP_FEATURES)).
+        parents: (n,) position of the loop around each; -1 for an outermost one.
+        depths: (n,) loops around each.
+    """
+
+    features: Matrix
+    parents: Positions
+    depths: Positions
+
+
+@lru_cache(maxsize=50_000)
+def loop_tree(design: Design) -> LoopTree:
+    """The loops of a design under its directives."""
+    nest, loops = loop_nest(design.program), directed_loops(design)
+    program = _program_matrix(design.program)
+    features = np.hstack([program, _directive_matrix(nest, loops)])
+    parents = np.array([one.loop.parent for one in loops], dtype=np.intp)
+    return LoopTree(features, parents, np.array([one.loop.depth for one in loops], dtype=np.intp))
+
+
+@lru_cache(maxsize=256)
+def _program_matrix(program: ProgramGraph) -> Matrix:
+    """`PROGRAM_FEATURES` of each loop."""
+    nest = loop_nest(program)
+    rows = []
+    for at, loop in enumerate(nest.loops):
+        inner, places = len(nest.inside(at)), loop.places
+        rows.append(
+            [
+                *(np.log2(loop.trips), np.log2(max(loop.entered, 1.0)), loop.depth),
+                *(inner == 0, inner, loop.reduction, loop.carried),
+                *(len(loop.reached), np.log2(1.0 + sum(loop.reached.values()))),
+                *(np.log2(1.0 + loop.counts[kind]) for kind in KINDS),
+                *(name in places for name in ("PARA", "PIPE", "TILE")),
+                max(nest.wide, _WIDE),
+            ]
+        )
+    return np.array(rows, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """Logarithms of what a loop and the loops around it make of its body.
+
+    Attributes:
+        steps: sequential iterations of all of them.
+        copies: copies of the body by all of them.
+        directed: the same by directives alone, without what flattened loops unroll.
+        flat_copies: copies by those loops around it that are flattened or unrolled.
+        flat: loops, its own included, that are flattened or unrolled.
+    """
+
+    steps: float = 0.0
+    copies: float = 0.0
+    directed: float = 0.0
+    flat_copies: float = 0.0
+    flat: int = 0
+
+
+def _directive_matrix(nest: LoopNest, loops: Sequence[Directed]) -> Matrix:
+    """`DIRECTIVE_FEATURES` of each loop."""
+    cycles = [log_cycles(loops, timing) for timing in TIMINGS.values()]
+    around: list[_Around] = []
+    rows = []
+    for at, one in enumerate(loops):
+        outer = around[one.loop.parent] if one.loop.parent >= 0 else _Around()
+        copies, steps = float(np.log2(one.copies)), float(np.log2(one.steps))
+        is_flat = one.unrolled or one.pipe == "flatten"
+        near = copies + outer.flat_copies
+        here = _Around(
+            outer.steps + steps,
+            outer.copies + copies,
+            outer.directed + (0.0 if one.unrolled else copies),
+            near if is_flat else outer.flat_copies,
+            outer.flat + is_flat,
+        )
+        around.append(here)
+        rows.append(
+            [
+                *_own_features(one, copies),
+                *(steps, here.steps, here.copies, near, here.directed, here.flat),
+                *(bound[at] for bound in cycles),
+                *_resources(nest, one.loop, near, here.copies),
+                cycles[0][at] + outer.steps,
+            ]
+        )
+    return np.array(rows, dtype=np.float64)
+
+
+def _own_features(one: Directed, copies: float) -> list[float]:
+    """Features of the directives on one loop, by themselves."""
+    trips, rest = one.loop.trips, one.steps * one.copies / one.loop.trips - 1.0
+    flags = (one.copies > 1, one.copies >= trips)
+    tiles = (np.log2(one.tile), one.tile > 1, one.tile >= trips)
+    pipes = [one.pipe == name for name in ("off", "", "flatten", None)]
+    return [copies, *flags, rest, rest > 1e-6, *tiles, *pipes, one.unrolled]
+
+
+def _resources(nest: LoopNest, loop: Loop, near: float, every: float) -> list[float]:
+    """Bounds on DSP blocks and operators of a loop's body, with near copies and with all."""
+    dsp = max(nest.wide, _WIDE) * _weighted(DSP_OF, loop.counts, 0.0) / DSP_BLOCKS
+    operations = float(sum(loop.counts.values()))
+    copies = (2.0**near, 2.0**every)
+    return [
+        *(float(np.log2(dsp * number + LEAST_SHARE)) for number in copies),
+        *(float(np.log2(operations * number + 1.0)) for number in copies),
+    ]
+
+
+def log_cycles(loops: Sequence[Directed], timing: Timing) -> list[float]:
+    """log2 of the bound of `directives.cycles_bound` for each loop, in one pass over all."""
+    inner: list[list[int]] = [[] for _ in loops]
+    for at, one in enumerate(loops):
+        if one.loop.parent >= 0:
+            inner[one.loop.parent].append(at)
+    fills, bounds = [0.0] * len(loops), [0.0] * len(loops)
+    for at in reversed(range(len(loops))):
+        one = loops[at]
+        tree = one.loop.carried and one.unrolled
+        fills[at] = _weighted(DELAY_OF, one.loop.counts, 1.0) + sum(fills[i] for i in inner[at])
+        fills[at] += DELAY_OF["fadd"] * float(np.log2(one.loop.trips)) if tree else 0.0
+        if not inner[at] or one.pipe == "flatten":
+            fill = fills[at] if timing.depth is None else timing.depth
+            apart = timing.carried if one.loop.carried else 1.0
+            bounds[at] = fill + 8.0 * float(np.log2(one.copies)) + (one.steps - 1.0) * apart
+            continue
+        parts = [bounds[i] for i in inner[at]]
+        together = timing.overlaps and one.pipe == ""
+        bounds[at] = one.steps * ((max(parts) if together else sum(parts)) + 5.0)
+    return [float(np.log2(max(bound, 1.0))) for bound in bounds]
+
+
+def _weighted(weights: Mapping[str, float], counts: Mapping[str, int], other: float) -> float:
+    return sum(weights.get(kind, other) * n for kind, n in counts.items() if n)

@@ -1,0 +1,169 @@
+"""Cycles and area of designs of programs in the training set, by a graph network over their loops.
+
+`DesignBoost` averages its answers with those of its boosters. The network is trained in torch
+(`forerun.models.hls_designs.loop_module`) and evaluated by onnxruntime, in double precision, so
+that an answer does not depend on how many others are in the same batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Matrix
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.models.hls_designs.features import FLOORS, METRICS, Key, program_key
+from forerun.models.hls_designs.loop_batches import LoopBatches, ShuffledBatches
+from forerun.models.hls_designs.loop_module import (
+    LoopShape,
+    arguments,
+    export,
+    joined,
+    network,
+)
+from forerun.models.neural import minimise, onnx_session, seeded_torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LOG_ERROR: Final = (0.5, 0.4, 0.4, 0.2, 0.2)
+"""Typical error of each metric in log2; the unit of the first part of the loss."""
+ERROR: Final = (0.5, 0.24, 0.08, 0.14, 0.08)
+"""Typical error of log2 of the cycles and of shares; the unit of the second part of the loss."""
+LOG_LIMIT, LIMIT = 2.0, 10.0
+"""Errors, in these units, from which on the loss is linear."""
+WARM_UP = 0.1
+LARGEST_GRADIENT = 1.0
+LARGEST_LOG = 8.0
+"""log2 of the largest share that the loss tells from others."""
+SEEDS_APART = 100
+MOST_DESIGNS = 512
+"""Designs in one call of onnxruntime, so that its activations fit into a processor's cache."""
+
+
+@dataclass(frozen=True)
+class LoopNetwork:
+    """A fitted ensemble for the programs of a training set.
+
+    Attributes:
+        first: program and tool version -> number of its first loop's learnt vector.
+        levels: levels of loops in the training set.
+        content: serialised ONNX file.
+    """
+
+    first: Mapping[Key, int]
+    levels: int
+    content: bytes
+
+    @classmethod
+    def fit(
+        cls, rows: Measurements, matrix: Matrix, shape: LoopShape, members: int, seed: int
+    ) -> Self:
+        """Train so many networks, which differ in their seeds.
+
+        Args:
+            rows: n designs with the five metrics.
+            matrix: their features, (n, len(FEATURES)).
+            shape: layer sizes and training hyperparameters.
+            members: size of the ensemble.
+            seed: of the first member.
+        """
+        first, vectors = _vectors(rows.queries)
+        trees = LoopBatches.of(rows.queries, matrix, first)
+        measured = np.column_stack([rows.values[metric] for metric in METRICS])
+        logs = np.log2(measured + np.array([FLOORS[metric] for metric in METRICS]))
+        scaling = [(m.mean(axis=0), m.std(axis=0) + 1e-3) for m in (trees.features, matrix)]
+        parts = []
+        for number in range(members):
+            own = seed * SEEDS_APART + number
+            batches = ShuffledBatches(trees, logs, shape.rows, np.random.default_rng(own))
+            with seeded_torch(own):
+                part = network(shape, *scaling, vectors)
+                minimise(
+                    part,
+                    batches,
+                    partial(_loss, part, trees.levels),
+                    shape,
+                    warm_up=WARM_UP,
+                    largest_gradient=LARGEST_GRADIENT,
+                )
+            parts.append(part)
+        whole = joined(parts, network(shape, *scaling, vectors, members))
+        return cls(first, trees.levels, export(whole.double(), trees.levels))
+
+    def predict_log(self, queries: Sequence[Query], matrix: Matrix) -> Matrix:
+        """log2 of the five metrics, floors included, for designs of programs in `first`.
+
+        Args:
+            queries: n designs.
+            matrix: their features, (n, len(FEATURES)).
+
+        Returns:
+            (n, len(METRICS)), means over the members.
+        """
+        trees = LoopBatches.of(queries, matrix, self.first)
+        parts = np.array_split(np.arange(len(queries)), -(-len(queries) // MOST_DESIGNS))
+        found = [self._session.run(None, trees.batch(rows, self.levels))[0] for rows in parts]
+        return np.concatenate([values.mean(axis=0)[:-1] for values in found])
+
+    @cached_property
+    def _session(self) -> Any:
+        return onnx_session(self.content)
+
+
+def averaged(metric: str, boosted: Column, network: Column, share: float) -> Column:
+    """Average of two predictions: of logarithms for cycles, of shares of the chip for the others.
+
+    Args:
+        metric: one of `METRICS`.
+        boosted: n predictions of the boosters, log2 with the floor.
+        network: n predictions of the network, the same.
+        share: weight of the network.
+
+    Returns:
+        log2 with the floor, (n,).
+    """
+    if metric == "latency_cycles":
+        return np.asarray((1.0 - share) * boosted + share * network)
+    mean = (1.0 - share) * 2.0**boosted + share * 2.0 ** np.minimum(network, LARGEST_LOG)
+    return np.asarray(np.log2(np.maximum(mean, FLOORS[metric])))
+
+
+def _vectors(queries: Sequence[Query]) -> tuple[dict[Key, int], int]:
+    """Program -> number of its first loop's vector; number of vectors."""
+    from forerun.features.hls.loop_tree import loop_tree
+
+    programs = {program_key(query): query for query in queries}
+    first, total = {}, 0
+    for key in sorted(programs):
+        first[key] = total
+        total += len(loop_tree(programs[key].design).parents)
+    return first, total
+
+
+def _loss(part: Any, levels: int, batch: Mapping[str, Any]) -> "Tensor":
+    """Huber losses of logarithms and of shares, in units of typical errors, added up."""
+    import torch
+
+    # The last design of a batch is the empty one.
+    predicted, measured = part(*arguments(batch, levels))[0, :-1], batch["log_measured"]
+    logs = (predicted - measured) / torch.tensor(LOG_ERROR)
+    scales = [
+        torch.cat([x[:, :1], torch.exp2(x[:, 1:].clamp(max=LARGEST_LOG))], 1)
+        for x in (predicted, measured)
+    ]
+    errors = (scales[0] - scales[1]) / torch.tensor(ERROR)
+    total: Tensor = _huber(logs, LOG_LIMIT).sum() + _huber(errors, LIMIT).sum()
+    return total / len(predicted)
+
+
+def _huber(errors: "Tensor", limit: float) -> "Tensor":
+    import torch
+
+    found: Tensor = torch.nn.functional.huber_loss(
+        errors, torch.zeros_like(errors), reduction="none", delta=limit
+    )
+    return found

@@ -1,0 +1,180 @@
+"""`LoopNetwork`: exported as trained, alone as in a batch, and part of answers of `DesignBoost`."""
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from forerun.data.measurements import Measurements
+from forerun.models.contract import PredictorContract
+from forerun.models.hls_designs.booster import DesignBoost
+from forerun.models.hls_designs.features import FLOORS, METRICS, feature_matrix, program_key
+from forerun.models.hls_designs.loop_batches import LoopBatches, input_names
+from forerun.models.hls_designs.loop_module import LoopShape, arguments, export, joined, network
+from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
+from forerun.models.hls_designs.settings import NETWORK_SHARE
+from forerun.models.neural import onnx_session, seeded_torch
+from tests.models.hls_designs.test_booster import TREES, measured
+
+SHAPE = LoopShape(width=16, epochs=40, rows=64)
+
+
+def training_rows() -> Measurements:
+    """Two programs, of two and of three loops."""
+    return measured([16, 32]) + measured([8, 16, 32])
+
+
+@lru_cache(maxsize=1)
+def fitted() -> LoopNetwork:
+    rows = training_rows()
+    return LoopNetwork.fit(rows, feature_matrix(rows.queries), SHAPE, 2, 0)
+
+
+@pytest.mark.slow
+def test_the_exported_network_answers_as_in_torch():
+    import torch
+
+    rows = training_rows()
+    matrix = feature_matrix(rows.queries)
+    first = {key: 3 * n for n, key in enumerate(sorted(set(map(program_key, rows.queries))))}
+    trees = LoopBatches.of(rows.queries, matrix, first)
+    scaling = [(m.mean(axis=0), m.std(axis=0) + 1e-3) for m in (trees.features, matrix)]
+    short = LoopShape(width=16)
+    with seeded_torch(3):
+        parts = [network(short, *scaling, 6) for _ in range(2)]
+        with torch.no_grad():
+            for weight in [w for part in parts for w in part.parameters()]:
+                weight.add_(0.1 * torch.randn_like(weight))
+        whole = joined(parts, network(short, *scaling, 6, 2)).double()
+    session = onnx_session(export(whole, trees.levels))
+    assert [one.name for one in session.get_inputs()] == list(input_names(trees.levels))
+    for chosen in ([0], [100, 0], list(range(0, len(rows), 3))):
+        inputs = trees.batch(np.array(chosen), trees.levels)
+        tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
+        with torch.no_grad():
+            given = arguments(tensors, trees.levels)
+            wanted = [part.double()(*given)[0].numpy() for part in parts]
+        # The exporter writes constants in single precision.
+        np.testing.assert_allclose(session.run(None, inputs)[0], wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_a_batch_holds_the_loops_of_each_design_under_the_loop_around():
+    rows = training_rows().take([0, 100])
+    first = {program_key(rows.queries[0]): 0, program_key(rows.queries[1]): 2}
+    trees = LoopBatches.of(rows.queries, feature_matrix(rows.queries), first)
+    inputs = trees.batch(np.array([1, 0]), 3)
+    assert set(inputs) == set(input_names(3))
+    assert [inputs[f"vector_{level}"].tolist() for level in range(3)] == [
+        [2, 0, 0],
+        [3, 1, 0],
+        [4, 0],
+    ]
+    assert [inputs[f"design_{level}"].tolist() for level in range(3)] == [
+        [0, 1, 2],
+        [0, 1, 2],
+        [0, 2],
+    ]
+    assert inputs["parent_1"].tolist() == [0, 1, 2]
+    assert inputs["parent_2"].tolist() == [0, 2]
+
+
+@pytest.mark.slow
+def test_it_learns_its_programs_and_answers_each_design_alike_in_any_batch():
+    rows, network = training_rows(), fitted()
+    matrix = feature_matrix(rows.queries)
+    answers = network.predict_log(rows.queries, matrix)
+    alone = [network.predict_log([q], matrix[i : i + 1]) for i, q in enumerate(rows.queries[:5])]
+    np.testing.assert_allclose(answers[:5], np.concatenate(alone), rtol=1e-12)
+    truth = np.column_stack([np.log2(rows.values[m] + FLOORS[m]) for m in METRICS])
+    assert (np.sqrt(np.mean((answers - truth) ** 2, axis=0)) < 0.5 * truth.std(axis=0) + 0.2).all()
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_network():
+    rows = measured([16, 32]).take(range(0, 96, 4))
+    matrix, short = feature_matrix(rows.queries), LoopShape(width=8, epochs=1)
+    one, again, other = (
+        LoopNetwork.fit(rows, matrix, short, 1, seed).predict_log(rows.queries, matrix)
+        for seed in (1, 1, 2)
+    )
+    assert (one == again).all()
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_an_average_lies_between_its_parts(metric):
+    boosted, network = np.array([-2.0, 3.0, 1.0]), np.array([1.0, -3.0, 1.0])
+    mean = averaged(metric, boosted, network, 0.5)
+    assert (mean >= np.minimum(boosted, network) - 1e-9).all()
+    assert (mean <= np.maximum(boosted, network) + 1e-9).all()
+    assert averaged(metric, boosted, network, 0.0) == pytest.approx(boosted)
+
+
+@lru_cache(maxsize=1)
+def stacked() -> DesignBoost:
+    return DesignBoost(trees=TREES, calibrated=False, loop_shape=SHAPE, members=1).fit(
+        training_rows()
+    )
+
+
+@pytest.mark.slow
+class TestStackedContract(PredictorContract):
+    def make(self):
+        return stacked()
+
+    def training_rows(self):
+        return training_rows()
+
+    def queries(self):
+        return [*measured([16, 32]).queries[:3], *measured([40, 80]).queries[:3]]
+
+
+@pytest.mark.slow
+def test_the_name_of_a_program_is_a_key_and_nothing_else():
+    rows = training_rows()
+    other = Measurements(
+        rows.queries, rows.values, {"kernel": np.char.add("other-", rows.groups["kernel"])}
+    )
+    renamed = stacked().fit(other)
+    judged = rows.queries[::9]
+    one, two = (p.predict(judged).values for p in (stacked(), renamed))
+    assert all((one[metric] == two[metric]).all() for metric in METRICS)
+
+
+@pytest.mark.slow
+def test_only_programs_of_the_training_set_are_answered_with_the_network():
+    rows = training_rows()
+    boosters, both = stacked().with_params(loop_shape=None).fit(rows), stacked()
+    known, new = rows.queries[::7], measured([40, 80]).queries[::7]
+    for metric in METRICS:
+        assert NETWORK_SHARE[metric] > 0
+        one, other = (p.predict(new).values[metric] for p in (boosters, both))
+        assert (one == other).all()
+    one, other = (p.predict(known).values["latency_cycles"] for p in (boosters, both))
+    assert (one != other).any()
+    few = measured([16, 32]).take(range(0, 96, 5))
+    one, other = (p.adapt(few).predict(known[:5]).values["util_dsp"] for p in (boosters, both))
+    assert (one == other).all()
+
+
+@pytest.mark.slow
+def test_answers_do_not_need_torch(tmp_path):
+    import subprocess
+    import sys
+
+    rows = training_rows()
+    boost = stacked()
+    boost.save(tmp_path)
+    assert list(tmp_path.glob("*.onnx"))
+    again = DesignBoost.load(tmp_path).predict(rows.queries[:3])
+    for metric, values in boost.predict(rows.queries[:3]).values.items():
+        assert again.values[metric] == pytest.approx(values, rel=1e-9)
+    code = (
+        "import sys; sys.modules['torch'] = None; from pathlib import Path;"
+        "from forerun.models.hls_designs.booster import DesignBoost;"
+        "from tests.models.hls_designs.test_booster import measured;"
+        f"boost = DesignBoost.load(Path({str(tmp_path)!r}));"
+        "print(len(boost.predict(measured([16, 32]).queries[:3]).values))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout.strip() == str(len(METRICS)), ran.stderr
