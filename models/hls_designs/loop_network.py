@@ -75,13 +75,13 @@ class LoopNetwork:
         trees = LoopBatches.of(rows.queries, matrix, first)
         measured = np.column_stack([rows.values[metric] for metric in METRICS])
         logs = np.log2(measured + np.array([FLOORS[metric] for metric in METRICS]))
-        scaling = [(m.mean(axis=0), m.std(axis=0) + 1e-3) for m in (trees.features, matrix)]
+        of_loops, of_designs = _moments(trees.features), _moments(matrix)
         parts = []
         for number in range(members):
             own = seed * SEEDS_APART + number
             batches = ShuffledBatches(trees, logs, shape.rows, np.random.default_rng(own))
             with seeded_torch(own):
-                part = network(shape, *scaling, vectors)
+                part = network(shape, of_loops, of_designs, vectors)
                 minimise(
                     part,
                     batches,
@@ -91,7 +91,7 @@ class LoopNetwork:
                     largest_gradient=LARGEST_GRADIENT,
                 )
             parts.append(part)
-        whole = joined(parts, network(shape, *scaling, vectors, members))
+        whole = joined(parts, network(shape, of_loops, of_designs, vectors, members))
         return cls(first, trees.levels, export(whole.double(), trees.levels))
 
     def predict_log(self, queries: Sequence[Query], matrix: Matrix) -> Matrix:
@@ -130,6 +130,11 @@ def averaged(metric: str, boosted: Column, network: Column, share: float) -> Col
         return np.asarray((1.0 - share) * boosted + share * network)
     mean = (1.0 - share) * 2.0**boosted + share * 2.0 ** np.minimum(network, LARGEST_LOG)
     return np.asarray(np.log2(np.maximum(mean, FLOORS[metric])))
+
+
+def _moments(features: Matrix) -> tuple[Column, Column]:
+    """Mean and standard deviation of each column, the latter at least 1e-3."""
+    return features.mean(axis=0), features.std(axis=0) + 1e-3
 
 
 def _vectors(queries: Sequence[Query]) -> tuple[dict[Key, int], int]:
