@@ -18,6 +18,14 @@ _PER_TOKEN: Final = (
     *("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts"),
     "moe_top_k",
 )
+_OWN_WIDTH: Final = frozenset(
+    (
+        *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_5_moe_text", "qwen3_next"),
+        *("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_linear"),
+        *("glm4_moe", "glm_moe_dsa", "step3p7", "mimo_v2_flash"),
+    )
+)
+"""Families whose experts have an inner width of their own, which is not `intermediate_size`."""
 _SHARED_WIDTHS: Final = (
     *("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"),
     *("shared_intermediate_size", "share_expert_dim"),
@@ -110,7 +118,10 @@ def _experts(fields: Fields) -> Experts:
     number, chosen = fields.integer(*_EXPERTS), fields.integer(*_PER_TOKEN)
     if chosen > number:
         raise fields.bad(_PER_TOKEN[0], f"is {chosen}, more than {number} experts")
-    width = fields.maybe_integer("moe_intermediate_size") or fields.integer("intermediate_size")
+    width = fields.maybe_integer("moe_intermediate_size")
+    if width is None and fields.text("model_type") in _OWN_WIDTH:
+        raise fields.bad("moe_intermediate_size", "is missing")
+    width = width or fields.integer("intermediate_size")
     return Experts(
         experts=number,
         per_token=chosen,

@@ -67,6 +67,8 @@ LATENT = {
         (MIXTURE, {"num_experts_per_tok": 129}, "num_experts_per_tok is 129, more than 128"),
         (MIXTURE, {"mlp_only_layers": 5}, "mlp_only_layers is 5, not a list of whole numbers"),
         (MIXTURE, {"num_experts": None}, "num_experts is missing"),
+        (MIXTURE, {"moe_intermediate_size": None}, "moe_intermediate_size is missing"),
+        (LATENT, {"moe_intermediate_size": None}, "moe_intermediate_size is missing"),
         (MIXTURE, {"n_routed_experts": 64}, "num_experts is 128 but n_routed_experts is 64"),
         (LATENT, {"kv_lora_rank": None}, "kv_lora_rank is missing"),
         (LATENT, {"moe_layer_freq": [2] * 6}, "moe_layer_freq holds 2, not 0 or 1"),
