@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forerun.data.device import Device
 from forerun.data.errors import BadRequest, InputError
+from forerun.service.answers.llm.arrivals import WITH_QUEUEING
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.extender import ClusterNode
 from forerun.service.http.kubernetes.nodes import devices_on
@@ -38,6 +39,7 @@ Time = Literal[
 Rate = Literal["requests_per_s", "tokens_per_s", "tokens_per_s_per_device"]
 TIMES: Final = get_args(Time)
 RATES: Final = get_args(Rate)
+LATENCIES: Final = frozenset(("ttft_ms", "tpot_ms", "request_latency_ms"))
 OPTIONS: Final = ("objective", "risk", "must_fit")
 DEGREES: Final = {"parallelism", "prefill", "workers", "device_count"} | {
     name
@@ -119,9 +121,8 @@ def served_on(
     asked = requests_on(wanted, requested, devices)
     found = dict(zip((device.name for device in devices), answers.served(asked), strict=True))
     counts = {node.name: requested or devices_on(node) for node in nodes}
-    load = asked[0].concurrency if asked else None
     return {
-        node: _judged(wanted, found[device.name], counts[node], load)
+        node: _judged(wanted, found[device.name], counts[node], asked[0])
         for node, device in of_node.items()
     }
 
@@ -148,17 +149,51 @@ def _asked(request: Mapping[str, Any]) -> LlmEstimateIn:
 
 
 def _judged(
-    wanted: ServedIn, answer: ServingOut | InputError, count: int | None, in_flight: float | None
+    wanted: ServedIn, answer: ServingOut | InputError, count: int | None, asked: LlmEstimateIn
 ) -> Served:
     if isinstance(answer, InputError):
         log().warning("a device is not judged for a language model", why=str(answer))
         return Served()
     if count is not None and answer.device_count > count:
         return Served(f"takes {answer.device_count} devices, there are {count}")
-    short = _short_of_memory(answer, in_flight if wanted.must_fit else None)
-    broken = [short] if short else _beyond(wanted, answer)
+    short = _short_of_memory(answer, asked.concurrency if wanted.must_fit else None)
+    overload = _overload(wanted, answer, asked.requests_per_s)
+    broken = [one for one in (short or overload.broken,) if one] or _beyond(wanted, answer)
     own = answer.metrics.get(wanted.objective)
-    return Served("; ".join(broken), None if own is None else own.value)
+    scored = own is not None and not (overload.certain and wanted.objective in LATENCIES)
+    return Served("; ".join(broken), own.value if own is not None and scored else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Overload:
+    """Requests that arrive faster than they are answered.
+
+    Attributes:
+        broken: the limit on a time that this breaks, in words; empty for none.
+        certain: whether the best estimate of the capacity says so.
+    """
+
+    broken: str = ""
+    certain: bool = False
+
+
+def _overload(wanted: ServedIn, answer: ServingOut, arriving: float | None) -> _Overload:
+    """Whether a node answers fewer requests than arrive, so that their times grow without end.
+
+    Where that is certain, every limit on a time is broken. Where the capacity is only uncertain,
+    limits on times with queueing are, if upper ends are judged, because these have none.
+    """
+    own = None if answer.deployment is None else answer.deployment.capacity
+    if own is None or arriving is None:
+        return _Overload()
+    certain = arriving > own.requests_per_s
+    low = own.requests_per_s if own.low is None or wanted.risk != "high" else own.low
+    limited = wanted.most.keys() & (LATENCIES if certain else set(WITH_QUEUEING))
+    if arriving <= low or not limited:
+        return _Overload(certain=certain)
+    ends = "" if own.low is None else f" ({own.low:,.3g} to {own.high:,.3g})"
+    sentence = f"{arriving:,.3g} requests/s arrive, {own.requests_per_s:,.3g}{ends} can be answered"
+    return _Overload(sentence, certain)
 
 
 def _short_of_memory(answer: ServingOut, in_flight: float | None) -> str:

@@ -140,3 +140,46 @@ def test_options_that_do_not_fit_are_named(more, named):
     annotations = {**LLAMA, **more}
     with pytest.raises(BadRequest, match=named):
         placed_by(convert(pod(annotations), Pod))
+
+
+ARRIVING = {name: value for name, value in LLAMA.items() if name != "concurrency"}
+
+
+def keeps_up(client, device: str) -> dict:
+    """The largest rate of requests that the device keeps up with."""
+    request = {
+        **{"model": {"name": "llama-3.1-8b"}, "device": device, "input_tokens": 1024},
+        **{"output_tokens": 256, "requests_per_s": 1.0},
+    }
+    return client.post("/v1/llm/estimate", json=request).json()["deployment"]["capacity"]
+
+
+@pytest.mark.parametrize("limit", ["max-tpot-ms", "max-ttft-ms", "max-request-latency-ms"])
+def test_limits_on_times_fail_where_more_requests_arrive_than_are_answered(adapting, limit):
+    own = keeps_up(adapting, "l4")
+    for risk in ("high", "value"):
+        wanted = {**ARRIVING, "requests-per-s": str(2.0 * own["requests_per_s"]), limit: "1e9"}
+        result = asked(adapting, "filter", args(pod({**wanted, "risk": risk}, ONE), NODES))
+        assert passing(result) == ["h100", "unknown"]
+        assert "requests/s arrive" in result["FailedAndUnresolvableNodes"]["l4"]
+
+
+def test_a_rate_that_may_be_too_high_breaks_limits_on_times_with_queueing(adapting):
+    own = keeps_up(adapting, "l4")
+    between = {**ARRIVING, "requests-per-s": str((own["low"] + own["requests_per_s"]) / 2.0)}
+    for limit, risk, passes in [
+        *(("max-ttft-ms", "high", False), ("max-ttft-ms", "value", True)),
+        ("max-tpot-ms", "high", True),
+    ]:
+        wanted = {**between, limit: "1e9", "risk": risk}
+        result = asked(adapting, "filter", args(pod(wanted, ONE), NODES))
+        assert ("l4" in passing(result)) == passes
+
+
+def test_an_overloaded_node_without_limits_passes_with_the_score_0(adapting):
+    own = keeps_up(adapting, "l4")
+    wanted = {**ARRIVING, "requests-per-s": str(2.0 * own["requests_per_s"])}
+    assert "l4" in passing(asked(adapting, "filter", args(pod(wanted, ONE), NODES)))
+    found = scores(adapting, args(pod(wanted, ONE), NODES))
+    assert found["l4"] == 0
+    assert found["h100"] == 10
