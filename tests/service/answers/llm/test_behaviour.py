@@ -17,6 +17,7 @@ IN_USE = InUse(bundled())
 ASKED = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 1}
 LOAD = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 8}
 TIMES = ("ttft_ms", "tpot_ms", "request_latency_ms")
+SPREAD = {"tensor": 4, "attention_data": 4, "expert": 16}
 
 
 def asked(**changes) -> ServingOut:
@@ -111,6 +112,31 @@ def test_degrees_that_do_not_divide_the_heads_are_refused(tensor):
     with pytest.raises(BadRequest, match="1, 2, 4, 8, 16, 32 do") as refused:
         asked(tp=tensor)
     assert refused.value.field == ("parallelism", "tensor")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "says"),
+    [
+        ({"pp": 33}, "pipeline", "more than the model has layers, 32"),
+        ({"ep": 2}, "expert", "of models with experts, and this one has none"),
+        ({"model": "qwen3-30b-a3b", "tp": 2, "ep": 7}, "expert", "must divide .* a layer, 2 "),
+        ({"model": "qwen3-30b-a3b", "tp": None, "ep": 4}, "expert", "must divide .* a layer, 1 "),
+        (
+            {"model": "mixtral-8x7b", "tp": None, "parallelism": SPREAD},
+            "expert",
+            "at most its experts, 8",
+        ),
+    ],
+)
+def test_groups_that_no_engine_makes_are_refused(changes, field, says):
+    with pytest.raises(BadRequest, match=says) as refused:
+        asked(**changes)
+    assert refused.value.field == ("parallelism", field)
+
+
+def test_as_many_groups_as_layers_and_experts_over_all_devices_are_answered():
+    assert asked(pp=32).device_count == 32
+    assert asked(model="qwen3-30b-a3b", tp=2, ep=2).device_count == 2
 
 
 def test_what_does_not_fit_has_memory_and_no_times():
