@@ -49,6 +49,9 @@ LONGEST: Final = TERMS.index("log_longest_mhz")
 NEARLY: Final = 0.9
 FOLDS: Final = 5
 """Folds of families that the longest path is corrected on."""
+CONDITION: Final = 1e-5
+"""Directions of the terms whose singular value is below this share of the largest are left out, so
+that circuits which hardly differ do not get large factors."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class NetlistBoost(StoredPredictor):
         terms = out_of_fold(families, held_out, folds=FOLDS, seed=self.seed, columns=len(TERMS)).T
         residuals = np.log(measurements.column("fmax_mhz")) - terms[:, LONGEST]
         known = np.isfinite(residuals)
-        factors = np.linalg.lstsq(terms[known], residuals[known], rcond=None)[0]
+        factors = np.linalg.lstsq(terms[known], residuals[known], rcond=CONDITION)[0]
         bounds = LogQuantiles.of(residuals - terms @ factors)
         return replace(fitted, correction=tuple(factors.tolist()), bounds=bounds)
 

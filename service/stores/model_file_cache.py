@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -26,6 +27,8 @@ SUFFIXES = (".onnx", ".pt2", ".json")
 """Suffixes of the files that forerun's own readers read."""
 ROOM_BYTES = 2**28
 MOST_ENTRIES = 2_000
+LONGEST_WRITE_S = 60.0
+"""Age from which on a draft was left behind, seconds."""
 _PACKAGES = ("site-packages", "dist-packages")
 
 
@@ -68,12 +71,18 @@ class TextCache:
 
     def _make_room(self) -> None:
         with os.scandir(self._folder) as entries:
-            files = [(entry.stat(), entry.path) for entry in entries]
+            files = [(entry.stat(), entry.path) for entry in entries if not _is_written(entry)]
         room, most = self._room, self._most
         for facts, path in sorted(files, key=lambda file: -file[0].st_mtime_ns):
             room, most = room - facts.st_size, most - 1
             if room < 0 or most < 0:
                 Path(path).unlink(missing_ok=True)
+
+
+def _is_written(entry: "os.DirEntry[str]") -> bool:
+    """Whether it is the draft of a writer that is at work: it is no entry yet."""
+    is_draft = entry.name.startswith(".")
+    return is_draft and time.time() - entry.stat().st_mtime < LONGEST_WRITE_S
 
 
 def cached(

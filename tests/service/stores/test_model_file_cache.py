@@ -75,7 +75,7 @@ def test_the_least_recently_used_leave_first(tmp_path):
 
 def test_the_number_of_entries_is_bounded_and_drafts_that_were_left_count(tmp_path):
     cache = TextCache(tmp_path, most=2)
-    written(tmp_path / ".left.part", "")
+    os.utime(written(tmp_path / ".left.part", ""), ns=(1, 1))
     for number in range(3):
         cache.put(str(number), "")
     assert len(list(tmp_path.iterdir())) == 2
@@ -110,6 +110,13 @@ def test_writers_at_the_same_time_leave_a_whole_entry(tmp_path):
     texts = [cache.get(path.name) for path in tmp_path.iterdir()]
     assert texts
     assert None not in texts
+
+
+def test_drafts_of_writers_at_work_are_no_entries(tmp_path):
+    drafts = [written(tmp_path / f".{number}.part", "") for number in range(3)]
+    TextCache(tmp_path, most=1).put(KEY, "text")
+    assert all(draft.exists() for draft in drafts)
+    assert TextCache(tmp_path).get(KEY) == "text"
 
 
 def test_an_equal_file_elsewhere_is_not_computed_again(ask, model, tmp_path):

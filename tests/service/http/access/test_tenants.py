@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from forerun.service.http.access import tenants
 from forerun.service.http.app import create_app
 from forerun.service.stores.keys import KeyStore
+from tests.coroutines import run
 from tests.service.conftest import GRAPH, linear_row
 from tests.service.test_tenants import MEASURED, SIZES, WRITES, seen
 
@@ -143,7 +144,7 @@ def test_many_first_requests_make_one_state(settings, loaded):
             assert len({id(one) for one in found}) == 1
             assert found[0].settings.tenant == "vision"
 
-    asyncio.run(asked())
+    run(asked())
     assert len(made) == 1
 
 
