@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from forerun.data.device import Device
 from forerun.data.errors import BadRequest, in_field
@@ -13,15 +12,13 @@ from forerun.data.language_models.deployment import (
     Pool,
     RequestLoad,
 )
-from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
-from forerun.features.llm_serving.memory import divides_heads, smallest_parallelism
+from forerun.features.llm_serving.memory import smallest_parallelism
+from forerun.service.schemas.llm.degrees import check_degrees
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.serving import LlmEstimateIn
 
-MOST_DEGREE: Final = 64
-"""Degrees that a message names."""
 DeviceNamed = Callable[[str | Device], Device]
 """The device of a name, or a spec sheet itself; raises `UnknownDevice`."""
 
@@ -102,14 +99,13 @@ class _Divided:
         """The parallelism of a request, completed.
 
         Raises:
-            BadRequest: the heads of the model cannot be divided so.
+            BadRequest: the model cannot be divided so.
             UnanswerableQuery: no number of devices that is tried has the memory.
         """
         whole = given.parallelism()
         if whole is not None:
-            with in_field(field, "tensor"):
-                _check_heads(self.model, whole.tensor)
-            self._check_groups(whole, field)
+            with in_field(field):
+                check_degrees(self.model, whole)
             return whole
         others = Parallelism(1, given.pipeline, given.attention_data, given.expert)
         if self.device.memory_gib is None:
@@ -121,55 +117,9 @@ class _Divided:
         if found.pipeline != given.pipeline:
             degrees += f", pipeline parallel {found.pipeline}"
         self.chosen.append(f"{degrees}, the smallest that fits")
-        self._check_groups(found, field)
+        with in_field(field):
+            check_degrees(self.model, found)
         return found
-
-    def _check_groups(self, own: Parallelism, field: str) -> None:
-        """Refuse more groups of layers than layers, and experts spread over devices that are none.
-
-        Raises:
-            BadRequest: says how many there are.
-        """
-        layers, sharing = len(self.model.layers), own.tensor * own.attention_data
-        if own.pipeline > layers:
-            with in_field(field, "pipeline"):
-                raise BadRequest(
-                    f"Pipeline parallel {own.pipeline} is more than the model has layers, {layers}."
-                )
-        if own.expert == 1:
-            return
-        experts = _most_experts(self.model)
-        with in_field(field, "expert"):
-            if not experts:
-                raise BadRequest(
-                    f"Expert parallel {own.expert} is of models with experts, and this one has "
-                    "none: leave it out."
-                )
-            if own.expert > experts or sharing % own.expert:
-                raise BadRequest(
-                    f"Expert parallel {own.expert} must divide the devices of a layer, {sharing} "
-                    f"(tensor times attention data), and be at most its experts, {experts}."
-                )
-
-
-def _most_experts(model: LanguageModel) -> int:
-    """Routed experts of the layer that has most; 0 in a model without experts."""
-    parts = (part for layer in model.layers for part in layer.feed_forward)
-    return max((part.experts for part in parts if isinstance(part, Experts)), default=0)
-
-
-def _check_heads(model: LanguageModel, tensor: int) -> None:
-    """Refuse a tensor parallelism that no engine runs the model with.
-
-    Raises:
-        BadRequest: names the degrees up to `MOST_DEGREE` that divide the heads.
-    """
-    if not divides_heads(model, tensor):
-        able = [each for each in range(1, MOST_DEGREE + 1) if divides_heads(model, each)]
-        raise BadRequest(
-            f"Tensor parallel {tensor} does not divide the attention heads of the model evenly; "
-            f"{', '.join(map(str, able))} do."
-        )
 
 
 def _workers(

@@ -70,10 +70,14 @@ class LlmOptions:
         ),
     ] = None
     draft_tokens: Annotated[
-        Count, typer.Option(help="tokens drafted in an iteration by speculative decoding [0]")
+        Count,
+        typer.Option(
+            help="tokens drafted in an iteration by speculative decoding; needs "
+            "--draft-acceptance [0]"
+        ),
     ] = None
     draft_acceptance: Annotated[
-        Number, typer.Option(help="probability that a drafted token is accepted")
+        Number, typer.Option(help="probability that a drafted token is accepted, 0 to 1")
     ] = None
     tensor: Annotated[
         Count,

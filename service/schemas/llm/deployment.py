@@ -99,13 +99,19 @@ class EngineIn(NamedPart):
     )
     draft_acceptance: Share = Field(
         default=0.0,
-        description="probability that a drafted token is accepted, given that those before it were",
+        description="probability that a drafted token is accepted, given that those before it "
+        "were; needed where tokens are drafted",
     )
 
     @model_validator(mode="after")
     def _drafts(self) -> Self:
         if self.draft_acceptance and not self.draft_tokens:
             raise ValueError("draft_acceptance is of drafted tokens: give draft_tokens too")
+        if self.draft_tokens and "draft_acceptance" not in self.model_fields_set:
+            raise ValueError(
+                f"{self.draft_tokens} drafted tokens need draft_acceptance: give the probability "
+                "that one is accepted, from 0 to 1"
+            )
         return self
 
     def engine(self) -> Engine:

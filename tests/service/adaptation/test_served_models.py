@@ -11,7 +11,8 @@ from forerun.models.llm_serving import LlmLatency
 from forerun.models.router import Router
 from forerun.service.adaptation.measurement_files import read_rows
 from forerun.service.adaptation.predictor_in_use import Adaptation
-from forerun.service.schemas.measured_rows import MeasuredRow, queries_of
+from forerun.service.answers.observing import observe
+from forerun.service.schemas.measured_rows import BadMeasurement, MeasuredRow, queries_of
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 
@@ -118,3 +119,30 @@ def test_runs_that_the_device_cannot_do_are_refused(adaptation, metrics):
         adaptation.learn(H100.name, [row(1, **metrics)])
     assert refused.value.field[:2] == ("measurements", 0)
     assert not adaptation.store.live(H100.name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "says"),
+    [
+        ({"tp": 3}, ("parallelism", "tensor"), "measurements.0: Tensor parallel 3 does not divide"),
+        ({"tp": 1, "pp": 33}, ("parallelism", "pipeline"), "more than the model has layers, 32"),
+        ({"tp": 2, "ep": 2}, ("parallelism", "expert"), "of models with experts"),
+        (
+            {"tp": 1, "prefill": {"parallelism": {"tp": 3}}},
+            ("prefill", "parallelism", "tensor"),
+            "Tensor parallel 3 does not divide",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kept", ["learnt", "observed"])
+def test_degrees_that_no_engine_runs_are_refused(adaptation, tmp_path, changes, path, says, kept):
+    lengths = {name: value for name, value in SERVED.items() if name != "parallelism"}
+    workload = {**lengths, "concurrency": 8, **changes}
+    metrics = {"tpot_ms": 12.0, "ttft_ms": 40.0}
+    rows = [MeasuredRow.model_validate({"workload": workload, "metrics": metrics})]
+    with pytest.raises(BadMeasurement, match=says) as refused:
+        if kept == "learnt":
+            adaptation.learn(H100.name, rows)
+        else:
+            observe(adaptation, DeviceStore(tmp_path / "devices"), H100.name, rows)
+    assert refused.value.field == ("measurements", 0, "workload", *path)

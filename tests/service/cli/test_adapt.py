@@ -118,6 +118,9 @@ def test_how_a_served_run_was_deployed_is_said(forerun, tmp_path):
     code, _, err = forerun("adapt", file, "--device", "h100")
     assert code == 0, err
     assert "1 run of vllm, tensor parallel 1 (--engine, --tp)" in err
+    code, _, err = forerun("adapt", file, "--device", "h100", "--tp", "3")
+    assert code != 0
+    assert "Tensor parallel 3 does not divide the attention heads" in err
 
 
 @pytest.mark.parametrize(("after", "said"), [(12.0, True), (9.0, False), (None, False)])

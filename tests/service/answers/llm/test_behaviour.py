@@ -62,6 +62,11 @@ def test_accepted_drafts_are_faster_and_refused_ones_are_not():
     assert tpot[0.0] > plain > tpot[0.5] > tpot[0.9] > plain / 4.0
 
 
+def test_drafted_tokens_need_an_acceptance():
+    with pytest.raises(ValueError, match="4 drafted tokens need draft_acceptance: give the prob"):
+        asked(engine={"draft_tokens": 4})
+
+
 def test_what_no_run_varies_is_said_and_is_not_graded_as_measured():
     for changes in (
         {"engine": {"draft_tokens": 2, "draft_acceptance": 0.5}},
