@@ -108,7 +108,8 @@ def without_endless_queues(query: Query, time: Prediction, capacity: Estimate | 
     low = capacity.value if capacity.low is None else capacity.low
     if arriving <= low:
         return time
-    why = f"{_figure(arriving)} requests/s arrive, and {_range(capacity)} can be answered: "
+    own = rate_range(capacity.value, capacity.low, capacity.high)
+    why = f"{rate_figure(arriving)} requests/s arrive, and {own} can be answered: "
     if arriving > capacity.value:
         why += "the queue grows without end"
         kept = {name: own for name, own in time.estimates.items() if name not in WITH_QUEUEING}
@@ -124,13 +125,14 @@ def without_endless_queues(query: Query, time: Prediction, capacity: Estimate | 
     return replace(found, in_domain=False, limits=(limit, *time.limits))
 
 
-def _range(own: Estimate) -> str:
-    if own.low is None or own.high is None:
-        return _figure(own.value)
-    return f"{_figure(own.value)} ({_figure(own.low)} to {_figure(own.high)})"
+def rate_range(rate: float, low: float | None, high: float | None) -> str:
+    """A rate, and its interval where it has one, in the digits of `rate_figure`."""
+    if low is None or high is None:
+        return rate_figure(rate)
+    return f"{rate_figure(rate)} ({rate_figure(low)} to {rate_figure(high)})"
 
 
-def _figure(rate: float) -> str:
+def rate_figure(rate: float) -> str:
     """A rate in three digits, or all of its whole ones."""
     return f"{rate:,.0f}" if rate >= 100.0 else f"{rate:.3g}"
 

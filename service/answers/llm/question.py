@@ -110,6 +110,8 @@ class _Divided:
         others = Parallelism(1, given.pipeline, given.attention_data, given.expert)
         if self.device.memory_gib is None:
             self.chosen.append(f"tensor parallel 1, as {self.device.name} names no memory")
+            with in_field(field):
+                check_degrees(self.model, others)
             return others
         with in_field(field, "tensor"):
             found = smallest_parallelism(self.model, self.device, self.load, self.engine, others)

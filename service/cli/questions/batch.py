@@ -9,6 +9,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from forerun.data.errors import InputError
+from forerun.data.file_store import draft_of
 from forerun.service.cli.options import EngineOption, engine_of
 from forerun.service.cli.output import progress
 
@@ -63,12 +64,12 @@ def _written(output: Path | None) -> Iterator[BinaryIO]:
         with nullcontext(sys.stdout.buffer) as file:
             yield file
         return
-    draft = output.with_name(f"{output.name}.part")
+    is_other = output.exists() and not output.is_file()  # such as a pipe, which none replaces
     try:
-        with draft.open("wb") as file:
+        with (
+            nullcontext(output) if is_other else draft_of(output) as place,
+            place.open("wb") as file,
+        ):
             yield file
-        draft.replace(output)
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error.strerror}.") from None
-    finally:
-        draft.unlink(missing_ok=True)

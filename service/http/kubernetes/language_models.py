@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forerun.data.device import Device
 from forerun.data.errors import BadRequest, InputError
-from forerun.service.answers.llm.arrivals import WITH_QUEUEING
+from forerun.service.answers.llm.arrivals import WITH_QUEUEING, rate_figure, rate_range
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.extender import ClusterNode
 from forerun.service.http.kubernetes.nodes import devices_on
@@ -180,20 +180,23 @@ class _Overload:
 def _overload(wanted: ServedIn, answer: ServingOut, arriving: float | None) -> _Overload:
     """Whether a node answers fewer requests than arrive, so that their times grow without end.
 
-    Where that is certain, every limit on a time is broken. Where the capacity is only uncertain,
-    limits on times with queueing are, if upper ends are judged, because these have none.
+    Where that is certain, every limit on a time is broken, except on a time per token that is not
+    known. Where the capacity is only uncertain, limits on times with queueing are broken, if upper
+    ends are judged, because these have none.
     """
     own = None if answer.deployment is None else answer.deployment.capacity
     if own is None or arriving is None:
         return _Overload()
     certain = arriving > own.requests_per_s
     low = own.requests_per_s if own.low is None or wanted.risk != "high" else own.low
-    limited = wanted.most.keys() & (LATENCIES if certain else set(WITH_QUEUEING))
+    known = LATENCIES & answer.metrics.keys()
+    limited = wanted.most.keys() & (known | set(WITH_QUEUEING) if certain else known - {"tpot_ms"})
     if arriving <= low or not limited:
         return _Overload(certain=certain)
-    ends = "" if own.low is None else f" ({own.low:,.3g} to {own.high:,.3g})"
-    sentence = f"{arriving:,.3g} requests/s arrive, {own.requests_per_s:,.3g}{ends} can be answered"
-    return _Overload(sentence, certain)
+    capacity = rate_range(own.requests_per_s, own.low, own.high)
+    return _Overload(
+        f"{rate_figure(arriving)} requests/s arrive, {capacity} can be answered", certain
+    )
 
 
 def _short_of_memory(answer: ServingOut, in_flight: float | None) -> str:
@@ -222,5 +225,6 @@ def _beyond(wanted: ServedIn, answer: ServingOut) -> list[str]:
         end = None if own is None else (own.low if is_least else own.high)
         value = end if wanted.risk == "high" else (None if own is None else own.value)
         if value is not None and (value < bound if is_least else value > bound):
-            broken.append(f"{name} is {value:,.4g}, the limit {bound:,.4g}")
+            judged = ("lower end of " if is_least else "upper end of ") * (wanted.risk == "high")
+            broken.append(f"{judged}{name} is {value:,.4g}, the limit {bound:,.4g}")
     return broken

@@ -76,6 +76,23 @@ def test_a_run_is_stored_and_read_again(adaptation, tmp_path):
     assert len(again.rows_of(H100.name) or []) == 1
 
 
+def test_stored_runs_keep_an_acceptance_that_was_never_given(adaptation, tmp_path):
+    """Requests without one were stored with the default, 0, and are read as they stand."""
+    drafting = {**SERVED, "concurrency": 8, "engine": {"draft_tokens": 4, "draft_acceptance": 0.0}}
+    given = {"workload": drafting, "metrics": {"tpot_ms": 40.0}}
+    adaptation.learn(H100.name, [MeasuredRow.model_validate(given)])
+    [stored] = (tmp_path / "measurements").glob("*.json")
+    assert '"draft_acceptance":0.0' in stored.read_text()
+    again = Adaptation(
+        BASE,
+        tmp_path / "measurements",
+        DeviceStore(tmp_path / "devices"),
+        GraphStore(tmp_path / "graphs", 10).get,
+        10,
+    )
+    assert len(again.rows_of(H100.name) or []) == 1
+
+
 def test_a_deployment_has_no_latency_of_a_run_and_must_say_its_degrees(adaptation):
     with pytest.raises(UnknownMetric, match="latency_ms"):
         adaptation.learn(H100.name, [row(8, latency_ms=12.0)])

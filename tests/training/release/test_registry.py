@@ -182,23 +182,23 @@ def test_a_trial_leaves_the_champion_and_ends_by_promotion_or_withdrawal(version
 
 
 def test_mlflow_shows_when_a_trial_began_and_how_it_ended(versions):
-    def told(number):
+    def trial_of(number):
         return json.loads(connect().get_model_version(MODEL, number).tags["trial"])
 
     promote(1)
     try_out(2)
-    assert [*told("2")] == ["began"]
+    assert [*trial_of("2")] == ["began"]
     try_out(3)
-    assert told("2")["how"] == "replaced"
-    assert told("2")["began"] <= told("2")["ended"]
-    began = told("3")["began"]
+    assert trial_of("2")["how"] == "replaced"
+    assert trial_of("2")["began"] <= trial_of("2")["ended"]
+    began = trial_of("3")["began"]
     try_out(3)
-    assert told("3") == {"began": began}
+    assert trial_of("3") == {"began": began}
     promote(3, reason="fewer files are no loss here")
-    assert told("3")["how"] == "promoted"
+    assert trial_of("3")["how"] == "promoted"
     try_out(2)
     withdraw()
-    assert told("2")["how"] == "withdrawn"
+    assert trial_of("2")["how"] == "withdrawn"
 
 
 def test_fetch_runs_as_a_process_of_its_own(versions, store):

@@ -152,6 +152,15 @@ def test_a_sheet_by_value_is_answered(ask):
     assert answer["deployment"]["price"] is None
 
 
+def test_degrees_are_checked_on_a_device_that_names_no_memory(ask):
+    sheet = {
+        "name": "mine", "vendor": "me", "kind": "gpu", "compute_units": 142,
+        "memory_bandwidth_gbs": 864, "peak_tflops": {"fp32": 90, "fp16": 360}, "tdp_w": 350,
+    }  # fmt: skip
+    problem = ask(422, device=sheet, tp=None, pp=100)
+    assert "more than the model has layers" in problem["detail"]
+
+
 def test_support_says_where_each_metric_was_measured(service):
     answer = service.get("/v1/llm/support").json()
     measured = {one["metric"]: one for one in answer["measured"]}

@@ -1,6 +1,8 @@
 """`forerun batch`: answers of a file are those of `POST /v1/predict:batch`, whatever the engine."""
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi.testclient import TestClient
@@ -79,6 +81,16 @@ def test_a_place_that_cannot_be_written_is_one_line(forerun, tmp_path):
     assert code == 2
     assert "cannot be written" in err
     assert "Traceback" not in err
+
+
+def test_answers_go_into_a_pipe_and_leave_it_one(forerun, tmp_path):
+    file, pipe = written(tmp_path / "q.jsonl", [EXAMPLE]), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_text)
+        assert forerun("batch", file, "-o", pipe)[0] == 0
+        assert "latency_ms" in json.loads(read.result())["metrics"]
+    assert pipe.is_fifo()
 
 
 def test_the_answers_do_not_replace_the_questions(forerun, tmp_path):

@@ -183,3 +183,21 @@ def test_an_overloaded_node_without_limits_passes_with_the_score_0(adapting):
     found = scores(adapting, args(pod(wanted, ONE), NODES))
     assert found["l4"] == 0
     assert found["h100"] == 10
+
+
+def test_a_time_per_token_that_is_not_known_passes_also_above_the_capacity(adapting):
+    one = {**ARRIVING, "output-tokens": "1", "requests-per-s": "1e5"}
+    assert "tpot_ms" not in estimate(
+        adapting, "l4", output_tokens=1, concurrency=None, requests_per_s=1e5
+    )
+    for limit, passes in [("max-tpot-ms", True), ("max-ttft-ms", False)]:
+        result = asked(adapting, "filter", args(pod({**one, limit: "1e9"}, ONE), NODES))
+        assert ("l4" in passing(result)) == passes
+    assert "100,000 requests/s arrive" in result["FailedAndUnresolvableNodes"]["l4"]
+
+
+@pytest.mark.parametrize(("risk", "says"), [("high", "upper end of tpot_ms is"), ("value", "tpot")])
+def test_a_reason_names_the_end_that_is_judged(adapting, risk, says):
+    wanted = {**LLAMA, "max-tpot-ms": "0.1", "risk": risk}
+    result = asked(adapting, "filter", args(pod(wanted, ONE), NODES[:1]))
+    assert result["FailedAndUnresolvableNodes"]["h100"].startswith(f"h100-sxm-80gb: {says}")
