@@ -10,13 +10,15 @@ from forerun.data.collectors.workloads.single_operators import flops
 from forerun.data.collectors.workloads.torch_networks import NETWORKS, Definition
 from forerun.data.graph import Operator
 
-Part = Literal["operators", "networks", "slow"]
-"""`slow`: networks compiled or recorded."""
+Part = Literal["operators", "networks", "recorded", "compiled"]
+"""`networks`: launched one by one; `recorded`: as a CUDA graph, whose time is the GPU's alone."""
 
 TENSOR_CORES = {"fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
 """Precision -> compute capability from which on a GPU has it."""
 PRODUCTS = ("linear", "matmul", "conv", "attention")
 PHASES = ("inference", "training")
+SIZES = 3
+"""Batch sizes of a network."""
 BUILD_S, COMPILE_S, RECORD_S = 0.4, 60.0, 1.0
 """Assumed seconds to build a network, with its first runs, to compile it and to record it."""
 
@@ -34,15 +36,17 @@ def gpu_plan(
     Args:
         precisions: precisions of operators.
         step: step between operators' sizes.
-        only: part of the plan; all of them side by side when None.
+        only: part of the plan; all of them in turn, with equal time for each, when None.
         fixed_s: seconds of a trial apart from building its workload.
     """
     if only == "operators":
         return coverage_first(operator_trials(dense_sweep(step), precisions))
     if only == "networks":
         return tuple(network_trials(precisions))
-    if only == "slow":
-        return tuple(slow_trials(precisions))
+    if only == "recorded":
+        return tuple(recorded_trials(precisions))
+    if only == "compiled":
+        return tuple(compiled_trials(precisions))
     parts = [gpu_plan(precisions, step, part, fixed_s) for part in get_args(Part)]
     return side_by_side(parts, lambda trial: fixed_s(trial) + trial.setup_s)
 
@@ -67,30 +71,44 @@ def _is_informative(kind: str, precision: str) -> bool:
 def network_trials(precisions: Sequence[str]) -> Iterator[Trial]:
     """The zoo, eager: each network in one precision at all batch sizes and phases, then in others.
 
-    Precisions take turns from network to network; middle batch sizes come first.
+    Precisions and the batch size that comes first take turns from network to network.
     """
     for turn in range(len(_network_precisions("inference", precisions))):
-        for place in (1, 0, 2):
+        for place in range(SIZES):
             for index, (name, definition) in enumerate(NETWORKS.items()):
                 for phase in PHASES:
                     used = _network_precisions(phase, precisions)
                     if turn < len(used):
                         precision = used[(index + turn) % len(used)]
-                        size = definition.sizes[place]
+                        size = definition.sizes[(place + index // len(used)) % SIZES]
                         yield _trial(name, definition, precision, size, phase)
 
 
-def slow_trials(precisions: Sequence[str]) -> Iterator[Trial]:
-    """Each network at one batch size, as it was run eagerly: recorded, compiled, compiled to train.
+def recorded_trials(precisions: Sequence[str]) -> Iterator[Trial]:
+    """Each network recorded once in every precision, at batch sizes that take turns."""
+    used = _network_precisions("inference", precisions)
+    for turn in range(len(used)):
+        for index, (name, definition) in _by_work():
+            precision = used[(index + turn) % len(used)]
+            size = definition.sizes[(index // len(used) + index + turn) % SIZES]
+            yield _trial(name, definition, precision, size, "inference", "recorded")
+
+
+def compiled_trials(precisions: Sequence[str]) -> Iterator[Trial]:
+    """Each network compiled once to answer and once to train, as it was run eagerly.
 
     Small networks come first, since a compilation that takes longer than assumed is not cut short.
     """
-    zoo = sorted(enumerate(NETWORKS.items()), key=lambda each: each[1][1].gflops)
-    for how, phase in (("recorded", "inference"), *(("compiled", phase) for phase in PHASES)):
+    for phase in PHASES:
         used = _network_precisions(phase, precisions)
-        for index, (name, definition) in zoo:
-            precision, size = used[index % len(used)], definition.sizes[index % 3]
-            yield _trial(name, definition, precision, size, phase, how)
+        for index, (name, definition) in _by_work():
+            precision, size = used[index % len(used)], definition.sizes[index % SIZES]
+            yield _trial(name, definition, precision, size, phase, "compiled")
+
+
+def _by_work() -> list[tuple[int, tuple[str, Definition]]]:
+    """Places and definitions of the zoo's networks, the one of least work first."""
+    return sorted(enumerate(NETWORKS.items()), key=lambda each: each[1][1].gflops)
 
 
 def _network_precisions(phase: str, precisions: Sequence[str]) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ def gpu(
     ] = "",
     index: Annotated[int, typer.Option("--gpu", help="index of the GPU", min=0)] = 0,
     only: Annotated[
-        Literal["operators", "networks", "slow"] | None,
-        typer.Option(help="part of the plan; slow means compiled networks and CUDA graphs [all]"),
+        Literal["operators", "networks", "recorded", "compiled"] | None,
+        typer.Option(help="part of the plan; recorded means as a CUDA graph [all]"),
     ] = None,
     step: Annotated[
         int, typer.Option(help="factor from one operator size to the next", min=2, max=64)

@@ -227,14 +227,14 @@ def test_alone_a_lost_gpu_is_gone_on_with_by_a_new_process(cuda, monkeypatch, tm
     monkeypatch.setattr(torch.cuda, "empty_cache", lost)
     monkeypatch.setattr(GpuCollector, "plan", lambda self: TRIALS)
     monkeypatch.setitem(GpuCollector.__dict__["_gpu_run"].__dict__, "func", lambda self: run())
-    words = ["-o", str(tmp_path / "t.parquet"), "--budget-minutes", "5", "--only", "slow"]
+    words = ["-o", str(tmp_path / "t.parquet"), "--budget-minutes", "5", "--only", "compiled"]
     assert main([*words, "--device", "h200"]) == 1
     ((_, _, module, *words),) = began
     assert module == "forerun.data.collectors.latency.gpu"
     given = _arguments(words)
     assert 4 < given.budget_minutes <= 5
     assert words.count("--budget-minutes") == 2
-    assert (given.only, given.device) == ("slow", "h200")
+    assert (given.only, given.device) == ("compiled", "h200")
     assert read_measurements(tmp_path / "t.parquet")["status"].tolist() == ["failed"]
 
 
