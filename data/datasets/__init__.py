@@ -28,6 +28,7 @@ from forerun.data.datasets.networks.neusight import NeuSight
 from forerun.data.datasets.networks.onnxruntime_cpu import OnnxruntimeCpu
 from forerun.data.datasets.networks.published_networks import PublishedNetworks
 from forerun.data.datasets.networks.timm_bench import TimmBench
+from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.datasets.power.mlenergy import MlEnergy
 from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy
 from forerun.data.datasets.power.zeus_powercap import ZeusPowerCap
@@ -59,6 +60,7 @@ DATASETS: tuple[type[Dataset], ...] = (
     PublishedNetworks,
     Splitwise,
     TimmBench,
+    TorchGpu,
     TorchOpEnergy,
     Vidur,
     WaHls4ml,

@@ -84,6 +84,7 @@ def evaluate(
     dataset_protocols = protocols_of_dataset(name)
     bundle = find(name, data_dir)
     whole = data_dir is None or dataset_protocols.fits_any_folder or record.knows(bundle)
+    whole = whole and not dataset_protocols.zero_shot
     if whole:
         _check_protocols(dataset_protocols, bundle, protocols)
         left_out = _never_evaluated(dataset_protocols, bundle)

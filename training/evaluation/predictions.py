@@ -11,6 +11,7 @@ from forerun.data.query import Query
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import Limit
+from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.models.router import Router
 from forerun.training.evaluation.offset_baseline import median_offset
@@ -80,7 +81,7 @@ def predict_task(
             judged = judged.take(keep)
     if not len(judged):
         return None
-    columns, in_domain = _columns(task.metric, predictor, judged)
+    columns, in_domain = _columns(task, predictor, judged)
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update({name: column[keep] for name, column in task.baselines.items()})
     baselines.update(_baselines(judged, task.metric, constant))
@@ -109,18 +110,21 @@ def _for_metric(predictor: Predictor, task: Task) -> Predictor:
 
 
 def _columns(
-    metric: str, predictor: Predictor, judged: Measurements
+    task: Task, predictor: Predictor, judged: Measurements
 ) -> tuple[dict[str, Column], NDArray[np.bool_]]:
     """`columns` and `in_domain` of `TaskPredictions`.
 
     Rows that the predictor does not support are NaN and out of domain.
     """
+    metric = task.metric
     rows = np.array([predictor.answers(q) for q in judged.queries], dtype=np.bool_)
     found = {name: np.full(len(judged), np.nan) for name in ("predicted", "low", "high")}
     in_domain = np.zeros(len(judged), dtype=np.bool_)
     if rows.any():
         queries: list[Query] = [judged.queries[row] for row in np.flatnonzero(rows).tolist()]
         answers = predictor.predict(queries)
+        if task.device_only:
+            answers = _without_host(answers)
         parts = {"predicted": answers.values, "low": answers.low, "high": answers.high}
         for name, columns in parts.items():
             if metric in columns:
@@ -129,6 +133,13 @@ def _columns(
         in_domain[rows] = [all(own.in_domain for own in limits) for limits in outside]
     in_domain &= np.isfinite(found["predicted"])
     return {"measured": judged.values[metric], **found}, in_domain
+
+
+def _without_host(answers: Predictions) -> Predictions:
+    """The device's own time in place of latency, without intervals."""
+    host = np.array([parts.get("host", 0.0) for parts in answers.breakdowns_ms])
+    own = answers.values["latency_ms"] - host
+    return Predictions({"latency_ms": own}, limits=answers.limits)
 
 
 def _draw(

@@ -34,6 +34,7 @@ from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
 from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
+from forerun.training.protocols.networks.torch_gpu import TorchGpuProtocols
 from forerun.training.protocols.own_tables import OwnTableProtocols
 from forerun.training.protocols.power.mlenergy import MlEnergyProtocols
 from forerun.training.protocols.power.power_networks import DiffusionPower, ZeusNetworkPower
@@ -64,6 +65,7 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
     OnnxruntimeCpuProtocols,
     SplitwiseProtocols,
     TimmBenchProtocols,
+    TorchGpuProtocols,
     TorchOpEnergyProtocols,
     VidurProtocols,
     WaHls4mlProtocols,

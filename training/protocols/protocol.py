@@ -53,6 +53,8 @@ class Task:
             set with one median offset for each group; empty for no such baseline.
         repeats: shape (n,), a key that repeated runs of one configuration share, for metrics such
             as relative speed that are scored by absolute error; None for relative errors.
+        device_only: whether the runs do not wait for the host, so that the part `host` of the
+            breakdown is taken off the predicted latency. There are no intervals then.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Task:
     bin_width: float = 0.0
     scale: Callable[[Column], Column] | None = None
     alternatives: Alternatives | None = None
+    device_only: bool = False
 
 
 def counted(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
@@ -102,6 +105,9 @@ class DatasetProtocols(ABC):
     dataset: str
     fits_any_folder: ClassVar[bool] = False
     """Whether folds are fitted on any given folder, also one that no bundled predictor knows."""
+
+    zero_shot: ClassVar[bool] = False
+    """Whether no predictor is fitted on the dataset's rows, so that the current ones are scored."""
 
     reads: ClassVar[Mapping[str, Sequence[str]]] = {}
     """Table of measurements -> columns that a folder of your own rows must have. One of the tables

@@ -1,0 +1,117 @@
+"""Operators and networks timed through PyTorch on GPUs, measured by this project.
+
+One row of `runs` is one operator, or one of the networks of `forerun.data.collectors`, in one
+precision on one GPU. A network was launched operator by operator (eager), or recorded as one CUDA
+graph, so that its latency is the time of the GPU alone. `graphs` has the operators of each network.
+No released predictor is trained on these rows.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.measured import MeasuredDataset
+from forerun.data.datasets.published import family_of
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Mask, Split, leave_values_out
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+EXECUTION_MODES: Final = ("operators", "eager", "recorded")
+"""Operators by themselves; networks launched operator by operator; networks as one CUDA graph."""
+
+QUERY: Final = (
+    *("device", "workload", "kind", "precision", "batch_size", "phase", "runtime", "cuda_graph"),
+    *("framework_version", "cuda", "driver"),
+)
+"""Columns that together make one query."""
+
+_TEXTS = ("device", "workload", "label", "runtime", "framework_version", "cuda", "driver")
+_MEMORY = ("allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib")
+_TIMES = ("latency_ms", "fastest_ms", "kernel_ms")
+_POWER = ("power_w", "energy_j", "power_window_s", "power_limit_w", "sm_clock_mhz")
+NUMBERS: Final = (*("batch_size", *_TIMES, "spread", *_MEMORY, *_POWER, "power_capped_share"),)
+"""Columns of numbers; null where a figure was not measured or does not apply."""
+
+
+class TorchGpu(MeasuredDataset):
+    """Networks and operators on data-centre GPUs; evaluated as they are, or one GPU held out."""
+
+    name = "torch_gpu"
+    title = "operators and networks through PyTorch on GPUs"
+    citation = "measured by forerun collect gpu"
+    published = "none on these rows"
+    collector = "forerun collect gpu"
+    columns: ClassVar[tuple[str, ...]] = (
+        *("device", "workload", "label", "kind", "precision", "batch_size", "phase", "runtime"),
+        *("cuda_graph", "latency_ms", "fastest_ms", "spread", "kernel_ms"),
+        *("allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib"),
+        *("power_w", "energy_j", "power_window_s", "power_limit_w"),
+        *("sm_clock_mhz", "power_capped_share", "status", "framework_version", "cuda", "driver"),
+    )
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of `runs` and of `graphs`."""
+        import pandera.pandas as pa
+
+        precisions = ("fp32", "tf32", "fp16", "bf16", "fp8", "amp", "amp_bf16")
+        found: dict[str, Any] = {name: text() for name in _TEXTS}
+        found |= {"kind": text(values=("kernel", "network")), "precision": text(values=precisions)}
+        found |= {"phase": text(values=("inference", "training"), nullable=True)}
+        found |= {"status": text(values=("ok", "oom", "throttled", "failed"))}
+        found |= {"cuda_graph": pa.Column("bool")}
+        found |= {name: number(above=0, nullable=True) for name in NUMBERS}
+        found["spread"] = number(low=0, nullable=True)
+        found["power_capped_share"] = number(low=0, high=1, nullable=True)
+        runs = {name: found[name] for name in self.columns}
+        graphs: dict[str, Any] = {name: text() for name in ("graph", "digest", "content")}
+        graphs["operators"] = number("int64", above=0)
+        return {"runs": pa.DataFrameSchema(runs), "graphs": pa.DataFrameSchema(graphs)}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`operators`, `eager` and `recorded` without training rows, and `unseen_device/GPU`.
+
+        Rows that ran out of memory or failed take no part.
+        """
+        if not bundle.has("runs"):
+            return []
+        runs = bundle.table("runs")
+        measured = (runs["status"] == "ok").to_numpy(dtype=np.bool_)
+        modes, nothing = execution_modes(runs), np.zeros(len(runs), dtype=np.bool_)
+        judged: dict[str, Mask] = {mode: measured & (modes == mode) for mode in EXECUTION_MODES}
+        splits = [Split(mode, "runs", nothing, rows) for mode, rows in judged.items() if rows.any()]
+        held_out = {"unseen_device": "device"}
+        return splits + leave_values_out(
+            "runs", runs, held_out, train=measured, query_columns=QUERY
+        )
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of `runs`: repeated queries, and runs without a time or of no power."""
+        runs = bundle.table("runs")
+        time_ms, power_w = (runs[n].to_numpy(dtype=np.float64) for n in ("latency_ms", "power_w"))
+        return check(runs, Quantities(time_ms=time_ms, power_w=power_w), same=QUERY)
+
+
+def execution_modes(runs: "pd.DataFrame") -> "np.ndarray[tuple[int], np.dtype[np.str_]]":
+    """The one of `EXECUTION_MODES` of each of n rows of `runs`."""
+    networks = np.where(runs["cuda_graph"].to_numpy(dtype=np.bool_), "recorded", "eager")
+    return np.where(runs["kind"] == "kernel", "operators", networks).astype(np.str_)
+
+
+def families(runs: "pd.DataFrame") -> "np.ndarray[tuple[int], np.dtype[np.str_]]":
+    """Architecture family of each of n networks, by leading letters; kinds of operators."""
+    return np.array(
+        [
+            str(json.loads(workload)["kind"]) if kind == "kernel" else family_of(label, ())
+            for kind, workload, label in zip(
+                runs["kind"], runs["workload"], runs["label"], strict=True
+            )
+        ],
+        dtype=np.str_,
+    )
