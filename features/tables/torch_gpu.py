@@ -29,8 +29,9 @@ def gpu_measurements(
 ) -> Measurements:
     """Time, memory and power of n rows of `runs`.
 
-    `latency_ms` of an operator is the time of the GPU (`kernel_ms`). Recorded networks are asked
-    as eager ones, which they are but for the host. Rows that ran out of memory have no values.
+    `latency_ms` of an operator is the time of the GPU (`kernel_ms`), and `launched_ms` that of one
+    synchronised run with its launch. Recorded networks are asked as eager ones, which they are but
+    for the host.
 
     Args:
         runs: the table `runs`.
@@ -48,6 +49,7 @@ def gpu_measurements(
     operators = (runs["kind"] == "kernel").to_numpy(dtype=np.bool_)
     measured = {n: runs[n].to_numpy(dtype=np.float64) for n in ("latency_ms", "power_w", *MEMORY)}
     kernel_ms = runs["kernel_ms"].to_numpy(dtype=np.float64)
+    measured["launched_ms"] = measured["latency_ms"]
     measured["latency_ms"] = np.where(operators, kernel_ms, measured["latency_ms"])
     groups = {
         "device": runs["device"],

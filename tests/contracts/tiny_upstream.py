@@ -29,6 +29,7 @@ from tests.contracts.tiny_processor import onnxruntime_cpu
 from tests.contracts.tiny_published import published_networks
 from tests.contracts.tiny_published_memory import published_memory
 from tests.contracts.tiny_serving import mlenergy
+from tests.contracts.tiny_torch_gpu import torch_gpu
 
 DIMS = {
     "linear": ("B,M,N,K", "1,{s},32,64"),
@@ -190,6 +191,7 @@ TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "published_networks": published_networks,
     "onnxruntime_cpu": onnxruntime_cpu,
     "timm_bench": _timm_bench,
+    "torch_gpu": torch_gpu,
     "torch_op_energy": _torch_op_energy,
     "wa_hls4ml": wa_hls4ml,
     "zeus_powercap": zeus_powercap,

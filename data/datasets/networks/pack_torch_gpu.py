@@ -31,8 +31,8 @@ COLUMNS = (
     "`latency_ms` is the median of the fastest steady window of synchronised runs, `fastest_ms` "
     "the fastest run and `spread` the interquartile range over the median. Of an operator it is "
     "often the time that the host takes to launch it; `kernel_ms` is the time of the GPU alone, of "
-    "runs that were queued before the first one began. A network with `cuda_graph` was recorded as one "
-    "CUDA graph, so that its `latency_ms` is the time of the GPU without that of the host.",
+    "runs that were queued before the first one began. A network with `cuda_graph` was recorded as "
+    "one CUDA graph, so that its `latency_ms` is the time of the GPU without that of the host.",
     "`allocated_memory_mib` and `reserved_memory_mib` are peaks of PyTorch's allocator with the "
     "weights, `peak_memory_mib` the memory in use of the device with the CUDA context, less what "
     "was in use before. Those of recorded networks are with the pool of the CUDA graph.",

@@ -86,6 +86,14 @@ def test_every_seed_is_a_fit_and_the_standard_error_is_theirs(toy):
     assert task["mape_standard_error"] == pytest.approx(0.0)
 
 
+def test_nothing_is_fitted_on_a_dataset_that_trains_no_predictor(toy, monkeypatch):
+    monkeypatch.setattr(Toy, "zero_shot", True)
+    result = run(toy, TrainingRecord({"toy": toy.digest}))
+    assert result["predictor"] == "v1"
+    assert result["fitted_on"] is None
+    assert {task["task"] for task in result["tasks"]} == {"unseen_device/x"}
+
+
 def test_an_unknown_folder_is_judged_by_the_predictor_in_use(toy):
     result = run(toy)
     assert result["fitted_on"] is None

@@ -1,10 +1,14 @@
 """torch_gpu: the released predictors on two GPUs that this project measured; nothing is fitted.
 
-The predictors were trained on other datasets. They know both GPUs' spec sheets, but have no latency
-of networks from them; `forerun.models.llm_kernels` was fitted on other operators of both.
+The predictors were trained on other datasets. Of networks on these GPUs, those hold three training
+runs on an H100 (lambda_bench) and the power of diffusion models on an H100 (mlenergy). The matrix
+products of aiconfigurator, in 16 bits and fp8, were measured on both, so that linear layers in
+these precisions are no test of an unseen GPU.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
@@ -17,10 +21,15 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import MEMORY, gpu_measurements
+from forerun.models.baselines.roofline import Roofline
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
 CONSTANT_SHARE: Final = 0.9
 """Share of the design power that the baseline `constant_share` predicts for every run."""
+BIN_MIB: Final = 8000.0
+"""Width of the bins of the score `bin_accuracy` of memory, as in `gpumemnet`."""
+BOUNDS_MS: Final = (0.005, 0.05, 0.5)
+"""Roofline times that divide rows into the groups `roofline`."""
 METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "operators": ("latency_ms", "power_w"),
@@ -49,17 +58,25 @@ class TorchGpuProtocols(DatasetProtocols):
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """One task for each execution mode, metric, phase and GPU.
+        """One task for each execution mode, phase, metric and GPU.
 
-        The baseline `other_devices` is the median of the same task on the other GPUs.
+        `operators/latency` is the time of the GPU alone, `operators/launched_latency` that of one
+        synchronised run with its launch by the host. The baseline `other_devices` is the median of
+        the same task on the other GPUs.
         """
         rows = _measured(bundle, catalog)
-        for mode, metrics in METRICS.items():
-            for metric in metrics:
+        operators = rows.take(rows.groups["mode"] == "operators")
+        for metric in METRICS["operators"]:
+            yield from _tasks(operators, f"operators/{_quantity(metric)}", metric)
+        launched = {"latency_ms": operators.values["launched_ms"]}
+        launches = replace(operators, values=launched)
+        yield from _tasks(launches, "operators/launched_latency", "latency_ms")
+        for mode in ("eager", "recorded"):
+            for metric in METRICS[mode]:
                 for phase in ("inference", "training"):
                     alike = (rows.groups["mode"] == mode) & (rows.groups["phase"] == phase)
-                    alike &= np.isfinite(rows.values[metric])
-                    yield from _tasks(rows.take(alike), mode, metric, phase)
+                    name = f"{mode}/{phase}_{_quantity(metric)}"
+                    yield from _tasks(rows.take(alike), name, metric)
 
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -73,26 +90,38 @@ def _usable(bundle: Bundle) -> Mask:
 
 
 def _measured(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """All usable rows; graphs are those of the package where the bundle has none."""
+    """All usable rows, with the group `roofline` of their bounds.
+
+    Graphs are those of the package where the bundle has none.
+    """
     runs = bundle.table("runs")[_usable(bundle)].reset_index(drop=True)
     graphs = read_graphs(TorchGpu().table_of(bundle, "graphs"))
-    return gpu_measurements(runs, graphs, catalog)
+    rows = gpu_measurements(runs, graphs, catalog)
+    bounds = Roofline().predict(rows.queries).values["latency_ms"]
+    edges = ("0", *map(str, BOUNDS_MS), "more")
+    names = np.array([f"{low} to {high} ms" for low, high in pairwise(edges)])
+    return replace(rows, groups={**rows.groups, "roofline": names[np.digitize(bounds, BOUNDS_MS)]})
 
 
-def _tasks(rows: Measurements, mode: str, metric: str, phase: str) -> Iterator[Task]:
-    """One task for each GPU."""
-    quantity = metric.rpartition("_")[0]
-    part = quantity if mode == "operators" else f"{phase}_{quantity}"
+def _quantity(metric: str) -> str:
+    """A metric without its unit."""
+    return metric.rpartition("_")[0]
+
+
+def _tasks(rows: Measurements, name: str, metric: str) -> Iterator[Task]:
+    """One task for each GPU, of rows with a measured value."""
+    rows = rows.take(np.isfinite(rows.values[metric]))
     for device in np.unique(rows.groups["device"]):
         own = rows.groups["device"] == device
         judged = rows.take(own)
         yield Task(
-            f"{mode}/{part}",
+            name,
             metric,
             judged,
             device=str(device),
             baselines=_baselines(judged, rows.take(~own), metric),
-            device_only=mode == "recorded",
+            bin_width=BIN_MIB if metric in MEMORY else 0.0,
+            device_only=name.startswith("recorded/"),
         )
 
 

@@ -1,0 +1,110 @@
+"""Our own measurements on GPUs: the dataset keeps its contract, and packing keeps what was run."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forerun.data.datasets.networks.pack_torch_gpu import write_package
+from forerun.data.datasets.networks.torch_gpu import (
+    EXECUTION_MODES,
+    TorchGpu,
+    execution_modes,
+    families,
+)
+from forerun.data.errors import BadTable
+from forerun.data.graph import OperatorGraph
+from forerun.data.measurement import write_measurements
+from tests.contracts.dataset_contract import DatasetContract
+from tests.contracts.tiny_torch_gpu import GPUS, GRAPH, LINEAR
+
+
+class TestTorchGpu(DatasetContract):
+    cls = TorchGpu
+
+    def test_modes_train_nothing_and_each_gpu_is_held_out(self, bundle):
+        splits = {split.protocol: split for split in TorchGpu().splits(bundle)}
+        assert set(splits) == {*EXECUTION_MODES, *(f"unseen_device/{gpu}" for gpu in GPUS)}
+        runs = bundle.table("runs")
+        for mode in EXECUTION_MODES:
+            assert not splits[mode].train.any()
+            assert set(execution_modes(runs[splits[mode].judged])) == {mode}
+        assert not any(split.judged[runs["status"] == "oom"].any() for split in splits.values())
+
+    def test_the_packaged_rows_are_valid_and_each_network_has_its_graph(self):
+        dataset = TorchGpu()
+        tables = dataset.tidy(dataset.packaged())
+        dataset.validate(tables)
+        runs, graphs = tables["runs"], tables["graphs"]
+        assert runs["device"].value_counts().to_dict() == {GPUS[0]: 1077, GPUS[1]: 1163}
+        assert not runs.duplicated(["device", "workload", "precision", "batch_size", "phase",
+                                    "cuda_graph"]).any()  # fmt: skip
+        networks = runs[runs["kind"] == "network"]
+        assert set(networks["workload"]) == set(graphs["digest"])
+        for row in graphs.itertuples():
+            graph = OperatorGraph.from_json(json.loads(row.content))
+            assert (graph.digest, len(graph)) == (row.digest, row.operators)
+
+    def test_energy_over_power_is_hardly_less_than_the_time_of_a_recorded_network(self):
+        """Queued runs have small gaps, and may run at the clock of a full power limit."""
+        runs = TorchGpu().tidy(TorchGpu().packaged())["runs"]
+        recorded = runs[runs["cuda_graph"]]
+        window_ms = 1e3 * recorded["energy_j"] / recorded["power_w"]
+        ratio = window_ms / recorded["latency_ms"]
+        assert ratio.min() > 0.9
+        assert ratio.median() < 1.3
+
+    def test_a_pull_says_what_the_precisions_are(self, tmp_path):
+        bundle = TorchGpu().pull(folder=tmp_path / "pulled")
+        assert "`fp32` is strict" in bundle.datasheet
+
+
+def collected():
+    same = {"framework": "torch", "framework_version": "2.11.0", "runtime": "eager", "cuda": "13.0"}
+    same |= {"device": "NVIDIA H200", "driver": "580.1", "layout": "nchw", "status": "ok"}
+    same |= {"latency_ms": 2.0, "spread": 0.01, "repeats": 9, "window_s": 1.0, "precision": "tf32"}
+    network = {"kind": "network", "workload": "tiny-16", "label": "tiny-16", "batch_size": 4}
+    network |= {"phase": "inference"}
+    operator = {"kind": "kernel", "workload": json.dumps(LINEAR), "label": LINEAR["name"]}
+    return pd.DataFrame(
+        [
+            same | operator | {"kernel_ms": 0.01},
+            same | network,
+            same | network | {"cuda_graph": True},
+            same | network | {"runtime": "compiled"},
+        ]
+    )
+
+
+def packed(tmp_path, graph=GRAPH):
+    table, graphs = tmp_path / "t.parquet", tmp_path / "graphs"
+    write_measurements(collected(), table)
+    graphs.mkdir()
+    if graph is not None:
+        (graphs / "tiny-16.json").write_text(json.dumps(graph.to_json()))
+    return write_package([table], [graphs], tmp_path / "torch_gpu")
+
+
+def test_packing_names_the_gpu_as_forerun_does_and_networks_by_digest(tmp_path):
+    bundle = packed(tmp_path)
+    runs = bundle.table("runs")
+    assert set(runs["device"]) == {"h200-sxm-141gb"}
+    assert runs["kind"].tolist() == ["kernel", "network", "network"]
+    assert runs["cuda_graph"].tolist() == [False, False, True]
+    assert set(runs["workload"][1:]) == {GRAPH.digest}
+    assert runs["phase"].isna().tolist() == [True, False, False]
+    assert np.isnan(runs["batch_size"][0])
+    assert bundle.table("graphs")["graph"].tolist() == ["tiny-16"]
+    assert "| h200-sxm-141gb | recorded | inference | 1 | 0 | 0.010 |" in bundle.datasheet
+
+
+def test_a_network_without_its_graph_is_refused(tmp_path):
+    with pytest.raises(BadTable, match=r"tiny-16 was measured, but no folder has its graph"):
+        packed(tmp_path, graph=None)
+
+
+def test_families_are_leading_letters_of_networks_and_kinds_of_operators():
+    rows = [("kernel", json.dumps(LINEAR), "linear 1x1"), ("network", "ab", "resnet50")]
+    frame = pd.DataFrame(rows, columns=["kind", "workload", "label"])
+    assert families(frame).tolist() == ["linear", "resnet"]

@@ -1,0 +1,115 @@
+"""torch_gpu: tasks of the released predictors by mode and GPU, and no row trains anything."""
+
+import numpy as np
+import pytest
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.networks.published_networks import PublishedNetworks
+from forerun.data.datasets.networks.torch_gpu import TorchGpu
+from forerun.data.device import DeviceCatalog
+from forerun.features.published.zoo import read_graphs
+from forerun.features.tables.torch_gpu import gpu_measurements
+from forerun.models.artifact.loading import bundled
+from forerun.models.catalog import PREDICTORS
+from forerun.training.evaluation.predictions import predict_task
+from forerun.training.protocols import TRAINING_PARTS
+from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
+from forerun.training.protocols.networks.torch_gpu import TorchGpuProtocols
+from tests.contracts.tiny_torch_gpu import GPUS, gpu_graphs, gpu_rows
+
+CATALOG = DeviceCatalog.load()
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    tables = {"runs": gpu_rows(), "graphs": gpu_graphs()}
+    return Bundle.write(tmp_path / "gpus", "torch_gpu", tables)
+
+
+@pytest.fixture
+def tasks(bundle):
+    found = TorchGpuProtocols().evaluation_tasks(bundle, CATALOG, {})
+    return {(task.name, task.device): task for task in found}
+
+
+def test_each_mode_phase_and_metric_is_a_task_of_each_gpu(tasks):
+    assert {device for _, device in tasks} == set(GPUS)
+    memory = ("allocated_memory", "reserved_memory", "peak_memory")
+    assert {name for name, _ in tasks} == {
+        *("operators/latency", "operators/launched_latency", "recorded/inference_latency"),
+        *(f"eager/{phase}_{what}" for phase in ("inference", "training")
+          for what in ("latency", "power", *memory)),
+    }  # fmt: skip
+    assert all(len(task.judged) == 1 for task in tasks.values())
+
+
+def test_baselines_are_medians_of_other_gpus_and_a_share_of_the_design_power(tasks):
+    latency = tasks["eager/inference_latency", GPUS[0]]
+    np.testing.assert_allclose(latency.baselines["other_devices"], [1.0])
+    power = tasks["eager/training_power", GPUS[1]]
+    np.testing.assert_allclose(power.baselines["other_devices"], [350.0])
+    np.testing.assert_allclose(power.baselines["constant_share"], [630.0])
+
+
+def test_a_folder_of_one_gpu_has_no_baseline_of_others(bundle, tmp_path):
+    runs = bundle.table("runs").query("device == @GPUS[0]").reset_index(drop=True)
+    alone = Bundle.write(
+        tmp_path / "alone", "torch_gpu", {"runs": runs, "graphs": bundle.table("graphs")}
+    )
+    tasks = list(TorchGpuProtocols().evaluation_tasks(alone, CATALOG, {}))
+    assert tasks
+    assert not any("other_devices" in task.baselines for task in tasks)
+
+
+def test_rows_without_a_measurement_are_counted(bundle):
+    left_out = TorchGpuProtocols().left_out(bundle, CATALOG, {})
+    assert left_out == {"ran out of memory, failed or was throttled": 2}
+
+
+def test_recorded_networks_are_scored_without_the_host(tasks):
+    predictor = bundled().predictor
+    recorded = tasks["recorded/inference_latency", GPUS[1]]
+    eager = tasks["eager/inference_latency", GPUS[1]]
+    columns = [predict_task(task, predictor, None, 0, 0).columns for task in (recorded, eager)]
+    host_ms = predictor.predict(eager.judged.queries).breakdowns_ms[0]["host"]
+    assert host_ms > 0.0
+    assert columns[0]["predicted"] == pytest.approx(columns[1]["predicted"] - host_ms)
+    assert np.isnan(columns[0]["low"]).all()
+    assert np.isfinite(columns[1]["low"]).all()
+
+
+def test_no_predictor_is_trained_on_these_rows(bundle):
+    protocols = TorchGpuProtocols()
+    sources = [s for e in PREDICTORS.values() for sources in e.trained_on for s in sources]
+    assert not any(source.partition("/")[0] == "torch_gpu" for source in sources)
+    assert not any(cls.dataset == "torch_gpu" for cls in TRAINING_PARTS)
+    assert not len(protocols.training_rows(bundle, CATALOG))
+    assert not list(protocols.folds(bundle, CATALOG))
+    record = bundled().record
+    assert "torch_gpu" not in {*record.digests, *record.rows, *record.keys}
+
+
+def test_no_network_of_it_occurs_in_published_networks(tmp_path):
+    dataset = TorchGpu()
+    tables = dataset.tidy(dataset.packaged())
+    mine = gpu_measurements(tables["runs"], read_graphs(tables["graphs"]), CATALOG)
+    published = PublishedNetworks()
+    theirs = PublishedNetworksProtocols().training_rows(
+        Bundle.write(tmp_path / "p", "published_networks", published.tidy(published.packaged())),
+        CATALOG,
+    )
+    graphs = {query.network.graph.digest for query in theirs.queries}
+    networks = mine.take(mine.groups["mode"] != "operators")
+    assert not graphs & {query.network.graph.digest for query in networks.queries}
+
+
+def test_latencies_on_these_gpus_in_the_training_set_are_those_that_the_protocol_names():
+    trained = {
+        (dataset, setting.device)
+        for dataset, settings in bundled().record.counts.items()
+        for setting in settings
+        if setting.kind in ("network", "kernel")
+        and setting.metric in ("latency_ms", "power_w")
+        and setting.device in GPUS
+    }
+    assert trained == {("lambda_bench", GPUS[0])}
