@@ -41,8 +41,9 @@ def evaluate(
     """Print errors, interval coverage, and the same scores of baselines.
 
     On a whole bundle, the scored predictors are fitted to the training rows of each protocol; the
-    scores on an imported table are stored for `forerun leaderboard`. On any other folder, the
-    predictors in use are scored, without the rows that they were trained on. Graphs and other
+    scores on an imported table are stored for `forerun leaderboard`. On any other folder, and on a
+    dataset that trains no predictor (torch_gpu), the predictors in use are scored, without the rows
+    that they were trained on. Graphs and other
     tables that describe workloads come from the pulled bundle if the folder has none. Rows that
     cannot be scored are counted by reason; if no row can be scored, the exit code is 2.
     """

@@ -1,9 +1,10 @@
 """Evaluate predictors under a dataset's protocols, with baselines and published systems.
 
 On a bundle that the current predictors were trained on, every fold of a protocol is fitted from
-scratch on its own training rows. On any other folder nothing is fitted: the current predictors are
-evaluated, rows of their training set are left out, and with `shots` they first adapt to a support
-set of that many rows of the device under test.
+scratch on its own training rows. On any other folder, and on a dataset whose rows train no
+predictor, nothing is fitted: the current predictors are evaluated, rows of their training set are
+left out, and with `shots` they first adapt to a support set of that many rows of the device under
+test.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,8 +84,7 @@ def evaluate(
         check_file(rows_file)
     dataset_protocols = protocols_of_dataset(name)
     bundle = find(name, data_dir)
-    whole = data_dir is None or dataset_protocols.fits_any_folder or record.knows(bundle)
-    whole = whole and not dataset_protocols.zero_shot
+    whole = _fits(dataset_protocols, bundle, data_dir, record)
     if whole:
         _check_protocols(dataset_protocols, bundle, protocols)
         left_out = _never_evaluated(dataset_protocols, bundle)
@@ -109,6 +109,17 @@ def evaluate(
         "tasks": [*rows(predictions), *map(_whole_row, summed_rows(predictions))],
         "breakdown": broken_down(predictions, by) if by else [],
     }
+
+
+def _fits(
+    dataset_protocols: DatasetProtocols,
+    bundle: Bundle,
+    data_dir: Path | None,
+    record: TrainingRecord,
+) -> bool:
+    """Whether predictors are fitted on the rows of a bundle."""
+    whole = data_dir is None or dataset_protocols.fits_any_folder or record.knows(bundle)
+    return whole and not dataset_protocols.zero_shot
 
 
 def run_protocols(
