@@ -115,16 +115,19 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
     "network_latency": CatalogEntry(
         "forerun.models.networks.latency:NetworkLatency",
         "latency of networks as the longer of device time and host time",
-        trained_on=(("published_networks", "lambda_bench/half_precision"),),
-        evaluated_on=("torch_gpu",),
+        trained_on=(("published_networks", "lambda_bench/half_precision", "torch_gpu/recorded"),),
         contains=("network_boost", "operator_boost"),
         workloads=("kernel", "network"),
     ),
     "operator_power": CatalogEntry(
         "forerun.models.power.operator_power:OperatorPower",
         "average power of the device; energy as power times latency",
-        trained_on=(("torch_op_energy", "zeus_powercap/networks", "mlenergy/diffusion"),),
-        evaluated_on=("torch_gpu",),
+        trained_on=(
+            (
+                *("torch_op_energy", "zeus_powercap/networks", "mlenergy/diffusion"),
+                "torch_gpu/power",
+            ),
+        ),
         devices=("gpu",),
     ),
     "architecture_latency": CatalogEntry(

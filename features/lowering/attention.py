@@ -92,6 +92,7 @@ def attention_launches(nodes: Nodes, i: int, mode: LoweringMode, types: Types) -
 
 
 def _fused(one: Attention, types: Types) -> list[Launch]:
+    """One kernel; in fp32 and TF32 it uses no matrix units, as rows of torch_gpu show."""
     kernel = Launch(
         KERNEL_CODE[attention_kind(one.head, one.keys, one.bias > 0)],
         work=one.work,
@@ -100,7 +101,7 @@ def _fused(one: Attention, types: Types) -> list[Launch]:
         n=one.head,
         k=one.keys,
         groups=one.groups,
-        tensor=True,
+        tensor=types.half < FULL,
         repeat=one.repeat,
     )
     return [kernel]

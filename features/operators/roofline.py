@@ -10,7 +10,7 @@ import numpy as np
 from forerun.data.device import Device, Precision
 from forerun.data.shapes import Float64
 from forerun.data.workload import NumberFormat
-from forerun.features.operators.kinds import IS_GEMM, KINDS
+from forerun.features.operators.kinds import IS_GEMM, KIND_CODE, KINDS
 from forerun.features.operators.table import OperatorTable
 
 COMPUTE_PRECISION: dict[NumberFormat, Precision] = {
@@ -37,6 +37,7 @@ ELEMENT_BYTES: dict[NumberFormat, float] = {
 }
 """Bytes of one activation or weight as the kernels of a run read it."""
 
+_EMBEDDING = KIND_CODE["embedding"]
 _IS_CONV = np.array([kind.name in ("conv", "conv_transpose") for kind in KINDS])
 _NODE_NM = np.array([4.0, 5.0, 7.0, 8.0, 12.0, 16.0, 28.0])
 _FP32_GFLOP_PER_W = np.array([200.0, 180.0, 90.0, 85.0, 53.0, 37.0, 18.0])
@@ -99,8 +100,13 @@ def sustained_tflops(device: Device, precision: Precision) -> float:
 
 
 def traffic_bytes(table: OperatorTable, precision: NumberFormat) -> Float64[np.ndarray, " n"]:
-    """Bytes each operator reads and writes, every tensor once, shape (n,)."""
-    moved = table.in_elements + table.out_elements + table.parameter_elements
+    """Bytes each operator reads and writes, every tensor once, shape (n,).
+
+    Of the table of an embedding, only the rows that are looked up are read.
+    """
+    looked_up = np.minimum(table.parameter_elements, table.out_elements)
+    weights = np.where(table.kind == _EMBEDDING, looked_up, table.parameter_elements)
+    moved = table.in_elements + table.out_elements + weights
     return np.asarray(moved * ELEMENT_BYTES[precision])
 
 

@@ -245,7 +245,10 @@ class Memory(StoredPredictor):
         for row, (query, plan) in enumerate(zip(queries, plans, strict=True)):
             if _phase(query) == "inference":
                 low[row], high[row] = self._inference_range(query, plan, peak[row])
-            elif outside[row] is not None and not plan.has_convolutions:
+            elif self._on_another_device(query):
+                # How much lies outside the allocator is known of the training device alone.
+                low[row] -= max(0.0, self.training.own(plan) - CONTEXT_LOW_MIB)
+            if _phase(query) != "inference" and outside[row] and not plan.has_convolutions:
                 moving = plan.reserved - min(plan.lasting, plan.reserved)
                 own = max(peak[row] - plan.reserved, CONTEXT_HIGH_MIB)
                 high[row] = plan.reserved + (TEXT_HIGH - 1.0) * moving + own
@@ -280,11 +283,16 @@ class Memory(StoredPredictor):
         limits = list(refusals(query, least_mib))
         if outside is not None:
             limits.append(Limit(f"an engineering range, {outside}", PEAK))
-        elif not self.shares.rows(query.device):
-            own = sheet(query.device) if query.device.has_sheet else None
-            if own is None or not any(same_sheet(known, own) for known in self.sheets):
-                limits.append(ELSEWHERE)
+        elif self._on_another_device(query):
+            limits.append(ELSEWHERE)
         return (*limits, *assumptions(query))
+
+    def _on_another_device(self, query: Query) -> bool:
+        """Whether a query's device is neither of the training set nor adapted to."""
+        if self.shares.rows(query.device):
+            return False
+        own = sheet(query.device) if query.device.has_sheet else None
+        return own is None or not any(same_sheet(known, own) for known in self.sheets)
 
 
 def refusals(query: Query, least_mib: float) -> tuple[Limit, ...]:

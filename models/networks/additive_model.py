@@ -23,7 +23,7 @@ from forerun.data.workload import Network
 from forerun.features.lowering import Kernels
 from forerun.features.lowering.kernel_kinds import HAS_FLOPS, KERNEL_KINDS
 from forerun.features.networks.features import LAUNCH_S, Chip, Chips, peak_flops
-from forerun.features.networks.kernel_floor import shortest_seconds
+from forerun.features.networks.kernel_floor import small_batch_seconds
 
 PARENTS: Mapping[str, str] = {
     "eager": "",
@@ -174,7 +174,7 @@ class AdditiveLatencyModel:
     def kernel_seconds(
         self, kernels: Kernels, chip: Chip | Chips, batch_sizes: Column, mode: str
     ) -> Matrix:
-        """Seconds of each kernel, shape (b, n), none below the shortest time of any kernel.
+        """Seconds of each kernel, shape (b, n), none below its time at a small batch.
 
         On c devices the shape is (c, b, n).
 
@@ -195,7 +195,7 @@ class AdditiveLatencyModel:
         vector = memory * (chip.bandwidth / chip.vector * INSTRUCTIONS_PER_BYTE)
         arithmetic, traffic, instructions = coefficients[:, kernels.kind]
         spent = compute * arithmetic + memory * traffic + vector * instructions
-        return np.asarray(np.maximum(spent, shortest_seconds(kernels, chip) * kernels.repeat))
+        return np.asarray(np.maximum(spent, small_batch_seconds(kernels, chip) * kernels.repeat))
 
     @cached_property
     def by_kind(self) -> Mapping[str, tuple[Matrix, float]]:

@@ -42,6 +42,9 @@ OVERLAP = 4.0
 longer than either. Published latencies of ResNet-50 rise as gently around the batch size at which
 the device time exceeds the host time."""
 COVERAGE = 0.9
+NO_HOST = "none"
+"""Value of the group `host` of runs that were recorded, such as CUDA graphs: they do not wait for a
+host, and their latency is the device time."""
 HOST_BOUND = 0.7
 """Predicted device time over measured latency below which a row counts as waiting for the host."""
 CLEAR_OF_HOST = 0.9
@@ -86,9 +89,12 @@ class NetworkLatency(StoredPredictor):
 
         Args:
             measurements: networks with `latency_ms`. Rows with equal values of the group `host`
-                share a host; without that group, rows of one device do.
+                share a host, and those with `NO_HOST` wait for none and adapt the device time of
+                their GPU alone; without that group, rows of one device share a host.
         """
         on_gpu, on_cpu, _ = _by_device_kind(measurements)
+        recorded = _recorded(on_gpu)
+        device_only, on_gpu = on_gpu.take(recorded), on_gpu.take(~recorded)
         devices = np.array([q.device.name for q in on_gpu.queries], dtype=np.str_)
         fitted = replace(self, half_precision=HalfPrecision())
         bound, seconds = fitted._host_bound(on_gpu)
@@ -99,7 +105,8 @@ class NetworkLatency(StoredPredictor):
             fitted = replace(fitted, host=host)
         half_precision = fitted._half_precision(on_gpu, bound, devices)
         fitted = replace(fitted, half_precision=half_precision)
-        return fitted._with_device_rows(on_gpu, bound, {NETWORKS: on_cpu})
+        bound = np.append(bound, np.zeros(len(device_only), dtype=np.bool_))
+        return fitted._with_device_rows(on_gpu + device_only, bound, {NETWORKS: on_cpu})
 
     def _widths(self, on_gpu: Measurements, devices: Names) -> tuple[float, float]:
         """Factors on half-widths with which intervals cover nine of ten rows.
@@ -277,7 +284,7 @@ class NetworkLatency(StoredPredictor):
                 the host time.
         """
         measured = on_gpu.values["latency_ms"] / 1e3
-        host, _ = self.host.seconds(on_gpu.queries)
+        host = np.where(_recorded(on_gpu), 0.0, self.host.seconds(on_gpu.queries)[0])
         clear = host < CLEAR_OF_HOST * measured
         own = measured**OVERLAP - np.where(clear, host, 0.0) ** OVERLAP
         kept = ~bound & (clear | undecided)
@@ -291,6 +298,13 @@ class NetworkLatency(StoredPredictor):
             if tables:
                 adapted[source] = part.adapt(reduce(add, tables))
         return replace(self, **adapted)
+
+
+def _recorded(measurements: Measurements) -> Mask:
+    """Which of n runs do not wait for a host, shape (n,)."""
+    if "host" not in measurements.groups:
+        return np.zeros(len(measurements), dtype=np.bool_)
+    return np.asarray(measurements.groups["host"] == NO_HOST)
 
 
 def _runs_on_gpu(query: Query) -> bool:

@@ -156,6 +156,14 @@ def test_attention_is_one_kernel_since_torch_2() -> None:
     assert moved(old) > moved(new)
 
 
+@pytest.mark.parametrize(("precision", "units"), [("fp32", False), ("tf32", False), ("bf16", True)])
+def test_fused_attention_uses_matrix_units_in_16_bits_alone(precision: str, units: bool) -> None:
+    found = kernels_of(attention_net(), precision=precision)
+    fused = [r == "attention" for r in roots(found)]
+    assert found.tensor[fused].all() == units
+    assert any(fused)
+
+
 def test_attention_of_five_dimensions_is_not_fused() -> None:
     net = attention_net((1, 4, 2, 32, 32))
     assert "attention" not in roots(kernels_of(net))

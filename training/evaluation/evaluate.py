@@ -84,7 +84,7 @@ def evaluate(
         check_file(rows_file)
     dataset_protocols = protocols_of_dataset(name)
     bundle = find(name, data_dir)
-    whole = _fits(dataset_protocols, bundle, data_dir, record)
+    whole = _fits(dataset_protocols, bundle, data_dir, record, protocols)
     if whole:
         _check_protocols(dataset_protocols, bundle, protocols)
         left_out = _never_evaluated(dataset_protocols, bundle)
@@ -116,10 +116,13 @@ def _fits(
     bundle: Bundle,
     data_dir: Path | None,
     record: TrainingRecord,
+    protocols: Sequence[str],
 ) -> bool:
     """Whether predictors are fitted on the rows of a bundle."""
     whole = data_dir is None or dataset_protocols.fits_any_folder or record.knows(bundle)
-    return whole and not dataset_protocols.zero_shot
+    if not dataset_protocols.zero_shot:
+        return whole
+    return whole and bool(protocols) and set(protocols) <= {*dataset_protocols.fitted_protocols}
 
 
 def run_protocols(

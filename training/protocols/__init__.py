@@ -34,7 +34,11 @@ from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
 from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
-from forerun.training.protocols.networks.torch_gpu import TorchGpuProtocols
+from forerun.training.protocols.networks.torch_gpu import (
+    EagerPower,
+    RecordedNetworks,
+    TorchGpuProtocols,
+)
 from forerun.training.protocols.own_tables import OwnTableProtocols
 from forerun.training.protocols.power.mlenergy import MlEnergyProtocols
 from forerun.training.protocols.power.power_networks import DiffusionPower, ZeusNetworkPower
@@ -73,9 +77,11 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
 )
 TRAINING_PARTS: tuple[type[DatasetProtocols], ...] = (
     DiffusionPower,
+    EagerPower,
     Fp32Convolutions,
     KernelPowerRows,
     LambdaSteps,
+    RecordedNetworks,
     ZeusNetworkPower,
 )
 """Parts of datasets that train a predictor of another dataset."""

@@ -107,7 +107,10 @@ class DatasetProtocols(ABC):
     """Whether folds are fitted on any given folder, also one that no bundled predictor knows."""
 
     zero_shot: ClassVar[bool] = False
-    """Whether no predictor is fitted on the dataset's rows, so that the current ones are scored."""
+    """Whether the current predictors are scored on the whole dataset unless a protocol is named."""
+
+    fitted_protocols: ClassVar[Sequence[str]] = ()
+    """Protocols of a `zero_shot` dataset for which predictors are fitted fold by fold."""
 
     reads: ClassVar[Mapping[str, Sequence[str]]] = {}
     """Table of measurements -> columns that a folder of your own rows must have. One of the tables

@@ -99,6 +99,7 @@ class GpuCollector:
             "cuda": torch.version.cuda,
             "driver": driver,
             "layout": "nchw",
+            "fp32_convolutions": "tf32",
             "nvidia_ml_py": library("nvidia-ml-py"),
             **host_columns(),
         }

@@ -26,9 +26,9 @@ def torch_run(trial: Trial, device: str) -> Run:
     """
     import torch
 
-    allow = trial.precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = allow
-    torch.backends.cudnn.allow_tf32 = allow
+    # As a query means them: in fp32, PyTorch's default allows TF32 for convolutions alone.
+    torch.backends.cuda.matmul.allow_tf32 = trial.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = trial.precision in ("fp32", "tf32")
     if isinstance(trial.subject, Operator):
         # Its operands need no gradient, so that no context has to be entered for each short run.
         return operator_run(trial.subject, trial.precision, device)

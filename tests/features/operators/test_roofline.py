@@ -5,7 +5,12 @@ import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
-from forerun.features.operators.roofline import power_capped_tflops, roofline_ms, sustained_tflops
+from forerun.features.operators.roofline import (
+    power_capped_tflops,
+    roofline_ms,
+    sustained_tflops,
+    traffic_bytes,
+)
 from forerun.features.operators.table import OperatorTable
 
 CATALOG = DeviceCatalog.load()
@@ -110,3 +115,11 @@ def test_a_newer_node_never_does_less_a_watt():
         power_capped_tflops(chip.model_copy(update={"process_nm": nm}), "fp32") for nm in nodes
     ]
     assert (np.diff(rates) < 0).all()
+
+
+def test_an_embedding_reads_the_rows_that_are_looked_up_and_not_its_table():
+    few = Operator("embedding", "e", ((8,),), ((8, 64),), parameter_elements=64 * 1_000_000)
+    assert traffic_bytes(OperatorTable.of([few]), "fp32")[0] == 4 * (8 + 2 * 8 * 64)
+    many = Operator("embedding", "e", ((800,),), ((800, 64),), parameter_elements=64 * 10)
+    found = traffic_bytes(OperatorTable.of([many]), "fp32")[0]
+    assert found == 4 * (800 + 800 * 64 + 10 * 64)

@@ -9,7 +9,7 @@ from forerun.features.lowering import Kernels
 from forerun.features.lowering.kernel_kinds import KERNEL_CODE
 from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.networks.features import Chip, kind_seconds
-from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S, shortest_seconds
+from forerun.features.networks.kernel_floor import SMALL_KERNEL_S, small_batch_seconds
 from forerun.models.networks import batch_interpolation
 from forerun.models.networks.additive_model import (
     COLUMNS,
@@ -96,8 +96,8 @@ def test_the_law_never_falls_with_the_batch_and_grows_no_faster(
 def test_no_kernel_is_below_its_floor_and_repeats_count() -> None:
     kernels = net(1e-6, repeat=3.0)
     [found] = TIMES.kernel_seconds(kernels, CHIP, np.ones(1), "eager")
-    assert (found >= SHORTEST_KERNEL_S * kernels.repeat).all()
-    np.testing.assert_allclose(found[:2], (shortest_seconds(kernels, CHIP) * 3.0)[:2])
+    assert (found >= SMALL_KERNEL_S * kernels.repeat).all()
+    np.testing.assert_allclose(found[:2], (small_batch_seconds(kernels, CHIP) * 3.0)[:2])
 
 
 @pytest.mark.parametrize("mode", list(PARENTS))
@@ -105,10 +105,10 @@ def test_at_large_batches_the_law_is_the_sum_that_the_coefficients_are_fitted_to
     """The sums over kernels and over kinds are equal, except for launches that a queue hides."""
     kernels, batch = net(), 4096.0
     [found] = TIMES.kernel_seconds(kernels, CHIP, np.array([batch]), mode)
-    assert (found[:3] > shortest_seconds(kernels, CHIP)[:3]).all()
+    assert (found[:3] > small_batch_seconds(kernels, CHIP)[:3]).all()
     design = design_row(kind_seconds(kernels, CHIP, batch), CHIP)
     terms = TIMES.terms(design[None], [mode])[0]
-    extra = SHORTEST_KERNEL_S - found[3] if found[3] > SHORTEST_KERNEL_S else 0.0
+    extra = SMALL_KERNEL_S - found[3] if found[3] > SMALL_KERNEL_S else 0.0
     assert found.sum() + extra == pytest.approx(terms[:-1].sum(), rel=1e-3)
 
 

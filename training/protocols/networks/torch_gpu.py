@@ -1,9 +1,11 @@
-"""torch_gpu: the released predictors on two GPUs that this project measured; nothing is fitted.
+"""torch_gpu: the released predictors on two GPUs that this project measured, or one GPU held out.
 
-The predictors were trained on other datasets. Of networks on these GPUs, those hold three training
-runs on an H100 (lambda_bench) and the power of diffusion models on an H100 (mlenergy). The matrix
-products of aiconfigurator, in 16 bits and fp8, were measured on both, so that linear layers in
-these precisions are no test of an unseen GPU.
+The released predictors were trained on recorded networks and on the power of eager ones, which are
+left out of their evaluation; the protocols `unseen_device` and `unseen_family` fit without the
+rows that they judge. Of eager networks on these GPUs, the training sets hold three training runs on
+an H100 (lambda_bench) and the power of diffusion models on an H100 (mlenergy). The matrix products
+of aiconfigurator, in 16 bits and fp8, were measured on both, so that linear layers in these
+precisions are no test of an unseen GPU.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,18 +16,27 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
+from forerun.data.bundle import Bundle, find
 from forerun.data.columns import Column, Mask
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
+from forerun.data.split import folds_of
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import MEMORY, gpu_measurements
 from forerun.models.baselines.roofline import Roofline
+from forerun.models.catalog import PREDICTORS, unfitted
+from forerun.models.networks.latency import NetworkLatency
+from forerun.models.power.operator_power import OperatorPower
+from forerun.models.predictor import Predictor
+from forerun.training.protocols.networks.published_networks import bundled_latency
+from forerun.training.protocols.networks.recorded_networks import recorded_networks, trains
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
 CONSTANT_SHARE: Final = 0.9
 """Share of the design power that the baseline `constant_share` predicts for every run."""
+FAMILY_FOLDS: Final = 3
+"""Number of folds of families that `unseen_family` holds out in turn."""
 BIN_MIB: Final = 8000.0
 """Width of the bins of the score `bin_accuracy` of memory, as in `gpumemnet`."""
 BOUNDS_MS: Final = (0.005, 0.05, 0.5)
@@ -46,25 +57,61 @@ class TorchGpuProtocols(DatasetProtocols):
 
     dataset = "torch_gpu"
     zero_shot = True
+    fitted_protocols = ("unseen_device", "unseen_family")
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """`NetworkLatency` with the bundled predictors of device time, which saw none of the rows.
+
+        What published tables and recorded networks fit in it is fitted in each fold.
+        """
+        return bundled_latency()
+
+    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
+        """Those that rows of this dataset train come first."""
+        others = (unfitted(name, seed) for name in self.predictor_names)
+        trained = (NetworkLatency.name, OperatorPower.name)
+        first = (self.predictor(seed), unfitted(OperatorPower.name, seed))
+        return (*first, *(predictor for predictor in others if predictor.name not in trained))
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """None: every row is evaluated."""
-        return Measurements([], {"latency_ms": np.empty(0)}, {})
+        """Recorded networks that a query describes."""
+        return recorded_networks(measured_runs(bundle, catalog))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """None: nothing is fitted."""
-        yield from ()
+        """Power on a held-out GPU, and device times of held-out architecture families.
+
+        The other datasets that train the released predictors train too; of held-out families, none
+        does.
+
+        Raises:
+            MissingData: another dataset that trains the predictor is not on this machine.
+        """
+        rows = measured_runs(bundle, catalog)
+        power, recorded = eager_power(rows), recorded_networks(rows)
+        others = _other_training_rows(OperatorPower.name, catalog)
+        for device in np.unique(power.groups["device"]):
+            held = power.groups["device"] == device
+            tasks = list(_tasks(power, "unseen_device/eager_power", "power_w", str(device)))
+            yield Fold("unseen_device", others + power.take(~held), tasks)
+        others = _other_training_rows(NetworkLatency.name, catalog)
+        fold_of_row = folds_of(recorded.groups["family"], FAMILY_FOLDS, "family")
+        for fold in np.unique(fold_of_row):
+            judged, rest = recorded.take(fold_of_row == fold), recorded.take(fold_of_row != fold)
+            known = np.isin(others.groups["family"], judged.groups["family"])
+            tasks = list(_tasks(judged, "unseen_family/recorded_latency", "latency_ms"))
+            yield Fold("unseen_family", others.take(~known) + rest, tasks)
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Iterator[Task]:
-        """One task for each execution mode, phase, metric and GPU.
+        """One task for each execution mode, phase, metric and GPU, without training rows.
 
         `operators/latency` is the time of the GPU alone, `operators/launched_latency` that of one
         synchronised run with its launch by the host. The baseline `other_devices` is the median of
         the same task on the other GPUs.
         """
-        rows = _measured(bundle, catalog)
+        rows = measured_runs(bundle, catalog)
+        rows = _not_trained_on(rows, seen)
         operators = rows.take(rows.groups["mode"] == "operators")
         for metric in METRICS["operators"]:
             yield from _tasks(operators, f"operators/{_quantity(metric)}", metric)
@@ -81,16 +128,42 @@ class TorchGpuProtocols(DatasetProtocols):
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
-        """Runs that ran out of memory, failed or were throttled."""
-        return counted({"ran out of memory, failed or was throttled": ~_usable(bundle)})
+        """Runs that ran out of memory, failed or were throttled, and those of the training set."""
+        rows = measured_runs(bundle, catalog)
+        known, powered = _known(rows, seen), np.isfinite(rows.values["power_w"])
+        eager = rows.groups["mode"] == "eager"
+        return counted(
+            {
+                "ran out of memory, failed or was throttled": ~_usable(bundle),
+                "training saw this recorded network on this GPU": known & trains(rows),
+                "power: training saw this network on this GPU": known & eager & powered,
+            }
+        )
+
+
+def _known(rows: Measurements, seen: Mapping[str, Sequence[str]]) -> Mask:
+    """Which of n rows are of a network and a GPU of the training set, shape (n,)."""
+    known = [np.isin(rows.groups[key], list(seen.get(key, ()))) for key in ("device", "model")]
+    return np.asarray(known[0] & known[1], dtype=np.bool_)
+
+
+def _not_trained_on(rows: Measurements, seen: Mapping[str, Sequence[str]]) -> Measurements:
+    """The rows without those that the current predictors were trained on.
+
+    Recorded networks are left out as rows, and eager ones without their power.
+    """
+    known = _known(rows, seen)
+    power = np.where(known & (rows.groups["mode"] == "eager"), np.nan, rows.values["power_w"])
+    kept = replace(rows, values={**rows.values, "power_w": power})
+    return kept.take(~(known & trains(rows)))
 
 
 def _usable(bundle: Bundle) -> Mask:
     return np.asarray(bundle.table("runs")["status"] == "ok", dtype=np.bool_)
 
 
-def _measured(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """All usable rows, with the group `roofline` of their bounds.
+def measured_runs(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    """All usable rows of `runs`, with the group `roofline` of their bounds.
 
     Graphs are those of the package where the bundle has none.
     """
@@ -108,10 +181,55 @@ def _quantity(metric: str) -> str:
     return metric.rpartition("_")[0]
 
 
-def _tasks(rows: Measurements, name: str, metric: str) -> Iterator[Task]:
-    """One task for each GPU, of rows with a measured value."""
+class RecordedNetworks(TorchGpuProtocols):
+    """Recorded networks: training rows of `NetworkLatency`."""
+
+    part = "recorded"
+
+
+class EagerPower(TorchGpuProtocols):
+    """Power of networks launched operator by operator: training rows of `OperatorPower`."""
+
+    part = "power"
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Eager networks, in inference and training, with a window of power."""
+        return eager_power(measured_runs(bundle, catalog))
+
+
+def eager_power(rows: Measurements) -> Measurements:
+    """Power of eager networks; the group `op_shape` is the network, as `OperatorPower` names it.
+
+    Args:
+        rows: of `measured_runs`.
+    """
+    watts = rows.values["power_w"]
+    kept = rows.take((rows.groups["mode"] == "eager") & np.isfinite(watts))
+    groups = {**kept.groups, "op_shape": kept.groups["model"]}
+    return Measurements(kept.queries, {"power_w": kept.values["power_w"]}, groups)
+
+
+def _other_training_rows(predictor: str, catalog: DeviceCatalog) -> Measurements:
+    """Rows of other datasets on which a release trains a predictor.
+
+    Raises:
+        MissingData: one of them is not on this machine.
+    """
+    from forerun.training.protocols import training_source
+
+    sources = (training_source(name) for name in PREDICTORS[predictor].trained_on[0])
+    parts = [
+        source.training_rows(find(source.dataset), catalog)
+        for source in sources
+        if source.dataset != TorchGpuProtocols.dataset
+    ]
+    return sum(parts[1:], parts[0])
+
+
+def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Iterator[Task]:
+    """One task for each GPU, or for the one named, of rows with a measured value."""
     rows = rows.take(np.isfinite(rows.values[metric]))
-    for device in np.unique(rows.groups["device"]):
+    for device in [only] if only else np.unique(rows.groups["device"]):
         own = rows.groups["device"] == device
         judged = rows.take(own)
         yield Task(
@@ -121,7 +239,7 @@ def _tasks(rows: Measurements, name: str, metric: str) -> Iterator[Task]:
             device=str(device),
             baselines=_baselines(judged, rows.take(~own), metric),
             bin_width=BIN_MIB if metric in MEMORY else 0.0,
-            device_only=name.startswith("recorded/"),
+            device_only="recorded" in name,
         )
 
 

@@ -1,4 +1,6 @@
-"""torch_gpu: tasks of the released predictors by mode and GPU, and no row trains anything."""
+"""torch_gpu: tasks by mode and GPU without training rows, and folds that hold out a GPU."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +13,12 @@ from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import gpu_measurements
 from forerun.models.artifact.loading import bundled
 from forerun.models.catalog import PREDICTORS
+from forerun.models.networks.latency import NO_HOST
 from forerun.training.evaluation.predictions import predict_task
 from forerun.training.protocols import TRAINING_PARTS
+from forerun.training.protocols.networks import torch_gpu
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
+from forerun.training.protocols.networks.recorded_networks import trains
 from forerun.training.protocols.networks.torch_gpu import TorchGpuProtocols
 from tests.contracts.tiny_torch_gpu import GPUS, gpu_graphs, gpu_rows
 
@@ -78,15 +83,73 @@ def test_recorded_networks_are_scored_without_the_host(tasks):
     assert np.isfinite(columns[1]["low"]).all()
 
 
-def test_no_predictor_is_trained_on_these_rows(bundle):
+def test_recorded_networks_and_the_power_of_eager_ones_train_one_predictor_each():
+    uses = {
+        name: [s for sources in entry.trained_on for s in sources if s.startswith("torch_gpu")]
+        for name, entry in PREDICTORS.items()
+    }
+    assert {name: found for name, found in uses.items() if found} == {
+        "network_latency": ["torch_gpu/recorded"],
+        "operator_power": ["torch_gpu/power"],
+    }
+    parts = {cls.part for cls in TRAINING_PARTS if cls.dataset == "torch_gpu"}
+    assert parts == {"recorded", "power"}
+
+
+@pytest.fixture
+def packaged(tmp_path):
+    dataset = TorchGpu()
+    return Bundle.write(tmp_path / "packaged", dataset.name, dataset.tidy(dataset.packaged()))
+
+
+def test_training_rows_are_recorded_and_mean_what_their_query_means(packaged):
+    found = TorchGpuProtocols().training_rows(packaged, CATALOG)
+    assert set(found.groups["mode"]) == {"recorded"}
+    assert set(found.groups["host"]) == {NO_HOST}
+    assert not any(model.startswith("lstm") for model in found.groups["model"])
+    strict = found.groups["model"][found.groups["precision"] == "fp32"]
+    assert len(strict)
+    assert not any(name.startswith(("resnet", "mobilenet", "convnext")) for name in strict)
+    assert "resnet50" in found.groups["model"]
+    assert len(found) > 200
+
+
+def test_rows_of_the_training_set_are_not_evaluated(packaged):
     protocols = TorchGpuProtocols()
-    sources = [s for e in PREDICTORS.values() for sources in e.trained_on for s in sources]
-    assert not any(source.partition("/")[0] == "torch_gpu" for source in sources)
-    assert not any(cls.dataset == "torch_gpu" for cls in TRAINING_PARTS)
-    assert not len(protocols.training_rows(bundle, CATALOG))
-    assert not list(protocols.folds(bundle, CATALOG))
-    record = bundled().record
-    assert "torch_gpu" not in {*record.digests, *record.rows, *record.keys}
+    train = protocols.training_rows(packaged, CATALOG)
+    seen = {key: train.groups[key].tolist() for key in ("device", "model")}
+    tasks = list(protocols.evaluation_tasks(packaged, CATALOG, seen))
+    recorded = [task.judged for task in tasks if task.name.startswith("recorded/")]
+    assert recorded
+    assert not any(trains(rows).any() for rows in recorded)
+    left_out = protocols.left_out(packaged, CATALOG, seen)
+    assert left_out["training saw this recorded network on this GPU"] == len(train)
+    powered = {q.network.graph.digest for t in tasks if t.name.startswith("eager/")
+               and t.metric == "power_w" for q in t.judged.queries}  # fmt: skip
+    assert not powered & {query.network.graph.digest for query in train.queries}
+
+
+def test_folds_hold_out_a_gpu_or_families_on_both_sides(packaged, monkeypatch):
+    """Rows of other datasets of a held-out family do not train either."""
+    mine = TorchGpuProtocols().training_rows(packaged, CATALOG)
+    other = replace(mine, groups={**mine.groups, "device": np.full(len(mine), "another")})
+    monkeypatch.setattr(torch_gpu, "_other_training_rows", lambda predictor, catalog: other)
+    folds = list(TorchGpuProtocols().folds(packaged, CATALOG))
+    assert {fold.protocol for fold in folds} == {*TorchGpuProtocols.fitted_protocols}
+    for fold in folds:
+        key = fold.protocol.removeprefix("unseen_")
+        for task in fold.tasks:
+            assert not set(task.judged.groups[key]) & set(fold.train.groups[key])
+    metrics = {task.metric for fold in folds for task in fold.tasks}
+    assert metrics == {"latency_ms", "power_w"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "name"), [("latency_ms", "network_latency"), ("power_w", "operator_power")]
+)
+def test_each_fold_fits_the_predictor_that_its_rows_train(metric, name):
+    able = [p for p in TorchGpuProtocols().predictors() if metric in p.metrics]
+    assert able[0].name == name
 
 
 def test_no_row_occurs_among_those_of_published_networks(tmp_path):
