@@ -202,10 +202,10 @@ class DesignBoost(StoredPredictor):
         programs = rows_by(map(program_key, queries))
         for kind in ("seen", "unseen"):
             of_kind = [key for key in programs if (key in self.programs) == (kind == "seen")]
-            rows = [row for key in of_kind if not self._adapted(key) for row in programs[key]]
-            if rows:
-                middle[rows] = self._trained(kind, [queries[row] for row in rows], matrix[rows])
-                half[rows] = [self._width(kind, metric) for metric in METRICS]
+            left = [row for key in of_kind if not self._adapted(key) for row in programs[key]]
+            if left:
+                middle[left] = self._trained(kind, [queries[row] for row in left], matrix[left])
+                half[left] = [self._width(kind, metric) for metric in METRICS]
         for key in filter(self.support.__contains__, programs):
             rows = programs[key]
             designs = [queries[row] for row in rows]

@@ -16,6 +16,8 @@ from forerun.models.hls_designs.settings import NETWORK_SHARE
 from forerun.models.neural import onnx_session, seeded_torch
 from tests.models.hls_designs.test_booster import TREES, measured
 
+TRIPS = ([16, 32], [40, 80], [8, 16, 32])
+"""Two programs of the training set, and one that is not."""
 SHAPE = LoopShape(width=16, epochs=40, rows=64)
 
 
@@ -141,6 +143,19 @@ def test_the_name_of_a_program_is_a_key_and_nothing_else():
     judged = rows.queries[::9]
     one, two = (p.predict(judged).values for p in (stacked(), renamed))
     assert all((one[metric] == two[metric]).all() for metric in METRICS)
+
+
+@pytest.mark.slow
+def test_an_answer_does_not_depend_on_the_programs_in_the_same_batch():
+    boost, few = stacked(), measured([8, 16, 32]).take(range(0, 96, 5))
+    of_programs = [measured(trips).queries[:9] for trips in TRIPS]
+    mixed = [query for queries in zip(*of_programs, strict=True) for query in queries]
+    for predictor in (boost, boost.adapt(few)):
+        together = predictor.predict(mixed).values
+        alone = [predictor.predict([query]).values for query in mixed]
+        for metric in METRICS:
+            wanted = [values[metric][0] for values in alone]
+            np.testing.assert_allclose(together[metric], wanted, rtol=1e-11)
 
 
 @pytest.mark.slow
