@@ -89,6 +89,14 @@ def test_it_learns_its_programs_and_answers_each_design_alike_in_any_batch():
 
 
 @pytest.mark.slow
+def test_the_exported_network_has_few_operators():
+    """Most of the time of one answer is spent on operators, whatever the size of their inputs."""
+    import onnx
+
+    assert len(onnx.load_from_string(fitted().content).graph.node) <= 150
+
+
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_network():
     rows = measured([16, 32]).take(range(0, 96, 4))
     matrix, short = feature_matrix(rows.queries), LoopShape(width=8, epochs=1)
