@@ -54,7 +54,8 @@ class Directed:
         return float(np.ceil(self.loop.trips / self.copies - 1e-9))
 
 
-def directed_loops(design: Design) -> list[Directed]:
+@lru_cache(maxsize=4096)
+def directed_loops(design: Design) -> tuple[Directed, ...]:
     """Every loop of a design's program, in the order of its nest."""
     nest, values = loop_nest(design.program), dict(design.directives)
     found: list[Directed] = []
@@ -67,7 +68,7 @@ def directed_loops(design: Design) -> list[Directed]:
         found.append(
             Directed(loop, min(copies, loop.trips), pipe, _factor(values, loop, "TILE"), unrolled)
         )
-    return found
+    return tuple(found)
 
 
 def _factor(values: Mapping[str, str], loop: Loop, directive: str) -> float:

@@ -5,11 +5,13 @@ operations of an iteration, copies, steps, bounds on cycles and on DSP blocks. L
 base 2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import log2
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.columns import Matrix, Positions
 from forerun.data.program import ProgramGraph
@@ -57,12 +59,14 @@ class LoopTree:
     Attributes:
         features: (n, len(LOOP_FEATURES)).
         parents: (n,) position of the loop around each; -1 for an outermost one.
-        depths: (n,) loops around each.
+        inside: (n, k) positions of the loops inside each at any depth, then -1.
+        around: (n, m) positions of the loops around each at any distance, then -1.
     """
 
     features: Matrix
     parents: Positions
-    depths: Positions
+    inside: NDArray[np.intp]
+    around: NDArray[np.intp]
 
 
 @lru_cache(maxsize=50_000)
@@ -71,8 +75,24 @@ def loop_tree(design: Design) -> LoopTree:
     nest, loops = loop_nest(design.program), directed_loops(design)
     program = _program_matrix(design.program)
     features = np.hstack([program, _directive_matrix(nest, loops)])
-    parents = np.array([one.loop.parent for one in loops], dtype=np.intp)
-    return LoopTree(features, parents, np.array([one.loop.depth for one in loops], dtype=np.intp))
+    return LoopTree(features, *_relations(design.program))
+
+
+@lru_cache(maxsize=256)
+def _relations(program: ProgramGraph) -> tuple[Positions, NDArray[np.intp], NDArray[np.intp]]:
+    """`parents`, `inside` and `around` of a program's loops."""
+    nest = loop_nest(program)
+    around = [nest.around(at)[1:] for at in range(len(nest.loops))]
+    inside = [[i for i, outer in enumerate(around) if at in outer] for at in range(len(around))]
+    parents = np.array([loop.parent for loop in nest.loops], dtype=np.intp)
+    return parents, _padded(inside), _padded(around)
+
+
+def _padded(lists: Sequence[Sequence[int]]) -> NDArray[np.intp]:
+    """Lists as rows of one array, filled up with -1."""
+    width = max(map(len, lists))
+    padded = [[*one, *[-1] * (width - len(one))] for one in lists]
+    return np.array(padded, dtype=np.intp).reshape(len(lists), width)
 
 
 @lru_cache(maxsize=256)
@@ -116,12 +136,12 @@ class _Around:
 
 def _directive_matrix(nest: LoopNest, loops: Sequence[Directed]) -> Matrix:
     """`DIRECTIVE_FEATURES` of each loop."""
-    cycles = [log_cycles(loops, timing) for timing in TIMINGS.values()]
+    cycles = log_cycles(loops, TIMINGS.values())
     around: list[_Around] = []
     rows = []
     for at, one in enumerate(loops):
         outer = around[one.loop.parent] if one.loop.parent >= 0 else _Around()
-        copies, steps = float(np.log2(one.copies)), float(np.log2(one.steps))
+        copies, steps = log2(one.copies), log2(one.steps)
         is_flat = one.unrolled or one.pipe == "flatten"
         near = copies + outer.flat_copies
         here = _Around(
@@ -148,7 +168,7 @@ def _own_features(one: Directed, copies: float) -> list[float]:
     """Features of the directives on one loop, by themselves."""
     trips, rest = one.loop.trips, one.steps * one.copies / one.loop.trips - 1.0
     flags = (one.copies > 1, one.copies >= trips)
-    tiles = (np.log2(one.tile), one.tile > 1, one.tile >= trips)
+    tiles = (log2(one.tile), one.tile > 1, one.tile >= trips)
     pipes = [one.pipe == name for name in ("off", "", "flatten", None)]
     return [copies, *flags, rest, rest > 1e-6, *tiles, *pipes, one.unrolled]
 
@@ -159,32 +179,36 @@ def _resources(nest: LoopNest, loop: Loop, near: float, every: float) -> list[fl
     operations = float(sum(loop.counts.values()))
     copies = (2.0**near, 2.0**every)
     return [
-        *(float(np.log2(dsp * number + LEAST_SHARE)) for number in copies),
-        *(float(np.log2(operations * number + 1.0)) for number in copies),
+        *(log2(dsp * number + LEAST_SHARE) for number in copies),
+        *(log2(operations * number + 1.0) for number in copies),
     ]
 
 
-def log_cycles(loops: Sequence[Directed], timing: Timing) -> list[float]:
-    """log2 of the bound of `directives.cycles_bound` for each loop, in one pass over all."""
+def log_cycles(loops: Sequence[Directed], timings: Collection[Timing]) -> list[list[float]]:
+    """log2 of the bound of `directives.cycles_bound` for each timing and loop, in one pass."""
     inner: list[list[int]] = [[] for _ in loops]
     for at, one in enumerate(loops):
         if one.loop.parent >= 0:
             inner[one.loop.parent].append(at)
-    fills, bounds = [0.0] * len(loops), [0.0] * len(loops)
+    fills, bounds = [0.0] * len(loops), [[0.0] * len(loops) for _ in timings]
     for at in reversed(range(len(loops))):
         one = loops[at]
-        tree = one.loop.carried and one.unrolled
         fills[at] = _weighted(DELAY_OF, one.loop.counts, 1.0) + sum(fills[i] for i in inner[at])
-        fills[at] += DELAY_OF["fadd"] * float(np.log2(one.loop.trips)) if tree else 0.0
-        if not inner[at] or one.pipe == "flatten":
-            fill = fills[at] if timing.depth is None else timing.depth
-            apart = timing.carried if one.loop.carried else 1.0
-            bounds[at] = fill + 8.0 * float(np.log2(one.copies)) + (one.steps - 1.0) * apart
-            continue
-        parts = [bounds[i] for i in inner[at]]
-        together = timing.overlaps and one.pipe == ""
-        bounds[at] = one.steps * ((max(parts) if together else sum(parts)) + 5.0)
-    return [float(np.log2(max(bound, 1.0))) for bound in bounds]
+        if one.loop.carried and one.unrolled:
+            fills[at] += DELAY_OF["fadd"] * log2(one.loop.trips)
+        for bound, timing in zip(bounds, timings, strict=True):
+            bound[at] = _bound(one, timing, fills[at], [bound[i] for i in inner[at]])
+    return [[log2(max(cycles, 1.0)) for cycles in bound] for bound in bounds]
+
+
+def _bound(one: Directed, timing: Timing, fill: float, inner: Sequence[float]) -> float:
+    """Bound on the cycles of a loop from those of the loops directly inside it."""
+    if not inner or one.pipe == "flatten":
+        depth = fill if timing.depth is None else timing.depth
+        apart = timing.carried if one.loop.carried else 1.0
+        return depth + 8.0 * log2(one.copies) + (one.steps - 1.0) * apart
+    together = timing.overlaps and one.pipe == ""
+    return one.steps * ((max(inner) if together else sum(inner)) + 5.0)
 
 
 def _weighted(weights: Mapping[str, float], counts: Mapping[str, int], other: float) -> float:

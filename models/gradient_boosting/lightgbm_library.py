@@ -100,7 +100,8 @@ def leaf_counts(text: str) -> list[int]:
 
 def _call(name: str, *arguments: object) -> None:
     library = _library()
-    if library[f"LGBM_Booster{name}"](*arguments) != 0:
+    # Unlike by its key, a function by its attribute is looked up in the library once.
+    if getattr(library, f"LGBM_Booster{name}")(*arguments) != 0:
         raise ValueError(library.LGBM_GetLastError().decode(errors="replace"))
 
 

@@ -3,7 +3,7 @@
 There are three sets of boosters: `seen` answers for programs of the training set, `unseen` for all
 others, and `within` is trained on differences between designs of the same program. The latter two
 predict logarithms relative to an analytic bound of `features.hls.directives`. For programs of the
-training set, answers may be averages of `seen` and of a graph network over loops, `LoopNetwork`.
+training set, answers are averages of `seen` and of a graph network over loops, `LoopNetwork`.
 Once some designs of a program are measured, `DesignGaussianProcess` answers for that program; it
 measures how similar two designs are by the tree outputs of `within`, among others.
 """
@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Matrix, rows_by
+from forerun.data.columns import Column, Matrix, Positions, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
@@ -27,15 +27,17 @@ from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
     BOUND_COLUMNS,
     FEATURES,
+    FLOORS,
     LEAST,
     METRICS,
     ROUNDED,
     Key,
+    by_metric,
     deviations_within,
     feature_matrix,
-    from_logarithm,
-    log_bound,
-    log_over_bound,
+    from_logarithms,
+    log_bounds,
+    log_values,
     place_matrix,
     program_key,
     unit_rows,
@@ -47,7 +49,6 @@ from forerun.models.hls_designs.settings import (
     BAGS,
     COMMON,
     MEMBERS,
-    NETWORK_SHARE,
     SETTINGS,
     TREES,
 )
@@ -63,6 +64,10 @@ COVERAGE = 0.9
 
 ADAPTED = "adapted"
 """Key of `DesignBoost.widths` for programs with a support set, also in stored files."""
+
+
+_CYCLES = METRICS.index("latency_cycles")
+_SHARES = [METRICS.index(metric) for metric in METRICS if metric != "latency_cycles"]
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class DesignBoost(StoredPredictor):
     seed: int = field(default=0, metadata=SETTING)
     trees: Mapping[str, int] = field(default_factory=lambda: dict(TREES), metadata=SETTING)
     calibrated: bool = field(default=True, metadata=SETTING)
-    loop_shape: LoopShape | None = field(default=None, metadata=SETTING)
+    loop_shape: LoopShape | None = field(default=LoopShape(), metadata=SETTING)
     members: int = field(default=MEMBERS, metadata=SETTING)
     boosters: Mapping[str, BoosterBag] = field(default_factory=dict)
     scales: tuple[float, ...] = ()
@@ -118,9 +123,11 @@ class DesignBoost(StoredPredictor):
         _, index, counts = np.unique(program, return_inverse=True, return_counts=True)
         weights = 1.0 / np.sqrt(counts[index])
         with_loops = np.hstack([matrix, place_matrix(queries)])
+        measured = np.column_stack([measurements.values[metric] for metric in METRICS])
         boosters: dict[str, BoosterBag] = {}
-        for metric in METRICS:
-            over = log_over_bound(metric, measurements.values[metric], matrix)
+        for metric, over in zip(
+            METRICS, (log_values(measured) - log_bounds(matrix)).T, strict=True
+        ):
             mean = np.bincount(index, over) / counts
             targets = {
                 "seen": over if metric == "latency_cycles" else measurements.values[metric],
@@ -170,94 +177,87 @@ class DesignBoost(StoredPredictor):
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Predictions with intervals, by the Gaussian process for programs with a support set."""
         matrix = feature_matrix(queries)
-        keys = [program_key(query) for query in queries]
-        values, low, high = {}, {}, {}
-        for metric, (middle, half) in self.predict_log(queries, matrix).items():
-            bound = log_bound(metric, matrix)
-            values[metric] = np.maximum(from_logarithm(metric, middle + bound), LEAST)
-            low[metric] = np.minimum(from_logarithm(metric, middle - half + bound), values[metric])
-            if metric != "latency_cycles":
-                low[metric] = np.where(low[metric] < ROUNDED, 0.0, low[metric])
-            high[metric] = np.maximum(from_logarithm(metric, middle + half + bound), values[metric])
-        limits = [self._limits(key, row) for key, row in zip(keys, matrix, strict=True)]
+        bounds, (middle, half) = log_bounds(matrix), self.predict_log(queries, matrix)
+        values = np.maximum(from_logarithms(middle + bounds), LEAST)
+        low = np.minimum(from_logarithms(middle - half + bounds), values)
+        low[:, _SHARES] = np.where(low[:, _SHARES] < ROUNDED, 0.0, low[:, _SHARES])
+        high = np.maximum(from_logarithms(middle + half + bounds), values)
+        limits = [self._limits(program_key(q), row) for q, row in zip(queries, matrix, strict=True)]
         if not self.widths:
-            return Predictions(values, limits=limits)
-        return Predictions(values, low, high, COVERAGE, limits)
+            return Predictions(by_metric(values), limits=limits)
+        return Predictions(by_metric(values), by_metric(low), by_metric(high), COVERAGE, limits)
 
-    def predict_log(
-        self, queries: Sequence[Query], matrix: Matrix
-    ) -> dict[str, tuple[Column, Column]]:
-        """Predictions in log2 relative to the bound, by metric.
+    def predict_log(self, queries: Sequence[Query], matrix: Matrix) -> tuple[Matrix, Matrix]:
+        """Predictions in log2 relative to the bound.
 
         Args:
             queries: n designs.
             matrix: their features, shape (n, len(FEATURES)).
 
         Returns:
-            For each metric, predictions and half-widths of their intervals, shapes (n,). Before
+            Predictions and half-widths of their intervals, shapes (n, len(METRICS)). Before
             calibration a half-width is 1, or one standard deviation of the process.
         """
-        found = {metric: (np.zeros(len(queries)), np.zeros(len(queries))) for metric in METRICS}
-        for key, rows in rows_by(map(program_key, queries)).items():
+        middle, half = np.zeros((2, len(queries), len(METRICS)))
+        programs = rows_by(map(program_key, queries))
+        for kind in ("seen", "unseen"):
+            of_kind = [key for key in programs if (key in self.programs) == (kind == "seen")]
+            left = [row for key in of_kind if not self._adapted(key) for row in programs[key]]
+            if left:
+                middle[left] = self._trained(kind, [queries[row] for row in left], matrix[left])
+                half[left] = [self._width(kind, metric) for metric in METRICS]
+        for key in filter(self.support.__contains__, programs):
+            rows = programs[key]
             designs = [queries[row] for row in rows]
-            for metric, (middle, half) in self._of_program(key, designs, matrix[rows]).items():
-                found[metric][0][rows], found[metric][1][rows] = middle, half
-        return found
+            for at, metric in enumerate(METRICS):
+                process = self._process(metric, key)
+                if process is not None:
+                    mean, deviation = process.predict(self._inputs(metric, designs, matrix[rows]))
+                    middle[rows, at] = mean
+                    half[rows, at] = deviation * self._width(ADAPTED, metric)
+        return middle, half
 
-    def _of_program(
-        self, key: Key, queries: Sequence[Query], matrix: Matrix
-    ) -> dict[str, tuple[Column, Column | float]]:
-        """`predict_log` for designs of one program."""
-        found: dict[str, tuple[Column, Column | float]] = {}
-        for metric in METRICS:
-            process = self._process(metric, key)
-            if process is not None:
-                mean, deviation = process.predict(self._inputs(metric, queries, matrix))
-                found[metric] = mean, deviation * self._width(ADAPTED, metric)
-        kind = "seen" if key in self.programs else "unseen"
-        left = [metric for metric in METRICS if metric not in found]
-        for metric, middle in self._trained(kind, left, key, queries, matrix).items():
-            found[metric] = middle, self._width(kind, metric)
-        return found
+    def _adapted(self, key: Key) -> bool:
+        """Whether a program has processes for all metrics."""
+        return all(self._measured(metric, key) is not None for metric in METRICS)
 
-    def _trained(
-        self, kind: str, metrics: Sequence[str], key: Key, queries: Sequence[Query], matrix: Matrix
-    ) -> dict[str, Column]:
-        """Predictions of a set of boosters, and of the network where it knows the program."""
-        known = self.network if self.network is not None and key in self.network.first else None
-        logs = known.predict_log(queries, matrix) if known is not None and metrics else None
-        found = {}
-        for metric in metrics:
-            found[metric] = self._boosted(kind, metric, queries, matrix)
-            if logs is not None:
-                bound, own = log_bound(metric, matrix), logs[:, METRICS.index(metric)]
-                mean = averaged(metric, found[metric] + bound, own, NETWORK_SHARE[metric])
-                found[metric] = mean - bound
-        return found
-
-    def _boosted(self, kind: str, metric: str, queries: Sequence[Query], matrix: Matrix) -> Column:
-        """Predictions of a set of boosters in log2 relative to the bound, shape (n,)."""
-        bag = self.boosters[f"{kind}/{metric}"]
+    def _trained(self, kind: str, queries: Sequence[Query], matrix: Matrix) -> Matrix:
+        """Predictions of a set of boosters, and of the network if seen, as `predict_log`."""
+        inputs = np.hstack([matrix, place_matrix(queries)]) if kind == "seen" else matrix
+        boosters = [self.boosters[f"{kind}/{metric}"] for metric in METRICS]
+        answers = np.column_stack([bag.predict(inputs) for bag in boosters])
         if kind == "unseen":
-            return bag.predict(matrix)
-        answer = bag.predict(np.hstack([matrix, place_matrix(queries)]))
-        if metric == "latency_cycles":
-            return answer
-        return log_over_bound(metric, np.maximum(answer, 0.0), matrix)
+            return answers
+        shares = np.maximum(answers, 0.0)
+        shares[:, _CYCLES] = 1.0
+        logs = log_values(shares)
+        # Boosters of cycles answer in logarithms.
+        logs[:, _CYCLES] = answers[:, _CYCLES]
+        if self.network is not None:
+            logs = averaged(logs, self.network.predict_log(queries, matrix))
+        return np.asarray(logs - log_bounds(matrix))
 
     def _width(self, kind: str, metric: str) -> float:
         return self.widths.get(kind, {}).get(metric, 1.0)
 
+    def _measured(self, metric: str, key: Key) -> Positions | None:
+        """The designs of a program's support set with a value; None if they are fewer than two."""
+        support = self.support.get(key)
+        if support is None or metric not in support.values:
+            return None
+        rows = np.flatnonzero(np.isfinite(support.values[metric]))
+        return rows if len(rows) >= 2 else None
+
     def _process(self, metric: str, key: Key) -> DesignGaussianProcess | None:
         """The process fitted to a program's support set; None with fewer than two values."""
-        support = self.support.get(key)
-        measured = None if support is None else support.values.get(metric)
-        if support is None or measured is None or np.isfinite(measured).sum() < 2:
+        rows = self._measured(metric, key)
+        if rows is None:
             return None
-        rows = np.flatnonzero(np.isfinite(measured))
+        support, at = self.support[key], METRICS.index(metric)
         queries = [support.queries[row] for row in rows]
         matrix = feature_matrix(queries)
-        over = log_over_bound(metric, measured[rows], matrix)
+        measured = np.log2(support.values[metric][rows] + FLOORS[metric])
+        over = measured - log_bounds(matrix)[:, at]
         return DesignGaussianProcess.of(self._inputs(metric, queries, matrix), over, self.seed)
 
     def _inputs(self, metric: str, queries: Sequence[Query], matrix: Matrix) -> DesignInputs:

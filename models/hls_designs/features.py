@@ -56,6 +56,10 @@ FEATURES = (*DESIGN_FEATURES, "tool_version")
 
 BOUND_COLUMNS = [DESIGN_FEATURES.index(name) for name in BOUNDS]
 """Columns of `BOUNDS` in `feature_matrix`."""
+_DSP_NEAR = DESIGN_FEATURES.index("dsp_near")
+_FLOORS = np.array([FLOORS[metric] for metric in METRICS])
+_BOUNDED = [METRICS.index(metric) for metric in OF_DSP]
+_OF_DSP = np.array(list(OF_DSP.values()))
 Key = tuple[str, str]
 """Digest of a program, version of the tool."""
 
@@ -80,22 +84,27 @@ def place_matrix(queries: Sequence[Query]) -> Matrix:
     return matrix
 
 
-def log_over_bound(metric: str, measured: Column, matrix: Matrix) -> Column:
-    """log2 of the measured values, floor included, relative to the bound, shape (n,)."""
-    return np.asarray(np.log2(measured + FLOORS[metric]) - log_bound(metric, matrix))
+def log_values(values: Matrix) -> Matrix:
+    """log2 of the five metrics, floors included, of n designs, (n, len(METRICS))."""
+    return np.asarray(np.log2(values + _FLOORS))
 
 
-def log_bound(metric: str, matrix: Matrix) -> Column:
-    """log2 of the bound, shape (n,); 0 for cycles and block memory, where no bound is used."""
-    if metric not in OF_DSP:
-        return np.zeros(len(matrix))
-    near = 2.0 ** matrix[:, DESIGN_FEATURES.index("dsp_near")] - LEAST_SHARE
-    return np.asarray(np.log2(OF_DSP[metric] * near + FLOORS[metric]))
+def log_bounds(matrix: Matrix) -> Matrix:
+    """log2 of the bounds, (n, len(METRICS)); 0 for cycles and block memory, which have none."""
+    near = 2.0 ** matrix[:, _DSP_NEAR] - LEAST_SHARE
+    bounds = np.zeros((len(matrix), len(METRICS)))
+    bounds[:, _BOUNDED] = np.log2(near[:, None] * _OF_DSP + _FLOORS[_BOUNDED])
+    return bounds
 
 
-def from_logarithm(metric: str, log_value: Column) -> Column:
-    """Values of a metric from their log2, with the floor subtracted; never negative."""
-    return np.asarray(np.maximum(2.0 ** np.minimum(log_value, 60.0) - FLOORS[metric], 0.0))
+def from_logarithms(logs: Matrix) -> Matrix:
+    """Values of the five metrics from their log2, floors subtracted; never negative."""
+    return np.asarray(np.maximum(2.0 ** np.minimum(logs, 60.0) - _FLOORS, 0.0))
+
+
+def by_metric(values: Matrix) -> dict[str, Column]:
+    """The columns of (n, len(METRICS)) by their metrics."""
+    return dict(zip(METRICS, values.T, strict=True))
 
 
 def deviations_within(matrix: Matrix, program: Positions) -> tuple[float, ...]:

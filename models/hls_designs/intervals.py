@@ -10,7 +10,13 @@ from forerun.data.measurements import Measurements
 from forerun.data.split import fold_of
 from forerun.models.conformal import held_out_folds, weighted_quantile
 from forerun.models.hls_designs.booster import ADAPTED, COVERAGE, SHOTS, DesignBoost
-from forerun.models.hls_designs.features import METRICS, feature_matrix, log_over_bound
+from forerun.models.hls_designs.features import (
+    METRICS,
+    by_metric,
+    feature_matrix,
+    log_bounds,
+    log_values,
+)
 
 Widths = Mapping[str, Mapping[str, float]]
 FOLDS = 4
@@ -77,11 +83,13 @@ def _of_held_out_designs(plain: DesignBoost, rows: Measurements) -> Iterator[Hel
 def _errors(kind: str, fitted: DesignBoost, rows: Measurements) -> Iterator[HeldOutErrors]:
     """Absolute errors on designs of one program: in log2, or in predicted standard deviations."""
     matrix = feature_matrix(rows.queries)
-    for metric, (predicted, deviation) in fitted.predict_log(rows.queries, matrix).items():
-        errors = np.abs(log_over_bound(metric, rows.values[metric], matrix) - predicted)
-        if kind == ADAPTED:
-            errors = errors / deviation
-        yield kind, metric, errors[np.isfinite(errors)]
+    predicted, deviations = fitted.predict_log(rows.queries, matrix)
+    measured = np.column_stack([rows.values[metric] for metric in METRICS])
+    errors = np.abs(log_values(measured) - log_bounds(matrix) - predicted)
+    if kind == ADAPTED:
+        errors = errors / deviations
+    for metric, own in by_metric(errors).items():
+        yield kind, metric, own[np.isfinite(own)]
 
 
 def _width(parts: list[Column]) -> float:

@@ -1,46 +1,47 @@
-"""Loop trees of many designs as flat arrays, and batches of them by level for the loop network.
+"""Loop trees of many designs as flat arrays, and batches of them for the loop network.
 
-A level holds all loops of a batch that have the same number of loops around them. Every batch ends
-with one more design, of empty loops one inside the other, so that no level is empty; its answer is
-dropped.
+Relations between loops are lists of positions in a batch, as rows of one array. Every row ends with
+the position one past the last loop, where the network has a row of zeros.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.columns import Matrix, Positions
 from forerun.data.query import Query
-from forerun.features.hls.loop_tree import LOOP_FEATURES, loop_tree
+from forerun.features.hls.loop_tree import loop_tree
 from forerun.models.hls_designs.features import Key, program_key
 
 Arrays = dict[str, NDArray[Any]]
+Relation = NDArray[np.intp]
 
+INPUTS: Final = (
+    *("designs", "loops", "vector", "design"),
+    *("parent", "inside", "around", "of_design"),
+)
+"""Inputs of the network for b designs with n loops, in order.
 
-def input_names(levels: int) -> tuple[str, ...]:
-    """Names of the network's inputs for so many levels, in order.
-
-    `designs` has features of b designs. At each level, `loops` has features of n loops, `vector`
-    the number of the learnt vector of each, `design` the design of each, and below the first
-    level `parent` the position of the loop around each in the level above.
-    """
-    per_level = [f"{name}_{d}" for name in ("loops", "vector", "design") for d in range(levels)]
-    return ("designs", *per_level, *(f"parent_{d}" for d in range(1, levels)))
+`designs`: features of designs; `loops`: features of loops; `vector`: number of each loop's learnt
+vector; `design`: design of each loop; `parent`: loop around each; `inside`, `around`: all loops
+inside and around each; `of_design`: all loops of each design.
+"""
 
 
 @dataclass(frozen=True)
 class LoopBatches:
-    """Loop trees of n designs with t loops in all.
+    """Loop trees of n designs with t loops in all; positions are those in a design, -1 is none.
 
     Attributes:
         designs: (n, columns) features of the designs.
         start: (n + 1,) position of the first loop of each design, and t.
         features: (t, len(LOOP_FEATURES)).
-        parents: (t,) position of the loop around each in its design; -1 for an outermost one.
-        depths: (t,) loops around each.
+        parents: (t,) position of the loop around each.
+        inside: (t, k) positions of the loops inside each, and at least one -1.
+        around: (t, m) positions of the loops around each, and at least one -1.
         vectors: (t,) number of each loop's learnt vector.
     """
 
@@ -48,7 +49,8 @@ class LoopBatches:
     start: Positions
     features: Matrix
     parents: Positions
-    depths: Positions
+    inside: Relation
+    around: Relation
     vectors: Positions
 
     @classmethod
@@ -72,55 +74,49 @@ class LoopBatches:
             start,
             np.concatenate([tree.features for tree in trees]),
             np.concatenate([tree.parents for tree in trees]),
-            np.concatenate([tree.depths for tree in trees]),
+            _stacked([tree.inside for tree in trees], start),
+            _stacked([tree.around for tree in trees], start),
             np.repeat(first, sizes) + own,
         )
 
-    @property
-    def levels(self) -> int:
-        """Number of levels of the deepest tree."""
-        return int(self.depths.max()) + 1
-
-    def batch(self, rows: Positions, levels: int) -> Arrays:
-        """Inputs of the network for some designs and the empty one, by the names `input_names`.
+    def batch(self, rows: Positions) -> Arrays:
+        """Inputs of the network for some designs, by the names `INPUTS`.
 
         Args:
             rows: positions of b designs.
-            levels: number of levels; deeper loops are left out.
         """
         sizes = self.start[rows + 1] - self.start[rows]
+        before = np.cumsum(sizes) - sizes
         design = np.repeat(np.arange(len(rows)), sizes)
-        first = self.start[rows][design]
-        before = (np.cumsum(sizes) - sizes)[design]
-        loop = first + np.arange(len(design)) - before
-        depth = self.depths[loop]
-        order = np.argsort(depth, kind="stable")[: int((depth < levels).sum())]
-        counts = np.bincount(depth[order], minlength=levels) + 1
-        starts = np.cumsum(counts) - counts
-        # Each level's last row is left for the empty design.
-        place = np.empty(len(loop), dtype=np.int64)
-        place[order] = np.arange(len(order)) + depth[order]
-        at, chosen, total = place[order], loop[order], int(counts.sum())
-        features = np.zeros((total, len(LOOP_FEATURES)))
-        vectors, parents = np.zeros((2, total), dtype=np.int64)
-        designs = np.full(total, len(rows), dtype=np.int64)
-        features[at], vectors[at], designs[at] = (
-            self.features[chosen],
-            self.vectors[chosen],
-            design[order],
-        )
-        parents[at] = place[np.maximum(self.parents[chosen], 0) + before[order]]
-        inputs: Arrays = {"designs": np.zeros((len(rows) + 1, self.designs.shape[1]))}
-        inputs["designs"][:-1] = self.designs[rows]
-        for level, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
-            mine = slice(start, start + count)
-            inputs[f"loops_{level}"], inputs[f"vector_{level}"] = features[mine], vectors[mine]
-            inputs[f"design_{level}"] = designs[mine]
-            if level:
-                above = int(starts[level - 1])
-                parents[start + count - 1] = start - 1
-                inputs[f"parent_{level}"] = parents[mine] - above
-        return inputs
+        own = np.arange(len(design))
+        first = before[design]
+        loop = (self.start[rows] - before)[design] + own
+        slots = np.arange(sizes.max() + 1)
+        every = before[:, None] + slots
+        every[slots >= sizes[:, None]] = len(loop)
+        return {
+            "designs": self.designs[rows],
+            "loops": self.features[loop],
+            "vector": self.vectors[loop],
+            "design": design,
+            "parent": _in_batch(self.parents[loop], first),
+            "inside": _in_batch(self.inside[loop], first[:, None]),
+            "around": _in_batch(self.around[loop], first[:, None]),
+            "of_design": every,
+        }
+
+
+def _stacked(relations: Sequence[Relation], start: Positions) -> Relation:
+    """Relations of several designs, one below the other, with a column of -1 at the end."""
+    stacked = np.full((start[-1], max(one.shape[1] for one in relations) + 1), -1, dtype=np.intp)
+    for first, one in zip(start.tolist(), relations, strict=False):
+        stacked[first : first + len(one), : one.shape[1]] = one
+    return stacked
+
+
+def _in_batch(positions: Relation, first: Relation) -> Relation:
+    """Positions in a batch from those in a design; none is one past the last loop."""
+    return np.where(positions < 0, len(positions), positions + first)
 
 
 @dataclass(frozen=True)
@@ -147,10 +143,9 @@ class ShuffledBatches:
         """Inputs and `log_measured` of each batch, in single precision."""
         import torch
 
-        order, levels = self.random.permutation(len(self.log_measured)), self.trees.levels
+        order = self.random.permutation(len(self.log_measured))
         for start in range(0, len(order), self.rows):
             rows = order[start : start + self.rows]
-            arrays = self.trees.batch(rows, levels)
-            arrays["log_measured"] = self.log_measured[rows]
+            arrays = {**self.trees.batch(rows), "log_measured": self.log_measured[rows]}
             tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
             yield {n: t.float() if t.dtype == torch.float64 else t for n, t in tensors.items()}

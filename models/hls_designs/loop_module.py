@@ -1,8 +1,8 @@
 """The loop network in torch and PyTorch Geometric, and its export to ONNX.
 
-A graph network over the tree of a design's loops. A loop's state takes up the sum and the maximum
-of the states of the loops inside it, level by level from the innermost loops to the outermost, and
-then the state of the loop around it, level by level back. From its state each loop gets factors on
+A graph network over the tree of a design's loops. In each of a few rounds a loop's state takes up
+the sum and the maximum of the states of all loops inside it, the state of the loop around it, and
+the sum over all loops around it. Maxima are at least zero. From its state each loop gets factors on
 its analytic cycles and resources, and the design gets some from the pooled states and its own
 features. Most factors start at one:
 
@@ -20,8 +20,8 @@ from forerun.data.columns import Column
 from forerun.features.hls.directives import DESIGN_FEATURES, LEAST_SHARE, TIMINGS
 from forerun.features.hls.loop_tree import LOOP_FEATURES
 from forerun.models.hls_designs.features import FEATURES, FLOORS, METRICS, OF_DSP
-from forerun.models.hls_designs.loop_batches import input_names
-from forerun.models.neural import geometric, onnx_bytes
+from forerun.models.hls_designs.loop_batches import INPUTS
+from forerun.models.neural import onnx_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,6 +48,7 @@ class LoopShape:
 
     Attributes:
         width: of all states and hidden layers.
+        rounds_of_messages: how often loops take up the states of others.
         vector: width of the learnt vector of each loop.
         epochs: passes over the training set.
         rows: designs in a batch.
@@ -56,6 +57,7 @@ class LoopShape:
     """
 
     width: int = 64
+    rounds_of_messages: int = 2
     vector: int = 8
     epochs: int = 150
     rows: int = 256
@@ -92,13 +94,17 @@ def network(
         def forward(
             self,
             designs: "Tensor",
-            loops: "list[Tensor]",
-            vector: "list[Tensor]",
-            design: "list[Tensor]",
-            parent: "list[Tensor]",
+            loops: "Tensor",
+            vector: "Tensor",
+            design: "Tensor",
+            parent: "Tensor",
+            inside: "Tensor",
+            around: "Tensor",
+            of_design: "Tensor",
         ) -> "Tensor":
-            states = self.encoder([self.scale_loops(one) for one in loops], vector, parent)
-            values: Tensor = self.head(states, loops, design, designs, self.scale_designs(designs))
+            states = self.encoder(self.scale_loops(loops), vector, parent, inside, around)
+            scaled = self.scale_designs(designs)
+            values: Tensor = self.head(states, loops, design, of_design, designs, scaled)
             return values
 
     return Network()
@@ -198,41 +204,53 @@ def _layers(
     return nn.Sequential(first, nn.SiLU(), last)
 
 
+def _gathered(values: "Tensor", positions: "Tensor") -> "Tensor":
+    """(members, n, k, width): values at positions (n, k) of (members, rows, width)."""
+    flat = values.index_select(1, positions.reshape(-1))
+    return flat.reshape(values.shape[0], *positions.shape, values.shape[2])
+
+
+def _with_zeros(values: "Tensor") -> "Tensor":
+    """(members, n + 1, width): with a row of zeros at the end."""
+    from torch.nn.functional import pad
+
+    return pad(values, (0, 0, 0, 1))
+
+
 def _encoder(shape: LoopShape, vectors: int, members: int) -> "nn.Module":
-    """Maps features of loops, by level, to the states of all loops, level after level."""
+    """Maps features of n loops to their states, (members, n, width)."""
     import torch
     from torch import nn
 
-    width = shape.width
-    add_pool, max_pool = geometric().nn.global_add_pool, geometric().nn.global_max_pool
+    width, silu = shape.width, nn.functional.silu
 
     class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
+            rounds = range(shape.rounds_of_messages)
             self.vector = nn.Parameter(0.1 * torch.randn(members, vectors, shape.vector))
-            self.enter = _linear(members, len(LOOP_FEATURES) + shape.vector, width)
-            self.up, self.down = (_layers(members, n * width, width, width) for n in (3, 2))
-            self.entered, self.risen, self.sunk = (_norm(members, width) for _ in range(3))
+            self.enter = _linear(members, len(LOOP_FEATURES), width)
+            self.of_vector = _linear(members, shape.vector, width)
+            self.layers = nn.ModuleList(_layers(members, 5 * width, width, width) for _ in rounds)
+            self.entered = _norm(members, width)
+            self.norms = nn.ModuleList(_norm(members, width) for _ in rounds)
 
         def forward(
-            self, loops: "list[Tensor]", vector: "list[Tensor]", parent: "list[Tensor]"
+            self,
+            loops: "Tensor",
+            vector: "Tensor",
+            parent: "Tensor",
+            inside: "Tensor",
+            around: "Tensor",
         ) -> "Tensor":
-            sizes = [features.shape[0] for features in loops]
-            features = torch.cat(loops).expand(members, -1, -1)
-            inputs = torch.cat([features, self.vector[:, torch.cat(vector)]], 2)
-            entered = self.entered(nn.functional.silu(self.enter(inputs)))
-            states = list(torch.split(entered, sizes, 1))
-            for level in reversed(range(len(states))):
-                own, sums = states[level], torch.zeros_like(states[level])
-                most = sums
-                if level + 1 < len(states):
-                    inner, into = states[level + 1], parent[level]
-                    sums, most = (p(inner, into, own.shape[1]) for p in (add_pool, max_pool))
-                states[level] = self.risen(own + self.up(torch.cat([own, sums, most], 2)))
-            for level, own in enumerate(states):
-                outer = states[level - 1][:, parent[level - 1]] if level else torch.zeros_like(own)
-                states[level] = self.sunk(own + self.down(torch.cat([own, outer], 2)))
-            return torch.cat(states, 1)
+            learnt = self.of_vector(self.vector).index_select(1, vector)
+            states: Tensor = self.entered(silu(self.enter(loops) + learnt))
+            for layers, norm in zip(self.layers, self.norms, strict=True):
+                every = _with_zeros(states)
+                inner, outer = _gathered(every, inside), _gathered(every, around)
+                messages = (inner.sum(2), inner.amax(2), every.index_select(1, parent))
+                states = norm(states + layers(torch.cat([states, *messages, outer.sum(2)], 2)))
+            return states
 
     return Encoder()
 
@@ -243,11 +261,11 @@ def _head(shape: LoopShape, members: int) -> "nn.Module":
     from torch import nn
 
     width, metrics = shape.width, len(METRICS)
-    add_pool, max_pool = geometric().nn.global_add_pool, geometric().nn.global_max_pool
     floors = torch.tensor([FLOORS[metric] for metric in METRICS[1:]], dtype=torch.float64)
 
     class Head(nn.Module):
         start: torch.Tensor
+        bounds: torch.Tensor
 
         def __init__(self) -> None:
             super().__init__()
@@ -255,83 +273,76 @@ def _head(shape: LoopShape, members: int) -> "nn.Module":
             self.of_design = _layers(members, 3 * width, width, metrics + len(BOUNDS), 0.0)
             self.of_loop = _layers(members, 2 * width, width, metrics, 0.0)
             self.register_buffer("start", torch.tensor([0.0, 0.0, -2.0, 0.0, 0.0]))
+            self.register_buffer("bounds", torch.tensor(BOUNDS))
 
         def forward(
             self,
             states: "Tensor",
-            loops: "list[Tensor]",
-            design: "list[Tensor]",
+            loops: "Tensor",
+            design: "Tensor",
+            of_design: "Tensor",
             designs: "Tensor",
             scaled: "Tensor",
         ) -> "Tensor":
-            raw, of, size = torch.cat(loops), torch.cat(design), designs.shape[0]
-            most = max_pool(states, of, size)
-            every = self.features(scaled.expand(members, -1, -1))
-            whole = self.of_design(torch.cat([add_pool(states, of, size) / 3.0, most, every], 2))
-            factor = self.start + self.of_loop(torch.cat([states, most[:, of]], 2))
+            pooled = _gathered(_with_zeros(states), of_design)
+            most = pooled.amax(2)
+            whole = self.of_design(torch.cat([pooled.sum(2) / 3.0, most, self.features(scaled)], 2))
+            factor = self.start + self.of_loop(torch.cat([states, most.index_select(1, design)], 2))
             factor = factor.clamp(-LARGEST_OF_LOOP, LARGEST_OF_LOOP)
-            outer = OUTER_DAMPING * (1.0 - raw[:, INNERMOST])
-            cycles = (raw[:, TOTAL] - outer)[:, None] + factor[..., :1]
-            # Largest exponents are subtracted, so that sums of powers do not overflow.
-            top = max_pool(cycles, of, size).detach()
-            total = add_pool(torch.exp2(cycles - top[:, of]), of, size)
+            # Products of bounds and factors of each loop, summed over the loops of each design.
+            products = _bounds(loops) * torch.exp2(factor)
+            sums = _gathered(_with_zeros(products), of_design).sum(2)
             shares = torch.softmax(whole[..., metrics:], 2)
-            bound = (shares * designs[:, BOUNDS]).sum(2, keepdim=True)
-            summed = torch.log2(total + 1e-30) + top
+            bound = (shares * designs.index_select(1, self.bounds)).sum(2, keepdim=True)
+            summed = torch.log2(sums[..., :1] + 1e-30)
             log_cycles = 0.5 * summed + 0.5 * bound + whole[..., :1]
-            used = add_pool(_bounds(raw) * torch.exp2(factor[..., 1:]), of, size)
             by_design = whole[..., 1:metrics].clamp(-LARGEST_OF_DESIGN, LARGEST_OF_DESIGN)
-            log_shares = torch.log2(used * torch.exp2(by_design) + floors.to(used.dtype))
-            return torch.cat([log_cycles, log_shares], 2)
+            shared = sums[..., 1:] * torch.exp2(by_design) + floors.to(sums.dtype)
+            return torch.cat([log_cycles, torch.log2(shared)], 2)
 
     return Head()
 
 
 def _bounds(loops: "Tensor") -> "Tensor":
-    """Bound of each loop on its share of each resource, in the order of METRICS from the second."""
+    """Bound of each loop on its cycles and on its share of each resource, in order of METRICS."""
     import torch
 
-    dsp = torch.exp2(loops[:, DSP_NEAR]) - LEAST_SHARE
-    bram = torch.full_like(dsp, BRAM_OF_LOOP)
-    columns = [
-        dsp * OF_DSP[metric] + LEAST_OF_LOOP if metric in OF_DSP else bram for metric in METRICS[1:]
-    ]
-    return torch.stack(columns, 1)
+    rates = loops.new_tensor([OF_DSP.get(metric, 0.0) for metric in METRICS[1:]])
+    least = [LEAST_OF_LOOP if metric in OF_DSP else BRAM_OF_LOOP for metric in METRICS[1:]]
+    dsp = torch.exp2(loops[:, DSP_NEAR : DSP_NEAR + 1]) - LEAST_SHARE
+    outer = OUTER_DAMPING * (1.0 - loops[:, INNERMOST : INNERMOST + 1])
+    cycles = torch.exp2(loops[:, TOTAL : TOTAL + 1] - outer)
+    return torch.cat([cycles, dsp * rates + loops.new_tensor(least)], 1)
 
 
-def arguments(inputs: Any, levels: int) -> tuple[Any, ...]:
+def arguments(inputs: Any) -> tuple[Any, ...]:
     """Arguments of a network from inputs by name."""
-    every, below = range(levels), range(1, levels)
-    per_level = [[inputs[f"{name}_{d}"] for d in every] for name in ("loops", "vector", "design")]
-    return (inputs["designs"], *per_level, [inputs[f"parent_{d}"] for d in below])
+    return tuple(inputs[name] for name in INPUTS)
 
 
-def export(whole: "nn.Module", levels: int) -> bytes:
+def export(whole: "nn.Module") -> bytes:
     """A network as an ONNX file with free sizes, whose output is (members, b, metrics).
 
     Args:
         whole: trained module of `network`, in double precision.
-        levels: levels of loops that it takes.
     """
     import torch
     from torch.export import Dim
 
-    wide = torch.float64
-    example: dict[str, Tensor] = {"designs": torch.ones(4, len(FEATURES), dtype=wide)}
-    free: dict[str, Any] = {"designs": {0: Dim("b")}}
-    for level in range(levels):
-        loops = {0: Dim(f"n{level}")}
-        count = 5 + level
-        example[f"loops_{level}"] = torch.ones(count, len(LOOP_FEATURES), dtype=wide)
-        example[f"vector_{level}"] = torch.zeros(count, dtype=torch.int64)
-        example[f"design_{level}"] = torch.arange(count) % 4
-        example[f"parent_{level}"] = torch.arange(count) % 4
-        for name in ("loops", "vector", "design", "parent"):
-            free[f"{name}_{level}"] = loops
-    return onnx_bytes(
-        whole,
-        arguments(example, levels),
-        arguments(free, levels),
-        input_names(levels),
-        (OUTPUT,),
-    )
+    wide, loops, designs = torch.float64, Dim("loops"), Dim("designs")
+    index = torch.arange(5) % 4
+    # Each input is a tensor of its own: the exporter takes shared ones for one input.
+    example: dict[str, Tensor] = {
+        "designs": torch.ones(4, len(FEATURES), dtype=wide),
+        "loops": torch.ones(5, len(LOOP_FEATURES), dtype=wide),
+        **{name: index.clone() for name in ("vector", "design", "parent")},
+        "inside": index[:, None].repeat(1, 3),
+        "around": index[:, None].repeat(1, 2),
+        "of_design": index[:4, None].repeat(1, 6),
+    }
+    free = {name: {0: loops} for name in ("loops", "vector", "design", "parent")}
+    free["inside"] = {0: loops, 1: Dim("inside")}
+    free["around"] = {0: loops, 1: Dim("around")}
+    free["of_design"] = {0: designs, 1: Dim("of_design")}
+    free["designs"] = {0: designs}
+    return onnx_bytes(whole, arguments(example), arguments(free), INPUTS, (OUTPUT,))

@@ -15,7 +15,7 @@ import numpy as np
 from forerun.data.columns import Column, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.hls_designs.features import FLOORS, METRICS, Key, program_key
+from forerun.models.hls_designs.features import FLOORS, METRICS, Key, log_values, program_key
 from forerun.models.hls_designs.loop_batches import LoopBatches, ShuffledBatches
 from forerun.models.hls_designs.loop_module import (
     LoopShape,
@@ -24,6 +24,7 @@ from forerun.models.hls_designs.loop_module import (
     joined,
     network,
 )
+from forerun.models.hls_designs.settings import NETWORK_SHARE
 from forerun.models.neural import minimise, onnx_session, seeded_torch
 
 if TYPE_CHECKING:
@@ -50,12 +51,10 @@ class LoopNetwork:
 
     Attributes:
         first: program and tool version -> number of its first loop's learnt vector.
-        levels: levels of loops in the training set.
         content: serialised ONNX file.
     """
 
     first: Mapping[Key, int]
-    levels: int
     content: bytes
 
     @classmethod
@@ -74,7 +73,7 @@ class LoopNetwork:
         first, vectors = _vectors(rows.queries)
         trees = LoopBatches.of(rows.queries, matrix, first)
         measured = np.column_stack([rows.values[metric] for metric in METRICS])
-        logs = np.log2(measured + np.array([FLOORS[metric] for metric in METRICS]))
+        logs = log_values(measured)
         of_loops, of_designs = _moments(trees.features), _moments(matrix)
         parts = []
         for number in range(members):
@@ -85,14 +84,14 @@ class LoopNetwork:
                 minimise(
                     part,
                     batches,
-                    partial(_loss, part, trees.levels),
+                    partial(_loss, part),
                     shape,
                     warm_up=WARM_UP,
                     largest_gradient=LARGEST_GRADIENT,
                 )
             parts.append(part)
         whole = joined(parts, network(shape, of_loops, of_designs, vectors, members))
-        return cls(first, trees.levels, export(whole.double(), trees.levels))
+        return cls(first, export(whole.double()))
 
     def predict_log(self, queries: Sequence[Query], matrix: Matrix) -> Matrix:
         """log2 of the five metrics, floors included, for designs of programs in `first`.
@@ -106,30 +105,33 @@ class LoopNetwork:
         """
         trees = LoopBatches.of(queries, matrix, self.first)
         parts = np.array_split(np.arange(len(queries)), -(-len(queries) // MOST_DESIGNS))
-        found = [self._session.run(None, trees.batch(rows, self.levels))[0] for rows in parts]
-        return np.concatenate([values.mean(axis=0)[:-1] for values in found])
+        found = [self._session.run(None, trees.batch(rows))[0] for rows in parts]
+        return np.concatenate([values.mean(axis=0) for values in found])
 
     @cached_property
     def _session(self) -> Any:
         return onnx_session(self.content)
 
 
-def averaged(metric: str, boosted: Column, network: Column, share: float) -> Column:
+def averaged(
+    boosted: Matrix, network: Matrix, share: Mapping[str, float] = NETWORK_SHARE
+) -> Matrix:
     """Average of two predictions: of logarithms for cycles, of shares of the chip for the others.
 
     Args:
-        metric: one of `METRICS`.
-        boosted: n predictions of the boosters, log2 with the floor.
+        boosted: n predictions of the boosters, log2 with the floor, (n, len(METRICS)).
         network: n predictions of the network, the same.
-        share: weight of the network.
+        share: metric -> weight of the network.
 
     Returns:
-        log2 with the floor, (n,).
+        log2 with the floor, (n, len(METRICS)).
     """
-    if metric == "latency_cycles":
-        return np.asarray((1.0 - share) * boosted + share * network)
-    mean = (1.0 - share) * 2.0**boosted + share * 2.0 ** np.minimum(network, LARGEST_LOG)
-    return np.asarray(np.log2(np.maximum(mean, FLOORS[metric])))
+    weights = np.array([share[metric] for metric in METRICS])
+    logs = (1.0 - weights) * boosted + weights * network
+    mean = (1.0 - weights) * 2.0 ** np.minimum(boosted, LARGEST_LOG)
+    mean += weights * 2.0 ** np.minimum(network, LARGEST_LOG)
+    shares = np.log2(np.maximum(mean, [FLOORS[metric] for metric in METRICS]))
+    return np.where(np.array(METRICS) == "latency_cycles", logs, shares)
 
 
 def _moments(features: Matrix) -> tuple[Column, Column]:
@@ -149,12 +151,11 @@ def _vectors(queries: Sequence[Query]) -> tuple[dict[Key, int], int]:
     return first, total
 
 
-def _loss(part: Any, levels: int, batch: Mapping[str, Any]) -> "Tensor":
+def _loss(part: Any, batch: Mapping[str, Any]) -> "Tensor":
     """Huber losses of logarithms and of shares, in units of typical errors, added up."""
     import torch
 
-    # The last design of a batch is the empty one.
-    predicted, measured = part(*arguments(batch, levels))[0, :-1], batch["log_measured"]
+    predicted, measured = part(*arguments(batch))[0], batch["log_measured"]
     logs = (predicted - measured) / torch.tensor(LOG_ERROR)
     scales = [
         torch.cat([x[:, :1], torch.exp2(x[:, 1:].clamp(max=LARGEST_LOG))], 1)

@@ -7,7 +7,7 @@ COMMON: Mapping[str, Any] = {"bagging_fraction": 0.8, "bagging_freq": 1, "object
 """Parameters of all boosters."""
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "seen": {
-        "learning_rate": 0.08,
+        "learning_rate": 0.12,
         "num_leaves": 63,
         "min_data_in_leaf": 3,
         "feature_fraction": 0.5,
@@ -29,7 +29,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """Set of boosters -> further parameters."""
-TREES: Mapping[str, int] = {"seen": 400, "unseen": 150, "within": 100}
+TREES: Mapping[str, int] = {"seen": 200, "unseen": 150, "within": 100}
 """Set of boosters -> boosting rounds."""
 BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
 """Set of boosters -> boosters whose predictions are averaged."""

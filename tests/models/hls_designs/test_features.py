@@ -18,9 +18,9 @@ from forerun.models.hls_designs.features import (
     METRICS,
     deviations_within,
     feature_matrix,
-    from_logarithm,
-    log_bound,
-    log_over_bound,
+    from_logarithms,
+    log_bounds,
+    log_values,
     place_matrix,
     program_key,
     unit_rows,
@@ -44,17 +44,16 @@ def with_share(share):
     return matrix
 
 
-@given(st.sampled_from(METRICS), st.floats(0.01, 0.9), st.floats(1e-4, 1.0))
-def test_a_metric_comes_back_from_its_logarithm(metric, share, value):
-    matrix = with_share(share)
-    over = log_over_bound(metric, np.array([value]), matrix)
-    again = from_logarithm(metric, over + log_bound(metric, matrix))
-    assert again[0] == pytest.approx(value, abs=1e-9)
+@given(st.floats(0.01, 0.9), st.lists(st.floats(1e-4, 1.0), min_size=5, max_size=5))
+def test_metrics_come_back_from_their_logarithms(share, values):
+    bounds = log_bounds(with_share(share))
+    again = from_logarithms(log_values(np.array([values])) - bounds + bounds)
+    assert again[0] == pytest.approx(values, abs=1e-9)
 
 
 def test_values_are_never_negative_and_finite():
-    assert from_logarithm("util_dsp", np.array([-50.0]))[0] == 0.0
-    assert np.isfinite(from_logarithm("latency_cycles", np.array([1e9]))[0])
+    assert from_logarithms(np.full((1, len(METRICS)), -50.0))[0, 1:].tolist() == [0.0] * 4
+    assert np.isfinite(from_logarithms(np.full((1, len(METRICS)), 1e9))).all()
 
 
 @pytest.mark.parametrize(
@@ -63,15 +62,14 @@ def test_values_are_never_negative_and_finite():
 )
 def test_a_design_of_floating_point_pipelines_lies_on_its_bound(metric, per_share, floor):
     """A tenth of the DSP blocks, with the logic that their pipelines take."""
-    matrix = with_share(0.1)
-    assert 2 ** log_bound(metric, matrix)[0] == pytest.approx(per_share * 0.1 + floor)
-    on_it = np.array([per_share * 0.1])
-    assert log_over_bound(metric, on_it, matrix)[0] == pytest.approx(0.0)
+    bounds, at = log_bounds(with_share(0.1)), METRICS.index(metric)
+    assert 2 ** bounds[0, at] == pytest.approx(per_share * 0.1 + floor)
+    assert log_values(np.full((1, 5), per_share * 0.1))[0, at] == pytest.approx(bounds[0, at])
 
 
 @pytest.mark.parametrize("metric", ["latency_cycles", "util_bram"])
 def test_cycles_and_block_memory_have_no_bound(metric):
-    assert log_bound(metric, with_share(0.1)).tolist() == [0.0]
+    assert log_bounds(with_share(0.1))[0, METRICS.index(metric)] == 0.0
 
 
 def test_rows_are_features_and_the_version_of_the_tool():

@@ -9,13 +9,15 @@ from forerun.data.measurements import Measurements
 from forerun.models.contract import PredictorContract
 from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import FLOORS, METRICS, feature_matrix, program_key
-from forerun.models.hls_designs.loop_batches import LoopBatches, input_names
+from forerun.models.hls_designs.loop_batches import INPUTS, LoopBatches
 from forerun.models.hls_designs.loop_module import LoopShape, arguments, export, joined, network
 from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
 from forerun.models.hls_designs.settings import NETWORK_SHARE
 from forerun.models.neural import onnx_session, seeded_torch
 from tests.models.hls_designs.test_booster import TREES, measured
 
+TRIPS = ([16, 32], [40, 80], [8, 16, 32])
+"""Two programs of the training set, and one that is not."""
 SHAPE = LoopShape(width=16, epochs=40, rows=64)
 
 
@@ -46,13 +48,13 @@ def test_the_exported_network_answers_as_in_torch():
             for weight in [w for part in parts for w in part.parameters()]:
                 weight.add_(0.1 * torch.randn_like(weight))
         whole = joined(parts, network(short, *scaling, 6, 2)).double()
-    session = onnx_session(export(whole, trees.levels))
-    assert [one.name for one in session.get_inputs()] == list(input_names(trees.levels))
+    session = onnx_session(export(whole))
+    assert [one.name for one in session.get_inputs()] == list(INPUTS)
     for chosen in ([0], [100, 0], list(range(0, len(rows), 3))):
-        inputs = trees.batch(np.array(chosen), trees.levels)
+        inputs = trees.batch(np.array(chosen))
         tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
         with torch.no_grad():
-            given = arguments(tensors, trees.levels)
+            given = arguments(tensors)
             wanted = [part.double()(*given)[0].numpy() for part in parts]
         # The exporter writes constants in single precision.
         np.testing.assert_allclose(session.run(None, inputs)[0], wanted, rtol=1e-6, atol=1e-6)
@@ -62,20 +64,17 @@ def test_a_batch_holds_the_loops_of_each_design_under_the_loop_around():
     rows = training_rows().take([0, 100])
     first = {program_key(rows.queries[0]): 0, program_key(rows.queries[1]): 2}
     trees = LoopBatches.of(rows.queries, feature_matrix(rows.queries), first)
-    inputs = trees.batch(np.array([1, 0]), 3)
-    assert set(inputs) == set(input_names(3))
-    assert [inputs[f"vector_{level}"].tolist() for level in range(3)] == [
-        [2, 0, 0],
-        [3, 1, 0],
-        [4, 0],
-    ]
-    assert [inputs[f"design_{level}"].tolist() for level in range(3)] == [
-        [0, 1, 2],
-        [0, 1, 2],
-        [0, 2],
-    ]
-    assert inputs["parent_1"].tolist() == [0, 1, 2]
-    assert inputs["parent_2"].tolist() == [0, 2]
+    inputs = trees.batch(np.array([1, 0]))
+    assert tuple(inputs) == INPUTS
+    assert inputs["vector"].tolist() == [2, 3, 4, 0, 1]
+    assert inputs["design"].tolist() == [0, 0, 0, 1, 1]
+    # Five loops; the sixth position is none.
+    assert inputs["parent"].tolist() == [5, 0, 1, 5, 3]
+    assert inputs["inside"].tolist() == [[1, 2, 5], [2, 5, 5], [5] * 3, [4, 5, 5], [5] * 3]
+    assert inputs["around"].tolist() == [[5] * 3, [0, 5, 5], [1, 0, 5], [5] * 3, [3, 5, 5]]
+    assert inputs["of_design"].tolist() == [[0, 1, 2, 5], [3, 4, 5, 5]]
+    np.testing.assert_array_equal(inputs["designs"], trees.designs[[1, 0]])
+    np.testing.assert_array_equal(inputs["loops"], trees.features[[2, 3, 4, 0, 1]])
 
 
 @pytest.mark.slow
@@ -90,6 +89,14 @@ def test_it_learns_its_programs_and_answers_each_design_alike_in_any_batch():
 
 
 @pytest.mark.slow
+def test_the_exported_network_has_few_operators():
+    """Most of the time of one answer is spent on operators, whatever the size of their inputs."""
+    import onnx
+
+    assert len(onnx.load_from_string(fitted().content).graph.node) <= 150
+
+
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_network():
     rows = measured([16, 32]).take(range(0, 96, 4))
     matrix, short = feature_matrix(rows.queries), LoopShape(width=8, epochs=1)
@@ -101,13 +108,18 @@ def test_the_same_seed_gives_the_same_network():
     assert (one != other).any()
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_an_average_lies_between_its_parts(metric):
-    boosted, network = np.array([-2.0, 3.0, 1.0]), np.array([1.0, -3.0, 1.0])
-    mean = averaged(metric, boosted, network, 0.5)
+def test_an_average_lies_between_its_parts():
+    boosted = np.repeat([[-2.0], [3.0], [1.0]], len(METRICS), axis=1)
+    network = np.repeat([[1.0], [-3.0], [1.0]], len(METRICS), axis=1)
+    mean = averaged(boosted, network, dict.fromkeys(METRICS, 0.5))
     assert (mean >= np.minimum(boosted, network) - 1e-9).all()
     assert (mean <= np.maximum(boosted, network) + 1e-9).all()
-    assert averaged(metric, boosted, network, 0.0) == pytest.approx(boosted)
+    only_boosted = averaged(boosted, network, dict.fromkeys(METRICS, 0.0))
+    assert only_boosted == pytest.approx(boosted)
+    cycles, dsp = averaged(boosted, network)[0, :2]
+    weight = NETWORK_SHARE["util_dsp"]
+    assert cycles == pytest.approx(3.0 * NETWORK_SHARE["latency_cycles"] - 2.0)
+    assert 2**dsp == pytest.approx(0.25 * (1 - weight) + 2.0 * weight)
 
 
 @lru_cache(maxsize=1)
@@ -139,6 +151,19 @@ def test_the_name_of_a_program_is_a_key_and_nothing_else():
     judged = rows.queries[::9]
     one, two = (p.predict(judged).values for p in (stacked(), renamed))
     assert all((one[metric] == two[metric]).all() for metric in METRICS)
+
+
+@pytest.mark.slow
+def test_an_answer_does_not_depend_on_the_programs_in_the_same_batch():
+    boost, few = stacked(), measured([8, 16, 32]).take(range(0, 96, 5))
+    of_programs = [measured(trips).queries[:9] for trips in TRIPS]
+    mixed = [query for queries in zip(*of_programs, strict=True) for query in queries]
+    for predictor in (boost, boost.adapt(few)):
+        together = predictor.predict(mixed).values
+        alone = [predictor.predict([query]).values for query in mixed]
+        for metric in METRICS:
+            wanted = [values[metric][0] for values in alone]
+            np.testing.assert_allclose(together[metric], wanted, rtol=1e-11)
 
 
 @pytest.mark.slow
