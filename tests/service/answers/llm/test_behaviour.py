@@ -1,5 +1,6 @@
 """How answers of the released predictors change with a deployment, as any user would expect."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +41,50 @@ def test_independent_workers_answer_as_many_times_the_requests_of_one(load):
     assert [metric.grade for metric in eight.metrics.values()] == [
         metric.grade for metric in one.metrics.values()
     ]
+
+
+DISAGGREGATED = {
+    "model": {"name": "llama-3.3-70b", "quantization": "fp8"},
+    "device": "h200-sxm-141gb",
+    "tp": 4,
+    "backend": "trtllm",
+    "input_tokens": 4096,
+    "output_tokens": 512,
+}
+
+
+def disaggregated(prefill, decode, **load):
+    first = {"workers": prefill, "parallelism": {"tensor": 4}}
+    return asked(**DISAGGREGATED, workers=decode, prefill=first, **load)
+
+
+@pytest.mark.parametrize("concurrency", [64, 256])
+def test_more_workers_of_a_disaggregated_deployment_are_never_slower(concurrency):
+    counts = range(1, 5)
+    rates = np.array([
+        [value(disaggregated(*each, concurrency=concurrency), "requests_per_s") for each in row]
+        for row in ([(prefill, decode) for decode in counts] for prefill in counts)
+    ])  # fmt: skip
+    assert (np.diff(rates, axis=0) > -1e-9).all()
+    assert (np.diff(rates, axis=1) > -1e-9).all()
+
+
+def test_more_workers_of_a_disaggregated_deployment_keep_up_with_no_fewer_arrivals():
+    load = {"concurrency": None, "requests_per_s": 1.0}
+    counts = ((1, 1), (2, 1), (2, 2), (3, 2))
+    found = [disaggregated(*each, **load) for each in counts]
+    rates = [answer.deployment.capacity.requests_per_s for answer in found]
+    assert rates == sorted(rates)
+
+
+def test_times_of_disaggregated_deployments_are_not_graded_as_the_most_exact():
+    answer = disaggregated(1, 1, concurrency=64)
+    for name in ("tpot_ms", "request_latency_ms", "requests_per_s", "tokens_per_s"):
+        assert answer.metrics[name].grade == "B"
+        assert "workers of their own" in answer.metrics[name].grade_reason
+    devices = 8
+    per_device = value(answer, "tokens_per_s_per_device")
+    assert per_device == pytest.approx(value(answer, "tokens_per_s") / devices)
 
 
 def test_a_worker_without_a_request_draws_less():
