@@ -28,6 +28,11 @@ from forerun.service.answers.llm.arrivals import (
     within_capacity,
 )
 from forerun.service.answers.llm.costs import scaled
+from forerun.service.answers.llm.few_requests import (
+    at_usual_lengths,
+    weight,
+    with_usual_correction,
+)
 from forerun.service.answers.llm.fewer_workers import fastest, with_fewer_workers
 from forerun.service.answers.llm.load_curve import LoadCurve, closed_loops
 from forerun.service.answers.llm.physical import within_sheets
@@ -130,21 +135,31 @@ def _times_and_power(ones: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
 
 def _predicted(ones: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
     """Times and power of n deployments, which go to each predictor in one call."""
-    times = _times(ones, in_use)
-    power = powers(ones, times, in_use.loaded.predictor)
+    few = {row: at_usual_lengths(query) for row, query in enumerate(ones) if weight(query) > 0.0}
+    every = [*ones, *dict.fromkeys(few.values())]
+    times = _times(every, in_use)
+    power = powers(every, times, in_use.loaded.predictor)
     together = {
         row: agreed(query, time, power[row], _runs(query.device, in_use))
-        for row, (query, time) in enumerate(zip(ones, times, strict=True))
+        for row, (query, time) in enumerate(zip(every, times, strict=True))
         if isinstance(time, Prediction)
     }
+    usual = {query: row for row, query in enumerate(every) if row >= len(ones)}
+    known = [row for row in few if row in together and usual[few[row]] in together]
+    closed = _closed_form().predict([*(ones[row] for row in known), *(few[row] for row in known)])
+    for number, row in enumerate(known):
+        forms = closed[number], closed[len(known) + number]
+        own, other = together[row], together[usual[few[row]]]
+        together[row] = with_usual_correction(ones[row], own, other, *forms)
+    rows = [row for row in together if row < len(ones)]
     possible = within_sheets(
-        [ones[row] for row in together],
-        list(together.values()),
-        [_measured_by_user(ones[row].device, in_use) for row in together],
+        [ones[row] for row in rows],
+        [together[row] for row in rows],
+        [_measured_by_user(ones[row].device, in_use) for row in rows],
     )
-    for row, time in zip(together, possible, strict=True):
+    for row, time in zip(rows, possible, strict=True):
         times[row] = time
-    return [UnderLoad(*pair) for pair in zip(times, power, strict=True)]
+    return [UnderLoad(*pair) for pair in zip(times[: len(ones)], power[: len(ones)], strict=True)]
 
 
 def _of_all(query: Query, one: Query, load: UnderLoad) -> UnderLoad:

@@ -1,5 +1,7 @@
 """How answers of the released predictors change with a deployment, as any user would expect."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -41,6 +43,33 @@ def test_independent_workers_answer_as_many_times_the_requests_of_one(load):
     assert [metric.grade for metric in eight.metrics.values()] == [
         metric.grade for metric in one.metrics.values()
     ]
+
+
+LONE = {"concurrency": 1}
+RARE = {"concurrency": None, "requests_per_s": 0.01}
+
+
+@pytest.mark.parametrize("load", [LONE, RARE, {"concurrency": 4, "workers": 4}])
+@pytest.mark.parametrize(
+    ("model", "device"),
+    [("llama-3.1-8b", "h100-sxm-80gb"), ("Qwen/Qwen3-30B-A3B", "a100-sxm-80gb")],
+)
+def test_a_lone_request_takes_no_less_time_with_longer_prompts_and_answers(model, device, load):
+    lengths = [(given, 256) for given in (64, 256, 500, 511, 512, 513, 600, 800, 1024, 4096, 8192)]
+    answers = [(1024, written) for written in (16, 100, 128, 512, 513, 1024, 2000, 4096)]
+    for several in (lengths, answers):
+        found = [
+            asked(**load, model=model, device=device, input_tokens=given, output_tokens=written)
+            for given, written in several
+        ]
+        for metric in ("ttft_ms", "tpot_ms"):
+            values = [value(answer, metric) for answer in found]
+            # Of rare arrivals, a few are in flight together, and their correction varies by length.
+            assert all(longer > (1.0 - 1e-3) * shorter for shorter, longer in pairwise(values))
+        tokens = [written - 1 for _, written in several]
+        for answer, number in zip(found, tokens, strict=True):
+            latency = value(answer, "ttft_ms") + number * value(answer, "tpot_ms")
+            assert value(answer, "request_latency_ms") == pytest.approx(latency)
 
 
 DISAGGREGATED = {
