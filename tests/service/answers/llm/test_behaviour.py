@@ -234,3 +234,29 @@ def test_layers_over_more_devices_than_a_server_has_are_said():
     ]
     racks = asked(model="llama-3.1-70b", tp=16, device="gb200-186gb")
     assert not [limit for limit in racks.limits if "server of" in limit]
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.3-70b", "Qwen/Qwen3-30B-A3B"])
+@pytest.mark.parametrize("device", ["h100-sxm-80gb", "b200-sxm-180gb", "a100-sxm-80gb"])
+@pytest.mark.parametrize("concurrency", [1, 8, 64])
+def test_a_device_draws_no_more_power_where_more_of_them_share_the_work(model, device, concurrency):
+    given = {"model": model, "device": device, "concurrency": concurrency}
+    found = [asked(**given, tp=degree) for degree in (1, 2, 4, 8)]
+    watts = [value(one, "power_w") for one in found if "power_w" in one.metrics]
+    assert len(watts) >= 3
+    assert watts == sorted(watts, reverse=True)
+
+
+def test_power_of_servers_that_were_not_measured_is_not_graded_as_measured():
+    usual = {"input_tokens": 512, "output_tokens": 256, "concurrency": 64}
+    assert asked(**usual).metrics["power_w"].grade == "A"
+    for changes, said in (
+        ({"engine": {"draft_tokens": 2, "draft_acceptance": 0.5}}, "drafted tokens"),
+        ({"cached_share": 0.5}, "a prefix cache"),
+        ({"backend": "sglang"}, "the engine sglang"),
+        ({"input_tokens": 2048, "output_tokens": 1024}, "requests of 2,048 and 1,024 tokens"),
+    ):
+        power = asked(**(usual | changes)).metrics["power_w"]
+        assert power.grade == "B", changes
+        assert said in power.grade_reason
+    assert asked(**(usual | {"input_tokens": 8192})).metrics["power_w"].grade == "C"
