@@ -16,8 +16,7 @@ from forerun.service.schemas.llm.answers import PoolMemoryOut
 OF_RACKS: Final = ("gb200-186gb", "gb300-279gb")
 """Devices whose links join a rack (NVL72), and not the devices of one server alone."""
 DISAGGREGATED: Final = Limit(
-    "prompts have workers of their own: the time per token of such runs, held out, is 22 % off on "
-    "average, which is more than is aimed at",
+    "prompts have workers of their own, and times per token of such runs are 22 % off on average",
     LATENCY,
     "transfer",
 )

@@ -59,7 +59,7 @@ def deployment_question(
     prefill = None
     if asked.prefill is not None:
         with in_field("prefill"):
-            own = divided.by(asked.prefill.parallelism, "parallelism")
+            own = divided.by(asked.prefill.parallelism, "parallelism", "workers for prompts: ")
         prefill = Pool(own, asked.prefill.workers)
     for_prompts = 0 if prefill is None else prefill.devices
     workers = _workers(asked.workers, parallelism, for_prompts, device_count, chosen)
@@ -95,8 +95,13 @@ class _Divided:
     engine: Engine
     chosen: list[str]
 
-    def by(self, given: ParallelismIn, field: str) -> Parallelism:
+    def by(self, given: ParallelismIn, field: str, pool: str = "") -> Parallelism:
         """The parallelism of a request, completed.
+
+        Args:
+            given: the degrees of the request.
+            field: its field.
+            pool: what is said before that which is chosen; nothing for the workers that decode.
 
         Raises:
             BadRequest: the model cannot be divided so.
@@ -109,7 +114,7 @@ class _Divided:
             return whole
         others = Parallelism(1, given.pipeline, given.attention_data, given.expert)
         if self.device.memory_gib is None:
-            self.chosen.append(f"tensor parallel 1, as {self.device.name} names no memory")
+            self.chosen.append(f"{pool}tensor parallel 1, as {self.device.name} names no memory")
             with in_field(field):
                 check_degrees(self.model, others)
             return others
@@ -118,7 +123,7 @@ class _Divided:
         degrees = f"tensor parallel {found.tensor}"
         if found.pipeline != given.pipeline:
             degrees += f", pipeline parallel {found.pipeline}"
-        self.chosen.append(f"{degrees}, the smallest that fits")
+        self.chosen.append(f"{pool}{degrees}, the smallest that fits")
         with in_field(field):
             check_degrees(self.model, found)
         return found

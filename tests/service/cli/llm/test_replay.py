@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from forerun.data.errors import BadTrace
+from forerun.data.errors import BadTrace, InputError
 from forerun.service.cli import app
 
 ROWS = "arrival_s,input_tokens,output_tokens\n0.0,500,100\n0.5,300,200\n30.0,100,50\n"
@@ -50,3 +50,10 @@ def test_a_wrong_line_is_named(run, trace):
     trace.write_text(ROWS + "1.0,few,2\n")
     with pytest.raises(BadTrace, match="line 5"):
         run(trace, *DEPLOYMENT)
+
+
+def test_several_devices_and_unknown_traces_are_refused_with_what_there_is(run, trace):
+    with pytest.raises(InputError, match="one device at a time, and h100,a100 are several"):
+        run(trace, "--device", "h100,a100")
+    with pytest.raises(BadTrace, match=r"none is named 'splitwise_com'; there are splitwise_code"):
+        run("splitwise_com", *DEPLOYMENT)
