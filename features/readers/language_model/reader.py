@@ -80,11 +80,18 @@ def model_files(path: Path) -> dict[str, Any]:
         `config`, and `quantization` where there is that file.
 
     Raises:
-        UnreadableModel, ModelTooLarge: as `json_object`.
+        UnreadableModel, ModelTooLarge: as `json_object` and `read_language_model`; the message
+            names the file.
     """
     file = path / "config.json" if path.is_dir() else path
     block = file.with_name("hf_quant_config.json")
     found = {"config": dict(json_object(file, None if path.is_file() else str(file)))}
+    try:
+        read_language_model(found["config"])
+    except UnreadableModel as error:
+        if type(error) is not UnreadableModel:
+            raise
+        raise UnreadableModel(str(file), str(error).partition(": ")[2]) from None
     return found | ({"quantization": dict(json_object(block))} if block.is_file() else {})
 
 

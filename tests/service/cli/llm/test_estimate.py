@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from forerun.data.errors import BadRequest, InputError, UnknownDevice, UnknownLanguageModel
+from forerun.data.errors import (
+    BadRequest,
+    InputError,
+    UnknownDevice,
+    UnknownLanguageModel,
+    UnreadableModel,
+)
 from forerun.service.cli import app
 from tests.service.answers.llm.predictors import LLAMA
 
@@ -154,3 +160,12 @@ def test_parameters_are_counted_and_tokens_of_answers_are_what_is_priced(run):
     dense = run("estimate", "llama-3.1-8b", "--device", "h100", *load, "--prefill-workers", "1")
     assert "8.03 billion parameters\n" in dense
     assert "chosen: workers for prompts: tensor parallel 1, the smallest that fits" in dense
+
+
+def test_what_is_wrong_in_a_configuration_names_its_file(run, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(
+        json.dumps({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": "x"})
+    )
+    with pytest.raises(UnreadableModel, match=rf"{file}: num_hidden_layers is 'x'"):
+        run("estimate", file, "--device", "h100", *LENGTHS)
