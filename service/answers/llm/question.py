@@ -11,10 +11,12 @@ from forerun.data.language_models.deployment import (
     Parallelism,
     Pool,
     RequestLoad,
+    is_encoder_decoder,
 )
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.memory import smallest_parallelism
+from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
 from forerun.service.schemas.llm.degrees import check_degrees
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.serving import LlmEstimateIn
@@ -79,6 +81,10 @@ def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQu
     with in_field("device"):
         device = device_named(asked.device)
     with in_field("model"):
+        family = str((asked.model.config or {}).get("model_type"))
+        if family in ENCODER_DECODERS:
+            # Refused before it is read: what is missing in it does not matter.
+            raise is_encoder_decoder(family)
         model = asked.model.language_model()
     assert model is not None
     named = asked.device_count if "device_count" in asked.model_fields_set else None

@@ -41,7 +41,11 @@ def replay(
     ] = False,
     json: o.Json = False,
 ) -> None:
-    """Predict percentiles of the times of a trace of requests, by an event model of the engine."""
+    """Predict percentiles of the times of a trace of requests, by an event model of the engine.
+
+    Lengths and load are those of the trace: --input-tokens, --output-tokens, --concurrency and
+    --requests-per-s are refused.
+    """
     from forerun.data.errors import InputError
     from forerun.service.answers.llm.replaying import replayed
     from forerun.service.schemas.llm.replay import LlmReplayIn

@@ -7,6 +7,7 @@ import pytest
 from forerun.data.errors import (
     BadRequest,
     InputError,
+    UnanswerableQuery,
     UnknownDevice,
     UnknownLanguageModel,
     UnreadableModel,
@@ -168,4 +169,11 @@ def test_what_is_wrong_in_a_configuration_names_its_file(run, tmp_path):
         json.dumps({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": "x"})
     )
     with pytest.raises(UnreadableModel, match=rf"{file}: num_hidden_layers is 'x'"):
+        run("estimate", file, "--device", "h100", *LENGTHS)
+
+
+def test_an_encoder_decoder_is_refused_by_its_family_before_its_fields(run, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "t5", "d_model": 512}))
+    with pytest.raises(UnanswerableQuery, match="encoder-decoders are not answered, and t5 is one"):
         run("estimate", file, "--device", "h100", *LENGTHS)

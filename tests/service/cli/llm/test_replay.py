@@ -6,6 +6,7 @@ import pytest
 
 from forerun.data.errors import BadTrace, InputError
 from forerun.service.cli import app
+from forerun.service.cli.llm.replay import replay
 
 ROWS = "arrival_s,input_tokens,output_tokens\n0.0,500,100\n0.5,300,200\n30.0,100,50\n"
 DEPLOYMENT = ("--device", "h100", "--tp", "1")
@@ -44,6 +45,11 @@ def test_the_table_has_the_percentiles_and_what_they_rest_on(run, trace):
     printed = run(trace, *DEPLOYMENT)
     for words in ("p99", "time to first token", "requests/s", "serving runs"):
         assert words in printed
+
+
+def test_the_help_says_which_options_the_trace_replaces():
+    said = " ".join(replay.__doc__.split())
+    assert "--concurrency and --requests-per-s are refused" in said
 
 
 def test_a_wrong_line_is_named(run, trace):
