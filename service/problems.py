@@ -273,8 +273,19 @@ def _excerpt(value: Any) -> str:
     if isinstance(value, str | bytes | list):
         return repr(value[:LONGEST_VALUE])[:LONGEST_VALUE]
     if isinstance(value, dict):
-        return f"an object with {', '.join(map(repr, list(value)[:8]))}"[:LONGEST_VALUE]
+        return f"an object with {_listed(list(value))}"
     return repr(value)[:LONGEST_VALUE]
+
+
+def _listed(names: Sequence[Any]) -> str:
+    """The first names whole, as far as there is room, and how many more there are."""
+    text = ""
+    for number, name in enumerate(names):
+        one = repr(name)[:LONGEST_VALUE]
+        if text and len(text) + len(one) > LONGEST_VALUE:
+            return f"{text} and {len(names) - number} more"
+        text += f", {one}" if text else one
+    return text
 
 
 async def _input_error(request: Request, error: Exception) -> Response:

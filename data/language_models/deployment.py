@@ -110,6 +110,15 @@ class Pool:
         return self.workers * self.parallelism.devices
 
 
+def is_encoder_decoder(family: str) -> UnanswerableQuery:
+    """The refusal of a deployment of an encoder-decoder of that family."""
+    return UnanswerableQuery(
+        f"Deployments of encoder-decoders are not answered, and {family} is one: time and memory "
+        "of its encoder and of its cross attention are not known here. Ask about a decoder-only "
+        "model."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LlmDeployment:
     """A language model, the requests that it serves, and the engine and devices that serve them.
@@ -138,11 +147,7 @@ class LlmDeployment:
     def __post_init__(self) -> None:
         cross = any(layer.cross is not None for layer in self.model.layers)
         if self.model.encoder is not None or cross:
-            raise UnanswerableQuery(
-                f"Deployments of encoder-decoders are not answered, and {self.model.family} is "
-                "one: time and memory of its encoder and of its cross attention are not known "
-                "here. Ask about a decoder-only model."
-            )
+            raise is_encoder_decoder(self.model.family)
 
     @property
     def devices(self) -> int:

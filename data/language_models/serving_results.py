@@ -17,9 +17,15 @@ Times are means. What a file does not say, such as the device, is not guessed.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 from forerun.data.errors import BadTable
+
+BENCH_SERVE: Final = (
+    *("completed", "total_input_tokens", "total_output_tokens"),
+    *("mean_ttft_ms", "mean_tpot_ms"),
+)
+"""Figures of a result of `vllm bench serve`; the first three tell it from other files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ def serving_results(content: Any, where: str) -> tuple[ServingResult, ...]:
     """
     if not isinstance(content, Mapping):
         return ()
-    if "mean_ttft_ms" in content:
+    if "mean_ttft_ms" in content or set(BENCH_SERVE[:3]) <= set(content):
         return (_bench_serve(content, where),)
     if isinstance(content.get("benchmarks"), list):
         runs = content["benchmarks"]
@@ -71,6 +77,13 @@ def serving_results(content: Any, where: str) -> tuple[ServingResult, ...]:
 
 def _bench_serve(run: Mapping[str, Any], where: str) -> ServingResult:
     """VLLM and SGLang write the same names."""
+    missing = [name for name in BENCH_SERVE if run.get(name) is None]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise BadTable(
+            f"{where}: {', '.join(missing)} {verb} missing in this result of `vllm bench serve` or "
+            "SGLang's bench_serving; benchmark an endpoint that streams its answers."
+        )
     completed = _number(run, where, "completed")
     in_flight, rate = run.get("max_concurrency"), run.get("request_rate")
     if in_flight is None and not _is_finite(rate):

@@ -17,6 +17,13 @@ from forerun.data.errors import BadTrace
 from forerun.data.language_models.requests import Requests
 
 FIELDS: Final = ("arrival_s", "input_tokens", "output_tokens")
+ALSO: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("isl", "input_len"), "input_tokens"),
+        **dict.fromkeys(("osl", "output_len"), "output_tokens"),
+    }
+)
+"""Further name of a field -> the field."""
 PUBLISHED: Final[Sequence[tuple[tuple[str, str, str], float | None]]] = (
     (("TIMESTAMP", "ContextTokens", "GeneratedTokens"), None),
     (("timestamp", "input_length", "output_length"), 1e-3),
@@ -140,10 +147,14 @@ def _request(where: str, row: object) -> tuple[float, int, int]:
     return arrival, int(inputs), int(outputs)
 
 
+def _own(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: row[name] for name in FIELDS if name in row}
+
+
 def _own_names(where: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
     """The row with the names of `FIELDS`, where it has those of a published trace."""
     if FIELDS[0] in row:
-        return row
+        return {**{ALSO.get(name, name): value for name, value in row.items()}, **_own(row)}
     for names, unit_s in PUBLISHED:
         if all(name in row for name in names):
             arrival, *lengths = (row[name] for name in names)

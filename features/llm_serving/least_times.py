@@ -1,8 +1,9 @@
 """Least times that the spec sheet of a device allows a deployment, whatever its software does.
 
 A token takes at least the time to read the weights and the caches that it needs at the full
-bandwidth, or that of its arithmetic at the peak; a prompt takes that of its own products. Nothing
-is counted for communication, launches, activations and the host.
+bandwidth, or that of its arithmetic at the peak; a prompt takes that of its own products, and so
+does a token of many that are decoded together. Nothing is counted for communication, launches,
+activations and the host.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ from forerun.features.llm_serving.step import Phase, Rates, WorkerTime
 PEAK: Final = Rates(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 MANY: Final = 1000.0
 """Prompts of one iteration, of whose time each has no more than its arithmetic."""
+TOGETHER: Final = 1e6
+"""Tokens that are decoded together, of whose time each has no more than its arithmetic."""
+PRODUCTS: Final = ("dense", "experts")
 COUNTED: Final = ("dense", "experts", "prefill_attention", "decode_attention", "states")
 
 
@@ -33,11 +37,14 @@ class LeastTimes:
         tpot: time for each token after the first.
         ttft: time to the first token.
         prompt: time that a rank works for each of many prompts that share iterations.
+        token: time that it works for each of many tokens that are decoded together, on products
+            with weights alone.
     """
 
     tpot: Column
     ttft: Column
     prompt: Column
+    token: Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +63,10 @@ class LeastTime:
         worker = WorkerTime.of(deployment, device, phase=phase, rates=PEAK)
         return cls(replace(worker, drafted=0))
 
-    def seconds(self, iterations: Iterations) -> Column:
-        """Least time of each iteration, shape (n,), seconds."""
+    def seconds(self, iterations: Iterations, counted: Sequence[str] = COUNTED) -> Column:
+        """Least time of each iteration, shape (n,), seconds; of some of its parts alone."""
         parts = self.worker.parts(iterations)
-        return np.asarray(sum(parts[part] for part in COUNTED))
+        return np.asarray(sum(parts[part] for part in counted))
 
 
 def least_times(queries: Sequence[Query], sequences: Column) -> LeastTimes:
@@ -73,7 +80,7 @@ def least_times(queries: Sequence[Query], sequences: Column) -> LeastTimes:
     Raises:
         UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
     """
-    tpot, ttft, prompt = np.zeros((3, len(queries)))
+    tpot, ttft, prompt, token = np.zeros((4, len(queries)))
     setups = [(q.deployment.model, q.deployment.pool, q.deployment.prefill, q.device)
               for q in queries]  # fmt: skip
     for rows in groups_of(setups).values():
@@ -84,10 +91,13 @@ def least_times(queries: Sequence[Query], sequences: Column) -> LeastTimes:
         tpot[rows] = decoding.seconds(_decode(own, alone)) / [
             tokens_per_iteration(query.deployment.engine) for query in own
         ]
+        stages = deployment.pool.parallelism.pipeline
+        many = _decode(own, np.full(len(rows), TOGETHER * stages))
+        token[rows] = decoding.seconds(many, PRODUCTS) / TOGETHER
         prompts = LeastTime.of(deployment, device, phase="prefill")
         ttft[rows] = prompts.seconds(_prompts(own))
         prompt[rows] = prompts.seconds(_prompts(own, MANY)) / MANY
-    return LeastTimes(tpot, ttft, prompt)
+    return LeastTimes(tpot, ttft, prompt, token)
 
 
 def _decode(queries: Sequence[Query], sequences: Column) -> Iterations:

@@ -140,11 +140,13 @@ def smallest_parallelism(
             return own
     one = known.cache_per_token * (load.input_tokens + load.output_tokens)
     needed = known.weights + known.activations + known.overhead + one
+    enough = (device.memory_gib or 0.0) * needed / known.reserved
     raise UnanswerableQuery(
         f"The weights and one request do not fit {device.name}: with tensor parallel {tensor} and "
         f"pipeline parallel {pipeline}, the most that is tried, they need {needed / GIB:.1f} GiB "
-        f"of each device, and the engine may use {known.reserved / GIB:.1f}. Give degrees, or "
-        "another format of weights."
+        f"of each device, and the engine may use {known.reserved / GIB:.1f}. Devices of "
+        f"{enough:,.0f} GiB would do with these degrees; or give larger ones, or another format of "
+        "weights."
     )
 
 

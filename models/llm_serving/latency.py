@@ -46,6 +46,7 @@ BEYOND: Final = 0.1
 """Distance of a logarithm from its range up to which it counts as inside."""
 WIDER: Final = 2.0
 """Factor on the log bounds of such deployments."""
+OVERLOADED: Final = Limit("by the closed form, requests arrive faster than they are answered")
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,7 @@ class LlmLatency(StoredPredictor):
             images = "prompts are text: encoding images is not part of the times"
             lines.append(Limit(images, severity="note"))
         if state.overload:
-            lines.append(Limit("by the closed form, requests arrive faster than they are answered"))
+            lines.append(OVERLOADED)
         elif state.held:
             lines.append(Limit("requests wait for a place in the engine", severity="note"))
         if not state.fits:

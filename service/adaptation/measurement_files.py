@@ -15,6 +15,7 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.language_models.serving_results import ServingResult, serving_results
 from forerun.data.measurement import METRIC_COLUMNS, crowded, read_measurements
 from forerun.features.readers import read_graph
+from forerun.features.readers.language_model.named import named_model
 from forerun.service.log import log
 from forerun.service.problems import unfit
 from forerun.service.schemas.measured_rows import MOST_ROWS, MeasuredRow
@@ -146,7 +147,7 @@ def _from_json(path: Path, deployment: Mapping[str, Any]) -> NamedRows:
         raise BadTable(f"{path}: neither .parquet, .csv nor valid JSON: {error}.") from None
     runs = serving_results(content, str(path))
     if runs:
-        content = [_served(run, deployment) for run in runs]
+        content = [_served(run, deployment, path) for run in runs]
     elif isinstance(content, dict):
         content = content.get("measurements")
     if not isinstance(content, list):
@@ -163,8 +164,20 @@ def _from_json(path: Path, deployment: Mapping[str, Any]) -> NamedRows:
     )
 
 
-def _served(run: ServingResult, deployment: Mapping[str, Any]) -> dict[str, Any]:
-    """A run of a load generator as a measurement; what is given replaces the file's model."""
+def _served(run: ServingResult, deployment: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """A run of a load generator as a measurement; what is given replaces the file's model.
+
+    Raises:
+        BadTable: the file names a model that is not known, and none is given.
+    """
+    if "model" not in deployment:
+        try:
+            named_model(run.model)
+        except InputError as error:
+            raise BadTable(
+                f"{path}: {error} Give the model of these runs by --model, as a name or as the "
+                "path of its config.json."
+            ) from None
     load = (
         {"requests_per_s": run.requests_per_s}
         if run.concurrency is None

@@ -20,7 +20,7 @@ from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.adaptation_result import AdaptationResult
-from forerun.service.adaptation.held_out import HeldOut, held_out, key_of
+from forerun.service.adaptation.held_out import HeldOut, Predicts, as_predicted, held_out, key_of
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.released_measurements import released_measurements
 from forerun.service.adaptation.stored_rows import check_new, kept_row
@@ -131,6 +131,7 @@ class Adaptation:
         budget_s: float = np.inf,
         names: Sequence[str] | None = None,
         request: RepeatableRequest | None = None,
+        predicts: Predicts = as_predicted,
     ) -> AdaptationResult:
         """Store measurements of a device and adapt the predictor to them.
 
@@ -140,6 +141,7 @@ class Adaptation:
             budget_s: time for the cross-validation of the adaptation, seconds.
             names: a name per row for messages.
             request: the request, where it may be repeated.
+            predicts: predicts rows as they are answered, by which the adaptation is judged.
 
         Raises:
             AlreadyStored: the same request stored the rows before.
@@ -159,7 +161,7 @@ class Adaptation:
         measured = as_measurements(rows, queries)
         # A device without a sheet is scored with the sheet that is estimated from these rows.
         on_sheets = BlackBoxes().learn(measured)[1]
-        before = expected(on_sheets, self._base.predictor, names)
+        expected(on_sheets, self._base.predictor, names)
         check_possible(on_sheets, names or names_of(on_sheets.queries))
         self.store.check_room(device.name, len(rows))
         kept = [kept_row(row, query) for row, query in zip(rows, queries, strict=True)]
@@ -172,7 +174,9 @@ class Adaptation:
         start = time.perf_counter()
         change = self._changed((*self._live(), new_set))
         took_s = time.perf_counter() - start
-        errors = held_out(self._base.predictor, measured, before, earlier, budget_s, took_s)
+        base = self._base.predictor
+        before = predicts(base, on_sheets.queries, None)
+        errors = held_out(base, measured, before, earlier, budget_s, took_s, predicts)
         self.keep_graphs(queries)
         in_use = change[0]
         result = AdaptationResult(

@@ -19,6 +19,7 @@ from forerun.service.adaptation.measurement_files import (
     read_rows,
 )
 from forerun.service.adaptation.predictor_in_use import Adaptation
+from forerun.service.answers.llm.judged_rows import as_answered
 from forerun.service.answers.observing import Observed, observe
 from forerun.service.schemas.llm.answers import counted
 from forerun.service.settings import Settings
@@ -73,7 +74,12 @@ def adapt_to_file(
             report(line)
         report(f"{counted(len(rows.rows), 'measurement')}, {rows.left_out} left out; scoring them")
     with opened.graphs_named():
-        result = opened.adaptation.learn(opened.device.name, rows.rows, names=rows.names)
+        result = opened.adaptation.learn(
+            opened.device.name,
+            rows.rows,
+            names=rows.names,
+            predicts=as_answered(opened.adaptation.loaded),
+        )
     return Adapted(result, rows.left_out)
 
 

@@ -123,6 +123,7 @@ def _learn(
 
     from forerun.service.answers.adapting import adapt_to_file
     from forerun.service.loading import adaptation_here
+    from forerun.service.schemas.llm.answers import counted
 
     opens = partial(adaptation_here, settings)
     adapted = adapt_to_file(opens, name, file, graphs, progress, served)
@@ -133,8 +134,9 @@ def _learn(
     show_errors(result.errors)
     kept = result.kept
     screen().print(
-        f"kept {len(kept.rows)} measurements of {kept.device} as set {kept.id}; {result.rows} in "
-        f"use, predictor {result.version}. Undo: forerun adapt --device {kept.device} --rollback"
+        f"kept {counted(len(kept.rows), 'measurement')} of {kept.device} as set {kept.id}; "
+        f"{result.rows} in use, predictor {result.version}. "
+        f"Undo: forerun adapt --device {kept.device} --rollback"
     )
 
 

@@ -6,7 +6,7 @@ reads it in pieces; other threads run in between.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from json import JSONDecodeError
@@ -36,10 +36,10 @@ def parsed(content: bytes, piece_bytes: int = PIECE_BYTES) -> Any:
     Raises:
         JSONDecodeError: it is not JSON.
         HTTPException: it is not text in UTF-8, nests deeper than 64 levels, or holds too many
-            values or keys.
+            values or keys; or a text of one piece gives a field twice with different values.
     """
     if len(content) <= piece_bytes and content.count(b"[") + content.count(b"{") <= MOST_DEPTH:
-        return _loaded(content, content, 0)
+        return _loaded(content, content, 0, _unambiguous)
     text = _Text(content.removeprefix(b"\xef\xbb\xbf"), piece_bytes)
     text.check_depth()
     return _loaded(content, content, 0) if len(content) <= piece_bytes else text.value()
@@ -178,10 +178,31 @@ def _escaped(letters: NDArray[np.uint8]) -> Int[np.ndarray, " n"]:
     return after[: np.searchsorted(after, len(letters))]
 
 
-def _loaded(whole: bytes, piece: bytes, offset: int) -> Any:
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these fields.
+
+    Raises:
+        HTTPException: it gives a field several times with different values.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        for name, value in pairs:
+            if found[name] != value:
+                raise HTTPException(
+                    400, f"the JSON gives {name!r:.80} several times with different values"
+                )
+    return found
+
+
+def _loaded(
+    whole: bytes,
+    piece: bytes,
+    offset: int,
+    hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
+) -> Any:
     """The value of a text, or of a piece of one that begins at that position of the whole."""
     try:
-        return json.loads(piece)
+        return json.loads(piece, object_pairs_hook=hook)
     except JSONDecodeError as error:
         before = error.doc[: error.pos].encode("utf-8", "surrogatepass")
         raise _mistake(error.msg, whole, offset + len(before)) from None

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from forerun.models.limit import Limit
 
-Scale = Literal["log", "share", "plain", "version"]
+Scale = Literal["count", "log", "share", "plain", "version"]
 
 
 class _Words(NamedTuple):
@@ -21,6 +21,8 @@ class _Words(NamedTuple):
 
 FEATURE_WORDS: dict[str, _Words] = {
     "log_batch": _Words("batch size", "log"),
+    "log_input_tokens": _Words("input tokens", "count"),
+    "log_output_tokens": _Words("output tokens", "count"),
     "log_launch_over_roofline": _Words("time to launch kernels over their roofline time", "log"),
     "log_launches": _Words("kernel launches", "log"),
     "compute_bound_share": _Words("time bound by arithmetic", "share"),
@@ -41,7 +43,8 @@ FEATURE_WORDS: dict[str, _Words] = {
     "log_bytes_per_clock_unit": _Words("bytes of memory per clock and compute unit", "log"),
     "log_capped_share": _Words("part of the peak that the power limit sustains", "log"),
 }
-"""Feature of a predictor -> its meaning and scale; `log` features are printed without logarithm."""
+"""Feature of a predictor -> its meaning and scale; `log` features are printed without logarithm,
+and `count` ones, which are whole numbers, without rounding their logarithm first."""
 
 _FAMILIES: tuple[tuple[str, str, Scale], ...] = (
     ("log_intensity_q", "arithmetic over memory time, at quantile 0.", "log"),
@@ -64,7 +67,8 @@ def in_words(limit: Limit) -> Limit:
     if words is None:
         return replace(limit, message=readable(str(replace(limit, metric=None))))
     figures = (limit.value, limit.low, limit.high)
-    value, low, high = (_formatted(_rounded(figure), words.scale) for figure in figures)
+    rounded = figures if words.scale == "count" else map(_rounded, figures)
+    value, low, high = (_formatted(figure or 0.0, words.scale) for figure in rounded)
     saw = low if low == high else f"{low} to {high}"
     return replace(limit, message=f"{words.text}: {value}, training saw {saw}")
 
@@ -93,7 +97,7 @@ def _words(feature: str) -> _Words | None:
 
 def _formatted(number: float, scale: Scale) -> str:
     match scale:
-        case "log":
+        case "log" | "count":
             # exp overflows beyond about 709.
             quantity = exp(min(max(number, -700.0), 700.0))
             return f"{quantity:,.0f}" if 100 <= quantity < 1e9 else f"{quantity:.2g}"

@@ -196,3 +196,12 @@ def test_a_syntax_error_says_in_which_line_it_is(client, text, said):
     problem = client.post("/v1/predict", content=text, headers=kind).json()
     assert problem["detail"].startswith(f"body: it is not valid JSON at {said}: ")
     assert problem["errors"][0]["pointer"] == "#"
+
+
+def test_an_object_is_described_by_whole_names(client):
+    names = {f"a_rather_long_name_{number}": number for number in range(20)}
+    found = client.post(
+        "/v1/llm/estimate", json={"model": "llama-3.1-8b", "concurency": 1, **names}
+    )
+    assert found.status_code == 422
+    assert "'a_rather_long_name_1' and 18 more)" in found.json()["detail"]

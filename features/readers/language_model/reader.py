@@ -80,12 +80,21 @@ def model_files(path: Path) -> dict[str, Any]:
         `config`, and `quantization` where there is that file.
 
     Raises:
-        UnreadableModel, ModelTooLarge: as `json_object`.
+        UnreadableModel, ModelTooLarge: as `json_object` and `read_language_model`; the message
+            names the file.
     """
     file = path / "config.json" if path.is_dir() else path
     block = file.with_name("hf_quant_config.json")
     found = {"config": dict(json_object(file, None if path.is_file() else str(file)))}
-    return found | ({"quantization": dict(json_object(block))} if block.is_file() else {})
+    found |= {"quantization": dict(json_object(block))} if block.is_file() else {}
+    try:
+        read_language_model(found["config"])
+    except UnreadableModel as error:
+        # Other errors, and those of families that are refused whole, are raised where it is used.
+        whole = found["config"].get("model_type") in ENCODER_DECODERS
+        if type(error) is UnreadableModel and not whole:
+            raise UnreadableModel(str(file), str(error).partition(": ")[2]) from None
+    return found
 
 
 def json_object(source: Path | bytes, where: str | None = None) -> Mapping[str, Any]:

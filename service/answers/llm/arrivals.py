@@ -1,7 +1,7 @@
 """The largest rate of requests that a deployment keeps up with, and loads that go beyond it.
 
-That capacity is the rate of the same deployment when as many requests as it has places for are
-always in flight.
+That capacity is the greatest rate of the same deployment with any number of requests always in
+flight that have a place (`load_curve`).
 """
 
 from dataclasses import replace
@@ -31,35 +31,22 @@ def may_wait_for_a_place(query: Query) -> bool:
     return in_flight is None or in_flight > places(query)
 
 
-def saturated(query: Query) -> Query:
-    """The deployment with a request in flight for each of its places."""
-    deployment = query.deployment
-    load = replace(deployment.load, requests_per_s=None, concurrency=places(query))
-    return replace(query, workload=replace(deployment, load=load))
-
-
 def within_capacity(
     query: Query, time: Prediction, full: Prediction, *, measured: bool
 ) -> Prediction:
-    """The times of a deployment, whose rate is none that its capacity rules out.
+    """The times of a closed loop, whose rate is none that its places rule out.
 
-    Requests that have no place find a saturated deployment: its rates and its times per token are
-    the answer, and those of a closed loop wait for a place first. Measured runs may show that there
-    are more places: where the device has some, a closed loop keeps its rate within the interval of
-    the capacity.
+    Requests that have no place find a full deployment: its rates and its times per token are the
+    answer, and requests wait for a place first. Measured runs may show that there are more places:
+    where the device has some, a closed loop keeps its rate within the interval of the full one.
 
     Args:
         query: the deployment.
         time: its times and rates.
-        full: those of the saturated deployment.
+        full: those of the deployment with a request in flight for each place.
         measured: whether the times follow measured runs of a user on the device.
     """
-    load, capacity = query.deployment.load, full.estimates.get(RATE)
-    own = time.estimates.get(RATE)
-    if capacity is None or own is None:
-        return time
-    if load.requests_per_s is not None:
-        return full if load.requests_per_s > capacity.value else time
+    load, capacity, own = query.deployment.load, full.estimates[RATE], time.estimates[RATE]
     most = capacity.value if capacity.high is None else capacity.high
     if load.concurrency is None or (measured and own.value <= most):
         return time

@@ -7,7 +7,7 @@ from typing import Final
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Query
 from forerun.features.llm_serving.memory import MOST_TENSOR
-from forerun.models.limit import PEAK_MEMORY, POWER, Limit
+from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import Prediction
 from forerun.service.answers.evidence import distinct
 from forerun.service.limits.wording import in_words
@@ -15,6 +15,11 @@ from forerun.service.schemas.llm.answers import PoolMemoryOut
 
 OF_RACKS: Final = ("gb200-186gb", "gb300-279gb")
 """Devices whose links join a rack (NVL72), and not the devices of one server alone."""
+DISAGGREGATED: Final = Limit(
+    "prompts have workers of their own, and times per token of such runs are 22 % off on average",
+    LATENCY,
+    "transfer",
+)
 
 
 def limits_of(
@@ -29,7 +34,8 @@ def limits_of(
     found = map(in_words, (*time.limits, *of_power, *of_memory))
     model, load = query.deployment.model, query.deployment.load
     length = of_length(model, load.input_tokens + load.output_tokens)
-    return (*_misspelt(model), *length, *_of_servers(query), *distinct(found))
+    apart = [] if query.deployment.prefill is None else [DISAGGREGATED]
+    return (*_misspelt(model), *length, *_of_servers(query), *apart, *distinct(found))
 
 
 def of_length(model: LanguageModel, tokens: float) -> list[Limit]:

@@ -9,15 +9,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.language_models.deployment import Pool
 from forerun.data.query import Query
 from forerun.features.llm_serving.least_times import least_times
 from forerun.models.prediction import Estimate, Prediction
 
-LEAST: Final = ("tpot", "ttft", "prompt")
 MOST_USED: Final = 0.72
 """Share of the arithmetic peak that prompts take in 999 of 1,000 measured aggregated runs at most;
 no best estimate takes more."""
+MOST_WORKED: Final = 0.77
+"""The same of prompts and of the tokens of answers together."""
 MOST_READ: Final = 0.9
 """Least time per token over the measured one in 995 of 1,000 measured aggregated runs at most; no
 best estimate is closer."""
@@ -28,10 +29,20 @@ class _Shares(NamedTuple):
 
     bandwidth: float
     arithmetic: float
+    work: float
 
 
-USUAL: Final = _Shares(MOST_READ, MOST_USED)
-ALL: Final = _Shares(1.0, 1.0)
+class _LeastMs(NamedTuple):
+    """The fields of `LeastTimes` of one deployment, ms."""
+
+    tpot: float
+    ttft: float
+    prompt: float
+    token: float
+
+
+USUAL: Final = _Shares(MOST_READ, MOST_USED, MOST_WORKED)
+ALL: Final = _Shares(1.0, 1.0, 1.0)
 TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms")
 """The last is the first and one of the second for each further token."""
 
@@ -54,9 +65,13 @@ def within_sheets(
     least = least_times(queries, decoding)
     shares = [ALL if own else USUAL for own in measured or [False] * len(queries)]
     return [
-        _bounded(query, time, 1e3 * tpot, 1e3 * ttft, 1e3 * prompt, share)
-        for query, time, share, tpot, ttft, prompt in zip(
-            queries, times, shares, *(getattr(least, name).tolist() for name in LEAST), strict=True
+        _bounded(query, time, _LeastMs(*(1e3 * seconds for seconds in own)), share)
+        for query, time, share, *own in zip(
+            queries,
+            times,
+            shares,
+            *(getattr(least, name).tolist() for name in _LeastMs._fields),
+            strict=True,
         )
     ]
 
@@ -72,34 +87,34 @@ def _decoding(query: Query, time: Prediction) -> float:
     return max(1.0, rate.value * tokens * tpot.value / 1e3 / ranks)
 
 
-def _bounded(
-    query: Query,
-    time: Prediction,
-    tpot_ms: float,
-    ttft_ms: float,
-    prompt_ms: float,
-    share: _Shares,
-) -> Prediction:
+def _bounded(query: Query, time: Prediction, least_ms: _LeastMs, share: _Shares) -> Prediction:
     """The times and rates of one deployment within the least times of `LeastTimes`.
 
     Intervals end at the least times, and best estimates take a share of what the sheet allows. The
     rate of a closed loop is at most that of the requests in flight, each in its least time, and
-    that at which ranks and stages can work on prompts. Requests wait for as long as that takes.
+    that at which ranks and stages can work on prompts and tokens. Requests wait for as long as that
+    takes.
     """
     deployment, load = query.deployment, query.deployment.load
+    tpot_ms, ttft_ms = least_ms.tpot, least_ms.ttft
     tokens_after = max(load.output_tokens - 1.0, 0.0)
     latency_ms = ttft_ms + tokens_after * tpot_ms
     least = {"tpot_ms": tpot_ms}
     least |= dict.fromkeys(("ttft_ms", "ttft_service_ms"), ttft_ms)
     most, full_ms = {}, 0.0
     if load.concurrency is not None:
-        rate = 1e3 * min(load.concurrency / latency_ms, _prompts_at_once(deployment) / prompt_ms)
-        latency_ms = 1e3 * load.concurrency / rate
+        prompts_ms = least_ms.prompt / _at_once(deployment.prefill or deployment.pool)
+        request_ms = tokens_after * least_ms.token / _at_once(deployment.pool)
+        if deployment.prefill is None:
+            request_ms += prompts_ms
+        request_ms = max(prompts_ms, request_ms)
+        latency_ms = max(latency_ms, load.concurrency * request_ms)
+        rate = 1e3 * load.concurrency / latency_ms
         tokens = rate * load.output_tokens
         most = {"requests_per_s": rate, "tokens_per_s": tokens}
         most["tokens_per_s_per_device"] = tokens / deployment.devices
-        busy_ms = prompt_ms / _prompts_at_once(deployment)
-        full_ms = load.concurrency * busy_ms / share.arithmetic
+        busy_ms = max(prompts_ms / share.arithmetic, request_ms / share.work)
+        full_ms = load.concurrency * busy_ms
     least["request_latency_ms"] = latency_ms
     usual = {"tpot_ms": tpot_ms / share.bandwidth}
     usual |= dict.fromkeys(("ttft_ms", "ttft_service_ms"), ttft_ms / share.arithmetic)
@@ -155,9 +170,8 @@ def _at_most(own: Estimate, value: float) -> Estimate:
     return replace(own, value=value, low=None if own.low is None else min(own.low, value))
 
 
-def _prompts_at_once(deployment: LlmDeployment) -> int:
-    """Prompts that all ranks and stages work on at a time."""
-    pool = deployment.prefill or deployment.pool
+def _at_once(pool: Pool) -> int:
+    """Requests that all ranks and stages of a pool work on at a time."""
     split = pool.parallelism
     return pool.workers * split.attention_data * split.pipeline
 

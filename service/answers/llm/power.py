@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import expm1
+from math import expm1, log
 from typing import Final
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
-from forerun.data.query import Query
+from forerun.data.query import Operation, Query
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
 from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
-from forerun.service.answers.llm.costs import as_serving, request_kind
+from forerun.service.answers.llm.costs import as_serving, request_kind, scaled
 from forerun.service.answers.serving import predicted
 
 SATURATED: Final = 0.99
@@ -22,6 +22,8 @@ PROMPTS: Final = 4.0
 """How many times more input tokens for one output token than usual requests have a deployment may
 have before its power counts as extrapolated: prompts then make up work that measured servers did
 not have."""
+UNUSUAL: Final = 3.0
+"""Ratio of a length to the usual one, or its inverse, from which on power is transferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +74,76 @@ def powers(
         times: their times.
         predictor: the predictor in use.
     """
-    asked: dict[int, Query] = {}
+    asked: dict[int, list[Query]] = {}
     shares: dict[int, float] = {}
     for row, (query, time) in enumerate(zip(queries, times, strict=True)):
         known = None if isinstance(time, InputError) else occupancy(query, time)
         if known is not None:
-            served = as_serving(query, known.while_busy)
-            if predictor.answers(served):
+            degrees = _with_smaller_degrees(query)
+            served = [as_serving(one, known.while_busy) for one in degrees]
+            if predictor.answers(served[0]):
                 asked[row], shares[row] = served, known.busy
-    found = dict(zip(asked, predicted(predictor, list(asked.values())), strict=True))
-    outcomes = {
-        row: _of_prompts(queries[row], _at_load(one, queries[row].device, shares[row]))
-        for row, one in found.items()
-    }
+    every = list(dict.fromkeys(served for own in asked.values() for served in own))
+    found = dict(zip(every, predicted(predictor, every), strict=True))
+    outcomes = {}
+    for row, (first, *smaller) in asked.items():
+        own = _at_most(found[first], [found[served] for served in smaller])
+        at_load = _at_load(own, queries[row].device, shares[row])
+        outcomes[row] = _of_settings(queries[row], _of_prompts(queries[row], at_load))
     return [outcomes.get(row) for row in range(len(queries))]
+
+
+def _with_smaller_degrees(query: Query) -> list[Query]:
+    """The deployment, and the same with half, a quarter, ... of its tensor parallelism."""
+    deployment, found = query.deployment, [query]
+    degree = deployment.pool.parallelism.tensor
+    while degree % 2 == 0 and deployment.pool.parallelism.expert == 1:
+        degree //= 2
+        split = replace(deployment.pool.parallelism, tensor=degree)
+        fewer = replace(deployment, pool=replace(deployment.pool, parallelism=split))
+        found.append(replace(query, workload=fewer, operation=Operation(fewer.devices)))
+    return found
+
+
+def _at_most(
+    own: Prediction | InputError, smaller: Sequence[Prediction | InputError]
+) -> Prediction | InputError:
+    """The prediction with no more power than with smaller degrees: a device then has more work."""
+    if isinstance(own, InputError) or POWER not in own.estimates:
+        return own
+    power = own.estimates[POWER]
+    others = [
+        one.estimates[POWER].value
+        for one in smaller
+        if isinstance(one, Prediction) and POWER in one.estimates
+    ]
+    least = min((power.value, *others))
+    return replace(own, estimates={**own.estimates, POWER: scaled(power, least / power.value)})
+
+
+def _of_settings(query: Query, found: Prediction | None) -> Prediction | None:
+    """The prediction, transferred where no measured server had such settings or requests."""
+    deployment, load = query.deployment, query.deployment.load
+    usual = TOKENS[request_kind(load.input_tokens, load.output_tokens)]
+    lengths = (load.input_tokens, load.output_tokens)
+    settings = {
+        f"the engine {deployment.engine.name}": deployment.engine.name != "vllm",
+        "drafted tokens": deployment.engine.draft_tokens > 0,
+        "a prefix cache": load.cached_share > 0.0,
+        "workers of their own for prompts": deployment.prefill is not None,
+        f"requests of {load.input_tokens:,.0f} and {load.output_tokens:,.0f} tokens": any(
+            abs(log(own / middle)) > log(UNUSUAL)
+            for own, middle in zip(lengths, usual, strict=True)
+        ),
+    }
+    lines = tuple(
+        Limit(f"it was measured on no server with {name}", POWER, "transfer")
+        for name, is_own in settings.items()
+        if is_own
+    )
+    if found is None or not lines:
+        return found
+    return replace(found, limits=(*found.limits, *lines), in_domain=False)
 
 
 def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Prediction | None:

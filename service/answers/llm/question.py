@@ -11,10 +11,12 @@ from forerun.data.language_models.deployment import (
     Parallelism,
     Pool,
     RequestLoad,
+    is_encoder_decoder,
 )
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.memory import smallest_parallelism
+from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
 from forerun.service.schemas.llm.degrees import check_degrees
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.serving import LlmEstimateIn
@@ -59,7 +61,7 @@ def deployment_question(
     prefill = None
     if asked.prefill is not None:
         with in_field("prefill"):
-            own = divided.by(asked.prefill.parallelism, "parallelism")
+            own = divided.by(asked.prefill.parallelism, "parallelism", "workers for prompts: ")
         prefill = Pool(own, asked.prefill.workers)
     for_prompts = 0 if prefill is None else prefill.devices
     workers = _workers(asked.workers, parallelism, for_prompts, device_count, chosen)
@@ -79,6 +81,10 @@ def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQu
     with in_field("device"):
         device = device_named(asked.device)
     with in_field("model"):
+        family = str((asked.model.config or {}).get("model_type"))
+        if family in ENCODER_DECODERS:
+            # Refused before it is read: what is missing in it does not matter.
+            raise is_encoder_decoder(family)
         model = asked.model.language_model()
     assert model is not None
     named = asked.device_count if "device_count" in asked.model_fields_set else None
@@ -95,8 +101,13 @@ class _Divided:
     engine: Engine
     chosen: list[str]
 
-    def by(self, given: ParallelismIn, field: str) -> Parallelism:
+    def by(self, given: ParallelismIn, field: str, pool: str = "") -> Parallelism:
         """The parallelism of a request, completed.
+
+        Args:
+            given: the degrees of the request.
+            field: its field.
+            pool: what is said before that which is chosen; nothing for the workers that decode.
 
         Raises:
             BadRequest: the model cannot be divided so.
@@ -109,7 +120,7 @@ class _Divided:
             return whole
         others = Parallelism(1, given.pipeline, given.attention_data, given.expert)
         if self.device.memory_gib is None:
-            self.chosen.append(f"tensor parallel 1, as {self.device.name} names no memory")
+            self.chosen.append(f"{pool}tensor parallel 1, as {self.device.name} names no memory")
             with in_field(field):
                 check_degrees(self.model, others)
             return others
@@ -118,7 +129,7 @@ class _Divided:
         degrees = f"tensor parallel {found.tensor}"
         if found.pipeline != given.pipeline:
             degrees += f", pipeline parallel {found.pipeline}"
-        self.chosen.append(f"{degrees}, the smallest that fits")
+        self.chosen.append(f"{pool}{degrees}, the smallest that fits")
         with in_field(field):
             check_degrees(self.model, found)
         return found

@@ -84,6 +84,7 @@ class LlmOptions:
         typer.Option(
             "--tensor",
             "--tp",
+            "--tp-size",
             "--tensor-parallel-size",
             help="devices that share each layer [the smallest number that fits]",
         ),

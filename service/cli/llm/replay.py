@@ -41,11 +41,18 @@ def replay(
     ] = False,
     json: o.Json = False,
 ) -> None:
-    """Predict percentiles of the times of a trace of requests, by an event model of the engine."""
+    """Predict percentiles of the times of a trace of requests, by an event model of the engine.
+
+    Lengths and load are those of the trace: --input-tokens, --output-tokens, --concurrency and
+    --requests-per-s are refused.
+    """
+    from forerun.data.errors import InputError
     from forerun.service.answers.llm.replaying import replayed
     from forerun.service.schemas.llm.replay import LlmReplayIn
 
     devices = o.devices_known()
+    if "," in device:
+        raise InputError(f"A trace is replayed on one device at a time, and {device} are several.")
     chosen = devices.get(device)
     requests = _requests(trace, until)
     content = run.request() | {"device": chosen}
@@ -68,7 +75,10 @@ def _requests(trace: str, until_s: float | None) -> "Requests":
     """
     from forerun.data.language_models.traces import PACKAGED, named_trace, read_trace
 
-    requests = named_trace(trace) if trace in PACKAGED else read_trace(Path(trace))
+    path = Path(trace)
+    # A bare name that is no file is taken for that of a public trace, whose names are then listed.
+    is_name = trace in PACKAGED or (not path.exists() and not path.suffix and path.name == trace)
+    requests = named_trace(trace) if is_name else read_trace(path)
     if until_s is None:
         return requests
     return requests.take(requests.arrival_s <= requests.arrival_s[0] + until_s)

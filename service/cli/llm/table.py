@@ -21,8 +21,8 @@ WORDS: Final[Mapping[str, str]] = {
     "tokens_per_s_per_device": "  one device",
     "peak_memory_mib": "memory of a device",
     "power_w": "power of a device",
-    "energy_per_token_j": "energy of a token",
-    "usd_per_million_tokens": "price of a million tokens",
+    "energy_per_token_j": "energy of an output token",
+    "usd_per_million_tokens": "price of a million output tokens",
 }
 """Metric -> row of the table, in their order."""
 
@@ -53,7 +53,16 @@ def _set_up(answer: ServingOut) -> str:
     if answer.deployment is None:
         return f", {counted(answer.device_count, 'device')}"
     engine = answer.deployment.engine
-    return f" with {engine.name} {escape(engine.version)}".rstrip()
+    return f" with {engine.name} {escape(engine.version)}".rstrip() + _parameters(answer)
+
+
+def _parameters(answer: ServingOut) -> str:
+    """Total parameters, and active ones where they are fewer, billions."""
+    if answer.model is None:
+        return ""
+    total, active = answer.model.total_parameters, answer.model.active_parameters
+    text = f", {total / 1e9:,.3g} billion parameters"
+    return text if active == total else f"{text}, of which a token uses {active / 1e9:,.3g}"
 
 
 def _metrics(answers: Sequence[ServingOut]) -> list[str]:

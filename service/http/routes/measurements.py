@@ -81,9 +81,17 @@ def _adapted(
     given: MeasurementsIn,
     request: RepeatableRequest | None,
 ) -> AdaptationOut:
+    from forerun.service.answers.llm.judged_rows import as_answered
+
     start_s = perf_counter()
     try:
-        result = answers.adaptation.learn(name, given.measurements, JUDGING_S, request=request)
+        result = answers.adaptation.learn(
+            name,
+            given.measurements,
+            JUDGING_S,
+            request=request,
+            predicts=as_answered(answers.adaptation.loaded),
+        )
     except AlreadyStored as stored:
         assert stored.before.answer is not None
         return AdaptationOut.model_validate_json(stored.before.answer)

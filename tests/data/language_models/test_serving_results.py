@@ -93,3 +93,11 @@ def test_a_figure_that_is_no_positive_number_is_named(value: object) -> None:
 @pytest.mark.parametrize("content", [[], {}, {"measurements": []}, 3, None])
 def test_other_content_is_in_no_format(content: object) -> None:
     assert serving_results(content, "a.json") == ()
+
+
+def test_a_result_without_times_says_which_are_missing() -> None:
+    run = {
+        name: value for name, value in BENCH.items() if "tpot" not in name and "ttft" not in name
+    }
+    with pytest.raises(BadTable, match=r"a\.json: mean_ttft_ms, mean_tpot_ms are missing in this"):
+        serving_results(run, "a.json")

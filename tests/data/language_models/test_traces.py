@@ -154,3 +154,10 @@ def test_a_date_that_is_none_is_named(tmp_path):
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,1\n")
     with pytest.raises(BadTrace, match=r"line 2.*TIMESTAMP.*yesterday"):
         read_trace(path)
+
+
+def test_lengths_may_have_short_names():
+    row = {"arrival_s": 0.0, "isl": 500, "osl": 20}
+    found = read_trace([row, {**row, "input_tokens": 7}])
+    assert found.input_tokens.tolist() == [500, 7]
+    assert found.output_tokens.tolist() == [20, 20]

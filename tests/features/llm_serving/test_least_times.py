@@ -90,3 +90,11 @@ def test_the_closed_form_is_never_faster(experts, tensor, **load):
     tpot, ttft = least(one, 1.0 + state.others)
     assert state.tpot >= tpot
     assert state.ttft >= ttft
+
+
+def test_a_token_of_many_takes_the_arithmetic_of_its_products():
+    model = dense_model()
+    found = least_times([Query(deployment(model), DEVICE)], np.ones(1)).token[0]
+    assert found == pytest.approx(2.0 * weights(model) / FLOPS, rel=0.02)
+    halved = least_times([Query(deployment(model, tensor=2), DEVICE)], np.ones(1)).token[0]
+    assert halved == pytest.approx(found / 2, rel=0.02)

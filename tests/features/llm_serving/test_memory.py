@@ -1,5 +1,6 @@
 """Memory of one device of a deployment, against figures worked out by hand."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -119,3 +120,10 @@ def test_a_degree_divides_the_heads(llama):
     )
     assert found.tensor == 4
     assert found.pipeline > 1
+
+
+def test_a_model_that_fits_no_degree_says_which_devices_would_do(llama):
+    with pytest.raises(UnanswerableQuery, match=r"Devices of (\d+) GiB would do") as raised:
+        smallest_parallelism(llama, device(0.5), LOAD, Engine(), Parallelism())
+    gib = int(re.search(r"Devices of (\d+) GiB", str(raised.value)).group(1))
+    assert smallest_parallelism(llama, device(gib + 1.0), LOAD, Engine(), Parallelism()).tensor == 8

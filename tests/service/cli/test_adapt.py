@@ -115,12 +115,18 @@ def test_how_a_served_run_was_deployed_is_said(forerun, tmp_path):
     times |= {"mean_tpot_ms": 10.1, "median_tpot_ms": 10.0}
     run = {"backend": "vllm", "model_id": "meta-llama/Llama-3.1-8B-Instruct", "max_concurrency": 16}
     file.write_text(json.dumps(run | lengths | times | {"request_rate": "inf"}))
-    code, _, err = forerun("adapt", file, "--device", "h100")
+    code, out, err = forerun("adapt", file, "--device", "h100")
     assert code == 0, err
     assert "1 run of vllm, tensor parallel 1 (--engine, --tp)" in err
+    assert "kept 1 measurement of h100-sxm-80gb" in out
     code, _, err = forerun("adapt", file, "--device", "h100", "--tp", "3")
     assert code != 0
     assert "Tensor parallel 3 does not divide the attention heads" in err
+    file.write_text(json.dumps(run | lengths | times | {"model_id": "our-own-tune"}))
+    code, _, err = forerun("adapt", file, "--device", "h100")
+    assert code != 0
+    assert "our-own-tune" in err
+    assert "--model" in err
 
 
 @pytest.mark.parametrize(("after", "said"), [(12.0, True), (9.0, False), (None, False)])

@@ -93,3 +93,10 @@ def test_values_and_keys_are_bounded():
 def test_bytes_and_numbers_that_python_cannot_read_are_refused(content):
     assert refused(content, SMALL)
     assert refused(content, 2**20)
+
+
+def test_a_field_with_two_values_is_refused_and_one_that_is_repeated_is_not():
+    assert parsed(b'{"a": 1, "b": {"a": 2}, "a": 1}') == {"a": 1, "b": {"a": 2}}
+    with pytest.raises(HTTPException, match="gives 'concurrency' several times") as raised:
+        parsed(b'{"load": {"concurrency": 8, "concurrency": 9}}')
+    assert raised.value.status_code == 400

@@ -1,6 +1,7 @@
 """Limits: quantities in words, never the names of features."""
 
 from dataclasses import replace
+from math import log
 
 import numpy as np
 import pytest
@@ -96,3 +97,8 @@ def test_answers_of_the_bundled_predictors_are_words():
     assert lines
     strange = {w for line in lines for w in line.split() if "_" in w} - sheet_fields
     assert strange == set()
+
+
+def test_numbers_of_tokens_are_whole():
+    limit = Limit("", None, "outside", "log_input_tokens", log(512.0), log(1002.0), log(15063.0))
+    assert in_words(limit).message == "input tokens: 512, training saw 1,002 to 15,063"

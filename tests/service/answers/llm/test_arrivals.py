@@ -1,6 +1,6 @@
 """Requests that arrive faster than they can be answered wait without end, and answers say so."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from fastapi.testclient import TestClient
@@ -124,3 +124,45 @@ def test_requests_longer_than_the_context_of_the_model_are_said_to_be(ask):
     assert limit["message"] == "requests have 4,200 tokens, and the model takes 4,096"
     shorter = ask(model="llama-2-7b", isl=3800, osl=200, concurrency=1)
     assert not any("the model takes" in line for line in shorter["limits"])
+
+
+def test_times_rise_strictly_with_the_arrivals_and_without_bound_at_the_capacity(ask, capacity):
+    most = capacity["requests_per_s"]
+    shares = (0.001, 0.01, 0.1, 0.3, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 0.999, 0.9999)
+    found = [ask(requests_per_s=share * most)["metrics"] for share in shares]
+    for name in ("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms"):
+        values = [one[name]["value"] for one in found]
+        assert all(later > earlier for earlier, later in pairwise(values)), name
+    assert found[-1]["ttft_ms"]["value"] > 100 * found[-4]["ttft_ms"]["value"]
+
+
+@pytest.mark.parametrize("rate", [2.0, 7.0, 16.0, 18.0, 20.0])
+def test_arrivals_and_requests_in_flight_agree_at_equal_numbers_in_flight(ask, rate):
+    """Prompts of a closed loop start together, so its requests take longer by their first token."""
+    arriving = ask(requests_per_s=rate)["metrics"]
+    in_flight = arriving["request_latency_ms"]["value"] / 1e3 * rate
+    closed = ask(concurrency=in_flight)["metrics"]
+    assert arriving["tpot_ms"]["value"] == pytest.approx(closed["tpot_ms"]["value"], rel=0.03)
+    assert 0.94 * rate < closed["requests_per_s"]["value"] < 1.01 * rate
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "tensor"),
+    [
+        ("deepseek-ai/DeepSeek-V2-Lite", "a100-sxm-80gb", 2),
+        ("mistralai/Mixtral-8x7B-v0.1", "a100-sxm-80gb", 4),
+        ("llama-3.1-8b", "h100-sxm-80gb", 1),
+    ],
+)
+def test_no_closed_loop_has_a_greater_rate_than_the_capacity(ask, model, device, tensor):
+    """Models with experts and latent attention are predicted to peak before their batch is full."""
+    asked = {"model": model, "device": device, "tp": tensor}
+    capacity = ask(**asked, requests_per_s=0.5)["deployment"]["capacity"]["requests_per_s"]
+    for concurrency in (8, 32, 100, 194, 256, 310, 353, 512, 1000):
+        rate = ask(**asked, concurrency=concurrency)["metrics"]["requests_per_s"]["value"]
+        assert rate < 1.005 * capacity
+
+
+def test_arrivals_below_the_capacity_are_not_said_to_be_too_many(ask, capacity):
+    own = ask(requests_per_s=0.9 * capacity["requests_per_s"])
+    assert not any("closed form" in line for line in own["limits"])

@@ -1,5 +1,8 @@
 """How answers of the released predictors change with a deployment, as any user would expect."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +43,77 @@ def test_independent_workers_answer_as_many_times_the_requests_of_one(load):
     assert [metric.grade for metric in eight.metrics.values()] == [
         metric.grade for metric in one.metrics.values()
     ]
+
+
+LONE = {"concurrency": 1}
+RARE = {"concurrency": None, "requests_per_s": 0.01}
+
+
+@pytest.mark.parametrize("load", [LONE, RARE, {"concurrency": 4, "workers": 4}])
+@pytest.mark.parametrize(
+    ("model", "device"),
+    [("llama-3.1-8b", "h100-sxm-80gb"), ("Qwen/Qwen3-30B-A3B", "a100-sxm-80gb")],
+)
+def test_a_lone_request_takes_no_less_time_with_longer_prompts_and_answers(model, device, load):
+    lengths = [(given, 256) for given in (64, 256, 500, 511, 512, 513, 600, 800, 1024, 4096, 8192)]
+    answers = [(1024, written) for written in (16, 100, 128, 512, 513, 1024, 2000, 4096)]
+    for several in (lengths, answers):
+        found = [
+            asked(**load, model=model, device=device, input_tokens=given, output_tokens=written)
+            for given, written in several
+        ]
+        for metric in ("ttft_ms", "tpot_ms"):
+            values = [value(answer, metric) for answer in found]
+            # Of rare arrivals, a few are in flight together, and their correction varies by length.
+            assert all(longer > (1.0 - 1e-3) * shorter for shorter, longer in pairwise(values))
+        tokens = [written - 1 for _, written in several]
+        for answer, number in zip(found, tokens, strict=True):
+            latency = value(answer, "ttft_ms") + number * value(answer, "tpot_ms")
+            assert value(answer, "request_latency_ms") == pytest.approx(latency)
+
+
+DISAGGREGATED = {
+    "model": {"name": "llama-3.3-70b", "quantization": "fp8"},
+    "device": "h200-sxm-141gb",
+    "tp": 4,
+    "backend": "trtllm",
+    "input_tokens": 4096,
+    "output_tokens": 512,
+}
+
+
+def disaggregated(prefill, decode, **load):
+    first = {"workers": prefill, "parallelism": {"tensor": 4}}
+    return asked(**DISAGGREGATED, workers=decode, prefill=first, **load)
+
+
+@pytest.mark.parametrize("concurrency", [64, 256])
+def test_more_workers_of_a_disaggregated_deployment_are_never_slower(concurrency):
+    counts = range(1, 5)
+    rates = np.array([
+        [value(disaggregated(*each, concurrency=concurrency), "requests_per_s") for each in row]
+        for row in ([(prefill, decode) for decode in counts] for prefill in counts)
+    ])  # fmt: skip
+    assert (np.diff(rates, axis=0) > -1e-9).all()
+    assert (np.diff(rates, axis=1) > -1e-9).all()
+
+
+def test_more_workers_of_a_disaggregated_deployment_keep_up_with_no_fewer_arrivals():
+    load = {"concurrency": None, "requests_per_s": 1.0}
+    counts = ((1, 1), (2, 1), (2, 2), (3, 2))
+    found = [disaggregated(*each, **load) for each in counts]
+    rates = [answer.deployment.capacity.requests_per_s for answer in found]
+    assert rates == sorted(rates)
+
+
+def test_times_of_disaggregated_deployments_are_not_graded_as_the_most_exact():
+    answer = disaggregated(1, 1, concurrency=64)
+    for name in ("tpot_ms", "request_latency_ms", "requests_per_s", "tokens_per_s"):
+        assert answer.metrics[name].grade == "B"
+        assert "workers of their own" in answer.metrics[name].grade_reason
+    devices = 8
+    per_device = value(answer, "tokens_per_s_per_device")
+    assert per_device == pytest.approx(value(answer, "tokens_per_s") / devices)
 
 
 def test_a_worker_without_a_request_draws_less():
@@ -160,3 +234,29 @@ def test_layers_over_more_devices_than_a_server_has_are_said():
     ]
     racks = asked(model="llama-3.1-70b", tp=16, device="gb200-186gb")
     assert not [limit for limit in racks.limits if "server of" in limit]
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.3-70b", "Qwen/Qwen3-30B-A3B"])
+@pytest.mark.parametrize("device", ["h100-sxm-80gb", "b200-sxm-180gb", "a100-sxm-80gb"])
+@pytest.mark.parametrize("concurrency", [1, 8, 64])
+def test_a_device_draws_no_more_power_where_more_of_them_share_the_work(model, device, concurrency):
+    given = {"model": model, "device": device, "concurrency": concurrency}
+    found = [asked(**given, tp=degree) for degree in (1, 2, 4, 8)]
+    watts = [value(one, "power_w") for one in found if "power_w" in one.metrics]
+    assert len(watts) >= 3
+    assert watts == sorted(watts, reverse=True)
+
+
+def test_power_of_servers_that_were_not_measured_is_not_graded_as_measured():
+    usual = {"input_tokens": 512, "output_tokens": 256, "concurrency": 64}
+    assert asked(**usual).metrics["power_w"].grade == "A"
+    for changes, said in (
+        ({"engine": {"draft_tokens": 2, "draft_acceptance": 0.5}}, "drafted tokens"),
+        ({"cached_share": 0.5}, "a prefix cache"),
+        ({"backend": "sglang"}, "the engine sglang"),
+        ({"input_tokens": 2048, "output_tokens": 1024}, "requests of 2,048 and 1,024 tokens"),
+    ):
+        power = asked(**(usual | changes)).metrics["power_w"]
+        assert power.grade == "B", changes
+        assert said in power.grade_reason
+    assert asked(**(usual | {"input_tokens": 8192})).metrics["power_w"].grade == "C"

@@ -92,3 +92,16 @@ def test_eight_billion_parameters_on_an_l40s_are_read_in_no_less_than_the_sheet_
     found = llm_estimate(asked, CATALOG.get, IN_USE).metrics["tpot_ms"]
     cache_gb = 30 * 32 * 2 * 8 * 128 * 2.0 * (1024 + 128) / 1e9
     assert (15.0 + cache_gb) / 0.864 < found.low < 23.0 < found.value
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "meta-llama/Meta-Llama-3.1-70B"])
+@pytest.mark.parametrize("concurrency", [64, 256, 1024])
+def test_prompts_and_answers_together_take_no_more_than_the_arithmetic_peak(model, concurrency):
+    """Two operations for each weight of the layers and each token, of prompts and of answers."""
+    weights, tensor = {"llama-3.1-8b": (6.98e9, 1)}.get(model, (68.5e9, 4))
+    given = {"device": "a100-sxm-80gb", "input_tokens": 128, "output_tokens": 128, "tp": tensor}
+    asked = LlmEstimateIn.model_validate({"model": model, **given, "concurrency": concurrency})
+    rate = llm_estimate(asked, CATALOG.get, IN_USE).metrics["requests_per_s"]
+    tflops = [2.0 * weights * 255 * each / tensor / 1e12 for each in (rate.value, rate.high)]
+    assert tflops[0] < 0.78 * 312.0
+    assert tflops[1] < 312.0

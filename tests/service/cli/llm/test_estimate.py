@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from forerun.data.errors import BadRequest, InputError, UnknownDevice, UnknownLanguageModel
+from forerun.data.errors import (
+    BadRequest,
+    InputError,
+    UnanswerableQuery,
+    UnknownDevice,
+    UnknownLanguageModel,
+    UnreadableModel,
+)
 from forerun.service.cli import app
 from tests.service.answers.llm.predictors import LLAMA
 
@@ -143,3 +150,30 @@ def test_support_lists_models_and_what_was_measured(run):
     assert "tp" in answer["also"]["parallelism.tensor"]
     printed = run("support")
     assert "power_w measured on b200-sxm-180gb, h100-sxm-80gb" in printed
+
+
+def test_parameters_are_counted_and_tokens_of_answers_are_what_is_priced(run):
+    load = ("--isl", "1024", "--osl", "256", "--concurrency", "8", "--tp-size", "1")
+    printed = run("estimate", "Qwen/Qwen3-30B-A3B", "--device", "h100", *load)
+    assert "30.5 billion parameters, of which a token uses 3.35" in printed
+    assert "price of a million output tokens" in printed
+    assert "energy of an output token" in printed
+    dense = run("estimate", "llama-3.1-8b", "--device", "h100", *load, "--prefill-workers", "1")
+    assert "8.03 billion parameters\n" in dense
+    assert "chosen: workers for prompts: tensor parallel 1, the smallest that fits" in dense
+
+
+def test_what_is_wrong_in_a_configuration_names_its_file(run, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(
+        json.dumps({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": "x"})
+    )
+    with pytest.raises(UnreadableModel, match=rf"{file}: num_hidden_layers is 'x'"):
+        run("estimate", file, "--device", "h100", *LENGTHS)
+
+
+def test_an_encoder_decoder_is_refused_by_its_family_before_its_fields(run, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "t5", "d_model": 512}))
+    with pytest.raises(UnanswerableQuery, match="encoder-decoders are not answered, and t5 is one"):
+        run("estimate", file, "--device", "h100", *LENGTHS)

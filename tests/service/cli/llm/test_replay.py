@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from forerun.data.errors import BadTrace
+from forerun.data.errors import BadTrace, InputError
 from forerun.service.cli import app
+from forerun.service.cli.llm.replay import replay
 
 ROWS = "arrival_s,input_tokens,output_tokens\n0.0,500,100\n0.5,300,200\n30.0,100,50\n"
 DEPLOYMENT = ("--device", "h100", "--tp", "1")
@@ -46,7 +47,19 @@ def test_the_table_has_the_percentiles_and_what_they_rest_on(run, trace):
         assert words in printed
 
 
+def test_the_help_says_which_options_the_trace_replaces():
+    said = " ".join(replay.__doc__.split())
+    assert "--concurrency and --requests-per-s are refused" in said
+
+
 def test_a_wrong_line_is_named(run, trace):
     trace.write_text(ROWS + "1.0,few,2\n")
     with pytest.raises(BadTrace, match="line 5"):
         run(trace, *DEPLOYMENT)
+
+
+def test_several_devices_and_unknown_traces_are_refused_with_what_there_is(run, trace):
+    with pytest.raises(InputError, match="one device at a time, and h100,a100 are several"):
+        run(trace, "--device", "h100,a100")
+    with pytest.raises(BadTrace, match=r"none is named 'splitwise_com'; there are splitwise_code"):
+        run("splitwise_com", *DEPLOYMENT)

@@ -11,7 +11,7 @@ from forerun.data.measurements import Measurements
 from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import least_times
 from forerun.features.llm_serving.steady_state import steady_state
-from forerun.service.answers.llm.physical import MOST_READ, MOST_USED
+from forerun.service.answers.llm.physical import MOST_READ, MOST_USED, MOST_WORKED
 from forerun.training.protocols.language_models import apex
 from forerun.training.protocols.language_models.apex import Run
 from forerun.training.protocols.language_models.serving_queries import serving_runs
@@ -43,7 +43,7 @@ def aggregated(tmp_path_factory) -> Measurements:
 
 
 def test_prompts_take_no_more_of_the_peak_than_best_estimates_may(aggregated):
-    """One aggregated run of a thousand takes more; none takes more than the peak itself."""
+    """One aggregated run of a thousand takes more; with its tokens, none takes more than it has."""
     load = [query.deployment.load for query in aggregated.queries]
     tokens = np.array([one.output_tokens - 1.0 for one in load])
     latency_s = aggregated.column("ttft_ms") / 1e3 + tokens * aggregated.column("tpot_ms") / 1e3
@@ -52,9 +52,12 @@ def test_prompts_take_no_more_of_the_peak_than_best_estimates_may(aggregated):
     at_once = np.array([
         pool.workers * pool.parallelism.attention_data * pool.parallelism.pipeline for pool in pools
     ])  # fmt: skip
-    used = rate * least_times(aggregated.queries, np.ones(len(rate))).prompt / at_once
+    least = least_times(aggregated.queries, np.ones(len(rate)))
+    used = rate * least.prompt / at_once
     assert len(used) > 2_000
     assert (used > MOST_USED).mean() == pytest.approx(0.001, abs=0.0005)
+    used += rate * tokens * least.token / at_once
+    assert (used > MOST_WORKED).mean() == pytest.approx(0.001, abs=0.0005)
     assert used.max() < 1.0
 
 
