@@ -247,7 +247,8 @@ class Memory(StoredPredictor):
                 low[row], high[row] = self._inference_range(query, plan, peak[row])
             elif self._on_another_device(query):
                 # How much lies outside the allocator is known of the training device alone.
-                low[row] -= max(0.0, self.training.own(plan) - CONTEXT_LOW_MIB)
+                lower = low[row] - max(0.0, self.training.own(plan) - CONTEXT_LOW_MIB)
+                low[row] = max(lower, min(low[row], plan.live + CONTEXT_LOW_MIB))
             if _phase(query) != "inference" and outside[row] and not plan.has_convolutions:
                 moving = plan.reserved - min(plan.lasting, plan.reserved)
                 own = max(peak[row] - plan.reserved, CONTEXT_HIGH_MIB)
