@@ -33,7 +33,6 @@ from forerun.service.answers.llm.few_requests import (
     weight,
     with_usual_correction,
 )
-from forerun.service.answers.llm.fewer_workers import fastest, with_fewer_workers
 from forerun.service.answers.llm.load_curve import LoadCurve, closed_loops
 from forerun.service.answers.llm.physical import within_sheets
 from forerun.service.answers.llm.power import powers
@@ -119,21 +118,6 @@ def _with_arrivals(
 
 
 def _times_and_power(ones: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
-    """Times and power of n deployments, of one worker or disaggregated, by their best workers."""
-    fewer = [with_fewer_workers(query) for query in ones]
-    every = list(dict.fromkeys(query for own in fewer for query in own))
-    found = _predicted([*ones, *every], in_use)
-    times = dict(zip(every, (load.time for load in found[len(ones) :]), strict=True))
-    loads = []
-    for query, load, others in zip(ones, found[: len(ones)], fewer, strict=True):
-        known = [time for other in others if isinstance(time := times[other], Prediction)]
-        if isinstance(load.time, Prediction):
-            load = load._replace(time=fastest(query, load.time, known))
-        loads.append(load)
-    return loads
-
-
-def _predicted(ones: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
     """Times and power of n deployments, which go to each predictor in one call."""
     few = {row: at_usual_lengths(query) for row, query in enumerate(ones) if weight(query) > 0.0}
     every = [*ones, *dict.fromkeys(few.values())]
