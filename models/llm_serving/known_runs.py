@@ -71,19 +71,15 @@ class KnownRuns:
             dtype=np.bool_,
         )
 
-    def limits(self, query: Query) -> list[Limit]:
-        """What a deployment has that no run has, one limit each."""
-        return self.limits_of_load(query) + self.limits_at_any_load(query)
-
     def limits_of_load(self, query: Query) -> list[Limit]:
-        """Those of them that the number or rate of requests has."""
+        """What the number or rate of requests of a deployment has that no run has."""
         load = query.deployment.load
         if load.concurrency is None:
             return [ARRIVALS]
         return [FEW] if load.concurrency < FEWEST_TOGETHER else []
 
     def limits_at_any_load(self, query: Query) -> list[Limit]:
-        """The others."""
+        """What else a deployment has that no run has, one limit each."""
         new = [] if query.device in self.devices else ["serving was measured on other devices"]
         if sizes(query.deployment) not in self.models:
             new.append("serving was measured with other models")
