@@ -85,7 +85,8 @@ class LanguageModel:
         formats: number formats of weights, keys and values.
         draft_layers: layers that predict further tokens, for speculative decoding.
         unread_fields: fields of the configuration whose meaning is not known here.
-        misspelt_fields: those of them whose names are nearly one that is absent, with that name.
+        misspelt_fields: those of them whose names are nearly one that is absent, with that name,
+            and fields that name an activation that is not known.
         encoder: the encoder of an encoder-decoder; None for a decoder alone.
     """
 

@@ -1,5 +1,6 @@
 """Deployments that are like measured ones, from which those with other settings are estimated."""
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from forerun.data.query import Operation, Query
@@ -29,11 +30,25 @@ def with_measured_settings(query: Query) -> Query:
     """The deployment as runs were measured: without drafted tokens and cached prompts, with chunked
     prefill and recorded launches.
     """
+    if not has_other_settings(query):
+        return query
     deployment = query.deployment
     engine = replace(
         deployment.engine, draft_tokens=0, draft_acceptance=0.0, chunked_prefill=True, graphs=True
     )
     load = replace(deployment.load, cached_share=0.0)
-    if engine == deployment.engine and load == deployment.load:
-        return query
     return replace(query, workload=replace(deployment, engine=engine, load=load))
+
+
+def has_other_settings(query: Query) -> bool:
+    """Whether a deployment is not as `with_measured_settings` has it."""
+    engine, load = query.deployment.engine, query.deployment.load
+    drafts = engine.draft_tokens != 0 or engine.draft_acceptance != 0.0
+    return drafts or not engine.chunked_prefill or not engine.graphs or load.cached_share != 0.0
+
+
+def at_any_load(query: Query) -> tuple[Hashable, ...]:
+    """What a deployment has in common with those of another number or rate of requests."""
+    own, load = query.deployment, query.deployment.load
+    lengths = (load.input_tokens, load.output_tokens, load.input_variation, load.output_variation)
+    return (own.model, own.engine, own.pool, own.prefill, query.device, load.cached_share, *lengths)

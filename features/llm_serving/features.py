@@ -6,23 +6,25 @@ release, which only tell those of the training set apart.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Columns, Matrix
+from forerun.data.columns import Column, Columns, Matrix, groups_of
 from forerun.data.language_models.deployment import Engine, LlmDeployment, RequestLoad
 from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
+from forerun.features.llm_serving.comparable import at_any_load
 from forerun.features.llm_serving.operators import parameter_counts
 from forerun.features.llm_serving.steady_state import (
-    SteadyState,
-    steady_state,
+    AnyLoad,
+    SteadyStates,
     tokens_per_iteration,
 )
 from forerun.features.llm_serving.step import PARTS
+from forerun.features.recent import Recent
 
 ENGINES: Final = ("vllm", "sglang", "trtllm")
 SHAPE: Final = (
@@ -90,51 +92,117 @@ class DeploymentRows(Columns):
     apart: Column
 
     @classmethod
-    def of(cls, queries: Sequence[Query]) -> tuple[Self, tuple[SteadyState, ...]]:
-        """Rows of n deployments, and their steady states in closed form.
+    def of(cls, queries: Sequence[Query]) -> tuple[Self, list["State"]]:
+        """Rows of n deployments, and the state of each in closed form.
+
+        Deployments that differ in the number or rate of requests alone are computed in one pass.
 
         Raises:
             UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
         """
-        states = tuple(steady_state(query.deployment, query.device) for query in queries)
-        rows = [_row(query, state) for query, state in zip(queries, states, strict=True)]
-        columns = (np.array(column, dtype=np.float64) for column in zip(*rows, strict=True))
-        return cls(*columns), states
+        groups = groups_of(map(at_any_load, queries))
+        order = np.argsort([row for rows in groups.values() for row in rows])
+        tables, states = [], []
+        for rows in groups.values():
+            first = queries[rows[0]]
+            any_load, figures = _any_load(first)
+            found = any_load.at(*_loads([queries[row] for row in rows]))
+            loads = [queries[row].deployment.load for row in rows]
+            tables.append(_rows(first, loads, found, figures))
+            flags = zip(found.overload.tolist(), found.held.tolist(), strict=True)
+            states += [State(*own, found.fits) for own in flags]
+        columns = (np.concatenate(parts)[order] for parts in zip(*tables, strict=True))
+        return cls(*columns), [states[place] for place in order.tolist()]
 
     def __len__(self) -> int:
         return len(self.chunks)
 
 
-def _row(query: Query, state: SteadyState) -> tuple[object, ...]:
-    """One row, in the order of the fields of `DeploymentRows`."""
-    deployment, load = query.deployment, query.deployment.load
-    decode = [state.decode[part] for part in PARTS]
-    prefill = [state.prefill[part] for part in PARTS]
-    step, prompt = sum(decode), max(sum(prefill), 1e-9)
+class State(NamedTuple):
+    """Whether requests of a deployment wait, and whether it fits; fields as in `SteadyState`."""
+
+    overload: bool
+    held: bool
+    fits: bool
+
+
+_ANY_LOAD: Final = Recent[tuple[Hashable, ...], tuple[AnyLoad, dict[str, float]]](2048)
+"""Deployments that were computed last, with what `_figures` has of each."""
+
+
+def _any_load(query: Query) -> tuple[AnyLoad, dict[str, float]]:
+    common = at_any_load(query)
+    found = _ANY_LOAD.get(common)
+    if found is None:
+        own = query.deployment
+        found = AnyLoad.of(own, query.device), _figures(query, own)
+        _ANY_LOAD.put(common, found)
+    return found
+
+
+def _loads(queries: Sequence[Query]) -> tuple[Column, Column]:
+    """Numbers of requests in flight, and rates of arrivals, each (n,); NaN where not given."""
+    loads = [query.deployment.load for query in queries]
+    closed = [np.nan if load.concurrency is None else load.concurrency for load in loads]
+    rates = [
+        np.nan if load.concurrency is not None else load.requests_per_s or 0.0 for load in loads
+    ]
+    return np.array(closed, dtype=np.float64), np.array(rates, dtype=np.float64)
+
+
+def _rows(
+    query: Query,
+    loads: Sequence[RequestLoad],
+    states: SteadyStates,
+    figures: Mapping[str, float],
+) -> tuple[Column | Matrix, ...]:
+    """The fields of `DeploymentRows` in their order, of one deployment with n loads.
+
+    Args:
+        query: the deployment with any load.
+        loads: n loads, which differ in the number or rate of requests alone.
+        states: its steady states with these.
+        figures: what `_figures` has of it.
+    """
+    deployment, load, one = query.deployment, query.deployment.load, np.ones(len(loads))
+    decode = np.column_stack([states.decode[part] for part in PARTS])
+    prefill = np.column_stack([states.prefill[part] for part in PARTS])
+    step, prompt = decode.sum(axis=1), np.maximum(prefill.sum(axis=1), 1e-9)
     pool = deployment.prefill or deployment.pool
     ranks = pool.workers * pool.parallelism.attention_data
-    closed = load.concurrency is not None
+    concurrency = np.array([own.concurrency or np.nan for own in loads])
+    closed = np.array([own.concurrency is not None for own in loads])
     apart = deployment.prefill is not None
-    in_flight = max(load.concurrency or 1.0, 1.0) / ranks if closed else 1.0 + state.others
+    at_once = np.fmax(concurrency, 1.0)
+    in_flight = np.where(closed, at_once / ranks, 1.0 + states.others)
     output = max(load.output_tokens - 1.0, 1.0)
-    per_token = 0.0 if apart else state.others / output / deployment.pool.parallelism.pipeline
-    service = state.service + SERVER_S
-    named = _named(query, state, step, prompt, in_flight, per_token)
+    per_token = 0.0 * one
+    if not apart:
+        per_token = states.others / output / deployment.pool.parallelism.pipeline
+    named = {**figures, **_named(query, states, step, prompt, in_flight, per_token)}
+    waiting_too = np.where(np.isnan(concurrency), 1.0 + states.others, concurrency)
+    named["log_concurrency"] = np.log(np.maximum(waiting_too, 1.0))
     return (
         decode,
-        tokens_per_iteration(deployment.engine),
+        tokens_per_iteration(deployment.engine) * one,
         prefill,
         per_token,
-        max(in_flight - 1.0, 0.0) / 2.0 if closed else 0.0,
-        state.waiting if not closed else min(state.waiting, 100.0 * prompt),
-        state.iterations,
-        service,
-        _together(load),
-        [named[name] for name in SHAPE],
-        [named[name] for name in FIGURES],
-        [named[name] for name in ENGINES],
-        named["apart"],
+        np.where(closed, np.maximum(in_flight - 1.0, 0.0) / 2.0, 0.0),
+        np.where(closed, np.minimum(states.waiting, 100.0 * prompt), states.waiting),
+        states.iterations * one,
+        states.service + SERVER_S,
+        np.array([_together(own) for own in loads]),
+        *(_columns(named, names, len(loads)) for names in (SHAPE, FIGURES, ENGINES)),
+        named["apart"] * one,
     )
+
+
+def _columns(named: Mapping[str, Column | float], names: Sequence[str], count: int) -> Matrix:
+    """Columns of these names, each of which has one value or n, (n, columns)."""
+    found = np.empty((count, len(names)))
+    for place, name in enumerate(names):
+        found[:, place] = named[name]
+    return found
 
 
 def _together(load: RequestLoad) -> float:
@@ -146,20 +214,21 @@ def _together(load: RequestLoad) -> float:
 
 def _named(
     query: Query,
-    state: SteadyState,
-    step: float,
-    prompt: float,
-    in_flight: float,
-    per_token: float,
-) -> dict[str, float]:
-    """Feature -> value."""
+    states: SteadyStates,
+    step: Column,
+    prompt: Column,
+    in_flight: Column,
+    per_token: Column,
+) -> dict[str, Column | float]:
+    """Feature -> values of n loads, or one value of all of them."""
     deployment, load = query.deployment, query.deployment.load
     split, pool = deployment.pool.parallelism, deployment.prefill or deployment.pool
-    found = {f"decode_share_{part}": value / step for part, value in state.decode.items()}
-    found |= {f"prefill_share_{part}": value / prompt for part, value in state.prefill.items()}
+    found: dict[str, Column | float] = {}
+    found |= {f"decode_share_{part}": value / step for part, value in states.decode.items()}
+    found |= {f"prefill_share_{part}": value / prompt for part, value in states.prefill.items()}
     found |= {engine: float(deployment.engine.name == engine) for engine in ENGINES}
-    logs = {
-        "sequences": 1.0 + state.others,
+    logs: dict[str, Column | float] = {
+        "sequences": 1.0 + states.others,
         "in_flight": 1.0 + in_flight,
         "prefill_over_decode": prompt / step,
         "interference": 1.0 + per_token * prompt / step,
@@ -169,11 +238,10 @@ def _named(
         "attention_data": split.attention_data,
         "tensor": split.tensor,
         "prefill_ranks": pool.workers * pool.parallelism.attention_data,
-        "chunks": state.iterations,
-        "waiting": 1e-4 + state.waiting,
+        "chunks": states.iterations,
+        "waiting": 1e-4 + states.waiting,
         "decode_s": step,
         "prefill_s": prompt,
-        "concurrency": max(load.concurrency or 1.0 + state.others, 1.0),
         "expert": split.expert,
         "devices": deployment.devices,
         "pool_devices": split.devices,
@@ -181,11 +249,11 @@ def _named(
         "prefill_tensor": pool.parallelism.tensor,
         "workers": deployment.pool.workers,
     }
-    found |= {f"log_{name}": float(np.log(value)) for name, value in logs.items()}
-    found |= {"busy": state.busy, "held": float(state.held), "interference": per_token * prompt}
-    found["interference"] /= step
+    found |= {f"log_{name}": np.log(value) for name, value in logs.items()}
+    found |= {"busy": states.busy, "held": states.held.astype(np.float64)}
+    found["interference"] = per_token * prompt / step
     found["apart"] = float(deployment.prefill is not None)
-    return found | _figures(query, deployment)
+    return found
 
 
 def _figures(query: Query, deployment: LlmDeployment) -> dict[str, float]:

@@ -10,11 +10,11 @@ Prompts delay decoding: while a request writes its tokens, about x other prompts
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import Engine, LlmDeployment
 from forerun.features.llm_serving.engine_settings import Limits
@@ -94,40 +94,124 @@ class _Grid:
     busy: Column
 
 
+@dataclass(frozen=True, slots=True)
+class SteadyStates:
+    """A deployment in steady state with n loads: fields as those of `SteadyState`, each (n,)."""
+
+    others: Column
+    tpot: Column
+    service: Column
+    waiting: Column
+    requests_per_s: Column
+    busy: Column
+    overload: Mask
+    held: Mask
+    fits: bool
+    decode: Mapping[str, Column]
+    prefill: Mapping[str, Column]
+    iterations: float
+
+
+@dataclass(frozen=True, slots=True)
+class AnyLoad:
+    """A deployment on devices of one kind in steady state, with any number or rate of requests.
+
+    Attributes:
+        deployment: model, lengths of requests, engine, and devices of each phase.
+        grid: quantities of a rank at g numbers of other sequences.
+        fits: whether weights and one sequence fit the memory.
+        iterations: number of iterations that a prompt is divided over.
+    """
+
+    deployment: LlmDeployment
+    grid: _Grid
+    fits: bool
+    iterations: float
+
+    @classmethod
+    def of(cls, deployment: LlmDeployment, device: Device, rates: Rates | None = None) -> Self:
+        """The deployment with any other `concurrency` or `requests_per_s`.
+
+        Args:
+            deployment: model, lengths of requests, engine, and devices of each phase.
+            device: each of the devices.
+            rates: shares of the sheet's figures that are reached.
+
+        Raises:
+            UnknownBandwidth, UnknownPrecision: the device's sheet lacks a figure.
+        """
+        limits = Limits.of(deployment, device, deployment.pool.parallelism)
+        most = max(limits.sequences - 1.0, FEWEST)
+        make = _together if deployment.prefill is None else _apart
+        grid = make(deployment, device, _others(most), limits, rates)
+        chunks = _chunks(deployment, limits.tokens, most)
+        return cls(deployment, grid, limits.fits, chunks)
+
+    def at(self, concurrency: Column, requests_per_s: Column) -> SteadyStates:
+        """The steady states with n loads.
+
+        Args:
+            concurrency: (n,) requests in flight; NaN where they arrive at a rate of their own.
+            requests_per_s: (n,) that rate; NaN where the number in flight is given.
+        """
+        positions, over = self._solved(concurrency, requests_per_s)
+        grid = self.grid
+        columns = [*(getattr(grid, name) for name in _SCALARS)]
+        columns += [*grid.decode.values(), *grid.prefill.values()]
+        every = iter(_at(np.stack(columns), positions))
+        found = {name: next(every) for name in _SCALARS}
+        waiting, rate = _waiting_and_rate(self.deployment, found, concurrency, requests_per_s, over)
+        return SteadyStates(
+            found["others"],
+            found["tpot"],
+            found["service"],
+            waiting,
+            rate,
+            found["busy"],
+            over & np.isnan(concurrency),
+            over,
+            self.fits,
+            {part: next(every) for part in grid.decode},
+            {part: next(every) for part in grid.prefill},
+            self.iterations,
+        )
+
+    def _solved(self, concurrency: Column, requests_per_s: Column) -> tuple[Column, Mask]:
+        """Positions on the grid where its load is each of n, and whether the load is larger."""
+        deployment, grid = self.deployment, self.grid
+        ranks = deployment.pool.workers * deployment.pool.parallelism.attention_data
+        decoding = _answer_tokens(deployment) * grid.tpot
+        # The request itself, and for each that decodes on a rank those before their first token.
+        flight = 1.0 + ranks * grid.others * (1.0 + (grid.service + grid.waiting) / decoding)
+        closed = np.isfinite(concurrency)
+        positions = np.where(
+            closed, _positions(flight, concurrency), _positions(grid.rate, requests_per_s)
+        )
+        over = np.where(closed, concurrency > flight.max(), requests_per_s > grid.rate.max())
+        return positions, over
+
+
 def steady_state(
     deployment: LlmDeployment, device: Device, rates: Rates | None = None
 ) -> SteadyState:
-    """Latencies, rate and parts of times of a deployment on devices of one kind.
-
-    Args:
-        deployment: model, load, engine, and devices of each phase.
-        device: each of the devices.
-        rates: shares of the sheet's figures that are reached.
-
-    Raises:
-        UnknownBandwidth, UnknownPrecision: the device's sheet lacks a figure.
-    """
-    limits = Limits.of(deployment, device, deployment.pool.parallelism)
-    most = max(limits.sequences - 1.0, FEWEST)
-    others = _others(most)
-    together = deployment.prefill is None
-    grid = (_together if together else _apart)(deployment, device, others, limits, rates)
-    at, over = _solved(deployment, grid)
-    found = {name: _at(getattr(grid, name), at) for name in _SCALARS}
-    waiting, rate = _waiting_and_rate(deployment, found, over=over)
+    """Latencies, rate and parts of times of a deployment; arguments and errors of `AnyLoad.of`."""
+    load = deployment.load
+    arriving = np.nan if load.concurrency is not None else load.requests_per_s or 0.0
+    loads = np.array([[np.nan if load.concurrency is None else load.concurrency], [arriving]])
+    found = AnyLoad.of(deployment, device, rates).at(*loads)
     return SteadyState(
-        found["others"],
-        found["tpot"],
-        found["service"],
-        waiting,
-        rate,
-        found["busy"],
-        over and deployment.load.concurrency is None,
-        over,
-        limits.fits,
-        {part: _at(column, at) for part, column in grid.decode.items()},
-        {part: _at(column, at) for part, column in grid.prefill.items()},
-        _chunks(deployment, limits.tokens, most),
+        others=float(found.others[0]),
+        tpot=float(found.tpot[0]),
+        service=float(found.service[0]),
+        waiting=float(found.waiting[0]),
+        requests_per_s=float(found.requests_per_s[0]),
+        busy=float(found.busy[0]),
+        overload=bool(found.overload[0]),
+        held=bool(found.held[0]),
+        fits=found.fits,
+        decode={part: float(column[0]) for part, column in found.decode.items()},
+        prefill={part: float(column[0]) for part, column in found.prefill.items()},
+        iterations=found.iterations,
     )
 
 
@@ -139,40 +223,33 @@ def _others(most: float) -> Column:
 _EXPONENTS: Final = np.linspace(0.0, 1.0, POINTS - 1)
 
 
-def _solved(deployment: LlmDeployment, grid: _Grid) -> tuple[float, bool]:
-    """Position on the grid where its load is the deployment's, and whether the load is larger."""
-    load = deployment.load
-    if load.concurrency is None:
-        rate = load.requests_per_s or 0.0
-        return _position(grid.rate, rate), bool(rate > grid.rate.max())
-    ranks = deployment.pool.workers * deployment.pool.parallelism.attention_data
-    decoding = _answer_tokens(deployment) * grid.tpot
-    # The request itself, and for each that decodes on a rank those before their first token.
-    flight = 1.0 + ranks * grid.others * (1.0 + (grid.service + grid.waiting) / decoding)
-    return _position(flight, load.concurrency), bool(load.concurrency > flight.max())
-
-
 def _waiting_and_rate(
-    deployment: LlmDeployment, found: Mapping[str, float], *, over: bool
-) -> tuple[float, float]:
-    """Waiting before the first token, seconds, and requests a second of all devices.
+    deployment: LlmDeployment,
+    found: Mapping[str, Column],
+    concurrency: Column,
+    requests_per_s: Column,
+    over: Mask,
+) -> tuple[Column, Column]:
+    """Waiting before the first token, seconds, and requests a second of all devices, each (n,).
 
     Args:
         deployment: the deployment.
-        found: solution on the grid, by the names of its fields.
-        over: whether the load is larger than what the grid covers.
+        found: solutions on the grid, by the names of its fields, each (n,).
+        concurrency: (n,) requests in flight, as in `AnyLoad.at`.
+        requests_per_s: (n,) rates of arrivals, as there.
+        over: (n,) whether the load is larger than what the grid covers.
     """
-    load, waiting = deployment.load, found["waiting"]
-    if load.concurrency is None:
-        rate = load.requests_per_s or 0.0
-        return waiting, min(rate, found["rate"]) if over else rate
-    others = max(load.concurrency - 1.0, 0.0) / (2.0 * _prefill_ranks(deployment))
-    waiting += FIRST_WAVE * others * found["work"]
+    closed, rate = np.isfinite(concurrency), found["rate"]
+    others = np.maximum(concurrency - 1.0, 0.0) / (2.0 * _prefill_ranks(deployment))
+    waiting = found["waiting"] + FIRST_WAVE * others * found["work"]
     answer = _answer_tokens(deployment) * found["tpot"]
-    if over and found["rate"] > 0.0:
-        # By Little's law a cycle takes as long as all requests in flight need.
-        waiting = max(waiting, load.concurrency / found["rate"] - answer - found["service"])
-    return waiting, load.concurrency / (found["service"] + waiting + answer)
+    # By Little's law a cycle takes as long as all requests in flight need.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cycle = np.maximum(waiting, concurrency / rate - answer - found["service"])
+    waiting = np.where(over & (rate > 0.0), cycle, waiting)
+    answered = concurrency / (found["service"] + waiting + answer)
+    arriving = np.where(over, np.minimum(requests_per_s, rate), requests_per_s)
+    return np.where(closed, waiting, found["waiting"]), np.where(closed, answered, arriving)
 
 
 def _answer_tokens(deployment: LlmDeployment) -> float:
@@ -183,16 +260,16 @@ def _answer_tokens(deployment: LlmDeployment) -> float:
 _SCALARS: Final = ("others", "tpot", "work", "service", "waiting", "rate", "busy")
 
 
-def _position(rising: Column, value: float) -> float:
-    """Where a value lies between the points of a grid, as a fraction of points."""
-    return float(np.interp(value, np.maximum.accumulate(rising), np.arange(len(rising))))
+def _positions(rising: Column, values: Column) -> Column:
+    """Where n values lie between the points of a grid, as fractions of points, (n,)."""
+    return np.interp(values, np.maximum.accumulate(rising), np.arange(len(rising)))
 
 
-def _at(column: Column, position: float) -> float:
-    """A column at a fraction of points, by linear interpolation."""
-    low = min(int(position), len(column) - 2)
-    share = position - low
-    return float(column[low] * (1.0 - share) + column[low + 1] * share)
+def _at(columns: Matrix, positions: Column) -> Matrix:
+    """Columns at n fractions of points, by linear interpolation, (columns, n)."""
+    low = np.minimum(positions.astype(np.intp), columns.shape[1] - 2)
+    share = positions - low
+    return np.asarray(columns[:, low] * (1.0 - share) + columns[:, low + 1] * share)
 
 
 def _together(

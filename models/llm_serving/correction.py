@@ -97,9 +97,12 @@ class Correction:
         plain = np.log(seconds(np.zeros(number), rows))
         base = np.log(seconds(self.scales.logs, rows))
         trust = np.where(devices, 1.0, OTHER_DEVICE[metric])
-        found = base + trust * _log_ratio(self.own, _all(rows))
-        apart = base if self.transfer is None else plain + _log_ratio(self.transfer, rows.shape)
-        found = np.where(models, found, apart)
+        started = np.ones(len(rows), dtype=np.bool_) if metric != "ttft_ms" else rows.together > 0.0
+        found = base.copy()
+        known, other = models & started, ~models & started
+        found[known] += trust[known] * _log_ratio(self.own, _all(rows)[known])
+        if self.transfer is not None and other.any():
+            found[other] = plain[other] + _log_ratio(self.transfer, rows.shape[other])
         return as_started(metric, np.asarray(found), rows)
 
 
@@ -123,6 +126,8 @@ def _fitted(
 
 
 def _log_ratio(boosters: BoosterBag, matrix: Matrix) -> Column:
+    if not len(matrix):
+        return np.zeros(0)
     return np.asarray(np.log(np.maximum(1.0 + boosters.predict(matrix), LEAST)))
 
 

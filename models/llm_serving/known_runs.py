@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -10,13 +10,16 @@ from forerun.data.columns import Mask
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
-from forerun.features.llm_serving.comparable import with_measured_settings
+from forerun.features.llm_serving.comparable import has_other_settings, with_measured_settings
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
 from forerun.features.llm_serving.operators import layer_counts, parameter_counts
 from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.limit import Limit
 
-FEW = f"hardly any run with fewer than {FEWEST_TOGETHER:.0f} requests in flight was measured"
+FEW: Final = Limit(
+    f"hardly any run with fewer than {FEWEST_TOGETHER:.0f} requests in flight was measured"
+)
+ARRIVALS: Final = Limit("the training set has closed loops only, no Poisson arrivals")
 Sizes = tuple[int, int, int, int]
 """Layers, width, and total and active parameters: what tells models apart."""
 
@@ -68,20 +71,22 @@ class KnownRuns:
             dtype=np.bool_,
         )
 
-    def limits(self, query: Query) -> list[Limit]:
-        """What a deployment has that no run has, one limit each."""
-        lines, load = [], query.deployment.load
+    def limits_of_load(self, query: Query) -> list[Limit]:
+        """What the number or rate of requests of a deployment has that no run has."""
+        load = query.deployment.load
         if load.concurrency is None:
-            lines.append(Limit("the training set has closed loops only, no Poisson arrivals"))
-        elif load.concurrency < FEWEST_TOGETHER:
-            lines.append(Limit(FEW))
+            return [ARRIVALS]
+        return [FEW] if load.concurrency < FEWEST_TOGETHER else []
+
+    def limits_at_any_load(self, query: Query) -> list[Limit]:
+        """What else a deployment has that no run has, one limit each."""
         new = [] if query.device in self.devices else ["serving was measured on other devices"]
         if sizes(query.deployment) not in self.models:
             new.append("serving was measured with other models")
         if formats := self._new_formats(query):
             where = f"on {query.device.name}" if query.device in self.devices else "anywhere"
             new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
-        return lines + [Limit(line, severity="transfer") for line in (*new, *_not_varied(query))]
+        return [Limit(line, severity="transfer") for line in (*new, *_not_varied(query))]
 
     def _new_formats(self, query: Query) -> list[str]:
         """Number formats of the weights that were not measured."""
@@ -107,6 +112,8 @@ def _formats(query: Query) -> set[str]:
 
 def _not_varied(query: Query) -> list[str]:
     """A sentence for each setting of a deployment that no measured run varies."""
+    if not has_other_settings(query):
+        return []
     usual, own = with_measured_settings(query).deployment, query.deployment
     settings = {
         "drafted tokens": own.engine.draft_tokens > 0,

@@ -11,14 +11,18 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, Matrix, Names
+from forerun.data.columns import Column, Mask, Matrix, Names, groups_of
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.llm_serving.comparable import of_one_worker, with_measured_settings
-from forerun.features.llm_serving.features import FIGURES, SHAPE, DeploymentRows
+from forerun.features.llm_serving.comparable import (
+    at_any_load,
+    has_other_settings,
+    of_one_worker,
+    with_measured_settings,
+)
+from forerun.features.llm_serving.features import FIGURES, SHAPE, DeploymentRows, State
 from forerun.features.llm_serving.operators import Sheet
-from forerun.features.llm_serving.steady_state import SteadyState
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, LogQuantiles, out_of_fold
@@ -47,6 +51,11 @@ BEYOND: Final = 0.1
 WIDER: Final = 2.0
 """Factor on the log bounds of such deployments."""
 OVERLOADED: Final = Limit("by the closed form, requests arrive faster than they are answered")
+HELD: Final = Limit("requests wait for a place in the engine", severity="note")
+TOO_LARGE: Final = Limit(
+    "the answer is as if weights and a sequence fitted the memory", metric="peak_memory_mib"
+)
+IMAGES: Final = Limit("prompts are text: encoding images is not part of the times", severity="note")
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ class LlmLatency(StoredPredictor):
         logs, share = self._adapted(queries, logs, rows)
         tpot, ttft = np.exp(logs).T
         values = _metrics(queries, share, tpot, ttft)
-        limits = [self._limits(*one) for one in zip(queries, states, rows.shape, strict=True)]
+        limits = self._limits(queries, states, rows)
         if self.intervals is None:
             return Predictions(values, limits=limits)
         seen, width = self._seen(queries), self._width(rows)
@@ -182,10 +191,9 @@ class LlmLatency(StoredPredictor):
         if not self.corrections:
             return _closed_form(rows)
         known = self._known(queries)
-        usual = [with_measured_settings(query) for query in queries]
-        if all(one is query for one, query in zip(usual, queries, strict=True)):
+        if not any(map(has_other_settings, queries)):
             return np.column_stack([one.predict(rows, *known) for one in self.corrections])
-        plain, _ = _rows(usual)
+        plain, _ = _rows([with_measured_settings(query) for query in queries])
         found = np.column_stack([one.predict(plain, *known) for one in self.corrections])
         return np.asarray(found + _closed_form(rows) - _closed_form(plain))
 
@@ -216,13 +224,20 @@ class LlmLatency(StoredPredictor):
         They are known by the training set, whose runs have the number formats and the settings, or
         by enough support rows, of which one is of the model under its engine.
         """
-        devices, models = self._known(queries)
+        groups = groups_of(map(at_any_load, queries)).values()
+        firsts = [queries[rows[0]] for rows in groups]
+        devices, models = self._known(firsts)
         own = self.support[0]
-        enough = [own.rows(query.device) >= ENOUGH_ROWS for query in queries]
-        measured = [own.covers(query.device, stratum(query.deployment)) for query in queries]
-        like_runs = self.known.have_settings(queries)
+        enough = [own.rows(query.device) >= ENOUGH_ROWS for query in firsts]
+        measured = [own.covers(query.device, stratum(query.deployment)) for query in firsts]
+        like_runs = self.known.have_settings(firsts)
         own_runs = np.array(enough) & measured
-        return np.asarray((devices | enough) & ((models & like_runs) | own_runs))
+        seen = np.zeros(len(queries), dtype=np.bool_)
+        for rows, own_seen in zip(
+            groups, (devices | enough) & ((models & like_runs) | own_runs), strict=True
+        ):
+            seen[rows] = own_seen
+        return seen
 
     def _width(self, rows: DeploymentRows) -> Matrix:
         """Factor on the log bounds of n deployments, shape (n, 1)."""
@@ -273,22 +288,25 @@ class LlmLatency(StoredPredictor):
         others = np.concatenate([held_out(key) for key in keys])
         return Intervals(seen, LogQuantiles.of(others, np.concatenate([labels] * len(keys))))
 
-    def _limits(self, query: Query, state: SteadyState, shape: Column) -> tuple[Limit, ...]:
-        lines = [Limit(line, severity="outside") for line in _model_lines(query)]
+    def _limits(
+        self, queries: Sequence[Query], states: Sequence[State], rows: DeploymentRows
+    ) -> list[tuple[Limit, ...]]:
+        """Limits of n deployments."""
+        outside: Sequence[tuple[Limit, ...]] = [()] * len(queries)
         if self.ranges is not None:
-            lines += self._ranges(CHECKED).outside(shape[_positions(CHECKED)])
-            lines += self.known.limits(query)
-        if query.deployment.model.vision is not None:
-            images = "prompts are text: encoding images is not part of the times"
-            lines.append(Limit(images, severity="note"))
-        if state.overload:
-            lines.append(OVERLOADED)
-        elif state.held:
-            lines.append(Limit("requests wait for a place in the engine", severity="note"))
-        if not state.fits:
-            need = "the answer is as if weights and a sequence fitted the memory"
-            lines.append(Limit(need, metric="peak_memory_mib"))
-        return tuple(lines)
+            ranges, checked = self._ranges(CHECKED), rows.shape[:, _positions(CHECKED)]
+            outside = [ranges.outside(row) for row in checked]
+        every: list[tuple[Limit, ...]] = [()] * len(queries)
+        for same in groups_of(map(at_any_load, queries)).values():
+            first = queries[same[0]]
+            substitutes = [Limit(line, severity="outside") for line in _model_lines(first)]
+            unmeasured = [] if self.ranges is None else self.known.limits_at_any_load(first)
+            images = [] if first.deployment.model.vision is None else [IMAGES]
+            for row in same:
+                load = [] if self.ranges is None else self.known.limits_of_load(queries[row])
+                of_state = _limits_of(states[row])
+                every[row] = (*substitutes, *outside[row], *load, *unmeasured, *images, *of_state)
+        return every
 
 
 def stratum(deployment: LlmDeployment) -> str:
@@ -296,7 +314,7 @@ def stratum(deployment: LlmDeployment) -> str:
     return "-".join([deployment.engine.name, *map(str, sizes(deployment))])
 
 
-def _rows(queries: Sequence[Query]) -> tuple[DeploymentRows, tuple[SteadyState, ...]]:
+def _rows(queries: Sequence[Query]) -> tuple[DeploymentRows, list[State]]:
     """Rows of n deployments, each with one worker where workers have nothing in common."""
     return DeploymentRows.of([of_one_worker(query) for query in queries])
 
@@ -328,6 +346,15 @@ def _strata(metric: str, rows: DeploymentRows) -> Names:
 def _positions(names: Sequence[str]) -> list[int]:
     """Positions of features among those of `SHAPE` and `FIGURES`."""
     return [(*SHAPE, *FIGURES).index(name) for name in names]
+
+
+def _limits_of(state: State) -> list[Limit]:
+    lines = []
+    if state.overload:
+        lines.append(OVERLOADED)
+    elif state.held:
+        lines.append(HELD)
+    return lines if state.fits else [*lines, TOO_LARGE]
 
 
 def _model_lines(query: Query) -> tuple[str, ...]:

@@ -49,7 +49,8 @@ class ModelSizesOut(BaseModel):
         description="fields of the configuration whose meaning is not known"
     )
     misspelt_fields: list[str] = Field(
-        description="those of them that look like a field that is not there, with its name"
+        description="those of them that look like a field that is not there, with its name, and "
+        "fields that name an activation that is not known"
     )
 
     @classmethod

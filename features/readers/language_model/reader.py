@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.language_models.model import LanguageModel, VisionTower
+from forerun.features.readers.language_model.activations import unknown_activations
 from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
 from forerun.features.readers.language_model.families import (
     DEFAULTS,
@@ -188,6 +189,7 @@ def _described(whole: Fields, separate: Fields | None) -> LanguageModel:
     read = [whole, *([] if decoder is whole else [decoder])]
     unread = of_meaning(dict.fromkeys(name for one in read for name in one.unread()))
     misspelt = [line for one in read for line in one.misspelt() if line.split()[0] in unread]
+    misspelt += [line for one in read for line in unknown_activations(one)]
     return replace(model, unread_fields=unread, misspelt_fields=tuple(misspelt))
 
 

@@ -45,7 +45,8 @@ def with_usual_correction(
         query: the deployment.
         own: its times and rates.
         usual: those at usual lengths.
-        closed, closed_usual: both in closed form.
+        closed: the first in closed form.
+        closed_usual: the second in closed form.
     """
     share, load = weight(query), query.deployment.load
     estimates = dict(own.estimates)

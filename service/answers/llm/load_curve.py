@@ -7,6 +7,7 @@ and queue the longer, the closer their rate is to the capacity.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import exp, log, sqrt
 from typing import Final, Self
 
@@ -14,12 +15,17 @@ import numpy as np
 
 from forerun.data.columns import Column
 from forerun.data.query import Query
+from forerun.features.llm_serving.features import FEWEST_TOGETHER
 from forerun.models.llm_serving.latency import OVERLOADED
 from forerun.models.prediction import Estimate, Prediction
 
 RATE: Final = "requests_per_s"
-STEP: Final = sqrt(2.0)
+STEP: Final = 2.5
 """Ratio of neighbouring numbers of requests in flight at which closed loops are predicted."""
+STEP_OF_LAST: Final = 1.5
+"""The smallest ratio of the last two numbers between which there is a further one."""
+CLOSER: Final = sqrt(2.0)
+"""The same near the greatest rate, where it is not the one without a free place."""
 POINTS: Final = 512
 """Numbers of requests in flight at which Little's law is solved."""
 FEWEST: Final = 1e-3
@@ -27,9 +33,13 @@ FEWEST: Final = 1e-3
 
 
 def closed_loops(query: Query, places: float) -> list[Query]:
-    """The deployment with 1 request in flight, with `STEP` times more, ..., and with `places`."""
-    steps = np.arange(int(np.ceil(log(places) / log(STEP))))
-    return [in_closed_loop(query, float(number)) for number in (*STEP**steps, places)]
+    """The deployment with 1 request in flight, `STEP` times as many, ..., and one for each place.
+
+    Most are fastest with nearly every place taken, so there is a further number before that.
+    """
+    steps = STEP ** np.arange(int(np.ceil(log(places) / log(STEP))))
+    last = [sqrt(float(number) * places) for number in steps[-1:] if places > STEP_OF_LAST * number]
+    return [in_closed_loop(query, float(number)) for number in (*steps, *last, places)]
 
 
 def in_closed_loop(query: Query, concurrency: float) -> Query:
@@ -49,7 +59,7 @@ class LoadCurve:
 
     Attributes:
         in_flight: the numbers, which rise, (g,).
-        times: times and rates of each.
+        times: times and rates of each by the predictors, which the device may not allow.
         tokens_after: tokens after the first.
     """
 
@@ -69,27 +79,40 @@ class LoadCurve:
         """Position of the closed loop with the greatest rate."""
         return int(np.argmax(self._values(RATE)))
 
-    @property
-    def capacity(self) -> Estimate:
-        """The greatest rate of a closed loop, requests a second."""
-        return self.times[self.best].estimates[RATE]
+    def closer(self, loops: Sequence[Query]) -> list[Query]:
+        """Closed loops between the fastest and its neighbours; none where hardly a place is free.
 
-    def at_arrivals(self, arriving: Prediction) -> Prediction:
+        Args:
+            loops: the closed loops of the curve.
+        """
+        best = self.best
+        if best >= len(loops) - 2:
+            return []
+        ends = self.in_flight[[max(best - 1, 0), best, best + 1]].tolist()
+        numbers = [
+            low * CLOSER**step
+            for low, high in pairwise(ends)
+            for step in range(1, int(np.ceil(log(high / low) / log(CLOSER) - 1e-9)))
+        ]
+        return [in_closed_loop(loops[best], number) for number in numbers]
+
+    def at_arrivals(self, arriving: Prediction, capacity: float) -> Prediction:
         """Times of requests that arrive at a rate of their own, which is below the capacity.
 
-        A token takes as long as in the closed loop with the same number of requests in flight; where
-        the server is idle in part, with the mean number while there is any. Prompts arrive alone, so
-        their time without queueing is the one of closed loops that has no queueing either. They wait
-        for each other as in the prediction given, or as in a queue of many servers, whichever is
-        longer.
+        A token takes as long as in the closed loop with the same number of requests in flight;
+        where the server is idle in part, with the mean number while there is any. Prompts arrive
+        alone, so their time without queueing is the one of closed loops that has no queueing
+        either. They wait for each other as in the prediction given, or as in a queue of many
+        servers, whichever is longer.
 
         Args:
             arriving: times by the predictor, whose limits, rates and queue of prompts are kept.
+            capacity: the greatest rate that can be answered, requests a second.
         """
         estimates = arriving.estimates
         rate = estimates[RATE].value
-        first = estimates["ttft_ms"]
-        queue_ms = max(first.value - estimates["ttft_service_ms"].value, self._queue_ms(rate))
+        first, alone = estimates["ttft_ms"], estimates["ttft_service_ms"]
+        queue_ms = max(first.value - alone.value, self._queue_ms(rate, capacity))
         number = self._in_flight_at(rate)
         each = self._at("tpot_ms", number)
         served = self._at("ttft_service_ms", number)
@@ -108,40 +131,45 @@ class LoadCurve:
         """Requests in flight while there are any, where so many arrive a second (Little's law)."""
         on_average = np.geomspace(FEWEST, self.in_flight[-1], POINTS)
         busy = while_busy(on_average)
-        rates = np.maximum.accumulate(1e3 * on_average / self._latency_ms(np.log(busy)))
+        rates = np.maximum.accumulate(1e3 * on_average / self._latency_ms(busy))
         return float(np.interp(rate, np.append(0.0, rates), np.append(1.0, busy)))
 
-    def _queue_ms(self, rate: float) -> float:
+    def _queue_ms(self, rate: float, capacity: float) -> float:
         """Mean waiting in a queue of as many servers as requests are in flight at the capacity.
 
         Sakasegawa's approximation of M/M/m: it is without bound as the rate nears the capacity.
         """
-        capacity = self.capacity.value
-        servers = 1e-3 * capacity * float(self._latency_ms(np.log(self.in_flight[-1:]))[0])
+        servers = 1e-3 * capacity * float(self._latency_ms(self.in_flight[-1:])[0])
         busy = rate / capacity
         power = sqrt(2.0 * (max(servers, 1.0) + 1.0)) - 1.0
         return 1e3 * float(busy**power / max(1.0 - busy, 1e-9) / capacity)
 
-    def _latency_ms(self, logs: Column) -> Column:
-        """Time of a request without queueing, at logarithms of numbers in flight, (n,)."""
-        each, first = (self._interpolated(name, logs) for name in ("tpot_ms", "ttft_service_ms"))
+    def _latency_ms(self, numbers: Column) -> Column:
+        """Time of a request without queueing, at numbers in flight, (n,)."""
+        each, first = (self._interpolated(name, numbers) for name in ("tpot_ms", "ttft_service_ms"))
         return first + self.tokens_after * each
 
     def _at(self, name: str, number: float) -> Estimate:
         """A time at a number of requests in flight, with the interval's ratios between there."""
-        at = np.array([log(number)])
-        value = float(self._interpolated(name, at)[0])
+        value = float(self._interpolated(name, np.array([number]))[0])
         own = [one.estimates[name] for one in self.times]
         if any(one.low is None or one.high is None or not one.low > 0.0 for one in own):
             return Estimate(value)
         down, up = ([log(getattr(one, end) / one.value) for one in own] for end in ("low", "high"))
-        low, high = (float(np.interp(at, np.log(self.in_flight), side)[0]) for side in (down, up))
+        at, logs = log(number), np.log(self.in_flight)
+        low, high = (float(np.interp(at, logs, side)) for side in (down, up))
         return Estimate(value, value * exp(low), value * exp(high), own[0].coverage)
 
-    def _interpolated(self, name: str, logs: Column) -> Column:
-        """A time that does not fall with the number in flight, at logarithms of numbers, (n,)."""
-        values = np.log(np.maximum.accumulate(self._values(name)))
-        return np.asarray(np.exp(np.interp(logs, np.log(self.in_flight), values)))
+    def _interpolated(self, name: str, numbers: Column) -> Column:
+        """A time that does not fall with the number in flight, at n numbers, (n,).
+
+        It is nearly linear in the number. Up to `FEWEST_TOGETHER` its logarithm is, since one
+        correction goes over into another (`few_requests`).
+        """
+        values = np.maximum.accumulate(self._values(name))
+        few = np.exp(np.interp(numbers, self.in_flight, np.log(values)))
+        many = np.interp(numbers, self.in_flight, values)
+        return np.where(numbers < FEWEST_TOGETHER, few, many)
 
     def _values(self, name: str) -> Column:
         return np.array([one.estimates[name].value for one in self.times])

@@ -160,14 +160,18 @@ def _of_latency(rate: Estimate, latency: Estimate) -> Estimate:
 
 def _at_least(own: Estimate, value: float) -> Estimate:
     """An estimate whose value is moved up to another one, where that is larger."""
-    value = max(own.value, value)
-    return replace(own, value=value, high=None if own.high is None else max(own.high, value))
+    if own.value >= value:
+        return own
+    high = None if own.high is None else max(own.high, value)
+    return Estimate(value, own.low, high, own.coverage)
 
 
 def _at_most(own: Estimate, value: float) -> Estimate:
     """An estimate whose value is moved down to another one, where that is smaller."""
-    value = min(own.value, value)
-    return replace(own, value=value, low=None if own.low is None else min(own.low, value))
+    if own.value <= value:
+        return own
+    low = None if own.low is None else min(own.low, value)
+    return Estimate(value, low, own.high, own.coverage)
 
 
 def _at_once(pool: Pool) -> int:
@@ -178,5 +182,10 @@ def _at_once(pool: Pool) -> int:
 
 def _between(own: Estimate, least: float, most: float) -> Estimate:
     """The estimate and its interval within bounds."""
-    low, high = (None if end is None else min(max(end, least), most) for end in (own.low, own.high))
-    return replace(own, value=min(max(own.value, least), most), low=low, high=high)
+    low, high = own.low, own.high
+    return Estimate(
+        min(max(own.value, least), most),
+        None if low is None else min(max(low, least), most),
+        None if high is None else min(max(high, least), most),
+        own.coverage,
+    )

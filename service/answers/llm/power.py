@@ -93,6 +93,24 @@ def powers(
     return [outcomes.get(row) for row in range(len(queries))]
 
 
+def served_rates(
+    queries: Sequence[Query], times: Sequence[Prediction | InputError], predictor: Predictor
+) -> list[Prediction | None]:
+    """Power and rate of each of n deployments as they are predicted, for `agreed` alone.
+
+    Arguments are those of `powers`, which bounds the power by what else is known.
+    """
+    asked: dict[int, Query] = {}
+    for row, (query, time) in enumerate(zip(queries, times, strict=True)):
+        known = None if isinstance(time, InputError) else occupancy(query, time)
+        served = None if known is None else as_serving(query, known.while_busy)
+        if served is not None and predictor.answers(served):
+            asked[row] = served
+    rates = dict(zip(asked, predicted(predictor, list(asked.values())), strict=True))
+    outcomes = [rates.get(row) for row in range(len(queries))]
+    return [None if isinstance(own, InputError) else own for own in outcomes]
+
+
 def _with_smaller_degrees(query: Query) -> list[Query]:
     """The deployment, and the same with half, a quarter, ... of its tensor parallelism."""
     deployment, found = query.deployment, [query]

@@ -5,7 +5,7 @@ Rates and times are those of one predictor, agree with the rate of the predictor
 of their own, the capacity is known too, and times follow from those of closed loops (`load_curve`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
-from forerun.features.llm_serving.comparable import of_one_worker
+from forerun.features.llm_serving.comparable import at_any_load, of_one_worker
 from forerun.models.catalog import unfitted
 from forerun.models.limit import Limit
 from forerun.models.prediction import Estimate, Prediction
@@ -33,10 +33,9 @@ from forerun.service.answers.llm.few_requests import (
     weight,
     with_usual_correction,
 )
-from forerun.service.answers.llm.fewer_workers import fastest, with_fewer_workers
 from forerun.service.answers.llm.load_curve import LoadCurve, closed_loops
 from forerun.service.answers.llm.physical import within_sheets
-from forerun.service.answers.llm.power import powers
+from forerun.service.answers.llm.power import powers, served_rates
 from forerun.service.answers.serving import predicted
 
 MEASURED_TIMES: Final = frozenset({"ttft_ms", "tpot_ms"})
@@ -46,6 +45,7 @@ TOTALS: Final = (RATE, "tokens_per_s")
 """Rates of all workers together."""
 
 Outcome = Prediction | InputError
+_Timed = tuple[Query, Prediction]
 
 
 class UnderLoad(NamedTuple):
@@ -68,98 +68,141 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
     ones = [of_one_worker(query) for query in queries]
     answered = _closed_form()
     bound = [row for row, q in enumerate(ones) if answered.answers(q) and may_wait_for_a_place(q)]
-    loops = {row: tuple(closed_loops(ones[row], places(ones[row]))) for row in bound}
-    every = list(dict.fromkeys(loop for row in bound for loop in loops[row]))
-    found = _times_and_power([*ones, *every], in_use)
-    loads, of_loops = found[: len(ones)], dict(zip(every, found[len(ones) :], strict=True))
+    alike = groups_of(at_any_load(ones[row]) for row in bound)
+    members = [[bound[place] for place in same] for same in alike.values()]
+    loops = [closed_loops(ones[rows[0]], places(ones[rows[0]])) for rows in members]
+    loads, of_loops = _times_and_power(ones, [loop for own in loops for loop in own], in_use)
+    curves = _with_ends(*_with_closer(loops, of_loops, in_use), in_use)
+    later: dict[int, tuple[Query, Outcome]] = {
+        row: (one, loads[row].time)
+        for row, one in enumerate(ones)
+        if one.deployment.load.concurrency is None
+    }
     arriving: dict[int, Prediction] = {}
-    for row in bound:
-        own, curve = loads[row].time, _curve(loops[row], of_loops)
-        if not isinstance(own, Prediction) or curve is None:
-            continue
-        load, measured = ones[row].deployment.load, _measured_by_user(ones[row].device, in_use)
-        best, full = of_loops[loops[row][curve.best]], of_loops[loops[row][-1]]
-        if load.requests_per_s is None and isinstance(full.time, Prediction):
-            time = within_capacity(ones[row], own, full.time, measured=measured)
-            power = loads[row].power if time is own else full.power
-            loads[row] = UnderLoad(time, power, curve.capacity)
-        elif (load.requests_per_s or 0.0) > curve.capacity.value:
-            loads[row] = UnderLoad(best.time, best.power, curve.capacity)
-        else:
-            arriving[row] = curve.at_arrivals(own)
-            loads[row] = UnderLoad(own, None, curve.capacity)
-    loads = _with_arrivals(ones, loads, arriving, in_use)
+    for place, (curve, (best, fastest), (full, filled)) in curves.items():
+        capacity = fastest.estimates[RATE]
+        for row in members[place]:
+            own, rate = loads[row].time, ones[row].deployment.load.requests_per_s
+            if isinstance(own, InputError):
+                continue
+            loads[row] = loads[row]._replace(capacity=capacity)
+            if rate is None:
+                measured = _measured_by_user(ones[row].device, in_use)
+                time = within_capacity(ones[row], own, filled, measured=measured)
+                if time is not own:
+                    later[row] = full, time
+            elif rate > capacity.value:
+                later[row] = best, fastest
+            else:
+                arriving[row] = curve.at_arrivals(own, capacity.value)
+    possible = _possible([ones[row] for row in arriving], list(arriving.values()), in_use)
+    later |= {row: (ones[row], own) for row, own in zip(arriving, possible, strict=True)}
+    asked, times = [query for query, _ in later.values()], [own for _, own in later.values()]
+    power = powers(asked, times, in_use.loaded.predictor)
+    for row, outcome, own_power in zip(later, times, power, strict=True):
+        loads[row] = loads[row]._replace(time=outcome, power=own_power)
     return [_of_all(*each) for each in zip(queries, ones, loads, strict=True)]
 
 
-def _curve(loops: Sequence[Query], found: Mapping[Query, UnderLoad]) -> LoadCurve | None:
+def _with_closer(
+    loops: Sequence[Sequence[Query]], times: Sequence[Outcome], in_use: InUse
+) -> tuple[list[Sequence[Query]], list[list[Outcome]]]:
+    """Closed loops of each deployment and their times, with further ones near the greatest rate.
+
+    Args:
+        loops: closed loops of each deployment.
+        times: times of all of them, one deployment after the other.
+        in_use: the predictor in use.
+    """
+    each = iter(times)
+    found = [[next(each) for _ in own] for own in loops]
+    curves = [_curve(*pair) for pair in zip(loops, found, strict=True)]
+    closer = [
+        [] if curve is None else curve.closer(own) for own, curve in zip(loops, curves, strict=True)
+    ]
+    further = [loop for own in closer for loop in own]
+    more = iter(_times_and_power([], further, in_use)[1] if further else [])
+    every: list[Sequence[Query]] = []
+    known: list[list[Outcome]] = []
+    for own, own_times, new in zip(loops, found, closer, strict=True):
+        pairs = [*zip(own, own_times, strict=True), *((loop, next(more)) for loop in new)]
+        pairs.sort(key=lambda pair: pair[0].deployment.load.concurrency or 0.0)
+        every.append([loop for loop, _ in pairs])
+        known.append([time for _, time in pairs])
+    return every, known
+
+
+def _curve(loops: Sequence[Query], times: Sequence[Outcome]) -> LoadCurve | None:
     """The curve of closed loops; None where one of them cannot be answered."""
-    times = [found[loop].time for loop in loops]
     known = [time for time in times if isinstance(time, Prediction)]
     return LoadCurve.of(loops, known) if len(known) == len(times) else None
 
 
-def _with_arrivals(
-    ones: Sequence[Query],
-    loads: Sequence[UnderLoad],
-    arriving: Mapping[int, Prediction],
-    in_use: InUse,
-) -> list[UnderLoad]:
-    """The loads with other times of some rows, and the power that goes with these."""
-    rows = list(arriving)
-    asked = [ones[row] for row in rows]
-    measured = [_measured_by_user(query.device, in_use) for query in asked]
-    times = within_sheets(asked, list(arriving.values()), measured)
-    power = powers(asked, times, in_use.loaded.predictor)
-    changed = {
-        row: loads[row]._replace(time=time, power=own)
-        for row, time, own in zip(rows, times, power, strict=True)
+def _with_ends(
+    loops: Sequence[Sequence[Query]], times: Sequence[Sequence[Outcome]], in_use: InUse
+) -> dict[int, tuple[LoadCurve, _Timed, _Timed]]:
+    """Curves of deployments, with the fastest closed loop of each and the one without a free place.
+
+    Args:
+        loops: closed loops of each deployment.
+        times: their times; there is no curve where one of them is not known.
+        in_use: the predictor in use.
+    """
+    found = {place: _curve(*pair) for place, pair in enumerate(zip(loops, times, strict=True))}
+    curves = {place: curve for place, curve in found.items() if curve is not None}
+    ends = {place: (curve.best, len(curve.times) - 1) for place, curve in curves.items()}
+    every = dict.fromkeys((place, end) for place, pair in ends.items() for end in pair)
+    asked = [loops[place][end] for place, end in every]
+    bounded = _possible(asked, [curves[place].times[end] for place, end in every], in_use)
+    timed = dict(zip(every, zip(asked, bounded, strict=True), strict=True))
+    return {
+        place: (curve, timed[place, ends[place][0]], timed[place, ends[place][1]])
+        for place, curve in curves.items()
     }
-    return [changed.get(row, load) for row, load in enumerate(loads)]
 
 
-def _times_and_power(ones: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
-    """Times and power of n deployments, of one worker or disaggregated, by their best workers."""
-    fewer = [with_fewer_workers(query) for query in ones]
-    every = list(dict.fromkeys(query for own in fewer for query in own))
-    found = _predicted([*ones, *every], in_use)
-    times = dict(zip(every, (load.time for load in found[len(ones) :]), strict=True))
-    loads = []
-    for query, load, others in zip(ones, found[: len(ones)], fewer, strict=True):
-        known = [time for other in others if isinstance(time := times[other], Prediction)]
-        if isinstance(load.time, Prediction):
-            load = load._replace(time=fastest(query, load.time, known))
-        loads.append(load)
-    return loads
+def _possible(
+    queries: Sequence[Query], times: Sequence[Prediction], in_use: InUse
+) -> list[Prediction]:
+    """The times of deployments within what their devices allow."""
+    measured = [_measured_by_user(query.device, in_use) for query in queries]
+    return within_sheets(queries, times, measured)
 
 
-def _predicted(ones: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
-    """Times and power of n deployments, which go to each predictor in one call."""
-    few = {row: at_usual_lengths(query) for row, query in enumerate(ones) if weight(query) > 0.0}
-    every = [*ones, *dict.fromkeys(few.values())]
+def _times_and_power(
+    ones: Sequence[Query], loops: Sequence[Query], in_use: InUse
+) -> tuple[list[UnderLoad], list[Outcome]]:
+    """Times and power of deployments, and times of closed loops that devices may not allow.
+
+    All are predicted together. The power of requests that arrive at their own rate is left out.
+    """
+    asked = [*ones, *loops]
+    few = {row: at_usual_lengths(query) for row, query in enumerate(asked) if weight(query) > 0.0}
+    every = [*asked, *dict.fromkeys(few.values())]
     times = _times(every, in_use)
-    power = powers(every, times, in_use.loaded.predictor)
+    predictor = in_use.loaded.predictor
+    closed = [row for row, one in enumerate(ones) if one.deployment.load.concurrency is not None]
+    power = powers([ones[row] for row in closed], [times[row] for row in closed], predictor)
+    rates = served_rates(every[len(ones) :], times[len(ones) :], predictor)
+    served = dict(zip([*closed, *range(len(ones), len(every))], [*power, *rates], strict=True))
     together = {
-        row: agreed(query, time, power[row], _runs(query.device, in_use))
+        row: agreed(query, time, served.get(row), _runs(query.device, in_use))
         for row, (query, time) in enumerate(zip(every, times, strict=True))
         if isinstance(time, Prediction)
     }
-    usual = {query: row for row, query in enumerate(every) if row >= len(ones)}
+    usual = {query: row for row, query in enumerate(every) if row >= len(asked)}
     known = [row for row in few if row in together and usual[few[row]] in together]
-    closed = _closed_form().predict([*(ones[row] for row in known), *(few[row] for row in known)])
+    forms = _closed_form().predict([*(asked[row] for row in known), *(few[row] for row in known)])
     for number, row in enumerate(known):
-        forms = closed[number], closed[len(known) + number]
+        pair = forms[number], forms[len(known) + number]
         own, other = together[row], together[usual[few[row]]]
-        together[row] = with_usual_correction(ones[row], own, other, *forms)
+        together[row] = with_usual_correction(asked[row], own, other, *pair)
     rows = [row for row in together if row < len(ones)]
-    possible = within_sheets(
-        [ones[row] for row in rows],
-        [together[row] for row in rows],
-        [_measured_by_user(ones[row].device, in_use) for row in rows],
-    )
-    for row, time in zip(rows, possible, strict=True):
-        times[row] = time
-    return [UnderLoad(*pair) for pair in zip(times[: len(ones)], power[: len(ones)], strict=True)]
+    possible = _possible([ones[row] for row in rows], [together[row] for row in rows], in_use)
+    together |= zip(rows, possible, strict=True)
+    whole = [together.get(row, time) for row, time in enumerate(times[: len(asked)])]
+    loads = [UnderLoad(time, served.get(row)) for row, time in enumerate(whole[: len(ones)])]
+    return loads, whole[len(ones) :]
 
 
 def _of_all(query: Query, one: Query, load: UnderLoad) -> UnderLoad:
@@ -195,10 +238,13 @@ def _times(queries: Sequence[Query], in_use: InUse) -> list[Outcome]:
     """Times and rates of each deployment."""
     predictor, closed_form = in_use.loaded.predictor, _closed_form()
     outcomes: dict[int, Outcome] = {}
-    able = [
-        True if predictor.answers(query) else False if closed_form.answers(query) else None
-        for query in queries
-    ]
+    able: list[bool | None] = [None] * len(queries)
+    for rows in groups_of(map(at_any_load, queries)).values():
+        first = queries[rows[0]]
+        known = predictor.answers(first)
+        if known or closed_form.answers(first):
+            for row in rows:
+                able[row] = known
     for fitted, rows in groups_of(able).items():
         asked = [queries[row] for row in rows]
         if fitted is None:

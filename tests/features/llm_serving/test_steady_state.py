@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.data.language_models.deployment import Parallelism, Pool
-from forerun.data.query import Query
+from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.engine_settings import Limits
 from forerun.features.llm_serving.features import ENGINES, FIGURES, SHAPE, DeploymentRows, release
 from forerun.features.llm_serving.steady_state import steady_state
@@ -126,6 +126,23 @@ def test_rows_have_a_value_for_every_feature():
     assert rows.engine.shape == (2, len(ENGINES))
     assert (rows.engine.sum(axis=1) == 1.0).all()
     assert rows.together.tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("prefill", [None, Pool(Parallelism(), 2)])
+def test_rows_of_many_loads_are_those_of_each_alone(prefill):
+    loads = [{"concurrency": number} for number in (0.5, 1.0, 7.0, 1e5)]
+    loads += [{"requests_per_s": rate} for rate in (1e-3, 2.0, 1e4)]
+    every = [replace(deployment(**load), prefill=prefill) for load in loads]
+    queries = [Query(one, DEVICE, operation=Operation(one.devices)) for one in every]
+    together, states = DeploymentRows.of(queries)
+    for row, query in enumerate(queries):
+        alone, (state_alone,) = DeploymentRows.of([query])
+        assert states[row] == state_alone
+        for name in ("decode", "prefill", "waiting", "service", "shape", "figures"):
+            found = getattr(together, name)[row]
+            np.testing.assert_allclose(found, getattr(alone, name)[0], rtol=1e-12)
+    assert any(own.overload for own in states)
+    assert any(own.held for own in states)
 
 
 def test_releases_are_ordered_and_unknown_ones_are_missing():

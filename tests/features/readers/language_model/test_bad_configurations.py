@@ -198,3 +198,11 @@ def test_scaled_positions_lengthen_the_context():
     original = {"factor": 40, "original_max_position_embeddings": 4096}
     scaled = {"max_position_embeddings": 163_840, "rope_scaling": original}
     assert read_language_model({**LLAMA, **scaled}).most_tokens == 163_840
+
+
+@pytest.mark.parametrize("name", ["hidden_act", "activation_function"])
+def test_an_activation_that_is_not_known_is_named(name):
+    assert not read_language_model({**LLAMA, name: "silu"}).misspelt_fields
+    found = read_language_model({**LLAMA, name: "gelu7"})
+    assert found.misspelt_fields == (f"{name} 'gelu7' (did you mean gelu?)",)
+    assert read_language_model({**LLAMA, name: "abc"}).misspelt_fields == (f"{name} 'abc'",)

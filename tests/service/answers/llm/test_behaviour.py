@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,25 +84,6 @@ DISAGGREGATED = {
 def disaggregated(prefill, decode, **load):
     first = {"workers": prefill, "parallelism": {"tensor": 4}}
     return asked(**DISAGGREGATED, workers=decode, prefill=first, **load)
-
-
-@pytest.mark.parametrize("concurrency", [64, 256])
-def test_more_workers_of_a_disaggregated_deployment_are_never_slower(concurrency):
-    counts = range(1, 5)
-    rates = np.array([
-        [value(disaggregated(*each, concurrency=concurrency), "requests_per_s") for each in row]
-        for row in ([(prefill, decode) for decode in counts] for prefill in counts)
-    ])  # fmt: skip
-    assert (np.diff(rates, axis=0) > -1e-9).all()
-    assert (np.diff(rates, axis=1) > -1e-9).all()
-
-
-def test_more_workers_of_a_disaggregated_deployment_keep_up_with_no_fewer_arrivals():
-    load = {"concurrency": None, "requests_per_s": 1.0}
-    counts = ((1, 1), (2, 1), (2, 2), (3, 2))
-    found = [disaggregated(*each, **load) for each in counts]
-    rates = [answer.deployment.capacity.requests_per_s for answer in found]
-    assert rates == sorted(rates)
 
 
 def test_times_of_disaggregated_deployments_are_not_graded_as_the_most_exact():
