@@ -5,10 +5,12 @@ import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
 from forerun.data.workload import Diffusion, Kernel, Network
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.joined_tables import companion
+from forerun.training.protocols.networks.torch_gpu import EagerPower
 from forerun.training.protocols.power.power_networks import (
     JOBS,
     DiffusionPower,
@@ -138,16 +140,20 @@ def test_every_job_has_a_graph():
     assert set(JOBS.values()) <= set(power_graphs())
 
 
-def test_three_datasets_train_the_predictor_of_power(reference):
+def test_four_datasets_train_the_predictor_of_power(reference, tmp_path):
     (recipe,) = [recipe for recipe in recipes() if recipe.predictor == "operator_power"]
-    assert [type(e) for e in recipe.all_protocols[1:]] == [ZeusNetworkPower, DiffusionPower]
+    parts = [ZeusNetworkPower, DiffusionPower, EagerPower]
+    assert [type(e) for e in recipe.all_protocols[1:]] == parts
+    own = TorchGpu()
+    measured = Bundle.write(tmp_path / own.name, own.name, own.tidy(own.packaged()))
     queries = []
     for one in recipe.all_protocols:
-        rows = one.training_rows(Bundle.open(reference / one.dataset, one.dataset), CATALOG)
+        folder = measured.folder if one.dataset == own.name else reference / one.dataset
+        rows = one.training_rows(Bundle.open(folder, one.dataset), CATALOG)
         assert np.isfinite(rows.values["power_w"]).all()
         queries += list(rows.queries)
     assert {type(q.workload) for q in queries} == {Kernel, Network, Diffusion}
-    assert len({q.device.name for q in queries}) >= 7
+    assert len({q.device.name for q in queries}) >= 8
 
 
 MOST_ERROR = {"a30": 0.08, "a40": 0.1, "p100-pcie-16gb": 0.1, "v100-pcie-32gb": 0.1}
