@@ -76,8 +76,8 @@ class HalfPrecision:
         """Fit the terms, and the width with which intervals hold nine of ten rows.
 
         The rows of each GPU are judged by terms fitted on the others, and so are those of each
-        family; the wider of both widths counts. Every family on a GPU has the same weight. Intervals
-        are never narrowed: they then held half of the runs of one family that was left out.
+        family; the wider of both widths counts. Every family on a GPU has the same weight. No
+        interval is narrowed: they then held half of the runs of one family that was left out.
         """
         if not len(runs.errors):
             return cls()
