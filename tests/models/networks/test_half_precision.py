@@ -80,8 +80,14 @@ def test_the_width_is_that_of_errors_on_gpus_that_were_left_out() -> None:
     names = [f"c{i}" for i in range(40)]
     fitted = HalfPrecision.fit(runs([0.2, -0.2] * 20, names))
     assert fitted.width == pytest.approx(0.2 / 0.2, rel=0.05)  # of the narrower side
-    narrow = HalfPrecision.fit(runs([0.02, -0.02] * 20, names))
-    assert narrow.width == pytest.approx(0.1, rel=0.05)
+    wide = HalfPrecision.fit(runs([0.6, -0.6] * 20, names))
+    assert wide.width == pytest.approx(0.6 / 0.2, rel=0.05)
+
+
+def test_no_interval_is_narrowed() -> None:
+    """Small errors on the GPUs at hand say little of the next one."""
+    names = [f"c{i}" for i in range(40)]
+    assert HalfPrecision.fit(runs([0.02, -0.02] * 20, names)).width == 1.0
 
 
 def test_without_rows_nothing_changes() -> None:
