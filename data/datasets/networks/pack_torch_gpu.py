@@ -109,7 +109,8 @@ def _datasheet(rows: "pd.DataFrame", graphs: int, collected: "pd.DataFrame") -> 
     about = ("framework_version", "cuda", "driver", "cpu_model", "cpus", "system", "python")
     lines = [f"# {TorchGpu.name}: {TorchGpu.title}", ""]
     lines += [f"{len(rows):,} rows of `{TorchGpu.collector}`, {graphs} graphs of networks of"]
-    lines += ["`forerun collect graphs`. No released predictor is trained on these rows.", ""]
+    trains = "Recorded networks and the power of eager ones train released predictors."
+    lines += [f"`forerun collect graphs`. {trains}", ""]
     lines += ["## Machines", ""]
     for device, own in collected.groupby("device"):
         facts = [f"{name} {own.iloc[0][name]}" for name in about if name in own]

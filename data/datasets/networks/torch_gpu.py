@@ -3,7 +3,7 @@
 One row of `runs` is one operator, or one of the networks of `forerun.data.collectors`, in one
 precision on one GPU. A network was launched operator by operator (eager), or recorded as one CUDA
 graph, so that its latency is the time of the GPU alone. `graphs` has the operators of each network.
-No released predictor is trained on these rows.
+Recorded networks and the power of eager ones train released predictors; the other rows train none.
 """
 
 import json
