@@ -1,8 +1,7 @@
 """Latencies of a deployment in steady state, in closed form.
 
 A data-parallel rank decodes 1 + x sequences where a request sees x others. All that follows from x
-(time per token, waiting, rate) is computed on a grid of x; closed loops are solved for the number
-of requests in flight and open loops for the arrival rate, by interpolation.
+(time per token, waiting, rate) is computed on a grid of x, which is solved by interpolation.
 
 Prompts delay decoding: while a request writes its tokens, about x other prompts are processed
 (Little's law). Prompts wait for each other as in an M/G/1 queue.

@@ -92,6 +92,18 @@ class TrainingRecord:
             {**self.counts, bundle.name: _counts(rows)},
         )
 
+    def with_keys_of(self, bundle: Bundle, rows: Measurements) -> "TrainingRecord":
+        """A copy that also knows the grouping keys of a further part of a bundle.
+
+        Args:
+            bundle: the bundle, of which other rows are in the record.
+            rows: training rows of one part of it.
+        """
+        keys = {name: sorted(values) for name, values in self.seen(bundle.name).items()}
+        for name, values in rows.groups.items():
+            keys[name] = sorted({*keys.get(name, ()), *map(str, values)})
+        return replace(self, keys={**self.keys, bundle.name: keys})
+
     def write(self, folder: Path) -> None:
         """Write `training.json.gz` into a predictor's folder."""
         content: dict[str, Any] = {

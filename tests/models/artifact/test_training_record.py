@@ -69,3 +69,19 @@ def test_the_counts_of_the_bundled_predictors_agree_with_their_rows():
             by_metric[setting.metric] = by_metric.get(setting.metric, 0) + rows
         assert max(by_metric.values()) <= record.rows[dataset]
         assert set(by_metric) == set(record.medians[dataset])
+
+
+def test_keys_of_two_parts_of_a_dataset_are_all_known(tmp_path):
+    """Each part trains a predictor of its own, and rows of neither are evaluated."""
+    bundle = Bundle("toy", tmp_path)
+
+    def part(*models):
+        queries = [Query(NETWORK, T4)] * len(models)
+        groups = {"model": np.array(models)}
+        return Measurements(queries, {"latency_ms": np.ones(len(models))}, groups)
+
+    record = TrainingRecord().with_rows(bundle, part("vit", "bert"))
+    both = record.with_keys_of(bundle, part("resnet", "vit"))
+    assert both.seen("toy")["model"] == ["bert", "resnet", "vit"]
+    assert both.rows == record.rows
+    assert both.counts == record.counts

@@ -129,6 +129,15 @@ def test_rows_of_the_training_set_are_not_evaluated(packaged):
     assert not powered & {query.network.graph.digest for query in train.queries}
 
 
+def test_no_row_that_trained_the_released_predictors_is_evaluated(packaged):
+    protocols = TorchGpuProtocols()
+    tasks = list(protocols.evaluation_tasks(packaged, CATALOG, bundled().record.seen("torch_gpu")))
+    for task in tasks:
+        assert not trains(task.judged).any()
+        assert not (task.metric == "power_w" and task.name.startswith("eager/"))
+    assert {task.name for task in tasks if "recorded" in task.name}
+
+
 def test_folds_hold_out_a_gpu_or_families_on_both_sides(packaged, monkeypatch):
     """Rows of other datasets of a held-out family do not train either."""
     mine = TorchGpuProtocols().training_rows(packaged, CATALOG)
