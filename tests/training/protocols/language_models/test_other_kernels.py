@@ -1,5 +1,6 @@
 """Protocols of attention, experts, collectives and power: nothing that is judged trains."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -124,8 +125,8 @@ def test_messages_are_in_bytes_and_versions_are_one_row(bundle):
     assert engines >= {("custom", "vllm"), ("custom_graph", "vllm"), ("custom_graph", "trtllm")}
 
 
-def test_rows_with_power_do_not_replace_the_record_of_the_whole_bundle(bundle):
-    """`kernel_power` is fitted after `llm_kernels`, whose rows the record lists."""
+def test_rows_with_power_add_their_keys_to_the_record_of_the_whole_bundle(bundle):
+    """`kernel_power` is fitted after `llm_kernels`, whose rows the record lists and counts."""
     (rows, *_) = [other.training_rows(10) for other in other_rows(bundle, CATALOG)]
     assert "site" not in rows.groups
     assert set(rows.groups["op_class"]) == {"prefill"}
@@ -134,5 +135,8 @@ def test_rows_with_power_do_not_replace_the_record_of_the_whole_bundle(bundle):
     power, kept = _training_rows(recipe, {bundle.name: bundle}, record)
     assert len(power) == len(KernelPowerRows().training_rows(bundle, CATALOG)) > 0
     assert "power_w" in power.values
-    assert kept == record
+    keys = {key: set(values) for key, values in kept.keys[bundle.name].items()}
+    assert keys["op_class"] == {"decode", "experts", "prefill"}
+    assert all(keys[key] >= set(values) for key, values in record.keys[bundle.name].items())
+    assert replace(kept, keys=record.keys) == record
     assert _training_rows(recipe, {bundle.name: bundle}, TrainingRecord())[1] != TrainingRecord()
