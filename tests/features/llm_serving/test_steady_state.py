@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.data.language_models.deployment import Parallelism, Pool
+from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.deployment import Engine, Parallelism, Pool
 from forerun.data.query import Operation, Query
-from forerun.features.llm_serving.engine_settings import Limits
+from forerun.features.llm_serving.engine_settings import Limits, default_limits
 from forerun.features.llm_serving.features import ENGINES, FIGURES, SHAPE, DeploymentRows, release
 from forerun.features.llm_serving.steady_state import steady_state
 from tests.features.llm_serving.deployments import (
@@ -116,6 +117,23 @@ def test_memory_bounds_the_sequences():
     short = Limits.of(deployment(input_tokens=1000.0), DEVICE, Parallelism())
     long = Limits.of(deployment(input_tokens=100_000.0), DEVICE, Parallelism())
     assert long.sequences < short.sequences
+
+
+@pytest.mark.parametrize(
+    "name, tokens, sequences",
+    [
+        ("h100-sxm-80gb", 8192, 1024),
+        ("a800-sxm-80gb", 8192, 1024),
+        ("a100-sxm-80gb", 2048, 256),
+        ("a100-pcie-40gb", 2048, 256),
+        ("l40s", 2048, 256),
+    ],
+)
+def test_vllm_takes_its_defaults_for_small_gpus_on_every_a100(name, tokens, sequences):
+    """`EngineArgs` of vLLM asks for 70 GiB and for a name without "a100"."""
+    device = DeviceCatalog.load().get(name)
+    assert default_limits(Engine("vllm"), device) == (tokens, sequences)
+    assert default_limits(Engine("sglang"), device)[1] == 2048
 
 
 def test_rows_have_a_value_for_every_feature():
