@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.query import Query
+
+NO_HOST: Final = "none"
+"""Value of the group `host` of runs that were recorded, such as CUDA graphs: they do not wait for a
+host, and their latency is the device time."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.measurements import Measurements
+from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network, phase_of
 
@@ -52,7 +52,8 @@ class TrainingRecord:
         medians: dataset -> metric -> median of the training rows, in the metric's unit, where it
             was recorded; the baseline for folders that nothing is fitted on.
         counts: dataset -> setting -> number of training rows in which its metric was measured,
-            where it was recorded.
+            where it was recorded. Device times, of runs that did not wait for a host, are not
+            counted as latencies.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -81,28 +82,35 @@ class TrainingRecord:
                 total[replace(setting, device="")] += rows
         return total
 
-    def with_rows(self, bundle: Bundle, rows: Measurements) -> "TrainingRecord":
-        """A copy of the record with the training rows of one more bundle."""
-        keys = {key: sorted(set(map(str, values))) for key, values in rows.groups.items()}
-        return TrainingRecord(
-            {**self.digests, bundle.name: bundle.digest},
-            {**self.keys, bundle.name: keys},
-            {**self.rows, bundle.name: len(rows)},
-            {**self.medians, bundle.name: _medians(rows)},
-            {**self.counts, bundle.name: _counts(rows)},
-        )
+    def with_rows(
+        self, bundle: Bundle, rows: Measurements, *, part: bool = False
+    ) -> "TrainingRecord":
+        """A copy that also knows the training rows of a bundle.
 
-    def with_keys_of(self, bundle: Bundle, rows: Measurements) -> "TrainingRecord":
-        """A copy that also knows the grouping keys of a further part of a bundle.
+        What is known of rows of the same bundle stays: each part of it trains a predictor of its
+        own. A row may be in several parts, so that a setting keeps its largest count in any. The
+        result does not depend on the order of the parts.
 
         Args:
-            bundle: the bundle, of which other rows are in the record.
-            rows: training rows of one part of it.
+            bundle: the bundle; what is known of another one with its name is replaced.
+            rows: training rows of it.
+            part: whether they are a part of its training rows, which does not replace the number
+                and the medians of others.
         """
-        keys = {name: sorted(values) for name, values in self.seen(bundle.name).items()}
-        for name, values in rows.groups.items():
-            keys[name] = sorted({*keys.get(name, ()), *map(str, values)})
-        return replace(self, keys={**self.keys, bundle.name: keys})
+        name = bundle.name
+        own = self if self.knows(bundle) else TrainingRecord()
+        keys = {key: set(values) for key, values in own.seen(name).items()}
+        for key, values in rows.groups.items():
+            keys.setdefault(key, set()).update(map(str, values))
+        counts = Counter(own.counts.get(name, {})) | Counter(_counts(rows))
+        kept = part and name in own.rows
+        return TrainingRecord(
+            {**self.digests, name: bundle.digest},
+            {**self.keys, name: {key: sorted(values) for key, values in keys.items()}},
+            {**self.rows, name: own.rows[name] if kept else len(rows)},
+            {**self.medians, name: own.medians[name] if kept else _medians(rows)},
+            {**self.counts, name: dict(counts)},
+        )
 
     def write(self, folder: Path) -> None:
         """Write `training.json.gz` into a predictor's folder."""
@@ -147,8 +155,9 @@ def _medians(rows: Measurements) -> dict[str, float]:
 
 def _counts(rows: Measurements) -> dict[Setting, int]:
     counted: Counter[Setting] = Counter()
+    launched = rows.groups.get("host", np.full(len(rows), "")) != NO_HOST
     for name, column in rows.values.items():
-        for row in np.flatnonzero(np.isfinite(column)):
+        for row in np.flatnonzero(np.isfinite(column) & (launched | (name != "latency_ms"))):
             counted[setting_of(rows.queries[int(row)], name)] += 1
     return dict(counted)
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Names, groups_of
-from forerun.data.measurements import Measurements
+from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
 from forerun.features.lowering import lowered, lowering_mode
 from forerun.features.networks.features import chip_of, network_features
@@ -42,9 +42,6 @@ OVERLAP = 4.0
 longer than either. Published latencies of ResNet-50 rise as gently around the batch size at which
 the device time exceeds the host time."""
 COVERAGE = 0.9
-NO_HOST = "none"
-"""Value of the group `host` of runs that were recorded, such as CUDA graphs: they do not wait for a
-host, and their latency is the device time."""
 HOST_BOUND = 0.7
 """Predicted device time over measured latency below which a row counts as waiting for the host."""
 CLEAR_OF_HOST = 0.9

@@ -186,13 +186,7 @@ def _training_rows(
     for protocols in recipe.all_protocols:
         bundle = bundles[protocols.dataset]
         rows = protocols.training_rows(bundle, devices)
-        # Rows of a part of a bundle do not replace the record of others; their keys are added, so
-        # that no training row is evaluated.
-        whole = not parts and not protocols.part
-        if whole or not record.knows(bundle):
-            record = record.with_rows(bundle, rows)
-        else:
-            record = record.with_keys_of(bundle, rows)
+        record = record.with_rows(bundle, rows, part=bool(parts or protocols.part))
         parts.append(rows)
     return sum(parts[1:], parts[0]), record
 

@@ -10,7 +10,7 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.data.measurements import Measurements
+from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Architecture, Kernel, Network
@@ -71,17 +71,57 @@ def test_the_counts_of_the_bundled_predictors_agree_with_their_rows():
         assert set(by_metric) == set(record.medians[dataset])
 
 
+def rows_of(metric, *models, **groups):
+    """A row of each model, in which a metric was measured."""
+    return Measurements(
+        [Query(NETWORK, T4)] * len(models),
+        {metric: np.ones(len(models))},
+        {"model": np.array(models)} | {k: np.full(len(models), v) for k, v in groups.items()},
+    )
+
+
 def test_keys_of_two_parts_of_a_dataset_are_all_known(tmp_path):
     """Each part trains a predictor of its own, and rows of neither are evaluated."""
     bundle = Bundle("toy", tmp_path)
-
-    def part(*models):
-        queries = [Query(NETWORK, T4)] * len(models)
-        groups = {"model": np.array(models)}
-        return Measurements(queries, {"latency_ms": np.ones(len(models))}, groups)
-
-    record = TrainingRecord().with_rows(bundle, part("vit", "bert"))
-    both = record.with_keys_of(bundle, part("resnet", "vit"))
+    record = TrainingRecord().with_rows(bundle, rows_of("latency_ms", "vit", "bert"))
+    both = record.with_rows(bundle, rows_of("latency_ms", "resnet", "vit"), part=True)
     assert both.seen("toy")["model"] == ["bert", "resnet", "vit"]
-    assert both.rows == record.rows
-    assert both.counts == record.counts
+    assert both.rows == record.rows == {"toy": 2}
+    whole = both.with_rows(bundle, rows_of("latency_ms", "vit"))
+    assert whole.seen("toy") == both.seen("toy")
+    assert whole.rows == {"toy": 1}
+
+
+def test_rows_of_a_changed_bundle_replace_those_of_the_former_one(tmp_path):
+    """Their keys mean other rows."""
+    bundle = Bundle("toy", tmp_path)
+    (tmp_path / "notes.csv").write_text("a\n1\n")
+    record = TrainingRecord({"toy": "another digest"}, {"toy": {"model": ["bert"]}}, {"toy": 7})
+    found = record.with_rows(bundle, rows_of("latency_ms", "vit"), part=True)
+    assert found.seen("toy") == {"model": ["vit"]}
+    assert found.rows == {"toy": 1}
+
+
+def test_counts_of_parts_do_not_depend_on_their_order(tmp_path):
+    """Grades follow counts, and parts are fitted together or one by one. A row may be in both."""
+    bundle = Bundle("toy", tmp_path)
+    latency, power = rows_of("latency_ms", "vit", "bert"), rows_of("power_w", "vit")
+    few = rows_of("latency_ms", "vit")
+    orders = [(latency, power, few), (few, latency, power), (power, few, latency)]
+    for first, *others in orders:
+        record = TrainingRecord().with_rows(bundle, first)
+        for part in others:
+            record = record.with_rows(bundle, part, part=True)
+        assert record.counts["toy"] == {
+            Setting("t4", "network", "latency_ms", "training", "amp", "eager"): 2,
+            Setting("t4", "network", "power_w", "training", "amp", "eager"): 1,
+        }
+
+
+def test_device_times_are_not_counted_as_latencies(tmp_path):
+    """A recorded run says nothing of the time that an eager one waits for its host."""
+    bundle = Bundle("toy", tmp_path)
+    recorded = rows_of("latency_ms", "vit", host=NO_HOST)
+    assert TrainingRecord().with_rows(bundle, recorded).counts["toy"] == {}
+    powered = rows_of("power_w", "vit", host=NO_HOST)
+    assert sum(TrainingRecord().with_rows(bundle, powered).counts["toy"].values()) == 1

@@ -13,9 +13,8 @@ import pandas as pd
 
 from forerun.data.columns import Mask
 from forerun.data.datasets.networks.published_networks import chips
-from forerun.data.measurements import Measurements
+from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
-from forerun.models.networks.latency import NO_HOST
 
 MOST_CONVOLUTIONS: Final = 1
 """Convolutions of a transformer that embeds patches: a few percent of its work."""

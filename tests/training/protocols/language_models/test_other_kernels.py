@@ -125,7 +125,7 @@ def test_messages_are_in_bytes_and_versions_are_one_row(bundle):
     assert engines >= {("custom", "vllm"), ("custom_graph", "vllm"), ("custom_graph", "trtllm")}
 
 
-def test_rows_with_power_add_their_keys_to_the_record_of_the_whole_bundle(bundle):
+def test_rows_with_power_add_keys_and_counts_to_the_record_of_the_whole_bundle(bundle):
     """`kernel_power` is fitted after `llm_kernels`, whose rows the record lists and counts."""
     (rows, *_) = [other.training_rows(10) for other in other_rows(bundle, CATALOG)]
     assert "site" not in rows.groups
@@ -138,5 +138,8 @@ def test_rows_with_power_add_their_keys_to_the_record_of_the_whole_bundle(bundle
     keys = {key: set(values) for key, values in kept.keys[bundle.name].items()}
     assert keys["op_class"] == {"decode", "experts", "prefill"}
     assert all(keys[key] >= set(values) for key, values in record.keys[bundle.name].items())
-    assert replace(kept, keys=record.keys) == record
+    counts = kept.counts[bundle.name]
+    assert {setting.metric for setting in counts} == {"latency_ms", "power_w"}
+    assert counts.items() >= record.counts[bundle.name].items()
+    assert replace(kept, keys=record.keys, counts=record.counts) == record
     assert _training_rows(recipe, {bundle.name: bundle}, TrainingRecord())[1] != TrainingRecord()

@@ -9,11 +9,11 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.published_networks import PublishedNetworks
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import NO_HOST
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import gpu_measurements
 from forerun.models.artifact.loading import bundled
 from forerun.models.catalog import PREDICTORS
-from forerun.models.networks.latency import NO_HOST
 from forerun.training.evaluation.predictions import predict_task
 from forerun.training.protocols import TRAINING_PARTS
 from forerun.training.protocols.networks import torch_gpu
