@@ -51,15 +51,11 @@ __all__ = (
 _MODULES = {
     "forerun.data.device": ("Device",),
     "forerun.data.errors": ("InputError",),
-    "forerun.service.python.adapting": (
+    "forerun.service.python.own_measurements.adapting": (
         "Adaptation",
         "Collected",
-        "Drift",
-        "Observations",
         "adapt",
         "collect",
-        "drift",
-        "observe",
     ),
     "forerun.service.python.answer": (
         "Answer",
@@ -83,9 +79,15 @@ _MODULES = {
         "devices",
     ),
     "forerun.service.python.estimate": ("Estimate",),
-    "forerun.service.python.measuring": (
+    "forerun.service.python.own_measurements.measuring": (
         "Measurement",
         "measure",
+    ),
+    "forerun.service.python.own_measurements.observing": (
+        "Drift",
+        "Observations",
+        "drift",
+        "observe",
     ),
     "forerun.service.python.ranking": ("Ranking",),
     "forerun.service.python.serving": (
@@ -94,7 +96,7 @@ _MODULES = {
         "llm",
     ),
     "forerun.service.python.sweep": ("Sweep",),
-    "forerun.service.python.verifying": (
+    "forerun.service.python.own_measurements.verifying": (
         "Verification",
         "verify",
     ),

@@ -29,7 +29,7 @@ def verify(
 
     The prediction is shown before and after adapting to all other measurements of this machine.
     """
-    from forerun.service.python.verifying import verify as verified
+    from forerun.service.python.own_measurements.verifying import verify as verified
 
     found = verified(
         source,

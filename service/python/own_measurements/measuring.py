@@ -20,13 +20,18 @@ from forerun.data.workload import Network
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
 from forerun.service.answers.verification import local_cpu
-from forerun.service.python.adapting import Adaptation, adapt
 from forerun.service.python.answer import Answer
 from forerun.service.python.estimate import Estimate, text_of
+from forerun.service.python.own_measurements.adapting import Adaptation, adapt
+from forerun.service.python.own_measurements.verifying import (
+    MY_CPU,
+    read_kept,
+    register,
+    write_kept,
+)
 from forerun.service.python.question import Asked, asked_about
 from forerun.service.python.run_options import RunOptions
 from forerun.service.python.session import DeviceLike, session
-from forerun.service.python.verifying import MY_CPU, read_kept, register, write_kept
 from forerun.service.python.view import View, Viewed
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.workloads import workload_in

@@ -10,8 +10,8 @@ from forerun.data.collectors.system.nvml import Sample
 from forerun.data.measurement import read_measurements
 from forerun.models.prediction import Estimate
 from forerun.service.answers import verification
-from forerun.service.python import measuring
-from forerun.service.python.verifying import Compared
+from forerun.service.python.own_measurements import measuring
+from forerun.service.python.own_measurements.verifying import Compared
 from tests.service.conftest import linear_row
 
 ROWS = [linear_row(size, 0.001 * size) for size in (256, 512, 1024, 2048, 4096, 8192)]
