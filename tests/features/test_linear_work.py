@@ -30,7 +30,7 @@ from forerun.features.readers import read_graph
 from forerun.features.readers.operator_json import graph_of
 from tests.features.large_graphs import LARGE
 
-SMALL, GREAT = 60, 240
+SMALL, GREAT = 40, 160
 MOST_GROWTH = 1.3
 """Work per operator at `GREAT` over that at `SMALL`."""
 
@@ -75,7 +75,7 @@ STEPS: Mapping[str, Callable[[OperatorGraph], object]] = {
         graph, TrainingSetup(checkpoint_blocks=True), EAGER
     ),
     "memory with segments recomputed": lambda graph: _trained(
-        graph, TrainingSetup(checkpoint_segments=64), EAGER
+        graph, TrainingSetup(checkpoint_segments=32), EAGER
     ),
     "memory on several devices": lambda graph: _trained(
         graph, TrainingSetup(tensor_parallel=2, pipeline_parallel=2), EAGER
