@@ -31,6 +31,7 @@ from forerun.models.networks.batch_interpolation import (
     law_seconds,
 )
 from forerun.models.networks.booster import NetworkBoost
+from forerun.models.operator_times import OperatorTime
 from forerun.models.operators.booster import OperatorBoost
 
 NORMAL_95 = 1.645
@@ -159,6 +160,10 @@ class DeviceTime:
             limits,
             [_scaled(breakdown, ms) for breakdown, ms in scaled],
         )
+
+    def operator_times(self, query: Query) -> list[OperatorTime]:
+        """Time of each operator of a network, from the predictor whose classes are returned."""
+        return self.parts[_sources(query)[-1][0]].operator_times(query)
 
     def at_filling_batches(
         self, networks: Measurements, seconds: Column

@@ -26,6 +26,7 @@ from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.attribution import attribution_of
 from forerun.service.answers.evidence import distinct, evidence_of, predictor_out
 from forerun.service.answers.llm.predictions import predictions_of
 from forerun.service.answers.question import Question
@@ -236,6 +237,8 @@ def _answer(
     peak = estimates.get(PEAK)
     grounds = evidence.about(prediction.breakdown_ms)
     estimated = _estimated(answered, estimates, query, limits, grounds)
+    breakdown = _breakdown(prediction, estimates.get("latency_ms"))
+    predictor = in_use.loaded.predictor
     return PredictionOut(
         metrics={n: estimated.get(n) for n in question.metrics},
         missing={
@@ -248,8 +251,9 @@ def _answer(
         limit_details=[LimitOut.of(limit) for limit in limits],
         fits=fits(query.device, peak, calibrated=peak is not None and peak.coverage is not None),
         power=power_facts(query, estimates.get("energy_j")),
-        breakdown_ms=_breakdown(prediction, estimates.get("latency_ms")),
+        breakdown_ms=breakdown,
         breakdown_mib=dict(prediction.breakdown_mib),
+        attribution=attribution_of(query, breakdown, predictor) if question.explain else None,
         roofline={} if case.bound is None else {LATENCY: case.bound},
         unknown_operators=unknown,
         bound_dimensions=bound_dimensions(query.workload),

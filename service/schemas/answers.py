@@ -8,6 +8,7 @@ from forerun.models.limit import Limit, Severity
 from forerun.service.limits.interval import Grade, IntervalOut
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.limits.power_summary import PowerFactsOut
+from forerun.service.schemas.attribution import AttributionOut
 from forerun.service.schemas.bound_dimensions import BoundDimensionOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
@@ -114,6 +115,11 @@ class PredictionOut(LimitedAnswerOut):
     breakdown_ms: dict[str, float] = Field(description="operator class -> its time in milliseconds")
     breakdown_mib: dict[str, float] = Field(
         description="category of memory at the peak (weights, activations, context, ...) -> MiB"
+    )
+    attribution: AttributionOut | None = Field(
+        default=None,
+        description="the estimate divided among operators, or among loops of a hardware design; "
+        "null unless the request has `explain`, and for other workloads",
     )
     roofline: dict[str, float] = Field(
         description="lower bound of latency_ms: arithmetic at peak rate, traffic at full bandwidth"
