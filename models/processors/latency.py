@@ -301,6 +301,7 @@ CLASS_OF: Mapping[str, str] = {
     **{"softmax": "softmax", "layer_norm": "norm", "batch_norm": "norm", "pool": "pool"},
     **{"mean": "reduce", "reduce": "reduce", "unknown": "unknown"},
     **dict.fromkeys(("concat", "transpose", "gather", "resize", "reorder", "copy"), "copy"),
-    **{"memory": "copy", "fixed": "unknown"},
+    **{"memory": "copy", "fixed": "overhead"},
 }
-"""Kind of node -> operator class; memory traffic beyond the caches counts as `copy`."""
+"""Kind of node -> operator class; memory traffic beyond the caches counts as `copy`, and the fixed
+times of nodes and of a run as `overhead`."""

@@ -112,7 +112,10 @@ class PredictionOut(LimitedAnswerOut):
         description="whether the device's memory is sufficient; null where that is not known"
     )
     power: PowerFactsOut = Field(description="further figures about power")
-    breakdown_ms: dict[str, float] = Field(description="operator class -> its time in milliseconds")
+    breakdown_ms: dict[str, float] = Field(
+        description="operator class -> its time in milliseconds; `host` is the time that a GPU "
+        "waits for the host, `overhead` the fixed times of onnxruntime. They add up to latency_ms"
+    )
     breakdown_mib: dict[str, float] = Field(
         description="category of memory at the peak (weights, activations, context, ...) -> MiB"
     )
