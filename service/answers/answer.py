@@ -253,7 +253,9 @@ def _answer(
         power=power_facts(query, estimates.get("energy_j")),
         breakdown_ms=breakdown,
         breakdown_mib=dict(prediction.breakdown_mib),
-        attribution=attribution_of(query, breakdown, predictor) if question.explain else None,
+        attribution=attribution_of(query, breakdown, estimates, predictor)
+        if question.explain
+        else None,
         roofline={} if case.bound is None else {LATENCY: case.bound},
         unknown_operators=unknown,
         bound_dimensions=bound_dimensions(query.workload),

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from forerun.data.errors import InputError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from forerun.service.schemas.answers import PredictionOut
 
 ENDINGS: Final = (".svg", ".png", ".pdf")
@@ -35,4 +37,4 @@ def draw(title: str, answers: "Sequence[PredictionOut]", file: Path) -> None:
     from forerun.service.python.plots import attribution
 
     axes = attribution(answer.attribution, f"{title} on {answer.device.name}")
-    axes.figure.savefig(file)
+    cast("Figure", axes.figure).savefig(file)

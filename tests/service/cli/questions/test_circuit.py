@@ -1,6 +1,7 @@
 """`forerun predict` on circuits: netlists of yosys, and Verilog where yosys is installed."""
 
 import json
+import re
 
 import pytest
 
@@ -22,6 +23,11 @@ def test_the_frequency_and_the_critical_path_are_printed(forerun, netlist):
     assert "of 7,680 logic cells" in out
     assert "critical path of clk" in out
     assert " -> " in out
+    (line,) = (line for line in out.splitlines() if line.startswith("period of "))
+    whole, parts = re.match(r"period of (\d+) ps at [\d.]+ MHz = (.*)", line).groups()
+    signed = [float(sign + ps) for sign, ps in re.findall(r"(-?) ?[a-z]+ (\d+)", parts)]
+    assert len(signed) == 4
+    assert sum(signed) == pytest.approx(float(whole), abs=2.5)
 
 
 def test_json_is_the_answer_of_the_service(forerun, netlist):
