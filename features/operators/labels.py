@@ -33,7 +33,7 @@ def workload_labels(workload: OperatorWorkload) -> list[str]:
     labels += [f"gradient of the input of {label}" for label in products]
     labels += [f"gradient of the second operand of {label}" for label in products]
     labels += [f"gradient of {label}" for label in others]
-    return [*labels, OPTIMIZER_STEP]
+    return [*labels, OPTIMIZER_STEP] if any(op.parameter_elements for op in ops) else labels
 
 
 def _adds_backward(network: Network) -> bool:

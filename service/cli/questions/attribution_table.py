@@ -1,5 +1,6 @@
 """Print what an answer is made of: operators of a network, or loops of a hardware design."""
 
+from math import prod
 from typing import Final
 
 from forerun.data.metrics import metric
@@ -26,8 +27,10 @@ def attribution_lines(own: AttributionOut) -> list[str]:
     Parts beyond `MOST_ROWS` are added up in the last line.
     """
     if own.form == "product":
-        start = f"{metric(own.metric).text(own.base)} without directives, times"
-        return [start, *(f"{part.value:>9.3g} by {part.label}" for part in own.parts)]
+        text, whole = metric(own.metric).text, prod(part.value for part in own.parts)
+        lines = [f"{text(own.base)} without directives, times the factor of each loop's directives"]
+        lines += [f"  x {part.value:<8.3g} {part.label}" for part in own.parts]
+        return [*lines, f"  = {text(own.base * whole)}"]
     total = sum(part.value for part in own.parts)
     kept, rest = own.parts[:MOST_ROWS], own.parts[MOST_ROWS:]
     lines = ["largest parts of the latency: ms, share, runs, operator"]
