@@ -10,15 +10,15 @@ OPTIMIZER_STEP = "optimizer step"
 
 
 def operator_label(op: Operator) -> str:
-    """The operator's name, its shapes at the batch size of the graph, and its window.
+    """The operator's name, its window, and its shapes at the batch size of the graph.
 
     Operators with equal labels are alike for a reader, such as the equal layers of a network.
     """
     operands = ", ".join(map(_shape, op.input_shapes[:2]))
     results = _shape(op.output_shapes[0]) if op.output_shapes else ""
     shapes = f" {operands} -> {results}" if operands and results else f" {operands or results}"
-    window = f", kernel {_window(op.attributes['kernel'])}" if "kernel" in op.attributes else ""
-    return f"{op.name or op.kind}{shapes.rstrip()}{window}"
+    window = f" kernel {_window(op.attributes['kernel'])}," if "kernel" in op.attributes else ""
+    return f"{op.name or op.kind}{window}{shapes}".rstrip(" ,")
 
 
 def workload_labels(workload: OperatorWorkload) -> list[str]:

@@ -16,7 +16,7 @@ from forerun.models.prediction import Estimate
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.limits.wording import readable
-from forerun.service.schemas.attribution import AttributedOut, AttributionOut
+from forerun.service.schemas.attribution import REST, AttributedOut, AttributionOut
 
 HOST: Final = "host"
 """Entry of a breakdown for the time that the device waits for the host."""
@@ -130,7 +130,7 @@ def _largest(parts: Sequence[AttributedOut]) -> list[AttributedOut]:
         return ordered
     rest = AttributedOut(
         label=f"{len(others)} smaller parts",
-        group="other",
+        group=REST,
         count=sum(part.count for part in others),
         value=sum(part.value for part in others),
     )

@@ -1,8 +1,11 @@
 """What an answer is made of: operators of a network, or loops of a hardware design."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, Field
+
+REST: Final = "rest"
+"""Group of the part that stands for all smaller ones."""
 
 
 class AttributedOut(BaseModel):
@@ -14,7 +17,8 @@ class AttributedOut(BaseModel):
     )
     group: str = Field(
         description="operator class, as in `breakdown_ms`; host for the time that the device "
-        "waits for the host; loop for the directives of a loop"
+        "waits for the host; loop for the directives of a loop; rest for the last part, where it "
+        "stands for smaller ones"
     )
     count: float = Field(description="runs of it in one pass")
     value: float = Field(

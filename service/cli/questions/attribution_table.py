@@ -6,7 +6,7 @@ from typing import Final
 from forerun.data.metrics import metric
 from forerun.service.cli.output import screen
 from forerun.service.schemas.answers import PredictionOut
-from forerun.service.schemas.attribution import AttributedOut, AttributionOut
+from forerun.service.schemas.attribution import REST, AttributedOut, AttributionOut
 
 MOST_ROWS: Final = 12
 LONGEST_LABEL: Final = 72
@@ -48,5 +48,5 @@ def attribution_lines(own: AttributionOut) -> list[str]:
 
 def _line(part: AttributedOut, total: float) -> str:
     label = part.label if len(part.label) <= LONGEST_LABEL else f"{part.label[:LONGEST_LABEL]}..."
-    group = "" if part.group in (part.label, "other") else f" ({part.group})"
+    group = "" if part.group in (part.label, REST) else f" ({part.group})"
     return f"{part.value:>9.3g} {part.value / total:>6.1%} x{part.count:<6g} {label}{group}"

@@ -1,6 +1,6 @@
 """Charts of an attribution: the largest operators of a network, or the loops of a design."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -17,7 +17,7 @@ from forerun.service.http.pages.encodings import (
 )
 from forerun.service.http.pages.numbers import percent, short
 from forerun.service.http.pages.parts_charts import OTHER
-from forerun.service.schemas.attribution import AttributionOut
+from forerun.service.schemas.attribution import REST, AttributionOut
 
 MOST_BARS: Final = 12
 SMALLER: Final = "all smaller parts"
@@ -41,37 +41,38 @@ def attribution_chart(own: AttributionOut, title: str, order: Sequence[str] = ()
 def _sum(own: AttributionOut, title: str, order: Sequence[str]) -> Chart:
     unit = metric(own.metric).unit
     total = sum(part.value for part in own.parts)
-    by_label: Counter[str] = Counter()
+    by_label: defaultdict[str, float] = defaultdict(float)
     for part in own.parts:
-        by_label[part.label] += part.value  # type: ignore[assignment]
-    largest = [name for name, _ in by_label.most_common(MOST_BARS) if name != own.parts[-1].label]
-    amounts: dict[tuple[str, str], float] = {}
-    for name in largest:
-        for part in own.parts:
-            if part.label == name:
-                key = name, part.group if part.group in order else OTHER
-                amounts[key] = amounts.get(key, 0.0) + part.value
-    rest = total - sum(amounts.values())
-    if len(by_label) > len(largest):
-        amounts[SMALLER, OTHER] = max(rest, 0.0)
+        by_label[SMALLER if part.group == REST else part.label] += part.value
+    names = sorted(by_label.keys() - {SMALLER}, key=lambda name: -by_label[name])
+    kept = dict.fromkeys(names[:MOST_BARS])
+    amounts: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for part in own.parts:
+        colour = part.group if part.group in order else OTHER
+        amounts[(part.label, colour) if part.label in kept else (SMALLER, OTHER)] += part.value
+
+    def place(item: tuple[tuple[str, str], float]) -> int:
+        return names.index(item[0][0]) if item[0][0] in kept else len(names)
+
     rows: list[Mapping[str, Cell]] = [
         {"name": name, "part": part, "amount": amount,
          "text": f"{short(amount)} {unit}, {percent(amount / total)}"}
-        for (name, part), amount in amounts.items()
+        for (name, part), amount in sorted(amounts.items(), key=place)
     ]  # fmt: skip
-    first = rows[0]
-    summary = f"{title}, as bars; the largest part is {first['name']} with {first['text']}."
-    colour = coloured("part", (*order, OTHER), {row["part"] for row in rows})
-    spec = _bars(rows, number("amount", unit), {"color": colour})
+    largest = f"{names[0]} with {short(by_label[names[0]])} {unit}"
+    summary = f"{title}, as bars; the largest part is {largest}."
+    colours = coloured("part", (*order, OTHER), {row["part"] for row in rows})
+    spec = _bars(rows, number("amount", unit), {"color": colours})
     columns = {"name": "", "part": "class", "amount": unit}
     return Chart(title, summary, spec, rows, columns)
 
 
 def _product(own: AttributionOut, title: str) -> Chart:
     rows: list[Mapping[str, Cell]] = [
-        {"name": part.label, "one": 1.0, "amount": part.value, "text": f"times {short(part.value)}"}
+        {"name": f"{part.label} (x {short(part.value)})", "one": 1.0, "amount": part.value,
+         "text": f"times {short(part.value)}"}
         for part in own.parts
-    ]
+    ]  # fmt: skip
     unit = f"factor on {metric(own.metric).unit}"
     ends = [1.0, *(part.value for part in own.parts)]
     without = f"{metric(own.metric).text(own.base)} without directives"

@@ -33,9 +33,9 @@ def test_an_operator_alone_has_one_label():
     ("op", "label"),
     [
         (Operator("conv", "Conv", ((1, 3, 8, 8),), ((1, 4, 8, 8),), 108, {"kernel": (3, 3)}),
-         "Conv 1x3x8x8 -> 1x4x8x8, kernel 3x3"),
+         "Conv kernel 3x3, 1x3x8x8 -> 1x4x8x8"),
         (Operator("pool", "", ((1, 3, 8, 8),), ((1, 3, 4, 4),), 0, {"kernel": 2}),
-         "pool 1x3x8x8 -> 1x3x4x4, kernel 2x2"),
+         "pool kernel 2x2, 1x3x8x8 -> 1x3x4x4"),
         (Operator("elementwise", "add", ((4,), (4,)), ((4,),)), "add 4, 4 -> 4"),
         (Operator("copy", "constant", (), ((4, 2),)), "constant 4x2"),
         (Operator("reduce", "sum", ((4, 2),), ((),)), "sum 4x2 -> scalar"),

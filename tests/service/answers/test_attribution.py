@@ -22,6 +22,7 @@ from forerun.service.answers.answer import answer_of
 from forerun.service.answers.attribution import MOST_PARTS, attribution_of
 from forerun.service.answers.question import question_about
 from forerun.service.presets import presets
+from forerun.service.schemas.attribution import REST
 from forerun.service.schemas.prediction import PredictIn
 from forerun.service.schemas.workloads import any_workload_of
 from tests.laws import graphs
@@ -51,7 +52,7 @@ def check_sum(answer):
     assert [part.value for part in own.parts[:MOST_PARTS]] == sorted(
         (part.value for part in own.parts[:MOST_PARTS]), reverse=True
     )
-    if own.parts[-1].group != "other":
+    if own.parts[-1].group != REST:
         groups = Counter()
         for part in own.parts:
             groups[part.group] += part.value
@@ -68,15 +69,16 @@ def check_sum(answer):
     precision=st.sampled_from(["fp32", "amp", "fp16", "int8"]),
     phase=st.sampled_from(["inference", "training"]),
     runtime=st.sampled_from(RUNS),
-    limit_w=st.sampled_from([None, 60.0]),
+    limited=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
 @pytest.mark.slow
 def test_the_parts_of_any_network_add_up_to_its_latency(
-    in_use, graph, device, batch, precision, phase, runtime, limit_w
+    in_use, graph, device, batch, precision, phase, runtime, limited
 ):
-    workload = Network(graph, batch, precision, phase)
-    query = Query(workload, CATALOG.get(device), Software(runtime=runtime), Operation(1, limit_w))
+    workload, where = Network(graph, batch, precision, phase), CATALOG.get(device)
+    operation = Operation(1, 0.7 * where.tdp_w if limited else None)
+    query = Query(workload, where, Software(runtime=runtime), operation)
     try:
         answer = explained(query, in_use)
     except InputError:
