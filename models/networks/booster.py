@@ -49,7 +49,7 @@ from forerun.models.networks.intervals import (
 )
 from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.residual_process import NetworkResiduals
-from forerun.models.operator_times import OperatorTime, merged_times
+from forerun.models.operators.operator_times import OperatorTime, merged_times
 from forerun.models.prediction import Predictions
 
 SETTINGS: Mapping[str, Any] = {

@@ -31,8 +31,8 @@ from forerun.models.networks.batch_interpolation import (
     law_seconds,
 )
 from forerun.models.networks.booster import NetworkBoost
-from forerun.models.operator_times import OperatorTime
 from forerun.models.operators.booster import OperatorBoost
+from forerun.models.operators.operator_times import OperatorTime
 
 NORMAL_95 = 1.645
 NARROW = ("fp8", "int8")

@@ -33,8 +33,8 @@ from forerun.models.networks.device_time import (
 )
 from forerun.models.networks.half_precision import HalfPrecision, MeasuredRuns, applies
 from forerun.models.networks.host_time import TERMS, HostTime
-from forerun.models.operator_times import OperatorTime
 from forerun.models.operators.booster import OperatorBoost
+from forerun.models.operators.operator_times import OperatorTime
 from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.predictor import Predictor
 

@@ -40,7 +40,6 @@ from forerun.models.domain.feature_range import FeatureRange, KnownDevices
 from forerun.models.equal_runs import RunKey, batch_key
 from forerun.models.estimator import SETTING
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.operator_times import OperatorTime, merged_times
 from forerun.models.operators.family_boosters import (
     DeviceBoosters,
     family_ms,
@@ -50,6 +49,7 @@ from forerun.models.operators.family_boosters import (
 from forerun.models.operators.held_out_errors import errors_by_others, held_out_errors
 from forerun.models.operators.intervals import ErrorComponents, HeldOut, calibrate, site_keys
 from forerun.models.operators.network_sums import TimedNetworks
+from forerun.models.operators.operator_times import OperatorTime, merged_times
 from forerun.models.operators.training_rows import (
     CORRECTION_WIDTH,
     OperatorRows,

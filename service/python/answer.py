@@ -9,8 +9,7 @@ from forerun.data.workload import Network
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.python.estimate import Estimate, estimates_of, text_of
 from forerun.service.python.view import View, Viewed, refusals
-from forerun.service.schemas.answers import PredictionOut
-from forerun.service.schemas.attribution import AttributionOut
+from forerun.service.schemas.answers import AttributionOut, PredictionOut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

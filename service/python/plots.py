@@ -11,7 +11,7 @@ from forerun.service.python.estimate import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from forerun.service.schemas.attribution import AttributionOut
+    from forerun.service.schemas.answers import AttributionOut
 
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#8A8F96"
 """Colours of Okabe and Ito, which remain distinguishable with colour blindness."""

@@ -5,8 +5,7 @@ from typing import Final
 
 from forerun.data.metrics import metric
 from forerun.service.cli.output import screen
-from forerun.service.schemas.answers import PredictionOut
-from forerun.service.schemas.attribution import REST, AttributedOut, AttributionOut
+from forerun.service.schemas.answers import REST, AttributedOut, AttributionOut, PredictionOut
 
 MOST_ROWS: Final = 12
 LONGEST_LABEL: Final = 72

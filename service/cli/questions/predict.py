@@ -13,6 +13,7 @@ from forerun.service.cli.questions.circuit_table import show_circuit
 from forerun.service.cli.questions.colocate import show_programs
 from forerun.service.cli.questions.picture import draw
 from forerun.service.cli.questions.request_file import (
+    Request,
     circuit,
     colocation,
     predictions,
@@ -42,28 +43,16 @@ def predict(
     *,
     run: SetUpOptions,
     explain: o.Explain = False,
-    picture: Annotated[
-        Path | None,
-        typer.Option(help="file (.svg, .png, .pdf) to draw the parts of the answer into"),
-    ] = None,
+    picture: o.Picture = None,
     json: o.Json = False,
 ) -> None:
     """Predict latency, memory, power and energy, with 90 % intervals, trust and a memory check."""
     names = [name for listed in device or () for name in listed.split(",")]
     request = request_in(source)
-    if request is not None and request.endpoint == COLOCATION:
-        answer = colocation(request)
-        if json:
-            print_json(answer)
-        else:
-            show_programs([answer.candidate, *answer.residents])
-        return
-    if request is not None and request.endpoint == CIRCUIT:
-        timing = circuit(request, names, run)
-        if json:
-            print_json(timing)
-        else:
-            show_circuit(request.title, timing, explain=explain)
+    if request is not None and request.endpoint in (COLOCATION, CIRCUIT):
+        if picture is not None:
+            raise InputError("--picture draws answers about networks and hardware designs alone.")
+        _other_answer(request, names, run, explain=explain, json=json)
         return
     divided = explain or picture is not None
     if request is not None:
@@ -78,6 +67,24 @@ def predict(
         print_json(answers[0] if len(answers) == 1 else {"answers": answers})
     else:
         show(title, answers, explain=explain)
+
+
+def _other_answer(
+    request: Request, names: list[str], run: SetUpOptions, *, explain: bool, json: bool
+) -> None:
+    """Print the answer about programs on one host, or about a circuit."""
+    if request.endpoint == COLOCATION:
+        answer = colocation(request)
+        if json:
+            print_json(answer)
+        else:
+            show_programs([answer.candidate, *answer.residents])
+        return
+    timing = circuit(request, names, run)
+    if json:
+        print_json(timing)
+    else:
+        show_circuit(request.title, timing, explain=explain)
 
 
 def _answers(

@@ -17,7 +17,7 @@ from forerun.service.http.pages.encodings import (
 )
 from forerun.service.http.pages.numbers import percent, short
 from forerun.service.http.pages.parts_charts import OTHER
-from forerun.service.schemas.attribution import REST, AttributionOut
+from forerun.service.schemas.answers import REST, AttributionOut
 
 MOST_BARS: Final = 12
 SMALLER: Final = "all smaller parts"

@@ -16,13 +16,14 @@ from forerun.data.workload import Design, Kernel, Network
 from forerun.models.artifact.loading import bundled
 from forerun.models.catalog import Scope
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
-from forerun.models.operator_times import OperatorTime
+from forerun.models.operators.operator_times import OperatorTime
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.answer import answer_of
-from forerun.service.answers.attribution import MOST_PARTS, attribution_of
+from forerun.service.answers.attribution.by_operator import MOST_PARTS
+from forerun.service.answers.attribution.of_answer import attribution_of
 from forerun.service.answers.question import question_about
 from forerun.service.presets import presets
-from forerun.service.schemas.attribution import REST
+from forerun.service.schemas.answers import REST
 from forerun.service.schemas.prediction import PredictIn
 from forerun.service.schemas.workloads import any_workload_of
 from tests.laws import graphs

@@ -11,7 +11,7 @@ from forerun.service.http.pages.numbers import label, large, percent, short
 from forerun.service.http.pages.parts_charts import MOST_PARTS, largest_parts, parts_chart
 from forerun.service.http.pages.rendering import STATIC, environment
 from forerun.service.limits.interval import IntervalOut
-from forerun.service.schemas.attribution import AttributedOut, AttributionOut
+from forerun.service.schemas.answers import AttributedOut, AttributionOut
 
 
 def interval(value, low=None, high=None):

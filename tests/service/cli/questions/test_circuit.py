@@ -47,6 +47,12 @@ def test_another_device_or_an_option_of_networks_is_refused(forerun, netlist):
     assert "--batch-size" in err
 
 
+def test_a_picture_of_a_circuit_is_refused(forerun, netlist, tmp_path):
+    code, _, err = forerun("predict", netlist, "--picture", tmp_path / "x.svg")
+    assert code != 0
+    assert "networks and hardware designs" in " ".join(err.split())
+
+
 @needs_circuit_tools
 def test_verilog_is_mapped_by_yosys(forerun, tmp_path):
     path = tmp_path / "comparisons.v"

@@ -1,52 +1,24 @@
-"""Attribution: the estimate of an answer divided among operators, or among loops of a design."""
+"""The latency of an answer divided among operators."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from math import log
 from typing import Final
 
-from forerun.data.columns import Column
 from forerun.data.query import Query
-from forerun.data.workload import Design, OperatorWorkload
-from forerun.models.hls_designs.attribution import loop_effects
 from forerun.models.limit import LATENCY
-from forerun.models.operator_times import OperatorTime, TimesOperators
-from forerun.models.prediction import Estimate
+from forerun.models.operators.operator_times import OperatorTime, TimesOperators
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.limits.wording import readable
-from forerun.service.schemas.attribution import REST, AttributedOut, AttributionOut
+from forerun.service.schemas.answers import REST, AttributedOut, AttributionOut
 
 HOST: Final = "host"
 """Entry of a breakdown for the time that the device waits for the host."""
-CYCLES: Final = "latency_cycles"
 MOST_PARTS: Final = 30
 """Parts with an entry of their own."""
 
 
-def attribution_of(
-    query: Query,
-    breakdown_ms: Mapping[str, float],
-    estimates: Mapping[str, Estimate],
-    predictor: Predictor,
-) -> AttributionOut | None:
-    """An estimate divided among its parts; None where there are none.
-
-    Args:
-        query: the query as the predictors receive it.
-        breakdown_ms: operator class, or `HOST` -> milliseconds, which add up to the latency.
-        estimates: metric -> estimate that is returned.
-        predictor: the predictor that answered.
-    """
-    if isinstance(query.workload, OperatorWorkload) and breakdown_ms:
-        return _of_operators(query, breakdown_ms, predictor)
-    if isinstance(query.workload, Design) and CYCLES in estimates:
-        return _of_loops(query, query.workload, predictor)
-    return None
-
-
-def _of_operators(
+def by_operator(
     query: Query, breakdown_ms: Mapping[str, float], predictor: Predictor
 ) -> AttributionOut:
     """The latency of an operator or a network divided among its operators.
@@ -66,30 +38,6 @@ def _of_operators(
         parts=_largest(_divided(breakdown_ms, times)),
         kernels=kernels if times else None,
         correction=device_ms / kernels if kernels > 0.0 else None,
-    )
-
-
-def _of_loops(query: Query, design: Design, predictor: Predictor) -> AttributionOut:
-    """The cycles of a design divided among the directives of its loops."""
-
-    def cycles_of(designs: Sequence[Design]) -> Column:
-        queries = [replace(query, workload=own) for own in designs]
-        if isinstance(predictor, Router):
-            return predictor.predict_only({CYCLES}, queries).values[CYCLES]
-        return predictor.predict(queries).values[CYCLES]
-
-    effects = loop_effects(design, cycles_of)
-    by_size = sorted(effects.factors.items(), key=lambda item: -abs(log(item[1])))
-    return AttributionOut(
-        metric=CYCLES,
-        form="product",
-        base=effects.base,
-        parts=[
-            AttributedOut(label=readable(name), group="loop", count=1.0, value=factor)
-            for name, factor in by_size
-        ],
-        kernels=None,
-        correction=None,
     )
 
 
