@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from forerun.data.graph import Operator
+from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
@@ -128,10 +128,13 @@ def test_the_breakdown_adds_up_to_the_latency() -> None:
         assert prediction.breakdown_ms["host"] >= 0
 
 
-def test_no_class_of_the_breakdown_is_one_that_the_graph_lacks() -> None:
-    for query in networks():
-        breakdown = latency().predict([query])[0].breakdown_ms
-        assert "unknown" not in breakdown, query.software.runtime
+@pytest.mark.parametrize("software", RUNTIMES, ids=lambda s: s.runtime)
+def test_no_time_of_a_sum_is_that_of_unknown_operators(software: Software) -> None:
+    shape = (1, 64, 56, 56)
+    add = Operator("elementwise", "aten.add", (shape, shape), (shape,), 0, {"function": "add"})
+    query = Query(Network(OperatorGraph((add,)), 64, "amp"), TRAINING_GPUS[0], software)
+    breakdown = latency().predict([query])[0].breakdown_ms
+    assert set(breakdown) == {"elementwise", "host"}
 
 
 @pytest.mark.parametrize("batch", [1, 256])
