@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from forerun.data.graph import OperatorGraph
+from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.deadline import check, watched
 from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.lowering.attention import attention_launches, swallowed
@@ -21,7 +21,15 @@ from forerun.features.lowering.pointwise import pointwise_launches
 from forerun.features.lowering.products import product_launch, product_sizes
 from forerun.features.operators.table import OperatorTable
 
-__all__ = ["Kernels", "LoweringMode", "lower", "lower_linked", "lowered", "lowering_mode"]
+__all__ = [
+    "Kernels",
+    "LoweringMode",
+    "lower",
+    "lower_linked",
+    "lower_owned",
+    "lowered",
+    "lowering_mode",
+]
 
 
 def lowered(graph: OperatorGraph, mode: LoweringMode) -> Kernels:
@@ -51,6 +59,19 @@ def lower_linked(
     for one in _lowerings(graph, modes):
         kernels = one.kernels()
         yield kernels, one.links()
+
+
+def lower_owned(
+    graph: OperatorGraph, mode: LoweringMode
+) -> tuple[Kernels, list[tuple[Operator, ...]]]:
+    """The kernels as `lower` gives them in one mode, with the operators that each of them runs.
+
+    Returns:
+        n kernels; for each the operators that it runs: one, or those of a fused group. Decomposed
+        operators of the graph are recomposed, so these need not be operators of the graph itself.
+    """
+    (one,) = _lowerings(graph, (mode,))
+    return one.kernels(), one.owners()
 
 
 def _lowerings(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator["_Lowering"]:
@@ -97,6 +118,9 @@ class _Lowering:
 
     def links(self) -> Edges:
         return links(self._nodes.sources, self._launches, self._members)
+
+    def owners(self) -> list[tuple[Operator, ...]]:
+        return [tuple(self._nodes.ops[i] for i in members) for members in self._members]
 
     def _belong(self, operators: Sequence[int]) -> None:
         """Assign launches without an owner to these operators."""

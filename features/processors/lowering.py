@@ -33,6 +33,12 @@ def cpu_nodes(graph: OperatorGraph) -> tuple[CpuNode, ...]:
     return _Lowering(graph.operators).nodes()
 
 
+def owned_nodes(graph: OperatorGraph) -> tuple[tuple[CpuNode, ...], tuple[Operator, ...]]:
+    """The nodes of `cpu_nodes`, and for each the operator of the graph that it is run for."""
+    lowering = _Lowering(graph.operators)
+    return lowering.nodes(), tuple(lowering.owners)
+
+
 class _Lowering:
     """One pass over the operators in order, which folds operators and tracks layouts."""
 
@@ -50,6 +56,7 @@ class _Lowering:
         self._written_out: dict[int, str] = {}
         self._dropped: set[int] = set()
         self._made: list[CpuNode] = []
+        self.owners: list[Operator] = []
 
     def nodes(self) -> tuple[CpuNode, ...]:
         self._mark_patterns()
@@ -265,6 +272,7 @@ class _Lowering:
 
     def _add(self, node: CpuNode, op: Operator) -> None:
         self._made.append(replace(node, scales=op.batched, repeat=op.repeat))
+        self.owners.append(op)
 
 
 def _channelwise(op: Operator) -> bool:

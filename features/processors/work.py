@@ -5,15 +5,16 @@ product's efficiency falls where a side of it is short; other kinds have the val
 compute. Weights, and activations that outgrow the caches of one core, are shared by all kinds.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.graph import OperatorGraph
+from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.deadline import watched
 from forerun.features.graph_cache import GraphKey, kept_by_graph
-from forerun.features.processors.lowering import cpu_nodes
+from forerun.features.processors.lowering import cpu_nodes, owned_nodes
 from forerun.features.processors.nodes import CONV_KINDS, NODE_KINDS, CpuNode
 
 Column = NDArray[np.float64]
@@ -66,8 +67,7 @@ def work_of(graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTE
         cache_bytes: bytes of the last cache level that one run can hold.
     """
     nodes = _nodes(GraphKey(graph))
-    held = sum(node.weights * node.repeat for node in nodes)
-    far = held**2 / (held**2 + cache_bytes**2) if held else 0.0
+    far = _far(nodes, cache_bytes)
     amounts = np.zeros(len(COLUMNS))
     count = 0.0
     for node in watched(nodes):
@@ -75,6 +75,33 @@ def work_of(graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTE
         count += node.repeat
     amounts[_PLACE["fixed", "run"]] = 1.0
     return Work(amounts, count)
+
+
+def work_by_node(
+    graph: OperatorGraph, factor: float, cache_bytes: float = CACHE_BYTES
+) -> tuple[NDArray[np.float64], tuple[Operator, ...], Column]:
+    """The amounts of `work_of` by node, without the one of the run as a whole.
+
+    Args:
+        graph: any graph.
+        factor: samples over those of the graph's own batch.
+        cache_bytes: bytes of the last cache level that one run can hold.
+
+    Returns:
+        (n, columns) amounts of n nodes, all runs of each together; the operator that each is run
+        for; (n,) runs of each in one pass.
+    """
+    nodes, owners = owned_nodes(graph)
+    far = _far(nodes, cache_bytes)
+    repeats = np.array([node.repeat for node in nodes], dtype=np.float64)
+    each = [_amounts(node, factor if node.scales else 1.0, far, cache_bytes) for node in nodes]
+    return np.array(each).reshape(len(nodes), len(COLUMNS)) * repeats[:, None], owners, repeats
+
+
+def _far(nodes: Sequence[CpuNode], cache_bytes: float) -> float:
+    """Share of the weights that do not stay in the cache between two runs."""
+    held = sum(node.weights * node.repeat for node in nodes)
+    return held**2 / (held**2 + cache_bytes**2) if held else 0.0
 
 
 @kept_by_graph()

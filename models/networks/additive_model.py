@@ -53,7 +53,9 @@ _LAUNCH_PRIOR = float(np.log(0.6))
 
 _PRODUCTS = [kind for kind in KERNEL_KINDS if kind.is_product]
 _PRODUCT_ROOTS = {kind.root for kind in _PRODUCTS}
-_MOVERS = {k.root: k.op_class for k in KERNEL_KINDS if k.root not in _PRODUCT_ROOTS}
+_CLASS_OF_ROOT = {kind.root: kind.op_class for kind in reversed(KERNEL_KINDS)}
+"""Class of the first kind of a root: unknown operators have the root of elementwise ones."""
+_MOVERS = {k.root: _CLASS_OF_ROOT[k.root] for k in KERNEL_KINDS if k.root not in _PRODUCT_ROOTS}
 _MOVED_BY = np.array([[k.root == root for k in KERNEL_KINDS] for root in _MOVERS], dtype=np.float64)
 _WITH_FLOPS = np.flatnonzero(HAS_FLOPS)
 

@@ -16,7 +16,10 @@ import numpy as np
 from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.operators.kinds import by_class
+from forerun.features.lowering import lower_owned, lowering_mode
+from forerun.features.networks.features import chip_of
+from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
+from forerun.features.operators.labels import operator_label
 from forerun.features.recent import Recent
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
@@ -28,9 +31,16 @@ from forerun.models.equal_runs import RunKey, batch_key
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
-from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
+from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel, execution_mode
 from forerun.models.networks.domain import NetworkDomain
-from forerun.models.networks.features import DIRECT, FEATURES, RANGED, NetworkRows, TrainingRows
+from forerun.models.networks.features import (
+    CLASS_OF_KERNEL_KIND,
+    DIRECT,
+    FEATURES,
+    RANGED,
+    NetworkRows,
+    TrainingRows,
+)
 from forerun.models.networks.intervals import (
     FOLDS,
     WidthLaw,
@@ -39,6 +49,7 @@ from forerun.models.networks.intervals import (
 )
 from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.residual_process import NetworkResiduals
+from forerun.models.operators.operator_times import OperatorTime, merged_times
 from forerun.models.prediction import Predictions
 
 SETTINGS: Mapping[str, Any] = {
@@ -225,6 +236,22 @@ class NetworkBoost(StoredPredictor):
             limits=self._limits(queries, rows, answer),
             breakdowns_ms=[by_class(row) for row in shares * values[:, None]],
         )
+
+    def operator_times(self, query: Query) -> list[OperatorTime]:
+        """Time of each launched kernel by the additive model at the batch size of the query.
+
+        Kernels that the runtime adds to an operator, such as casts, have the label of the operator
+        and a class of their own.
+        """
+        network = query.network
+        mode = lowering_mode(network.graph, network.precision, query.software)
+        kernels, owners = lower_owned(network.graph, mode)
+        chip = chip_of(query.device, network.precision)
+        batch = np.array([network.batch_size], dtype=np.float64)
+        (seconds,) = self.kernel_times.kernel_seconds(kernels, chip, batch, execution_mode(query))
+        classes = [OPERATOR_CLASSES[code] for code in CLASS_OF_KERNEL_KIND[kernels.kind].tolist()]
+        labels = [" + ".join(map(operator_label, own)) for own in owners]
+        return merged_times(labels, classes, kernels.repeat, seconds * 1e3)
 
     def _fitted(self, training: TrainingRows) -> Self:
         rows = training.rows

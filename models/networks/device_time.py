@@ -32,6 +32,7 @@ from forerun.models.networks.batch_interpolation import (
 )
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.operators.booster import OperatorBoost
+from forerun.models.operators.operator_times import OperatorTime
 
 NORMAL_95 = 1.645
 NARROW = ("fp8", "int8")
@@ -159,6 +160,10 @@ class DeviceTime:
             limits,
             [_scaled(breakdown, ms) for breakdown, ms in scaled],
         )
+
+    def operator_times(self, query: Query) -> list[OperatorTime]:
+        """Time of each operator of a network, from the predictor whose classes are returned."""
+        return self.parts[_sources(query)[-1][0]].operator_times(query)
 
     def at_filling_batches(
         self, networks: Measurements, seconds: Column

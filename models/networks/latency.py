@@ -34,6 +34,7 @@ from forerun.models.networks.device_time import (
 from forerun.models.networks.half_precision import HalfPrecision, MeasuredRuns, applies
 from forerun.models.networks.host_time import TERMS, HostTime
 from forerun.models.operators.booster import OperatorBoost
+from forerun.models.operators.operator_times import OperatorTime
 from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.predictor import Predictor
 
@@ -170,6 +171,13 @@ class NetworkLatency(StoredPredictor):
                 answer.put(own, part.predict([queries[row] for row in own]))
         return answer.predictions()
 
+    def operator_times(self, query: Query) -> list[OperatorTime]:
+        """Time of each operator on the device, by the predictor that gives the breakdown."""
+        if _runs_on_gpu(query):
+            return self.device_time.operator_times(query)
+        (source,) = self._by_part([query], [0])
+        return self.device_time.parts[source].operator_times(query)
+
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the workloads that are most informative to measure on a new device.
 
@@ -188,7 +196,7 @@ class NetworkLatency(StoredPredictor):
         half = self._in_half_precision(queries)
         widths = np.where(half, self.half_precision.width, self.widths[0]), self.widths[1]
         value, low, high = _joined(device, *self.host.seconds(queries), widths)
-        host_ms = ((value - device.seconds) * 1e3).tolist()
+        host_ms = (np.maximum(value - device.seconds, 0.0) * 1e3).tolist()
         breakdowns = zip(device.breakdowns, host_ms, strict=True)
         return Predictions.of_metric(
             "latency_ms",

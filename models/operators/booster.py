@@ -28,7 +28,8 @@ from forerun.features.operators.features import (
     assumed,
     device_ratios,
 )
-from forerun.features.operators.kinds import by_class
+from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
+from forerun.features.operators.labels import workload_labels
 from forerun.features.operators.query_table import Gathered, gather
 from forerun.features.recent import Recent
 from forerun.models.adaptation.suggestions import suggest_for_errors
@@ -48,6 +49,7 @@ from forerun.models.operators.family_boosters import (
 from forerun.models.operators.held_out_errors import errors_by_others, held_out_errors
 from forerun.models.operators.intervals import ErrorComponents, HeldOut, calibrate, site_keys
 from forerun.models.operators.network_sums import TimedNetworks
+from forerun.models.operators.operator_times import OperatorTime, merged_times
 from forerun.models.operators.training_rows import (
     CORRECTION_WIDTH,
     OperatorRows,
@@ -225,6 +227,13 @@ class OperatorBoost(StoredPredictor):
             limits=[self._limits(q) for q in queries],
             breakdowns_ms=[by_class(row) for row in timed.by_class_ms * scale[:, None]],
         )
+
+    def operator_times(self, query: Query) -> list[OperatorTime]:
+        """Time of each operator of a query, without corrections by whole networks."""
+        ((part, timed),) = self._timed([query])
+        classes = [OPERATOR_CLASSES[code] for code in part.table.op_class.tolist()]
+        counts = part.table.repeat
+        return merged_times(workload_labels(query.run), classes, counts, timed.times * counts)
 
     def timed_networks(self, queries: Sequence[Query]) -> TimedNetworks:
         """Device time of n networks or kernels, and the variance components of its logarithm.

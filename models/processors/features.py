@@ -6,13 +6,13 @@ from math import log, log2
 
 import numpy as np
 
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device
-from forerun.data.graph import OperatorGraph
+from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import batch_size_of, operator_graph
 from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
-from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_of
+from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_by_node, work_of
 from forerun.models.processors.rates import COUNT, RateRows
 
 PLAIN_CORE_TFLOPS = 0.1
@@ -56,6 +56,13 @@ def latency_rows(
         np.full(count, np.nan) if log_ms is None else log_ms,
         np.full(count, 0.03) if noise is None else noise,
     )
+
+
+def node_amounts(query: Query) -> tuple[Matrix, tuple[Operator, ...], Column]:
+    """Work of each node of a query, as `forerun.features.processors.work.work_by_node` gives it."""
+    graph, size = operator_graph(query.run), batch_size_of(query.workload) or 1
+    factor = size / graph.batch_size if _is_network(query) else 1.0
+    return work_by_node(graph, factor, _cache(query))
 
 
 def threads_of(query: Query, usual: float | None = None) -> float:

@@ -15,12 +15,14 @@ from forerun.data.columns import Column, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload, phase_of
+from forerun.features.operators.labels import operator_label
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import conformal_quantile
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.operators.operator_times import OperatorTime, merged_times
 from forerun.models.prediction import PredictionColumns, Predictions
-from forerun.models.processors.features import latency_rows, sheet_shift
+from forerun.models.processors.features import latency_rows, node_amounts, sheet_shift
 from forerun.models.processors.memory import COVERAGE, CpuMemory
 from forerun.models.processors.rates import (
     COUNT,
@@ -121,6 +123,26 @@ class CpuLatency(StoredPredictor):
             answer.put(rows, self._on_device([queries[row] for row in rows]))
         answer.put(range(len(queries)), self.memory.predict(queries))
         return answer.predictions()
+
+    def operator_times(self, query: Query) -> list[OperatorTime]:
+        """Time of each node that onnxruntime runs, in the classes of the breakdown.
+
+        A node's memory traffic beyond the caches, and its fixed time, have classes of their own.
+        """
+        unit_ms = self._posterior(query).unit_ms(float(self._rows([query]).doublings[0]))
+        amounts, owners, repeats = node_amounts(query)
+        names = sorted({CLASS_OF.get(kind, "other") for kind, _ in COLUMNS})
+        in_class = np.array([[CLASS_OF.get(k, "other") == n for n in names] for k, _ in COLUMNS])
+        by_class = (amounts * unit_ms) @ in_class
+        rows, classes = np.nonzero(by_class)
+        times = merged_times(
+            [operator_label(owners[row]) for row in rows],
+            [names[place] for place in classes],
+            repeats[rows],
+            by_class[rows, classes],
+        )
+        run = float(unit_ms[COLUMNS.index(("fixed", "run"))])
+        return [*times, OperatorTime("start of a run", CLASS_OF["fixed"], 1.0, run)]
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the `count` queries that are most informative to measure.
@@ -279,6 +301,7 @@ CLASS_OF: Mapping[str, str] = {
     **{"softmax": "softmax", "layer_norm": "norm", "batch_norm": "norm", "pool": "pool"},
     **{"mean": "reduce", "reduce": "reduce", "unknown": "unknown"},
     **dict.fromkeys(("concat", "transpose", "gather", "resize", "reorder", "copy"), "copy"),
-    **{"memory": "copy", "fixed": "unknown"},
+    **{"memory": "copy", "fixed": "overhead"},
 }
-"""Kind of node -> operator class; memory traffic beyond the caches counts as `copy`."""
+"""Kind of node -> operator class; memory traffic beyond the caches counts as `copy`, and the fixed
+times of nodes and of a run as `overhead`."""

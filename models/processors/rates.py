@@ -229,6 +229,10 @@ class RatePosterior:
         shares: Matrix = times / times.sum(axis=1, keepdims=True)
         return shares
 
+    def unit_ms(self, doublings: float) -> Column:
+        """Milliseconds of one unit of each column of work at 2**doublings threads, (COUNT,)."""
+        return np.exp(self.centre[:COUNT] + doublings * self.centre[COUNT:])
+
     def most_informative(self, queried: RateRows, count: int) -> list[int]:
         """Positions of the rows whose measurement lowers the summed variance most, the best first.
 

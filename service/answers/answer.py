@@ -26,6 +26,7 @@ from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.attribution.of_answer import attribution_of
 from forerun.service.answers.evidence import distinct, evidence_of, predictor_out
 from forerun.service.answers.llm.predictions import predictions_of
 from forerun.service.answers.question import Question
@@ -38,6 +39,7 @@ from forerun.service.limits.trust import Evidence, Trust, trust_in
 from forerun.service.limits.unpriced import below_a_launch, not_priced
 from forerun.service.limits.wording import in_words, readable
 from forerun.service.schemas.answers import (
+    AttributionOut,
     DeviceOut,
     EstimateOut,
     LimitOut,
@@ -236,6 +238,7 @@ def _answer(
     peak = estimates.get(PEAK)
     grounds = evidence.about(prediction.breakdown_ms)
     estimated = _estimated(answered, estimates, query, limits, grounds)
+    breakdown = _breakdown(prediction, estimates.get("latency_ms"))
     return PredictionOut(
         metrics={n: estimated.get(n) for n in question.metrics},
         missing={
@@ -248,8 +251,9 @@ def _answer(
         limit_details=[LimitOut.of(limit) for limit in limits],
         fits=fits(query.device, peak, calibrated=peak is not None and peak.coverage is not None),
         power=power_facts(query, estimates.get("energy_j")),
-        breakdown_ms=_breakdown(prediction, estimates.get("latency_ms")),
+        breakdown_ms=breakdown,
         breakdown_mib=dict(prediction.breakdown_mib),
+        attribution=_attribution(case, breakdown, estimates, in_use),
         roofline={} if case.bound is None else {LATENCY: case.bound},
         unknown_operators=unknown,
         bound_dimensions=bound_dimensions(query.workload),
@@ -265,6 +269,15 @@ def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, fl
     if latency is None or not total > 0.0:
         return {}
     return {name: ms * latency.value / total for name, ms in prediction.breakdown_ms.items()}
+
+
+def _attribution(
+    case: _Case, breakdown_ms: Mapping[str, float], estimates: Mapping[str, Estimate], own: InUse
+) -> AttributionOut | None:
+    """The estimate divided among its parts, where the question asks for that."""
+    if not case.question.explain:
+        return None
+    return attribution_of(case.query, breakdown_ms, estimates, own.loaded.predictor)
 
 
 def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[Limit]:

@@ -24,6 +24,7 @@ class Question:
         graph: digest of a network's graph; None for other workloads.
         key: equal for equal questions.
         notes: what was assumed where the request left something out.
+        explain: whether the answer divides the estimate among operators or loops.
         usd_per_device_hour: price of a device of a deployment; None where none is given.
     """
 
@@ -33,10 +34,15 @@ class Question:
     key: Hashable
     notes: tuple[Limit, ...] = ()
     usd_per_device_hour: float | None = None
+    explain: bool = False
 
 
 def question_about(
-    query: Query, metrics: tuple[str, ...] = RUN_METRICS, notes: tuple[Limit, ...] = ()
+    query: Query,
+    metrics: tuple[str, ...] = RUN_METRICS,
+    notes: tuple[Limit, ...] = (),
+    *,
+    explain: bool = False,
 ) -> Question:
     """The question for a query; equal content gives an equal key.
 
@@ -45,7 +51,8 @@ def question_about(
     """
     given = query.workload
     if not isinstance(given, Kernel | Network):
-        return Question(query, metrics, None, (query, metrics, notes), notes)
+        own = (query, metrics, notes, explain)
+        return Question(query, metrics, None, own, notes, explain=explain)
     graph = operator_graph(given)
     digest = graph.digest
     key = (
@@ -56,8 +63,10 @@ def question_about(
         *_rest(query),
         metrics,
         notes,
+        explain,
     )
-    return Question(query, metrics, digest if isinstance(given, Network) else None, key, notes)
+    named = digest if isinstance(given, Network) else None
+    return Question(query, metrics, named, key, notes, explain=explain)
 
 
 _SMALL: dict[type, tuple[str, ...]] = {

@@ -69,7 +69,8 @@ def question_of(
         device = _device(asked.device, workload, device_named, predictor)
     software = usual_software(asked.software, workload, device)
     query = Query(workload, device, software, operation)
-    return question_about(query, _metrics(asked, metrics_of(workload)))
+    metrics = _metrics(asked, metrics_of(workload))
+    return question_about(query, metrics, explain=asked.explain)
 
 
 def request_of(content: Mapping[str, Any]) -> PredictIn:

@@ -122,6 +122,10 @@ JoinedCache = Annotated[
 ]
 PowerLimit = Annotated[float | None, typer.Option(help="power limit set on the device, W", min=1.0)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+Picture = Annotated[
+    Path | None,
+    typer.Option("--picture", help="file (.svg, .png, .pdf) to draw the parts of the answer into"),
+]
 Explain = Annotated[
     bool, typer.Option("--explain", help="also print bounds, breakdowns and all limits")
 ]

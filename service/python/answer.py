@@ -9,7 +9,7 @@ from forerun.data.workload import Network
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.python.estimate import Estimate, estimates_of, text_of
 from forerun.service.python.view import View, Viewed, refusals
-from forerun.service.schemas.answers import PredictionOut
+from forerun.service.schemas.answers import AttributionOut, PredictionOut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -164,6 +164,11 @@ class Answer(Viewed):
         """Share of the time the device was busy, 0 to 1; None where it is not known."""
         return self.metrics.get("utilisation")
 
+    @property
+    def attribution(self) -> AttributionOut | None:
+        """The estimate divided among operators or loops; None unless asked with `explain=True`."""
+        return self.content.attribution
+
     def __getitem__(self, metric: str) -> Estimate | None:
         return self.metrics.get(metric)
 
@@ -205,13 +210,16 @@ class Answer(Viewed):
         return View(title, headings, rows, lines, self.limits)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw where the time goes, as bars by operator class.
+        """Draw where the time goes, by operator where asked with `explain`, else by class.
 
         Raises:
+            InputError: the answer has no parts.
             MissingExtra: matplotlib is not installed.
         """
-        from forerun.service.python.plots import parts
+        from forerun.service.python.plots import attribution, parts
 
+        if self.attribution is not None:
+            return attribution(self.attribution, f"{self.model} on {self.device}", ax)
         return parts(self.breakdown_ms, f"{self.model} on {self.device}", ax)
 
     def _row(self, name: str) -> list[str]:

@@ -32,6 +32,7 @@ def predict(  # type: ignore[overload-overlap]
     *,
     device: DeviceLike,
     metrics: Sequence[str] | None = ...,
+    explain: bool = ...,
     **run: Unpack[RunOptions],
 ) -> Answer: ...
 
@@ -42,6 +43,7 @@ def predict(
     *,
     device: Sequence[DeviceLike],
     metrics: Sequence[str] | None = ...,
+    explain: bool = ...,
     **run: Unpack[RunOptions],
 ) -> Answers: ...
 
@@ -51,6 +53,7 @@ def predict(
     *,
     device: DeviceLike | Sequence[DeviceLike],
     metrics: Sequence[str] | None = None,
+    explain: bool = False,
     **run: Unpack[RunOptions],
 ) -> Answer | Answers:
     """Predict latency, memory, power and energy of a model, with 90 % intervals.
@@ -62,6 +65,8 @@ def predict(
             `kind`, as in POST /v1/predict.
         device: name, spec sheet or its path; or a list of these.
         metrics: names of the requested metrics; all when None.
+        explain: whether answers divide their estimate among operators, or among loops of a
+            hardware design; see `Answer.attribution`.
         **run: options of the run, such as `batch_size=32`, `precision="amp"`, `phase="training"`,
             `runtime="compiled"`, `optimizer="adamw"`, `power_limit_w=200`; see `RunOptions`.
 
@@ -82,11 +87,12 @@ def predict(
     here = session()
     if is_request(model):
         each_device = listed(device)
-        answers = Answers(tuple(requested(model, one, metrics, run, here) for one in each_device))
+        found = [requested(model, one, metrics, run, here, explain=explain) for one in each_device]
+        answers = Answers(tuple(found))
         return answers[0] if is_one(device) else answers
     asked = asked_about(model, run, here)
     devices = here.several(device)
-    answers = Answers(tuple(_answer(asked, each, metrics, here) for each in devices))
+    answers = Answers(tuple(_answer(asked, each, metrics, here, explain) for each in devices))
     return answers[0] if is_one(device) else answers
 
 
@@ -237,13 +243,16 @@ def _by_format(
     return [asked_about(read, {**options, "precision": f}, here, first.name) for f in formats]
 
 
-def _answer(asked: Asked, device: Device, metrics: Iterable[str] | None, here: Session) -> Answer:
+def _answer(
+    asked: Asked, device: Device, metrics: Iterable[str] | None, here: Session, explain: bool
+) -> Answer:
     query = asked.query(device)
     wanted = RUN_METRICS if metrics is None else tuple(metrics)
     unknown = [name for name in wanted if name not in RUN_METRICS]
     if unknown:
         raise UnknownMetric(unknown[0], RUN_METRICS)
-    return Answer.of(asked.name, query, answer_of(question_about(query, wanted), here.in_use))
+    question = question_about(query, wanted, explain=explain)
+    return Answer.of(asked.name, query, answer_of(question, here.in_use))
 
 
 def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """Draw results with matplotlib, on given axes or on a figure of their own."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,12 @@ from forerun.service.python.estimate import Estimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from forerun.service.schemas.answers import AttributionOut
+
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#8A8F96"
 """Colours of Okabe and Ito, which remain distinguishable with colour blindness."""
 MOST_LABELS = 60
+MOST_BARS, LONGEST_LABEL = 15, 80
 
 
 def axes_of(ax: "Axes | None", width: float = 7.0, height: float = 4.0) -> "Axes":
@@ -110,6 +114,39 @@ def parts(shares: Mapping[str, float], title: str, ax: "Axes | None" = None) -> 
     axes.set_yticks(range(len(by_size)), list(by_size))
     axes.invert_yaxis()
     axes.set_xlabel("time, ms")
+    axes.set_title(title, loc="left")
+    return axes
+
+
+def attribution(own: "AttributionOut", title: str, ax: "Axes | None" = None) -> "Axes":
+    """Bars of the largest parts of an estimate: times, or factors on a logarithmic axis.
+
+    Args:
+        own: the estimate divided into parts.
+        title: heading.
+        ax: axes to draw on; a new figure when None.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    kept, rest = own.parts[:MOST_BARS], own.parts[MOST_BARS:]
+    labels = [textwrap.shorten(part.label, LONGEST_LABEL, placeholder=" ...") for part in kept]
+    values = [part.value for part in kept]
+    if rest and own.form == "sum":
+        labels.append("all smaller parts")
+        values.append(sum(part.value for part in rest))
+    axes = axes_of(ax, width=9.0, height=1.2 + 0.35 * len(values))
+    rows = range(len(values))
+    if own.form == "sum":
+        axes.barh(rows, values, 0.65, color=BLUE)
+        axes.set_xlabel(axis_name(own.metric))
+    else:
+        axes.barh(rows, [value - 1.0 for value in values], 0.65, left=1.0, color=BLUE)
+        axes.set_xscale("log")
+        axes.axvline(1.0, color="black", lw=1.0)
+        axes.set_xlabel(f"factor on {axis_name(own.metric)}, from {own.base:,.4g} without any")
+    axes.set_yticks(list(rows), labels, parse_math=False)
+    axes.invert_yaxis()
     axes.set_title(title, loc="left")
     return axes
 

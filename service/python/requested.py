@@ -26,6 +26,8 @@ def requested(
     metrics: Sequence[str] | None,
     options: Mapping[str, Any],
     here: Session,
+    *,
+    explain: bool = False,
 ) -> Answer:
     """The answer about a workload that names its kind.
 
@@ -36,6 +38,7 @@ def requested(
         metrics: names of the requested metrics; all that the workload can have when None.
         options: `runtime`, `layout`, `threads`, `power_limit_w`.
         here: the session.
+        explain: whether the answer divides its estimate among parts.
 
     Raises:
         InputError: the workload, the device, an option or a metric is not valid.
@@ -53,6 +56,7 @@ def requested(
             "software": software,
             "operation": {"power_limit_w": run.power_limit_w},
             "metrics": None if metrics is None else list(metrics),
+            "explain": explain,
         }
     )
     in_use = here.in_use

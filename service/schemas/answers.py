@@ -1,6 +1,6 @@
 """Answers about prediction, ranking, power limits and serving: one type for Python and HTTP."""
 
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import BaseModel, Field
 
@@ -19,6 +19,54 @@ Objective = Literal[
 
 Risk = Literal["high", "value"]
 """What is compared with the limits: the upper end of the interval, or the best estimate."""
+
+
+REST: Final = "rest"
+"""Group of the part that stands for all smaller ones."""
+
+
+class AttributedOut(BaseModel):
+    """One part of an answer."""
+
+    label: str = Field(
+        description="the part: operators with their name and shapes at the batch size of the "
+        "graph (several joined by + run as one fused kernel), or the directives of a loop"
+    )
+    group: str = Field(
+        description="operator class, as in `breakdown_ms`; host for the time that the device "
+        "waits for the host; loop for the directives of a loop; rest for the last part, where it "
+        "stands for smaller ones"
+    )
+    count: float = Field(description="runs of it in one pass")
+    value: float = Field(
+        description="its contribution, in the unit of the metric, or as a factor; see `form`"
+    )
+
+
+class AttributionOut(BaseModel):
+    """An estimate divided among its parts, exactly up to rounding."""
+
+    metric: str = Field(description="metric whose estimate is divided")
+    form: Literal["sum", "product"] = Field(
+        description="sum: the values add up to the estimate, and none is negative; product: the "
+        "estimate is `base` times all values"
+    )
+    base: float = Field(
+        description="what the parts start from: 0 for a sum; for a product, the estimate for the "
+        "design without directives"
+    )
+    parts: list[AttributedOut] = Field(
+        description="the parts, the largest contribution first; smaller ones are added up in the "
+        "last"
+    )
+    kernels: float | None = Field(
+        description="sum of the times of single operators before corrections of the whole "
+        "network, in the unit of the metric; null where operators have no times of their own"
+    )
+    correction: float | None = Field(
+        description="the estimate without `host` over `kernels`: what learned corrections of the "
+        "whole network, adaptation and a power limit make of it; already in the values of `parts`"
+    )
 
 
 class DeviceOut(BaseModel):
@@ -111,9 +159,17 @@ class PredictionOut(LimitedAnswerOut):
         description="whether the device's memory is sufficient; null where that is not known"
     )
     power: PowerFactsOut = Field(description="further figures about power")
-    breakdown_ms: dict[str, float] = Field(description="operator class -> its time in milliseconds")
+    breakdown_ms: dict[str, float] = Field(
+        description="operator class -> its time in milliseconds; `host` is the time that a GPU "
+        "waits for the host, `overhead` the fixed times of onnxruntime. They add up to latency_ms"
+    )
     breakdown_mib: dict[str, float] = Field(
         description="category of memory at the peak (weights, activations, context, ...) -> MiB"
+    )
+    attribution: AttributionOut | None = Field(
+        default=None,
+        description="the estimate divided among operators, or among loops of a hardware design; "
+        "null unless the request has `explain`, and for other workloads",
     )
     roofline: dict[str, float] = Field(
         description="lower bound of latency_ms: arithmetic at peak rate, traffic at full bandwidth"

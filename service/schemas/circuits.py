@@ -15,6 +15,10 @@ class PathStepOut(BaseModel):
 
     source: str = Field(description="cell and port that drive it")
     sink: str = Field(description="cell and port that it drives")
+    cell_ps: float = Field(
+        description="delay of the cell that drives it, picoseconds: from the input at which the "
+        "path enters it, or from the clock's edge for the register that the path begins at"
+    )
     connection_ps: float = Field(description="mean delay expected of it after routing, picoseconds")
     arrival_ps: float = Field(
         description="time after the clock's edge at which its sink is reached"
@@ -35,8 +39,9 @@ class ClockOut(BaseModel):
     )
     breakdown_ps: dict[str, float] = Field(
         description="parts of the period at fmax_mhz, picoseconds, which add up to it: `cells` and "
-        "`connections` of the critical path, and `placement`, by which the longest path of one "
-        "placement usually differs from the longest path of mean delays"
+        "`connections` of the critical path, `setup` of the register that it ends at, and "
+        "`placement`, by which the longest path of one placement usually differs from the longest "
+        "path of mean delays; `placement` alone may be negative"
     )
 
 

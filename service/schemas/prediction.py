@@ -234,6 +234,11 @@ class PredictIn(Strict):
         description="names of the requested metrics; when absent, all that the kind of workload "
         "has, for networks " + ", ".join(m.name for m in METRICS),
     )
+    explain: bool = Field(
+        default=False,
+        description="whether the answer has an `attribution`: the estimate divided among the "
+        "operators of a network, or among the loops of a hardware design",
+    )
 
 
 class BatchIn(Strict):

@@ -185,3 +185,6 @@ class ModelQuestion(RunIn):
     """The query parameters of POST /v1/predict/model."""
 
     device: str = Field(description="name of a device", max_length=LONGEST_NAME, examples=["l4"])
+    explain: bool = Field(
+        default=False, description="whether the answer has an `attribution` by operator"
+    )

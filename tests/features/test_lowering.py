@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from forerun.data.graph import Attribute, Operator, OperatorGraph
 from forerun.data.software import Software
-from forerun.features.lowering import Kernels, LoweringMode, lower, lowered, lowering_mode
+from forerun.features.lowering import (
+    Kernels,
+    LoweringMode,
+    lower,
+    lower_owned,
+    lowered,
+    lowering_mode,
+)
 from forerun.features.lowering.decomposed_operators import recomposed
 from forerun.features.lowering.kernel_kinds import (
     KERNEL_CODE,
@@ -577,3 +584,23 @@ def test_a_launch_of_which_nothing_is_said_does_nothing_once() -> None:
     bare = Launch(KERNEL_CODE["relu"])
     assert bare[1:] == (0.0,) * 8 + (False, 1.0)
     assert launch("relu") == bare
+
+
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_every_kernel_is_owned_by_the_operators_that_it_runs(mode: str) -> None:
+    first = op("conv", (IMAGE,), MAP, weights=432, kernel=(3, 3), stride=(1, 1), groups=1)
+    relu = op("elementwise", (MAP,), MAP, (0,), name="aten.relu", function="relu")
+    scale = op("elementwise", (MAP,), MAP, (1,), name="aten.mul", function="mul")
+    second = op("conv", (MAP,), MAP, (2,), weights=2304, kernel=(3, 3), stride=(1, 1), groups=1)
+    given = graph(first, relu, scale, second)
+    how = lowering_mode(given, "amp", Software(version="2.4.0", runtime=mode))
+    kernels, owners = lower_owned(given, how)
+    (same,) = lower(given, (how,))
+    np.testing.assert_array_equal(kernels.traffic, same.traffic)
+    assert len(owners) == len(kernels)
+    places = [tuple(map(given.operators.index, own)) for own in owners]
+    products = [own for own, kind in zip(places, kernels.is_product, strict=True) if kind]
+    assert products == [(0,), (3,)]
+    rest = {own for own, kind in zip(places, kernels.is_product, strict=True) if not kind}
+    fused = {(1, 2)} if mode == "compiled" else {(1,), (2,)}
+    assert fused <= rest <= fused | {(0,), (3,)}, "casts belong to their product"

@@ -156,15 +156,22 @@ def _path(
     arrivals = graph.arrivals_ps(net_ps[:, None])[:, 0]
     at = {pin: float(arrival) for pin, arrival in zip(graph.pins, arrivals, strict=True)}
     path, arcs = graph.critical_arcs(net_ps), netlist.arcs
-    steps = [
-        PathStepOut(
-            source=f"{assembly.names[arcs.source[arc]]}.{arcs.source_port[arc]}",
-            sink=f"{assembly.names[arcs.sink[arc]]}.{arcs.sink_port[arc]}",
-            connection_ps=float(net_ps[arc]),
-            arrival_ps=at[int(arcs.sink[arc]), arcs.sink_port[arc]],
+    steps, reached = [], 0.0
+    for arc in path:
+        arrival, connection = at[int(arcs.sink[arc]), arcs.sink_port[arc]], float(net_ps[arc])
+        steps.append(
+            PathStepOut(
+                source=f"{assembly.names[arcs.source[arc]]}.{arcs.source_port[arc]}",
+                sink=f"{assembly.names[arcs.sink[arc]]}.{arcs.sink_port[arc]}",
+                cell_ps=arrival - connection - reached,
+                connection_ps=connection,
+                arrival_ps=arrival,
+            )
         )
-        for arc in path
-    ]
-    connections = float(net_ps[path].sum())
+        reached = arrival
     period = float(graph.period_ps(net_ps[:, None])[0])
-    return steps, {"cells": period - connections, "connections": connections}
+    return steps, {
+        "cells": sum(step.cell_ps for step in steps),
+        "connections": sum(step.connection_ps for step in steps),
+        "setup": period - reached,
+    }

@@ -8,6 +8,7 @@ from rich.table import Table
 from forerun.data.metrics import metric
 from forerun.models.limit import Severity
 from forerun.service.cli.output import screen
+from forerun.service.cli.questions.attribution_table import show_attribution
 from forerun.service.limits.memory_fit import FitsOut
 from forerun.service.limits.power_summary import PowerFactsOut
 from forerun.service.schemas.answers import EstimateOut, PredictionOut
@@ -61,6 +62,7 @@ def show_one(source: str, answer: PredictionOut, *, explain: bool = False) -> No
     _fit(answer)
     if explain:
         _parts(answer)
+        show_attribution(answer)
         _power(answer.power)
     _notes([answer], explain=explain)
 

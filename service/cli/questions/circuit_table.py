@@ -46,17 +46,21 @@ def _frequency(clock: "ClockOut") -> tuple[str, str, str, str]:
 def _path(clock: "ClockOut") -> None:
     """Print the critical path of a clock, and the parts of its period."""
     out = screen()
-    out.print(f"critical path of {clock.clock}: arrival and connection, ps", markup=False)
-    carries = 0
+    out.print(f"critical path of {clock.clock}: arrival, cell and connection, ps", markup=False)
+    carries, cells, connections = 0, 0.0, 0.0
     for step in clock.critical_path:
         if step.sink.endswith(".CIN"):
             carries += 1
+            cells, connections = cells + step.cell_ps, connections + step.connection_ps
             continue
         if carries:
-            out.print(f"{'':>8} {'':>7}  through {carries} carries", markup=False)
-        carries = 0
-        line = f"{step.arrival_ps:>8.0f} {step.connection_ps:>7.0f}  {step.source} -> {step.sink}"
-        out.print(line, markup=False)
-    parts = ", ".join(f"{name} {ps:.0f}" for name, ps in clock.breakdown_ps.items())
-    if parts:
-        out.print(f"period, ps: {parts}", markup=False)
+            through = f"{'':>8} {cells:>7.0f} {connections:>7.0f}  through {carries} carries"
+            out.print(through, markup=False)
+        carries, cells, connections = 0, 0.0, 0.0
+        times = f"{step.arrival_ps:>8.0f} {step.cell_ps:>7.0f} {step.connection_ps:>7.0f}"
+        out.print(f"{times}  {step.source} -> {step.sink}", markup=False)
+    parts = " + ".join(f"{name} {ps:.0f}" for name, ps in clock.breakdown_ps.items())
+    if clock.fmax_mhz is not None and parts:
+        whole = sum(clock.breakdown_ps.values())
+        words = f"period of {whole:.0f} ps at {clock.fmax_mhz.value:.1f} MHz = {parts}"
+        out.print(words.replace("+ placement -", "- placement "), markup=False)

@@ -11,7 +11,9 @@ from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, working
 from forerun.service.cli.questions.circuit_table import show_circuit
 from forerun.service.cli.questions.colocate import show_programs
+from forerun.service.cli.questions.picture import draw
 from forerun.service.cli.questions.request_file import (
+    Request,
     circuit,
     colocation,
     predictions,
@@ -41,29 +43,24 @@ def predict(
     *,
     run: SetUpOptions,
     explain: o.Explain = False,
+    picture: o.Picture = None,
     json: o.Json = False,
 ) -> None:
     """Predict latency, memory, power and energy, with 90 % intervals, trust and a memory check."""
     names = [name for listed in device or () for name in listed.split(",")]
     request = request_in(source)
-    if request is not None and request.endpoint == COLOCATION:
-        answer = colocation(request)
-        if json:
-            print_json(answer)
-        else:
-            show_programs([answer.candidate, *answer.residents])
+    if request is not None and request.endpoint in (COLOCATION, CIRCUIT):
+        if picture is not None:
+            raise InputError("--picture draws answers about networks and hardware designs alone.")
+        _other_answer(request, names, run, explain=explain, json=json)
         return
-    if request is not None and request.endpoint == CIRCUIT:
-        timing = circuit(request, names, run)
-        if json:
-            print_json(timing)
-        else:
-            show_circuit(request.title, timing, explain=explain)
-        return
+    divided = explain or picture is not None
     if request is not None:
-        title, answers = request.title, predictions(request, names, run)
+        title, answers = request.title, predictions(request, names, run, explain=divided)
     else:
-        title, answers = run_title(source, run), _answers(source, names, run)
+        title, answers = run_title(source, run), _answers(source, names, run, explain=divided)
+    if picture is not None:
+        draw(title, answers, picture)
     from forerun.service.cli.questions.answer_table import show
 
     if json:
@@ -72,17 +69,41 @@ def predict(
         show(title, answers, explain=explain)
 
 
-def _answers(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":
+def _other_answer(
+    request: Request, names: list[str], run: SetUpOptions, *, explain: bool, json: bool
+) -> None:
+    """Print the answer about programs on one host, or about a circuit."""
+    if request.endpoint == COLOCATION:
+        answer = colocation(request)
+        if json:
+            print_json(answer)
+        else:
+            show_programs([answer.candidate, *answer.residents])
+        return
+    timing = circuit(request, names, run)
+    if json:
+        print_json(timing)
+    else:
+        show_circuit(request.title, timing, explain=explain)
+
+
+def _answers(
+    source: Path, names: list[str], run: SetUpOptions, *, explain: bool
+) -> "list[PredictionOut]":
     """One answer for each device, in the order given."""
     from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import PredictionOut
 
     split = [name for listed in names for name in listed.split(",")]
-    asked = ["predict", split, asdict(run)]
-    return cached_answer(list[PredictionOut], source, asked, lambda: _computed(source, split, run))
+    asked = ["predict", explain, split, asdict(run)]
+    return cached_answer(
+        list[PredictionOut], source, asked, lambda: _computed(source, split, run, explain=explain)
+    )
 
 
-def _computed(source: Path, names: list[str], run: SetUpOptions) -> "list[PredictionOut]":
+def _computed(
+    source: Path, names: list[str], run: SetUpOptions, *, explain: bool
+) -> "list[PredictionOut]":
     from forerun.service.answers.answer import answer_of
     from forerun.service.answers.question import question_about
     from forerun.service.cli.questions.run_query import query_of
@@ -94,4 +115,5 @@ def _computed(source: Path, names: list[str], run: SetUpOptions) -> "list[Predic
     chosen = [devices.get(name) for name in names]
     in_use = o.in_use(devices, "network", chosen)
     with working(f"predicting {len(chosen)} devices"):
-        return [answer_of(question_about(about(each)), in_use) for each in chosen]
+        questions = [question_about(about(each), explain=explain) for each in chosen]
+        return [answer_of(question, in_use) for question in questions]

@@ -86,13 +86,17 @@ def _endpoint(body: Mapping[str, Any]) -> str | None:
     return None
 
 
-def predictions(request: Request, names: Sequence[str], run: SetUpOptions) -> "list[PredictionOut]":
+def predictions(
+    request: Request, names: Sequence[str], run: SetUpOptions, *, explain: bool = False
+) -> "list[PredictionOut]":
     """Answers to a request about one workload, one for each device.
 
     Args:
         request: the request.
         names: names of devices; those of the request when empty.
         run: options of the command, which such a request does not take.
+        explain: whether the answers divide their estimates among parts; as the request says if
+            false.
 
     Raises:
         InputError: options were given, no device is named, or the request is not valid.
@@ -113,6 +117,7 @@ def predictions(request: Request, names: Sequence[str], run: SetUpOptions) -> "l
         )
     if not names and "device" not in body:
         raise BadRequest("device: name one, such as --device l4; `forerun devices` lists all.")
+    body |= {"explain": True} if explain else {}
     bodies = [body | {"device": name} for name in names] if names else [body]
     asked = [request_of(one) for one in bodies]
     settings = Settings.load()

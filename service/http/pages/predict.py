@@ -7,6 +7,7 @@ from fastapi import Query, Request
 from starlette.responses import HTMLResponse
 
 from forerun.service.http.answers import Answers
+from forerun.service.http.pages.attribution_chart import attribution_chart
 from forerun.service.http.pages.chart import Chart
 from forerun.service.http.pages.interval_charts import bars_chart, curve_chart
 from forerun.service.http.pages.numbers import label
@@ -94,7 +95,7 @@ def _bars(metric: str, found: Sequence[DeviceAnswer]) -> Chart | None:
 
 
 def _parts(found: Sequence[DeviceAnswer]) -> dict[str, list[Chart]]:
-    """Charts of the parts of time and memory, and a roofline for every device."""
+    """Charts of the parts of time and memory; for every device its operators, and a roofline."""
     times = {label(each.device): each.answer.breakdown_ms for each in found if each.answer}
     memory = {label(each.device): each.answer.breakdown_mib for each in found if each.answer}
     stacked = (
@@ -102,8 +103,19 @@ def _parts(found: Sequence[DeviceAnswer]) -> dict[str, list[Chart]]:
         parts_chart("What takes memory", "MiB", memory),
     )
     order = largest_parts(list(times.values()))
-    rooflines = (roofline_chart(each, order) for each in found)
-    return {"parts": [c for c in stacked if c], "rooflines": [c for c in rooflines if c]}
+    charts = {
+        "parts": stacked,
+        "operators": (_operators(each, order) for each in found),
+        "rooflines": (roofline_chart(each, order) for each in found),
+    }
+    return {name: [c for c in some if c] for name, some in charts.items()}
+
+
+def _operators(each: DeviceAnswer, order: Sequence[str]) -> Chart | None:
+    """The operators that take most of the time on a device."""
+    own = each.answer.attribution if each.answer else None
+    title = f"Which operators take the time on {label(each.device)}"
+    return None if own is None else attribution_chart(own, title, order)
 
 
 def as_curl(form: RunForm, origin: str) -> str:

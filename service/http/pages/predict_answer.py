@@ -1,7 +1,7 @@
 """What the page *Predict* shows: answers of several devices, and their charts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
@@ -58,7 +58,8 @@ def device_answers(form: RunForm, answers: Answers) -> list[DeviceAnswer]:
         UnknownGraph, UnknownDevice: a name of the form is not known.
         BadTrainingSetup: the options contradict each other.
     """
-    questions = [answers.question(form.asked(name)) for name in dict.fromkeys(form.devices)]
+    names = dict.fromkeys(form.devices)
+    questions = [replace(answers.question(form.asked(name)), explain=True) for name in names]
     outcomes = answers_to(questions, answers.adaptation.current())
     return [_of(*pair) for pair in zip(questions, outcomes, strict=True)]
 

@@ -10,6 +10,8 @@ from starlette.responses import HTMLResponse
 from forerun.data.errors import InputError
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
+from forerun.service.http.pages.attribution_chart import attribution_chart
+from forerun.service.http.pages.chart import Chart
 from forerun.service.http.pages.preset_links import REQUESTS, further_presets
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
@@ -65,9 +67,11 @@ async def requests_page(
     def page() -> HTMLResponse:
         preset = preset_named(form.preset)
         asked = form.content(preset)
+        answer = _answer(preset, asked, answers)
         context: dict[str, Any] = {
             "preset": preset,
-            "answer": _answer(preset, asked, answers),
+            "answer": answer,
+            "divided": _divided(answer),
             "as_curl": curl(f"{origin}{preset.endpoint}", asked),
         }
         if asks_for_part(request):
@@ -77,6 +81,12 @@ async def requests_page(
         return rendered("requests.html", REQUESTS, **context, **more)
 
     return await state.run(page)
+
+
+def _divided(answer: PredictionOut | ServingOut) -> Chart | None:
+    """The parts of the answer, where it has any."""
+    own = answer.attribution if isinstance(answer, PredictionOut) else None
+    return None if own is None else attribution_chart(own, "What the answer is made of")
 
 
 def _answer(preset: Preset, asked: dict[str, Any], answers: Answers) -> PredictionOut | ServingOut:
@@ -90,5 +100,5 @@ def _answer(preset: Preset, asked: dict[str, Any], answers: Answers) -> Predicti
         return diffusion_of(DiffusionEstimateIn.model_validate(asked), answers)
     if preset.endpoint != PREDICT:
         raise BadRequest(f"The preset {preset.name} is asked at {preset.endpoint}, not here.")
-    question = answers.question(PredictIn.model_validate(asked))
+    question = answers.question(PredictIn.model_validate(asked | {"explain": True}))
     return answer_of(question, answers.adaptation.current())

@@ -87,7 +87,7 @@ async def predict_model(
             # The answer does not need a stored graph; only later requests by digest do.
             with suppress(CannotStore):
                 answers.graphs.put(graph)
-            question = question_about(asked.query(graph, sheet, set_ups))
+            question = question_about(asked.query(graph, sheet, set_ups), explain=asked.explain)
             return _known_or_new(question, answers, state.telemetry)
 
         return _json(await state.upload(answer))

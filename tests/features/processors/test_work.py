@@ -1,9 +1,17 @@
 """Amounts of work, counted by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.features.processors.work import CACHE_BYTES, COLUMNS, UNITS, work_of
+from forerun.features.processors.work import (
+    CACHE_BYTES,
+    COLUMNS,
+    UNITS,
+    work_by_node,
+    work_of,
+)
 
 DENSE = Operator("linear", "Gemm", ((8, 64),), ((8, 48),), 64 * 48)
 RELU = Operator("elementwise", "Relu", ((8, 48),), ((8, 48),), 0, {"function": "relu"}, (0,))
@@ -63,3 +71,15 @@ def test_a_typical_core_does_ten_gflops_and_starts_a_node_in_microseconds():
     units = dict(zip(COLUMNS, UNITS.tolist(), strict=True))
     assert all(units[kind, "flops"] == 1e-10 for kind, term in COLUMNS if term == "flops")
     assert 5e-7 < units["fixed", "other_node"] <= units["fixed", "product_node"] < 1e-5
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_the_work_of_nodes_adds_up_to_that_of_the_graph_without_the_run(factor):
+    repeated = replace(DENSE, repeat=5, batched=False)
+    graph = OperatorGraph((DENSE, RELU, repeated), batch_size=8)
+    by_node, owners, repeats = work_by_node(graph, factor)
+    whole = work_of(graph, factor).amounts
+    whole[COLUMNS.index(("fixed", "run"))] = 0.0
+    assert by_node.sum(axis=0) == pytest.approx(whole, rel=1e-12)
+    assert owners == graph.operators
+    assert repeats.tolist() == [1.0, 1.0, 5.0]

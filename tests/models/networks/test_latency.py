@@ -8,12 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from forerun.data.graph import Operator
+from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
+from forerun.features.lowering import lowered, lowering_mode
+from forerun.features.networks.features import chip_of
 from forerun.models.contract import PredictorContract
+from forerun.models.networks.batch_interpolation import law_seconds
 from forerun.models.networks.device_time import DeviceTimes
 from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import OVERLAP, NetworkLatency, _at_least_one, _joined
@@ -123,6 +126,39 @@ def test_the_breakdown_adds_up_to_the_latency() -> None:
     ):
         assert sum(prediction.breakdown_ms.values()) == pytest.approx(value)
         assert prediction.breakdown_ms["host"] >= 0
+
+
+@pytest.mark.parametrize("software", RUNTIMES, ids=lambda s: s.runtime)
+def test_no_time_of_a_sum_is_that_of_unknown_operators(software: Software) -> None:
+    shape = (1, 64, 56, 56)
+    add = Operator("elementwise", "aten.add", (shape, shape), (shape,), 0, {"function": "add"})
+    query = Query(Network(OperatorGraph((add,)), 64, "amp"), TRAINING_GPUS[0], software)
+    breakdown = latency().predict([query])[0].breakdown_ms
+    assert set(breakdown) == {"elementwise", "host"}
+
+
+@pytest.mark.parametrize("batch", [1, 256])
+@pytest.mark.parametrize("precision", ["amp", "fp32"])
+def test_times_of_operators_are_those_that_the_device_time_adds_up(
+    batch: int, precision: str
+) -> None:
+    query = ask(TRAINING_GPUS[0], 48, 3, batch, EAGER, precision)
+    times = latency().operator_times(query)
+    if precision == "fp32":
+        whole = float(operators().timed_networks([query]).device_ms[0])
+    else:
+        chip, mode = chip_of(query.device, "amp"), lowering_mode(query.network.graph, "amp", EAGER)
+        kernels = lowered(query.network.graph, mode)
+        batches = np.array([batch], dtype=np.float64)
+        whole = 1e3 * float(
+            law_seconds(fitted().kernel_times, kernels, [chip], batches, "eager")[0, 0]
+        )
+    assert sum(time.ms for time in times) == pytest.approx(whole, rel=1e-9)
+    assert min(time.ms for time in times) >= 0.0
+    (convolutions,) = (
+        time for time in times if time.op_class == "conv" and "1x48x56x56 ->" in time.label
+    )
+    assert convolutions.count == 3.0
 
 
 def test_a_single_kernel_is_the_operators_own_answer_and_has_no_host() -> None:

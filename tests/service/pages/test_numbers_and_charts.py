@@ -3,6 +3,7 @@
 import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.service.http.pages.attribution_chart import MOST_BARS, SMALLER, attribution_chart
 from forerun.service.http.pages.chart import Chart
 from forerun.service.http.pages.encodings import log_ticks
 from forerun.service.http.pages.interval_charts import bars_chart
@@ -10,6 +11,7 @@ from forerun.service.http.pages.numbers import label, large, percent, short
 from forerun.service.http.pages.parts_charts import MOST_PARTS, largest_parts, parts_chart
 from forerun.service.http.pages.rendering import STATIC, environment
 from forerun.service.limits.interval import IntervalOut
+from forerun.service.schemas.answers import AttributedOut, AttributionOut
 
 
 def interval(value, low=None, high=None):
@@ -81,3 +83,41 @@ def test_every_script_of_others_has_its_licence_beside_it():
     for script in scripts:
         own = [name for name in packages if script.name.startswith(name.removesuffix("-dist"))]
         assert own, f"no licence of {script.name}"
+
+
+def attribution(form, *parts, base=0.0):
+    metric = "latency_ms" if form == "sum" else "latency_cycles"
+    listed = [AttributedOut(label=name, group=group, count=1, value=v) for name, group, v in parts]
+    return AttributionOut(
+        metric=metric, form=form, base=base, parts=listed, kernels=None, correction=None
+    )
+
+
+def test_bars_of_operators_add_up_and_kernels_of_one_operator_share_a_bar():
+    parts = [(f"op{n}", "conv", 40.0 - n) for n in range(2 * MOST_BARS)]
+    own = attribution("sum", ("op0", "elementwise", 5.0), *parts, ("9 smaller parts", "rest", 2.0))
+    chart = attribution_chart(own, "Operators", ["conv", "elementwise"])
+    amounts = [row["amount"] for row in chart.rows]
+    assert sum(amounts) == pytest.approx(sum(part.value for part in own.parts))
+    names = list(dict.fromkeys(row["name"] for row in chart.rows))
+    assert len(names) == MOST_BARS + 1
+    assert names[-1] == SMALLER
+    first = {row["part"]: row["amount"] for row in chart.rows if row["name"] == "op0"}
+    assert first == {"conv": 40.0, "elementwise": 5.0}
+    assert "the largest part is op0" in chart.summary
+
+
+def test_few_operators_have_no_bar_of_smaller_ones():
+    own = attribution("sum", ("host", "host", 3.0), ("fc", "linear", 1.0))
+    rows = attribution_chart(own, "Operators", ["linear"]).rows
+    assert [(row["name"], row["part"], row["amount"]) for row in rows] == [
+        ("host", "other", 3.0), ("fc", "linear", 1.0),
+    ]  # fmt: skip
+    assert attribution_chart(attribution("sum"), "Operators") is None
+
+
+def test_bars_of_loops_are_factors_from_one():
+    own = attribution("product", ("L0: parallel 2", "loop", 0.5), ("L1", "loop", 1.5), base=100.0)
+    chart = attribution_chart(own, "Loops")
+    assert [(row["one"], row["amount"]) for row in chart.rows] == [(1.0, 0.5), (1.0, 1.5)]
+    assert "from 100 cycles without directives" in chart.summary

@@ -99,3 +99,21 @@ def test_the_menu_of_a_narrow_window_opens_and_closes_by_keyboard(page_at):
     assert link.is_visible()
     page.keyboard.press("Escape")
     assert not link.is_visible()
+
+
+def test_the_operators_that_take_the_time_are_drawn_and_add_up_to_it(page_at):
+    page = page_at(RESNET + "&precision=amp")
+    chart = page.locator("#operators figure.chart").first
+    assert chart.locator(".plot svg").count() == 1
+    drawn = chart.locator(".plot svg").text_content()
+    assert "conv2d" in drawn
+    assert "all smaller parts" in drawn
+    chart.locator("summary").click()
+    cells = chart.locator("td.number").all_inner_texts()
+    whole = sum(float(cell.replace(",", "")) for cell in cells)
+    assert whole == pytest.approx(estimate(page, "Time of one run"), rel=0.01)
+
+
+def test_the_loops_of_a_design_are_drawn(page_at):
+    page = page_at("/requests?preset=hls-two-matrix-products")
+    assert "loop L2: pipeline flatten" in page.locator("#divided .plot svg").text_content()

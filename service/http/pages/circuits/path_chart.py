@@ -46,7 +46,7 @@ def _segments(clock: ClockOut) -> Iterator[tuple[str, str, float, float]]:
         yield "connection", f"{step.source} to {step.sink}", leaves, step.arrival_ps
         reached = step.arrival_ps
     parts = clock.breakdown_ps
-    longest = parts["cells"] + parts["connections"]
+    longest = reached + parts["setup"]
     yield "cell", f"setup of {clock.critical_path[-1].sink}", reached, longest
     yield "other placements", "", longest, longest + parts["placement"]
 

@@ -50,7 +50,7 @@ def test_an_equal_question_is_not_predicted_again_and_prints_the_same(ask):
     first, predicted = ask("--device", "l4", "--explain")
     assert predicted
     assert ask("--device", "l4", "--explain") == (first, False)
-    assert ask("--device", "l4", "--json")[1] is False
+    assert ask("--device", "l4", "--explain", "--json")[1] is False
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`forerun predict` on circuits: netlists of yosys, and Verilog where yosys is installed."""
 
 import json
+import re
 
 import pytest
 
@@ -22,6 +23,11 @@ def test_the_frequency_and_the_critical_path_are_printed(forerun, netlist):
     assert "of 7,680 logic cells" in out
     assert "critical path of clk" in out
     assert " -> " in out
+    (line,) = (line for line in out.splitlines() if line.startswith("period of "))
+    whole, parts = re.match(r"period of (\d+) ps at [\d.]+ MHz = (.*)", line).groups()
+    signed = [float(sign + ps) for sign, ps in re.findall(r"(-?) ?[a-z]+ (\d+)", parts)]
+    assert len(signed) == 4
+    assert sum(signed) == pytest.approx(float(whole), abs=2.5)
 
 
 def test_json_is_the_answer_of_the_service(forerun, netlist):
@@ -39,6 +45,12 @@ def test_another_device_or_an_option_of_networks_is_refused(forerun, netlist):
     code, _, err = forerun("predict", netlist, "--batch-size", 8)
     assert code != 0
     assert "--batch-size" in err
+
+
+def test_a_picture_of_a_circuit_is_refused(forerun, netlist, tmp_path):
+    code, _, err = forerun("predict", netlist, "--picture", tmp_path / "x.svg")
+    assert code != 0
+    assert "networks and hardware designs" in " ".join(err.split())
 
 
 @needs_circuit_tools

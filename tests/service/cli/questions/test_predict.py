@@ -1,6 +1,7 @@
 """`forerun predict`: training, memory and power limits as people read them."""
 
 import json
+import re
 
 import pytest
 
@@ -121,3 +122,56 @@ def test_options_that_contradict_each_other_are_one_line(forerun, graph, words, 
     assert (code, out) == (2, "")
     assert said in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_the_parts_that_explain_prints_add_up_to_the_latency(forerun, graph):
+    code, out, err = forerun("predict", graph, "--device", "l4", "--explain")
+    assert code == 0, err
+    lines = out.splitlines()
+    start = lines.index("largest parts of the latency: ms, share, runs, operator")
+    rows = [re.match(r" *([\d.e-]+) +([\d.]+)% x", line) for line in lines[start + 1 :]]
+    shares = [float(row[2]) for row in rows if row]
+    assert len(shares) == 3
+    assert sum(shares) == pytest.approx(100.0, abs=0.2)
+    assert "fc 1x1024 -> 1x4096 (linear)" in out
+    answer = json.loads(forerun("predict", graph, "--device", "l4", "--explain", "--json")[1])
+    own = answer["attribution"]
+    assert sum(part["value"] for part in own["parts"]) == pytest.approx(
+        answer["metrics"]["latency_ms"]["value"], rel=1e-9
+    )
+    brief = json.loads(forerun("predict", graph, "--device", "l4", "--json")[1])
+    assert brief["attribution"] is None
+
+
+def test_factors_of_loops_are_printed_and_multiply_to_the_cycles(forerun):
+    preset = "hls-two-matrix-products"
+    code, out, err = forerun("predict", preset, "--explain")
+    assert code == 0, err
+    own = json.loads(forerun("predict", preset, "--explain", "--json")[1])["attribution"]
+    assert f"{own['base']:,.0f} cycles without directives" in out
+    assert "loop L2: pipeline flatten" in out
+    factors = re.findall(r" x ([\d.]+) ", out)
+    assert len(factors) == len(own["parts"]) == 2
+
+
+def test_a_picture_has_the_parts_of_the_answer(forerun, graph, tmp_path):
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "parts.svg"
+    code, _, err = forerun("predict", graph, "--device", "l4", "--picture", file)
+    assert code == 0, err
+    drawn = file.read_text(encoding="utf-8")
+    assert drawn.count("<!-- fc 1x1024 -&gt; 1x4096 -->") + drawn.count("fc 1x1024") >= 1
+
+
+@pytest.mark.parametrize(
+    ("devices", "name", "words"),
+    [("l4,t4", "x.svg", "one device"), ("l4", "x.txt", ".svg, .png, .pdf")],
+)
+def test_a_picture_of_two_answers_or_of_another_format_is_refused(
+    forerun, graph, tmp_path, devices, name, words
+):
+    file = tmp_path / name
+    code, _, err = forerun("predict", graph, "--device", devices, "--picture", file)
+    assert code != 0
+    assert words in " ".join(err.split())
+    assert not file.exists()

@@ -1,0 +1,85 @@
+"""The latency of an answer divided among operators."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from forerun.data.query import Query
+from forerun.models.limit import LATENCY
+from forerun.models.operators.operator_times import OperatorTime, TimesOperators
+from forerun.models.predictor import Predictor
+from forerun.models.router import Router
+from forerun.service.limits.wording import readable
+from forerun.service.schemas.answers import REST, AttributedOut, AttributionOut
+
+HOST: Final = "host"
+"""Entry of a breakdown for the time that the device waits for the host."""
+MOST_PARTS: Final = 30
+"""Parts with an entry of their own."""
+
+
+def by_operator(
+    query: Query, breakdown_ms: Mapping[str, float], predictor: Predictor
+) -> AttributionOut:
+    """The latency of an operator or a network divided among its operators.
+
+    The time of a class in the breakdown is divided among the operators of that class in proportion
+    to their own times by the predictor of sums. So corrections of the whole network are
+    distributed proportionally within each class, the values of a group add up to its entry of the
+    breakdown, and those of all groups add up to the latency.
+    """
+    times = _operator_times(query, predictor)
+    kernels = sum(time.ms for time in times)
+    device_ms = sum(ms for name, ms in breakdown_ms.items() if name != HOST)
+    return AttributionOut(
+        metric=LATENCY,
+        form="sum",
+        base=0.0,
+        parts=_largest(_divided(breakdown_ms, times)),
+        kernels=kernels if times else None,
+        correction=device_ms / kernels if kernels > 0.0 else None,
+    )
+
+
+def _operator_times(query: Query, predictor: Predictor) -> Sequence[OperatorTime]:
+    part = predictor.answering(query, LATENCY) if isinstance(predictor, Router) else predictor
+    return part.operator_times(query) if isinstance(part, TimesOperators) else ()
+
+
+def _divided(
+    breakdown_ms: Mapping[str, float], times: Iterable[OperatorTime]
+) -> list[AttributedOut]:
+    """The breakdown divided among operators; a class without timed operators stays one part."""
+    by_class: dict[str, list[OperatorTime]] = defaultdict(list)
+    for time in times:
+        if time.ms > 0.0:
+            by_class[time.op_class].append(time)
+    parts = []
+    for name, ms in breakdown_ms.items():
+        own = by_class.get(name, [])
+        whole = sum(time.ms for time in own)
+        parts += [
+            AttributedOut(
+                label=readable(time.label),
+                group=name,
+                count=time.count,
+                value=ms * (time.ms / whole),
+            )
+            for time in own
+        ] or [AttributedOut(label=name, group=name, count=1.0, value=ms)]
+    return parts
+
+
+def _largest(parts: Sequence[AttributedOut]) -> list[AttributedOut]:
+    """The largest parts, and the sum of all others as the last."""
+    ordered = sorted(parts, key=lambda part: -part.value)
+    kept, others = ordered[:MOST_PARTS], ordered[MOST_PARTS:]
+    if len(others) < 2:
+        return ordered
+    rest = AttributedOut(
+        label=f"{len(others)} smaller parts",
+        group=REST,
+        count=sum(part.count for part in others),
+        value=sum(part.value for part in others),
+    )
+    return [*kept, rest]
