@@ -205,7 +205,7 @@ def _notes(answers: Sequence[ServingOut], *, explain: bool) -> None:
 
 
 def _reasons(answers: Sequence[ServingOut]) -> dict[tuple[str, str], list[str]]:
-    """Lines about metrics without an estimate or an interval -> devices; each reason is one line."""
+    """Line about metrics without an estimate or an interval, for each reason -> devices."""
     held: dict[tuple[str, str], list[str]] = {}
     for answer in answers:
         metrics: dict[tuple[str, str], list[str]] = {}

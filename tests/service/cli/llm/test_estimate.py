@@ -214,7 +214,9 @@ def test_explain_shows_intervals_and_reasons_of_each_of_several_devices(run):
 
 def test_several_devices_say_why_a_metric_has_no_interval(run):
     printed = run("estimate", "llama-3.1-8b", "--device", "h100,b200", *OPEN, 20)
-    reason = "without an interval: time to first token, request latency: extrapolated: 20 requests/s"
+    reason = (
+        "without an interval: time to first token, request latency: extrapolated: 20 requests/s"
+    )
     assert reason in printed
 
 
@@ -229,3 +231,38 @@ def test_a_screen_without_room_for_intervals_shows_whole_figures_and_says_so(run
     assert "(" not in row
     assert "…" not in "".join(lines)
     assert table.NARROW in "".join(lines)
+
+
+LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl", "256")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--request-rate", "-1"), r"^--request-rate: Input should be greater than 0 \(given -1.0"),
+        (("--requests-per-s=-1",), "^--requests-per-s: Input"),
+        (
+            ("--request-rate=3", "--max-concurrency", "5"),
+            "^give one of --max-concurrency and",
+        ),
+        ((), "^give one of --concurrency and --requests-per-s$"),
+        (("--concurrency", "5", "--gpu-memory-utilization", "3"), "^--gpu-memory-utilization: In"),
+        (("--concurrency", "5", "--backend", "foo"), "^--backend: Input"),
+        (("--concurrency", "5", "--tp", "0"), "^--tp: Input"),
+        (
+            ("--concurrency", "5", "--draft-tokens", "3"),
+            "^3 drafted tokens need --draft-acc",
+        ),
+        (("--concurrency", "5", "--prefill-tensor", "2"), "give --prefill-workers too"),
+    ],
+)
+def test_what_is_wrong_names_the_option_that_was_typed(run, words, said):
+    with pytest.raises(BadRequest, match=said):
+        run(*LONE, *words)
+
+
+def test_lengths_that_are_missing_are_named_by_their_options(run):
+    with pytest.raises(BadRequest, match=r"^--output-tokens is missing, which --isl needs$"):
+        run(*LONE[:-2])
+    with pytest.raises(BadRequest, match=r"^--input-tokens is missing, which --tp needs$"):
+        run(*LONE[:4], "--tp", "2")
