@@ -124,7 +124,8 @@ class DeploymentOptions:
         Count, typer.Option(help="further copies for prompts alone: disaggregated serving")
     ] = None
     prefill_tensor: Annotated[
-        Count, typer.Option(help="devices that share each layer in those copies")
+        Count,
+        typer.Option(help="devices that share each layer in those copies; needs --prefill-workers"),
     ] = None
     device_count: Annotated[Count, typer.Option(help="number of all devices")] = None
 
