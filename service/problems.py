@@ -256,7 +256,8 @@ def place_of(loc: Sequence[str | int], kind: str, body: Any) -> Sequence[str | i
         body: the body as plain data.
     """
     place: list[str | int] = []
-    here, held = body, [((), body)]
+    here = body
+    held: list[tuple[tuple[str | int, ...], Any]] = [((), body)]
     for step in loc:
         is_key = isinstance(here, dict) and step in here
         if is_key or (isinstance(here, list) and step in range(len(here))):
