@@ -2,7 +2,8 @@
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -15,8 +16,8 @@ from starlette.responses import Response
 
 from forerun.data.errors import InputError
 from forerun.service.log import log
-from forerun.service.requests.faults import message_of
-from forerun.service.requests.field_names import written_as
+from forerun.service.requests.faults import ABOUT_FIELDS, message_of
+from forerun.service.requests.field_names import name_in, written_as
 from forerun.service.requests.record import current
 
 MEDIA_TYPE = "application/problem+json"
@@ -137,6 +138,7 @@ def unfit(
     where: str | None = None,
     body: Any = None,
     at: Sequence[str | int] = (),
+    name_of: Callable[[str], str] | None = None,
 ) -> Problem:
     """The problem document of pydantic's errors: each field's path and the value given.
 
@@ -146,10 +148,12 @@ def unfit(
         body: body of the request as plain data; None where the errors are not of a request.
         at: keys and positions from the request to what was validated, the first of them `body`;
             empty where the errors' own paths begin so.
+        name_of: how what was asked, which is no body, names the field of a path; as the path where
+            it is None.
     """
     # A default that depends on an invalid field is not an error by itself.
     own = [item for item in errors if item.get("type") != "default_factory_not_called"]
-    fields = [_field(item, body, (*at, *item["loc"])) for item in own[:MOST_FIELDS]]
+    fields = [_field(item, body, (*at, *item["loc"]), name_of) for item in own[:MOST_FIELDS]]
     details = [field.detail for field in fields[:MOST_LINES]]
     more = f"; and {len(own) - MOST_LINES} more" if len(own) > MOST_LINES else ""
     listed = None if body is None else fields
@@ -221,33 +225,61 @@ def _plain(status: int, detail: str, where: str | None, **more: Any) -> Problem:
     )
 
 
-def _field(item: Mapping[str, Any], body: Any, loc: Sequence[str | int]) -> FieldProblem:
+def _field(
+    item: Mapping[str, Any],
+    body: Any,
+    loc: Sequence[str | int],
+    name_of: Callable[[str], str] | None = None,
+) -> FieldProblem:
     """One error of pydantic, with the place of its field in the request."""
     if item["type"] == "json_invalid":
         where = f"it is not valid JSON{_line_and_column(body, loc[-1])}"
         return FieldProblem(pointer="#", detail=f"body: {where}: {item['ctx']['error']}")
+    if name_of is not None:
+        return FieldProblem(detail=_named_line(item, loc, name_of))
     if body is None or loc[0] != "body":
         named = str(loc[1]) if body is not None and len(loc) > 1 else None
         return FieldProblem(parameter=named, detail=_line(item, loc))
-    place = _place(loc[1:], item["type"], body)
-    return FieldProblem(pointer=pointer(place), detail=_line(item, ("body", *place)))
+    place = place_of(loc[1:], item["type"], body)
+    detail = _line(item, ("body", *place), _at(body, place))
+    return FieldProblem(pointer=pointer(place), detail=detail)
 
 
-def _place(loc: Sequence[str | int], kind: str, body: Any) -> Sequence[str | int]:
+def place_of(loc: Sequence[str | int], kind: str, body: Any) -> Sequence[str | int]:
     """Keys and positions from the body to the field of an error of pydantic.
 
     Between them pydantic lists the names of the members of unions, which the body does not have.
+
+    Args:
+        loc: keys and positions by pydantic.
+        kind: type of the error.
+        body: the body as plain data.
     """
     place: list[str | int] = []
     here = body
+    held: list[tuple[tuple[str | int, ...], Any]] = [((), body)]
     for step in loc:
         is_key = isinstance(here, dict) and step in here
         if is_key or (isinstance(here, list) and step in range(len(here))):
             place.append(step)
             here = here[step]
-        elif isinstance(here, dict) and (written := written_as(loc, here)) is not None:
-            return [*place, written]
+            held.append((tuple(place), here))
+    if loc and place[-1:] != [loc[-1]]:
+        for outer, holder in reversed(held):
+            written = written_as(loc, holder) if isinstance(holder, dict) else None
+            if written is not None:
+                return [*outer, written]
     return (*place, loc[-1]) if kind == "missing" and isinstance(here, dict) and loc else place
+
+
+def _at(body: Any, place: Iterable[str | int]) -> Any:
+    """The value at a place of the body; None where it has none, as of what is missing."""
+    for step in place:
+        try:
+            body = body[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return body
 
 
 def _line_and_column(text: Any, position: Any) -> str:
@@ -257,7 +289,14 @@ def _line_and_column(text: Any, position: Any) -> str:
     return f" at line {line}, column {position - text.rfind(chr(10), 0, position)}"
 
 
-def _line(item: Mapping[str, Any], place: Sequence[str | int]) -> str:
+def _line(item: Mapping[str, Any], place: Sequence[str | int], holder: Any = None) -> str:
+    """What is wrong where, and what was given.
+
+    Args:
+        item: an error of pydantic.
+        place: keys and positions of its field.
+        holder: the object at that place, where it has further names of fields.
+    """
     where = ".".join(str(step)[:LONGEST_VALUE] for step in place)
     given = item.get("input")
     if where == "body" and isinstance(given, bytes):
@@ -265,7 +304,18 @@ def _line(item: Mapping[str, Any], place: Sequence[str | int]) -> str:
     start = f"{where}: " if where else ""
     if item["type"] == "missing":
         return f"{start}{item['msg']}"
-    return f"{start}{message_of(item)} (given {_excerpt(given)})"
+    said = message_of(item, partial(name_in, holder))
+    return f"{start}{said} (given {_excerpt(holder if isinstance(holder, dict) else given)})"
+
+
+def _named_line(
+    item: Mapping[str, Any], place: Sequence[str | int], name_of: Callable[[str], str]
+) -> str:
+    """What is wrong with a field, which has a name of its own; objects are not repeated."""
+    said, given = message_of(item, name_of), item.get("input")
+    is_named = not place or item["type"] == ABOUT_FIELDS
+    start = "" if is_named else f"{name_of('.'.join(map(str, place)))}: "
+    return f"{start}{said}" + ("" if isinstance(given, dict) else f" (given {_excerpt(given)})")
 
 
 def _excerpt(value: Any) -> str:

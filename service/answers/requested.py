@@ -106,7 +106,7 @@ def _about_deployment(
     with in_field("device"):
         device = asked.device if isinstance(asked.device, Device) else device_named(asked.device)
     with in_field("workload"):
-        with in_field("model"):
+        with given.as_written(), in_field("model"):
             model = given.model.language_model()
         assert model is not None
         own = deployment_question(given, model, device, asked.operation.device_count)

@@ -6,7 +6,7 @@ reads it in pieces; other threads run in between.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from json import JSONDecodeError
@@ -36,10 +36,10 @@ def parsed(content: bytes, piece_bytes: int = PIECE_BYTES) -> Any:
     Raises:
         JSONDecodeError: it is not JSON.
         HTTPException: it is not text in UTF-8, nests deeper than 64 levels, or holds too many
-            values or keys; or a text of one piece gives a field twice with different values.
+            values or keys; or an object gives a field twice with different values.
     """
     if len(content) <= piece_bytes and content.count(b"[") + content.count(b"{") <= MOST_DEPTH:
-        return _loaded(content, content, 0, _unambiguous)
+        return _loaded(content, content, 0)
     text = _Text(content.removeprefix(b"\xef\xbb\xbf"), piece_bytes)
     text.check_depth()
     return _loaded(content, content, 0) if len(content) <= piece_bytes else text.value()
@@ -103,7 +103,7 @@ class _Text:
 
         Raises:
             JSONDecodeError: it is not JSON.
-            HTTPException: an object has too many keys.
+            HTTPException: an object has too many keys, or a field twice with different values.
         """
         first = self.content[: self.marks[0]] if self.marks.size else b"."
         if first.strip():
@@ -131,7 +131,10 @@ class _Text:
             if is_list:
                 values.extend(self._piece(left, right, b"[", b"]"))
             else:
-                members.update(self._piece(left, right, b"{", b"}"))
+                piece = self._piece(left, right, b"{", b"}")
+                for name in members.keys() & piece.keys():
+                    _check_equal(name, members[name], piece[name])
+                members.update(piece)
                 if len(members) > MOST_KEYS:
                     raise HTTPException(413, f"an object has over {MOST_KEYS:,} keys; send fewer")
         return values if is_list else members
@@ -187,22 +190,19 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         for name, value in pairs:
-            if found[name] != value:
-                raise HTTPException(
-                    400, f"the JSON gives {name!r:.80} several times with different values"
-                )
+            _check_equal(name, found[name], value)
     return found
 
 
-def _loaded(
-    whole: bytes,
-    piece: bytes,
-    offset: int,
-    hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
-) -> Any:
+def _check_equal(name: str, one: Any, other: Any) -> None:
+    if one != other:
+        raise HTTPException(400, f"the JSON gives {name!r:.80} several times with different values")
+
+
+def _loaded(whole: bytes, piece: bytes, offset: int) -> Any:
     """The value of a text, or of a piece of one that begins at that position of the whole."""
     try:
-        return json.loads(piece, object_pairs_hook=hook)
+        return json.loads(piece, object_pairs_hook=_unambiguous)
     except JSONDecodeError as error:
         before = error.doc[: error.pos].encode("utf-8", "surrogatepass")
         raise _mistake(error.msg, whole, offset + len(before)) from None

@@ -1,17 +1,54 @@
 """What is wrong with a request, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 LIKE: Final = 0.75
 """Similarity from which on the name of a field is suggested for one that does not exist, 0 to 1."""
 
 
-def message_of(item: Mapping[str, Any]) -> str:
-    """What is wrong, by an error of pydantic; a field that does not exist is named."""
+ABOUT_FIELDS: Final = "about_fields"
+"""Type of an error of pydantic whose message names fields by their paths."""
+
+
+def about_fields(text: str, *paths: str) -> PydanticCustomError:
+    """An error that names fields; `message_of` names them as the request writes them.
+
+    Args:
+        text: the message, with {} for each field.
+        paths: paths of the fields from the request, such as `parallelism.tensor`.
+    """
+    said = {"said": text.format(*paths), "text": text, "paths": paths}
+    return PydanticCustomError(ABOUT_FIELDS, "{said}", said)
+
+
+def fault_in(name: str, value: Any, why: str) -> ValidationError:
+    """What is wrong with one field of the object that is validated, to be raised there.
+
+    Args:
+        name: the field, as the object writes it.
+        value: its value.
+        why: what is wrong.
+    """
+    error = PydanticCustomError("field_name", "{why}", {"why": why})
+    return ValidationError.from_exception_data(
+        name, [InitErrorDetails(type=error, loc=(name,), input=value)]
+    )
+
+
+def message_of(item: Mapping[str, Any], name_of: Callable[[str], str] = str) -> str:
+    """What is wrong, by an error of pydantic; a field that does not exist is named.
+
+    Args:
+        item: the error.
+        name_of: how the request writes the field of a path.
+    """
+    if item["type"] == ABOUT_FIELDS:
+        return str(item["ctx"]["text"]).format(*map(name_of, item["ctx"]["paths"]))
     if item["type"] == "extra_forbidden":
         name = str(item["loc"][-1])
         close = get_close_matches(name, _field_names(BaseModel) - {name}, 1, LIKE)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
+from forerun.service.requests.faults import fault_in
+
 ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "device": ("system",),
     "device_count": ("num_gpus", "total_gpus"),
@@ -64,6 +66,36 @@ def written_as(path: Sequence[str | int], given: Mapping[str, Any]) -> str | Non
     return next((name for name in given if _PATHS.get(name) in own), None)
 
 
+def name_in(given: Any, path: str) -> str:
+    """How an object writes a field of a path, or a part; the path where it has no further name.
+
+    Args:
+        given: a request, or the part that holds the field.
+        path: path of the field or part from the request, such as `parallelism.tensor`.
+    """
+    if not isinstance(given, Mapping) or path in given:
+        return path
+    own = [name for name in given if _PATHS.get(name) == path]
+    inner = [name for name in given if _PATHS.get(name, "").startswith(f"{path}.")]
+    return next(iter((*own, *inner)), path)
+
+
+def names_written(given: Any, part: str = "") -> dict[str, str]:
+    """Path of a field, from the part on -> its further name, for all that an object gives so.
+
+    Args:
+        given: the content of a request, or of a part of one.
+        part: name of the part; empty for the request.
+    """
+    if not isinstance(given, Mapping):
+        return {}
+    inner = f"{part}." if part else ""
+    paths = {name: _PATHS[name] for name in given if name in _PATHS}
+    return {
+        path.removeprefix(inner): name for name, path in paths.items() if path.startswith(inner)
+    }
+
+
 def in_own_names(given: Any, known: Mapping[str, Any], part: str = "") -> Any:
     """A request, or a part of one, with the names of its fields as the schema has them.
 
@@ -73,8 +105,8 @@ def in_own_names(given: Any, known: Mapping[str, Any], part: str = "") -> Any:
         part: name of the part; empty for the request.
 
     Raises:
-        ValueError: one field is given twice with different values, or a name is unknown and a
-            similar one is known; the message names both.
+        ValidationError: one field is given twice with different values, or a name is unknown and a
+            similar one is known; the message names both, and the place is the name.
     """
     if not isinstance(given, Mapping):
         return {"name": given} if part in SHORT and isinstance(given, str) else given
@@ -87,8 +119,8 @@ def in_own_names(given: Any, known: Mapping[str, Any], part: str = "") -> Any:
         if name in known:
             continue
         path = _PATHS.get(name, "")
-        if not path or (part and not path.startswith(f"{part}.")):
-            _suggest(name, known, part)
+        if not _is_within(path, part, known):
+            _suggest(name, value, known, part)
             own[name] = value
             continue
         meant = not value if name in NEGATED and isinstance(value, bool) else value
@@ -108,7 +140,10 @@ def _put(own: dict[str, Any], path: str, value: Any, name: str, written: dict[st
     before = next((said for said in _said(holder, field, outer)), None)
     if before is not None and before[1] != value:
         first = written.get(path, ".".join((*outer, before[0])))
-        raise ValueError(f"{first} and {name} mean the same, but are {before[1]!r} and {value!r}")
+        if name in NEGATED:
+            raise fault_in(name, not value, f"{first} is {before[1]!r}, which {name} contradicts")
+        why = f"{first} and {name} mean the same, but are {before[1]!r} and {value!r}"
+        raise fault_in(name, value, why)
     holder[field] = value
     written.setdefault(path, name)
 
@@ -120,9 +155,17 @@ def _said(holder: Mapping[str, Any], field: str, outer: list[str]) -> Iterator[t
             yield name, holder[name]
 
 
-def _suggest(name: str, known: Mapping[str, Any], part: str) -> None:
+def _is_within(path: str, part: str, known: Mapping[str, Any]) -> bool:
+    """Whether a path leads to a field of a part, or from a request to one of its parts."""
+    if part and not path.startswith(f"{part}."):
+        return False
+    return path.removeprefix(f"{part}.").partition(".")[0] in known
+
+
+def _suggest(name: str, value: Any, known: Mapping[str, Any], part: str) -> None:
     """Refuse an unknown name that is like a known one."""
-    names = [other for other, path in _PATHS.items() if path.startswith(f"{part}.") or not part]
+    names = [other for other, path in _PATHS.items() if _is_within(path, part, known)]
     close = get_close_matches(str(name).lower(), {*known, *names}, n=2, cutoff=0.75)
     if close:
-        raise ValueError(f"{name!r:.80} is no field; did you mean {' or '.join(close)}?")
+        why = f"{name!r:.80} is no field; did you mean {' or '.join(close)}?"
+        raise fault_in(name, value, why)

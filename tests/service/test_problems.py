@@ -119,6 +119,8 @@ def test_a_fault_is_logged_under_the_number_that_the_asker_got(client, monkeypat
 
 LINEAR = EXAMPLE["workload"]["operator"]
 DEPLOYED = {"model": "llama-3.1-8b", "device": "h100", "osl": 100, "concurrency": 4, "isl": 100}
+DEPLOYED_HERE = {name: value for name, value in DEPLOYED.items() if name != "device"}
+REPLAYED = {"model": "llama-3.1-8b", "device": "h100", "trace": "splitwise_conv"}
 GRAPH = {"format": "forerun.graph/1", "operators": [LINEAR, {"kind": "poem"}]}
 NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
 
@@ -149,7 +151,31 @@ NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
             "#/device",
         ),
         ("/v1/llm/estimate", DEPLOYED | {"tp": 0}, "#/tp"),
-        ("/v1/llm/estimate", DEPLOYED | {"tp": 3}, "#/parallelism/tensor"),
+        ("/v1/llm/estimate", DEPLOYED | {"tp": 3}, "#/tp"),
+        ("/v1/llm/estimate", DEPLOYED | {"parallelism": {"tp": 3}}, "#/parallelism/tp"),
+        ("/v1/llm/estimate", DEPLOYED | {"parallelism": {"tensor": 3}}, "#/parallelism/tensor"),
+        ("/v1/llm/estimate", DEPLOYED | {"tp": 2, "num_gpus": 3}, "#/num_gpus"),
+        ("/v1/llm/estimate", DEPLOYED | {"quantization": "fp9"}, "#/quantization"),
+        ("/v1/llm/estimate", DEPLOYED | {"kv_cache_dtype": "x"}, "#/kv_cache_dtype"),
+        ("/v1/llm/estimate", DEPLOYED | {"concurency": 3}, "#/concurency"),
+        ("/v1/llm/estimate", DEPLOYED | {"input_tokens": 3}, "#/isl"),
+        ("/v1/llm/estimate", DEPLOYED | {"engine": {"max_sequence": 3}}, "#/engine/max_sequence"),
+        (
+            "/v1/llm/estimate",
+            DEPLOYED | {"model": {"name": "llama-3.1-8b", "quantisation": "fp8"}},
+            "#/model/quantisation",
+        ),
+        ("/v1/llm/replay", REPLAYED | {"engine": {"max_sequence": 3}}, "#/engine/max_sequence"),
+        ("/v1/llm/replay", REPLAYED | {"request_rate": 3}, "#/request_rate"),
+        ("/v1/llm/replay", REPLAYED | {"max_num_seqs": 0}, "#/max_num_seqs"),
+        (
+            "/v1/predict",
+            {
+                "workload": DEPLOYED_HERE | {"kind": "llm_deployment", "concurency": 3},
+                "device": "h100",
+            },
+            "#/workload/concurency",
+        ),
         ("/v1/llm/estimate", DEPLOYED | {"isl": -1}, "#/isl"),
         ("/v1/llm/estimate", DEPLOYED | {"engine": {"nextn": -1}}, "#/engine/nextn"),
         ("/v1/llm/estimate", DEPLOYED | {"engine": {"draft_acceptance": 0.5}}, "#/engine"),
@@ -200,8 +226,32 @@ def test_a_syntax_error_says_in_which_line_it_is(client, text, said):
 
 def test_an_object_is_described_by_whole_names(client):
     names = {f"a_rather_long_name_{number}": number for number in range(20)}
-    found = client.post(
-        "/v1/llm/estimate", json={"model": "llama-3.1-8b", "concurency": 1, **names}
-    )
+    found = client.post("/v1/llm/estimate", json=DEPLOYED | {"concurrency": names})
     assert found.status_code == 422
-    assert "'a_rather_long_name_1' and 18 more)" in found.json()["detail"]
+    assert "'a_rather_long_name_2' and 17 more)" in found.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"request_rate": 3, "max_concurrency": 4}, "give one of max_concurrency and request_rate"),
+        ({"request_rate": 3}, "give one of concurrency and request_rate"),
+        ({"osl": None}, "output_tokens is missing, which isl needs"),
+        ({"osl": None, "isl": None, "tp": 1}, "input_tokens is missing, which tp needs"),
+        ({"nextn": 2, "draft_acceptance": None}, "2 drafted tokens need engine.draft_acceptance"),
+        ({"engine": {"draft_acceptance": 0.5}}, "engine.draft_acceptance is of drafted tokens"),
+        ({"enforce_eager": True, "engine": {"graphs": True}}, "which enforce_eager contradicts"),
+    ],
+)
+def test_a_problem_names_fields_as_the_request_writes_them(client, changes, said):
+    load = {"concurrency": None} if {"max_concurrency", "tp"} & set(changes) else {}
+    given = {name: own for name, own in (DEPLOYED | load | changes).items() if own is not None}
+    assert said in client.post("/v1/llm/estimate", json=given).json()["detail"]
+
+
+def test_a_name_that_a_part_does_not_take_is_not_suggested_for_itself(client):
+    """The number of devices is a field of the operation."""
+    workload = DEPLOYED_HERE | {"kind": "llm_deployment", "num_gpus": 2}
+    problem = client.post("/v1/predict", json={"workload": workload, "device": "h100"}).json()
+    assert problem["errors"][0]["pointer"] == "#/workload/num_gpus"
+    assert "'num_gpus' is no field (given 2)" in problem["detail"]

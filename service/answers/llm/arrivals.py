@@ -16,6 +16,7 @@ RATE: Final = "requests_per_s"
 RATES: Final = (RATE, "tokens_per_s", "tokens_per_s_per_device")
 WITH_QUEUEING: Final = ("ttft_ms", "request_latency_ms")
 """Times that grow without end where requests arrive faster than they are answered."""
+AT_CAPACITY: Final = "rates, power, price and all else are those at its capacity"
 
 
 def places(query: Query) -> float:
@@ -101,7 +102,7 @@ def without_endless_queues(query: Query, time: Prediction, capacity: Estimate | 
         why += "the queue grows without end"
         kept = {name: own for name, own in time.estimates.items() if name not in WITH_QUEUEING}
         withheld = {**time.withheld, **dict.fromkeys(WITH_QUEUEING, why)}
-        limit = Limit(why, severity="refusal")
+        limit = Limit(f"{why}; {AT_CAPACITY}", severity="refusal")
         found = replace(time, estimates=kept, withheld=withheld)
     else:
         limit = Limit(why + "if it does not keep up, the queue grows without end")

@@ -38,6 +38,7 @@ from forerun.service.answers.llm.power import occupancy
 from forerun.service.answers.llm.question import DeploymentQuestion
 from forerun.service.answers.llm.support import METRICS, SOURCES
 from forerun.service.answers.llm.times import UnderLoad, under_load
+from forerun.service.answers.llm.wholes import parts_within_wholes
 from forerun.service.limits.trust import Evidence, Trust, trust_in
 from forerun.service.list_prices import list_price
 from forerun.service.schemas.llm.answers import (
@@ -141,7 +142,7 @@ def _deployed(
     in_use: InUse,
 ) -> Deployed | InputError:
     query, power = question.query, load.power
-    time = without_endless_queues(query, time, load.capacity)
+    time = without_endless_queues(query, parts_within_wholes(time), load.capacity)
     memory, price = memory_of(query, work.in_flight), _price(question)
     if not all(own.fits for own in memory):
         time, power = _withheld(time), None

@@ -58,9 +58,9 @@ def llm_estimates(
 
 def _sized(asked: LlmEstimateIn, device_named: DeviceNamed) -> Query:
     """The query of a request without lengths."""
-    with in_field("device"):
+    with asked.as_written(), in_field("device"):
         device = device_named(asked.device)
-    with in_field("model"):
+    with asked.as_written(), in_field("model"):
         workload = asked.model.workload()
     return Query(workload, device, operation=Operation(device_count=asked.device_count))
 

@@ -10,6 +10,7 @@ from forerun.features.llm_serving.memory import MOST_TENSOR
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import Prediction
 from forerun.service.answers.evidence import distinct
+from forerun.service.answers.llm.arrivals import places
 from forerun.service.limits.wording import in_words
 from forerun.service.schemas.llm.answers import PoolMemoryOut
 
@@ -18,6 +19,18 @@ OF_RACKS: Final = ("gb200-186gb", "gb300-279gb")
 DISAGGREGATED: Final = Limit(
     "prompts have workers of their own, and times per token of such runs are 22 % off on average",
     LATENCY,
+    "transfer",
+)
+POWER_OF_ARRIVALS: Final = Limit(
+    "servers were measured with a constant number of requests in flight, and none with requests "
+    "that arrive at a rate of their own",
+    POWER,
+    "transfer",
+)
+POWER_OF_PLACES: Final = Limit(
+    "some requests have no place: it is that of a server with every place taken, and how many "
+    "places there are follows from the memory by a closed form",
+    POWER,
     "transfer",
 )
 
@@ -30,12 +43,22 @@ def limits_of(
 ) -> tuple[Limit, ...]:
     """Limits of the model and the deployment, of times, of power and of memory."""
     of_power = [] if power is None else [replace(one, metric=POWER) for one in power.limits]
+    if power is not None:
+        of_power += _power_at_load(query)
     of_memory = [Limit(own.sentence(), PEAK_MEMORY, "refusal") for own in memory if not own.fits]
     found = map(in_words, (*time.limits, *of_power, *of_memory))
     model, load = query.deployment.model, query.deployment.load
     length = of_length(model, load.input_tokens + load.output_tokens)
     apart = [] if query.deployment.prefill is None else [DISAGGREGATED]
     return (*_misspelt(model), *length, *_of_servers(query), *apart, *distinct(found))
+
+
+def _power_at_load(query: Query) -> list[Limit]:
+    """That no server was measured under such a load; none where requests are always in flight."""
+    in_flight = query.deployment.load.concurrency
+    if in_flight is None:
+        return [POWER_OF_ARRIVALS]
+    return [POWER_OF_PLACES] if in_flight > places(query) else []
 
 
 def of_length(model: LanguageModel, tokens: float) -> list[Limit]:

@@ -54,6 +54,13 @@ def deployment_question(
     Raises:
         BadRequest: the degrees contradict the number of devices.
     """
+    with asked.as_written():
+        return _deployment_question(asked, model, device, device_count)
+
+
+def _deployment_question(
+    asked: DeploymentFields, model: LanguageModel, device: Device, device_count: int | None
+) -> DeploymentQuestion:
     load, engine = asked.load(), asked.engine.engine()
     chosen: list[str] = []
     divided = _Divided(model, device, load, engine, chosen)
@@ -78,9 +85,9 @@ def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQu
         UnreadableModel: the configuration is damaged, or the name is not known.
         BadRequest: the degrees contradict the number of devices.
     """
-    with in_field("device"):
+    with asked.as_written(), in_field("device"):
         device = device_named(asked.device)
-    with in_field("model"):
+    with asked.as_written(), in_field("model"):
         family = str((asked.model.config or {}).get("model_type"))
         if family in ENCODER_DECODERS:
             # Refused before it is read: what is missing in it does not matter.
@@ -156,8 +163,8 @@ def _workers(
         more = f" and {for_prompts} for prompts" if for_prompts else ""
         with in_field("device_count"):
             raise BadRequest(
-                f"device_count is {device_count}, but the workers have {text} devices{more}: leave "
-                "it out, or change workers or parallelism."
+                f"The number of devices is {device_count}, but the workers have {text}{more}: "
+                "leave it out, or change workers or parallelism."
             )
     if given is None and workers > 1:
         chosen.append(f"{workers} workers of {parallelism.devices} devices each")

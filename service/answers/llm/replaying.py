@@ -1,7 +1,8 @@
 """Answers about a trace of requests: the event model, with iterations scaled to fitted times."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 from typing import Any, Final
 
@@ -27,7 +28,8 @@ from forerun.service.answers.llm.limits import of_length
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
 from forerun.service.answers.serving import predicted
 from forerun.service.limits.wording import in_words
-from forerun.service.problems import unfit
+from forerun.service.problems import place_of, unfit
+from forerun.service.requests.field_names import name_in
 from forerun.service.schemas.answers import DeviceOut
 from forerun.service.schemas.llm.answers import Basis
 from forerun.service.schemas.llm.replay import LlmReplayIn, ReplayOut, ScalesOut, StatisticsOut
@@ -57,6 +59,7 @@ def replayed(
     device_named: DeviceNamed,
     in_use: InUse,
     how: LlmReplayIn | None = None,
+    name_of: Callable[[str], str] | None = None,
 ) -> ReplayOut:
     """What n requests meet.
 
@@ -66,6 +69,8 @@ def replayed(
         device_named: the device of a name or a spec sheet.
         in_use: the predictor to whose times those of iterations are scaled.
         how: speed and dispatch.
+        name_of: how what was asked names the field of a path; as the deployment writes it where it
+            is None.
 
     Raises:
         BadRequest: a field does not fit, or is one of the load.
@@ -74,7 +79,7 @@ def replayed(
     speed = 1.0 if how is None else how.speed
     dispatch: Dispatch = "round_robin" if how is None else how.dispatch
     requests = replace(requests, arrival_s=requests.arrival_s / speed)
-    question = question_of(_estimate_in(deployment, requests), device_named)
+    question = question_of(_estimate_in(deployment, requests, name_of), device_named)
     query = question.query
     scales, limits = _scales(query, requests, in_use)
     limits = [*_too_long(query, requests), *limits]
@@ -86,12 +91,18 @@ def _read(asked: LlmReplayIn) -> Requests:
     return read_trace(asked.requests or [])
 
 
-def _estimate_in(deployment: Mapping[str, Any], requests: Requests) -> LlmEstimateIn:
+def _estimate_in(
+    deployment: Mapping[str, Any],
+    requests: Requests,
+    name_of: Callable[[str], str] | None = None,
+) -> LlmEstimateIn:
     """The request for an estimate with the mean load of a trace."""
-    for name in LOAD:
+    named = partial(_in_deployment, deployment) if name_of is None else name_of
+    for path in LOAD:
+        name = name_in(deployment, path)
         if name in deployment:
             with in_field(name):
-                raise BadRequest(f"{name} follows from the requests; leave it out.")
+                raise BadRequest(f"{named(path)} follows from the requests; leave it out.")
     mean = requests.load()
     load: dict[str, float] = {
         "input_tokens": mean.input_tokens,
@@ -104,7 +115,14 @@ def _estimate_in(deployment: Mapping[str, Any], requests: Requests) -> LlmEstima
     try:
         return LlmEstimateIn.model_validate({**deployment, **load})
     except ValidationError as error:
-        raise BadRequest(unfit(error.errors()).detail) from None
+        first = error.errors()[0]
+        with in_field(*place_of(first["loc"], first["type"], deployment)):
+            raise BadRequest(unfit(error.errors(), name_of=named).detail) from None
+
+
+def _in_deployment(deployment: Mapping[str, Any], path: str) -> str:
+    """The path of a field, as the deployment writes it."""
+    return ".".join(map(str, place_of(path.split("."), "missing", deployment)))
 
 
 def _served(query: Query, requests: Requests, scales: ScalesOut, dispatch: Dispatch) -> Replay:

@@ -1,12 +1,13 @@
 """`forerun llm`: times, rates, memory, power and price of serving a language model."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.llm.model import described_model, title_of
-from forerun.service.cli.llm.options import LlmOptions
+from forerun.service.cli.llm.options import LlmOptions, NamingCommand, option_names
 from forerun.service.cli.llm.replay import replay
 from forerun.service.cli.output import print_json, progress, screen, working
 from forerun.service.cli.set_up import takes_run
@@ -25,9 +26,10 @@ app = typer.Typer(
 )
 
 
-@app.command("estimate")
+@app.command("estimate", cls=NamingCommand)
 @takes_run
 def estimate(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(
@@ -46,10 +48,11 @@ def estimate(
     """Predict time to first token, time per token, rate, memory, power and price.
 
     A device that is not known or cannot be answered is one line on standard error; the others are
-    answered, and the exit code is 2.
+    answered, and the exit code is 2. It is 0 where an answer says that the model does not fit or
+    that requests arrive faster than they are answered; rates and price are then those at capacity.
     """
     names = [name for listed in device for name in listed.split(",")]
-    answers, unanswered = _answers(described_model(model), names, run)
+    answers, unanswered = _answers(described_model(model), names, run, option_names(context))
     from forerun.data.errors import InputError
     from forerun.service.cli.llm.table import show
 
@@ -66,7 +69,7 @@ def estimate(
         raise typer.Exit(InputError.exit_code)
 
 
-app.command("replay")(takes_run(replay))
+app.command("replay", cls=NamingCommand)(takes_run(replay))
 
 
 @app.command("support")
@@ -92,7 +95,7 @@ def support(json: o.Json = False) -> None:
 
 
 def _answers(
-    model: dict[str, Any], names: list[str], run: LlmOptions
+    model: dict[str, Any], names: list[str], run: LlmOptions, name_of: Callable[[str], str]
 ) -> "tuple[list[ServingOut], dict[str, str]]":
     """The answers in the order of the devices, and name of a device without one -> the reason.
 
@@ -114,7 +117,7 @@ def _answers(
     try:
         asked = [LlmEstimateIn.model_validate(content | {"device": one.name}) for one in chosen]
     except ValidationError as error:
-        raise BadRequest(unfit(error.errors()).detail) from None
+        raise BadRequest(unfit(error.errors(), name_of=name_of).detail) from None
     by_name = {device.name: device for device in chosen}
 
     def named(given: str | Device) -> Device:

@@ -1,9 +1,14 @@
-"""Options of `forerun llm estimate`, and the request that they make."""
+"""Options of `forerun llm`, the request that they make, and how they name its fields."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
+
+from forerun.data.errors import BadRequest
 
 Text = str | None
 Number = float | None
@@ -12,8 +17,8 @@ Switch = bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class LlmOptions:
-    """Load, engine and devices, as given on the command line. Each field is an option."""
+class LoadOptions:
+    """Lengths of requests and their load, as given on the command line. Each field is an option."""
 
     input_tokens: Annotated[
         Number, typer.Option("--input-tokens", "--isl", help="mean length of the prompts")
@@ -31,6 +36,12 @@ class LlmOptions:
             "--requests-per-s", "--request-rate", help="rate of arrivals, in place of --concurrency"
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentOptions:
+    """Engine and devices, as given on the command line. Each field is an option."""
+
     cached_share: Annotated[
         Number, typer.Option(help="share of the input tokens in a prefix cache, 0 to 1")
     ] = None
@@ -113,15 +124,21 @@ class LlmOptions:
         Count, typer.Option(help="further copies for prompts alone: disaggregated serving")
     ] = None
     prefill_tensor: Annotated[
-        Count, typer.Option(help="devices that share each layer in those copies")
+        Count,
+        typer.Option(help="devices that share each layer in those copies; needs --prefill-workers"),
     ] = None
     device_count: Annotated[Count, typer.Option(help="number of all devices")] = None
-    usd_per_device_hour: Annotated[
-        Number, typer.Option(help="price of a device [a list price, where one is known]")
-    ] = None
 
     def request(self) -> dict[str, Any]:
-        """The request without model and device; what was not given is left out."""
+        """The request without model and device; what was not given is left out.
+
+        Raises:
+            BadRequest: an option is of workers for prompts, and there are none.
+        """
+        if self.prefill_workers is None and self.prefill_tensor is not None:
+            raise BadRequest(
+                "--prefill-tensor is of workers for prompts alone: give --prefill-workers too."
+            )
         content: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -133,6 +150,15 @@ class LlmOptions:
                 holder = holder.setdefault(part, {})
             holder[name] = value
         return content
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmOptions(DeploymentOptions, LoadOptions):
+    """Load, engine, devices and price, as given on the command line. Each field is an option."""
+
+    usd_per_device_hour: Annotated[
+        Number, typer.Option(help="price of a device [a list price, where one is known]")
+    ] = None
 
 
 PATHS = {
@@ -152,3 +178,43 @@ PATHS = {
     "prefill_tensor": "prefill.parallelism.tensor",
 }
 """Option -> path of its field in a request, where the two differ."""
+WORDS: Final = "forerun.words"
+"""Key under which a context keeps the words that a command was called with."""
+
+
+class NamingCommand(TyperCommand):
+    """A command that keeps the words that it was called with, for `option_names`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The words after the options."""
+        ctx.meta[WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+def option_names(context: typer.Context) -> Callable[[str], str]:
+    """Path of a field of the request -> the option that sets it, as it was typed.
+
+    An option that was not typed has the first of its names; a field without one has its path.
+    """
+    words = context.meta.get(WORDS, ())
+    known: dict[str, str] = {}
+    typed: dict[str, str] = {}
+    for option in context.command.params:
+        if option.param_type_name == "option":
+            path = PATHS.get(str(option.name), str(option.name))
+            flags = (*option.opts, *option.secondary_opts)
+            known[path] = flags[0]
+            given = [flag for flag in flags if _is_among(flag, words)]
+            if given:
+                typed[path] = given[-1]
+    return partial(_name, typed, known)
+
+
+def _is_among(flag: str, words: Sequence[str]) -> bool:
+    return any(word == flag or word.startswith(f"{flag}=") for word in words)
+
+
+def _name(typed: Mapping[str, str], known: Mapping[str, str], path: str) -> str:
+    """The option of a field; of a part, one that was typed and sets a field of it."""
+    inner = (name for of, name in typed.items() if of.startswith(f"{path}."))
+    return typed.get(path) or next(inner, known.get(path, path))

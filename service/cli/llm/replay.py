@@ -7,7 +7,7 @@ import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.llm.model import described_model, title_of
-from forerun.service.cli.llm.options import LlmOptions
+from forerun.service.cli.llm.options import DeploymentOptions, option_names
 from forerun.service.cli.output import print_json, screen, working
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def replay(
+    context: typer.Context,
     model: Annotated[
         str, typer.Argument(help="as for `forerun llm estimate`: a name, or a config.json")
     ],
@@ -28,7 +29,7 @@ def replay(
     ],
     device: Annotated[str, typer.Option("--device", "--system", help="name of a device")],
     *,
-    run: LlmOptions,
+    run: DeploymentOptions,
     speed: Annotated[
         float, typer.Option(min=1e-3, max=1e3, help="factor by which requests arrive faster")
     ] = 1.0,
@@ -43,8 +44,7 @@ def replay(
 ) -> None:
     """Predict percentiles of the times of a trace of requests, by an event model of the engine.
 
-    Lengths and load are those of the trace: --input-tokens, --output-tokens, --concurrency and
-    --requests-per-s are refused.
+    Lengths and load are those of the trace.
     """
     from forerun.data.errors import InputError
     from forerun.service.answers.llm.replaying import replayed
@@ -60,7 +60,7 @@ def replay(
     how = LlmReplayIn(speed=speed, dispatch="least_loaded" if least_loaded else "round_robin")
     in_use = o.in_use(devices, ("llm_deployment",), [chosen])
     with working(f"serving {len(requests):,} requests"):
-        answer = replayed(content, requests, lambda _: chosen, in_use, how)
+        answer = replayed(content, requests, lambda _: chosen, in_use, how, option_names(context))
     if json:
         print_json(answer)
     else:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
 
 from forerun.data.metrics import metric
 from forerun.service.cli.output import screen
@@ -25,6 +27,11 @@ WORDS: Final[Mapping[str, str]] = {
     "usd_per_million_tokens": "price of a million output tokens",
 }
 """Metric -> row of the table, in their order."""
+PARTS: Final = "where the time goes, and every limit"
+REASONS: Final = "each device with the reasons of its grades, where the time goes, and every limit"
+WIDEST: Final = 10_000
+"""Width up to which tables are measured, columns."""
+NARROW: Final = "intervals take a wider screen, a pipe or --explain"
 
 
 def show(source: str, answers: Sequence[ServingOut], *, explain: bool = False) -> None:
@@ -33,17 +40,18 @@ def show(source: str, answers: Sequence[ServingOut], *, explain: bool = False) -
     Args:
         source: name of the model.
         answers: one answer per device.
-        explain: whether parts of the time and every limit are printed too.
+        explain: whether each of several answers, parts of the time and every limit are printed too.
     """
     out = screen()
     first = answers[0]
     out.print(f"\n[bold]{escape(source)}[/bold]{_set_up(first)}", highlight=False)
-    if len(answers) == 1:
-        _one(first)
-    else:
-        _side_by_side(answers)
+    several = len(answers) > 1
+    if several:
+        _side_by_side(answers, explain=explain)
     for answer in answers:
-        _facts(answer, named=len(answers) > 1)
+        if explain or not several:
+            _one(answer)
+        _facts(answer, named=several and not explain)
         if explain and answer.deployment is not None:
             _parts(answer.device.name, answer.deployment)
     _notes(answers, explain=explain)
@@ -79,32 +87,56 @@ def _one(answer: ServingOut) -> None:
         if estimate is None:
             rows.add_row(WORDS[name], "not known", "", "", escape(answer.missing.get(name, "")))
             continue
-        reason = escape(estimate.grade_reason)
-        rows.add_row(WORDS[name], _value(name, estimate), _interval(name, estimate), estimate.grade,
-                     reason)  # fmt: skip
+        value, reason = _value(name, estimate, answer), escape(estimate.grade_reason)
+        rows.add_row(WORDS[name], value, _interval(name, estimate), estimate.grade, reason)
     out = screen()
-    out.print(f"on [bold]{answer.device.name}[/bold]")
+    out.print(f"\non [bold]{answer.device.name}[/bold]")
     out.print(rows)
 
 
-def _side_by_side(answers: Sequence[ServingOut]) -> None:
+def _side_by_side(answers: Sequence[ServingOut], *, explain: bool) -> None:
+    """Print a column for each device: estimates with intervals and grades.
+
+    Where the screen has no room for the intervals, they are left out, and a line says so.
+    """
+    out = screen()
+    rows = _columns(answers, intervals=True)
+    wanted = Measurement.get(out, out.options.update(max_width=WIDEST), rows).maximum
+    if wanted <= out.width or not out.is_terminal:
+        out.print(rows)
+        return
+    out.print(_columns(answers, intervals=False))
+    if not explain:
+        out.print(NARROW)
+
+
+def _columns(answers: Sequence[ServingOut], *, intervals: bool) -> Table:
     rows = table("", *(answer.device.name for answer in answers))
     for name in _metrics(answers):
-        cells = (_cell(name, answer.metrics.get(name)) for answer in answers)
+        cells = (_cell(name, answer, intervals=intervals) for answer in answers)
         rows.add_row(WORDS[name], *cells)
-    screen().print(rows)
+    return rows
 
 
-def _cell(name: str, estimate: GradedOut | None) -> str:
+def _cell(name: str, answer: ServingOut, *, intervals: bool) -> str:
     """The estimate with its interval and grade."""
+    estimate = answer.metrics.get(name)
     if estimate is None:
         return "not known"
-    interval = _interval(name, estimate)
-    return f"{_value(name, estimate)} {f'({interval}) ' if interval else ''}{estimate.grade}"
+    interval = _interval(name, estimate) if intervals else ""
+    held = f"({interval}) " if interval else ""
+    return f"{_value(name, estimate, answer)} {held}{estimate.grade}"
 
 
-def _value(name: str, estimate: GradedOut) -> str:
-    return metric(name).text(estimate.value)
+def _value(name: str, estimate: GradedOut, answer: ServingOut) -> str:
+    text = metric(name).text(estimate.value)
+    return f"{text} at capacity" if _is_beyond(answer) else text
+
+
+def _is_beyond(answer: ServingOut) -> bool:
+    """Whether requests arrive faster than they are answered, so that their queue has no end."""
+    own = answer.deployment
+    return own is not None and own.capacity is not None and "ttft_ms" in answer.missing
 
 
 def _interval(name: str, estimate: GradedOut) -> str:
@@ -148,12 +180,16 @@ def _parts(device: str, deployment: DeploymentOut) -> None:
 
 
 def _notes(answers: Sequence[ServingOut], *, explain: bool) -> None:
-    """Print each limit once, with the devices to which it applies; only refusals in brief."""
+    """Print each limit once, with the devices to which it applies; only refusals in brief.
+
+    A table of several devices has no room for reasons, so those why a metric is not known or has no
+    interval are lines too.
+    """
     out = screen()
     ranges = [e for a in answers for e in a.metrics.values() if e.low is not None]
     if any(estimate.coverage is None for estimate in ranges):
         out.print(NOT_CALIBRATED)
-    more = "" if explain else "; --explain shows where the time goes, and every limit"
+    more = "" if explain else "; --explain shows " + (REASONS if len(answers) > 1 else PARTS)
     out.print(f"{GRADES}{more}", style="dim", markup=False)
     held: dict[tuple[str, str], list[str]] = {}
     for answer in answers:
@@ -161,6 +197,27 @@ def _notes(answers: Sequence[ServingOut], *, explain: bool) -> None:
             if explain or limit.severity == "refusal":
                 line = f"{HEADINGS[limit.severity]}: {limit.message}"
                 held.setdefault((limit.severity, line), []).append(answer.device.name)
+    if len(answers) > 1 and not explain:
+        held = _reasons(answers) | held
     for (_, line), names in held.items():
         out.print(line + ("" if len(names) == len(answers) else f" (on {', '.join(names)})"),
                   markup=False)  # fmt: skip
+
+
+def _reasons(answers: Sequence[ServingOut]) -> dict[tuple[str, str], list[str]]:
+    """Line about metrics without an estimate or an interval, for each reason -> devices."""
+    held: dict[tuple[str, str], list[str]] = {}
+    for answer in answers:
+        metrics: dict[tuple[str, str], list[str]] = {}
+        for name in _metrics([answer]):
+            estimate = answer.metrics.get(name)
+            if estimate is None:
+                key = ("not known", answer.missing.get(name, ""))
+                metrics.setdefault(key, []).append(WORDS[name].strip())
+            elif estimate.low is None:
+                key = ("without an interval", estimate.grade_reason)
+                metrics.setdefault(key, []).append(WORDS[name].strip())
+        for (what, reason), words in metrics.items():
+            line = f"{what}: {', '.join(words)}: {reason}"
+            held.setdefault((what, line), []).append(answer.device.name)
+    return held

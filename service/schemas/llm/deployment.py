@@ -1,20 +1,31 @@
 """Requests about a deployed language model: load, engine, parallelism, price."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    model_validator,
+)
 
+from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import (
     Engine,
     EngineName,
     Parallelism,
     RequestLoad,
 )
-from forerun.service.requests.field_names import also, in_own_names
+from forerun.service.requests.faults import about_fields
+from forerun.service.requests.field_names import also, in_own_names, names_written
 from forerun.service.schemas.fields import Name, Strict
 
 MOST_DEVICES = 1024
+DRAFTED, ACCEPTANCE = "engine.draft_tokens", "engine.draft_acceptance"
 ENGINES: Final[Mapping[str, EngineName]] = {
     **{"tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm", "trt-llm": "trtllm"},
     **{"trt_llm": "trtllm", "tensorrtllm": "trtllm"},
@@ -38,10 +49,35 @@ class NamedPart(Strict):
     PART: ClassVar[str] = ""
     """Name of the part in a request; empty for the request."""
 
-    @model_validator(mode="before")
+    _written: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
     @classmethod
-    def _own_names(cls, given: Any) -> Any:
-        return in_own_names(given, cls.model_fields, cls.PART)
+    def _own_names(cls, given: Any, validated: ModelWrapValidatorHandler[Self]) -> Self:
+        made = validated(in_own_names(given, cls.model_fields, cls.PART))
+        if not isinstance(given, cls):
+            made._written = names_written(given, cls.PART)
+        return made
+
+    @contextmanager
+    def as_written(self) -> Iterator[None]:
+        """Errors in the block have the field of this request as the request writes it."""
+        try:
+            yield
+        except InputError as error:
+            error.field = _keys_written(self, error.field)
+            raise
+
+
+def _keys_written(part: Any, field: Sequence[str | int]) -> tuple[str | int, ...]:
+    """Keys of a field of a part of a request, as the request writes them."""
+    if not field or not isinstance(part, BaseModel):
+        return tuple(field)
+    names = part._written if isinstance(part, NamedPart) else {}
+    path = ".".join(map(str, field))
+    if path in names:
+        return (names[path],)
+    return (field[0], *_keys_written(getattr(part, str(field[0]), None), field[1:]))
 
 
 class EngineIn(NamedPart):
@@ -106,11 +142,12 @@ class EngineIn(NamedPart):
     @model_validator(mode="after")
     def _drafts(self) -> Self:
         if self.draft_acceptance and not self.draft_tokens:
-            raise ValueError("draft_acceptance is of drafted tokens: give draft_tokens too")
+            raise about_fields("{} is of drafted tokens: give {} too", ACCEPTANCE, DRAFTED)
         if self.draft_tokens and "draft_acceptance" not in self.model_fields_set:
-            raise ValueError(
-                f"{self.draft_tokens} drafted tokens need draft_acceptance: give the probability "
-                "that one is accepted, from 0 to 1"
+            raise about_fields(
+                f"{self.draft_tokens} drafted tokens need {{}}: give the probability that one is "
+                "accepted, from 0 to 1",
+                ACCEPTANCE,
             )
         return self
 
@@ -215,9 +252,9 @@ class DeploymentFields(NamedPart):
         given = self.model_fields_set & set(DeploymentFields.model_fields)
         for field, other in (("input_tokens", "output_tokens"), ("output_tokens", "input_tokens")):
             if given and getattr(self, field) is None:
-                raise ValueError(f"{field} is missing, which {_first(given, other)} needs")
+                raise about_fields("{} is missing, which {} needs", field, _first(given, other))
         if given and (self.concurrency is None) == (self.requests_per_s is None):
-            raise ValueError("give one of concurrency and requests_per_s")
+            raise about_fields("give one of {} and {}", "concurrency", "requests_per_s")
         return self
 
     def load(self) -> RequestLoad:

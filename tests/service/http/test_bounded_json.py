@@ -67,11 +67,6 @@ def test_a_mistake_is_located_in_the_whole_text():
     assert located.value.pos == whole.value.pos
 
 
-def test_the_last_of_repeated_keys_counts_across_pieces():
-    text = '{"a": 1, "bbbbbbbbbbbb": 2, "a": [1, 2, 3, 4, 5, 6, 7]}'
-    assert parsed(text.encode(), SMALL) == json.loads(text)
-
-
 @pytest.mark.parametrize("piece_bytes", [SMALL, 2**20])
 def test_nesting_is_bounded(piece_bytes):
     deepest = b"[" * MOST_DEPTH + b"]" * MOST_DEPTH
@@ -95,8 +90,15 @@ def test_bytes_and_numbers_that_python_cannot_read_are_refused(content):
     assert refused(content, 2**20)
 
 
-def test_a_field_with_two_values_is_refused_and_one_that_is_repeated_is_not():
-    assert parsed(b'{"a": 1, "b": {"a": 2}, "a": 1}') == {"a": 1, "b": {"a": 2}}
-    with pytest.raises(HTTPException, match="gives 'concurrency' several times") as raised:
-        parsed(b'{"load": {"concurrency": 8, "concurrency": 9}}')
-    assert raised.value.status_code == 400
+@pytest.mark.parametrize("piece_bytes", [SMALL, 2**10, 2**17])
+@pytest.mark.parametrize("fields", [0, 200, 2_000])
+def test_a_field_with_two_values_is_refused_and_one_that_is_repeated_is_not(piece_bytes, fields):
+    """At any size, in one piece and over several, at the top and in an object that is held."""
+    between = b"".join(b'"k%d": {"x": [1, 2]}, ' % number for number in range(fields))
+    same = b'{"a": {"n": 1}, %s"b": {"a": 2}, "a": {"n": 1}}' % between
+    assert parsed(same, piece_bytes) == json.loads(same)
+    load = b'{"concurrency": 8, %s"concurrency": 9}' % between
+    for content in (load, b'{"load": %s}' % load, b'[0, {"loads": [%s]}]' % load):
+        with pytest.raises(HTTPException, match="gives 'concurrency' several times") as raised:
+            parsed(content, piece_bytes)
+        assert raised.value.status_code == 400

@@ -1,8 +1,10 @@
 """`forerun llm`: one command for several devices, and what is supported."""
 
 import json
+from functools import partial
 
 import pytest
+from rich.console import Console
 
 from forerun.data.errors import (
     BadRequest,
@@ -13,6 +15,7 @@ from forerun.data.errors import (
     UnreadableModel,
 )
 from forerun.service.cli import app
+from forerun.service.cli.llm import table
 from tests.service.answers.llm.predictors import LLAMA
 
 LENGTHS = ("--isl", "1024", "--osl", "256", "--concurrency", "32")
@@ -177,3 +180,89 @@ def test_an_encoder_decoder_is_refused_by_its_family_before_its_fields(run, tmp_
     file.write_text(json.dumps({"model_type": "t5", "d_model": 512}))
     with pytest.raises(UnanswerableQuery, match="encoder-decoders are not answered, and t5 is one"):
         run("estimate", file, "--device", "h100", *LENGTHS)
+
+
+OPEN = ("--isl", "1024", "--osl", "256", "--tp", "1", "--request-rate")
+
+
+def test_beyond_capacity_every_figure_says_that_it_is_of_the_capacity(run):
+    """The exit code is 0, as of other answers that say why something is not known."""
+    printed = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 500)
+    rows = {line[:32].strip(): line for line in printed.splitlines()}
+    for row in ("price of a million output tokens", "requests per second", "power of a device"):
+        assert "at capacity" in rows[row]
+    assert "not known" in rows["time to first token"]
+    assert "those at its capacity" in printed
+    several = run("estimate", "llama-3.1-8b", "--device", "h100,b200", *OPEN, 25)
+    (price,) = [line for line in several.splitlines() if line.startswith("price of a million")]
+    assert price.count("at capacity") == 1
+    assert "not known: time to first token, request latency: 25 requests/s arrive" in several
+    below = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 5)
+    assert "at capacity" not in below
+
+
+def test_explain_shows_intervals_and_reasons_of_each_of_several_devices(run):
+    words = ("estimate", "llama-3.1-8b", "--device", "h100,a100", *OPEN, 5)
+    assert run(*words).count("no Poisson arrivals") == 0
+    explained = run(*words, "--explain")
+    for device in ("h100-sxm-80gb", "a100-sxm-80gb"):
+        alone = explained.partition(f"\non {device}\n")[2].partition("where the time goes on")[0]
+        assert "90 % interval" in alone
+        assert alone.count("no Poisson arrivals") > 3
+        assert f"where the time goes on {device}" in explained
+
+
+def test_several_devices_say_why_a_metric_has_no_interval(run):
+    printed = run("estimate", "llama-3.1-8b", "--device", "h100,b200", *OPEN, 20)
+    reason = (
+        "without an interval: time to first token, request latency: extrapolated: 20 requests/s"
+    )
+    assert reason in printed
+
+
+def test_a_screen_without_room_for_intervals_shows_whole_figures_and_says_so(run, monkeypatch):
+    words = ("estimate", "llama-3.1-8b", "--device", "h100,h200,a100", *OPEN, 5)
+    wide = run(*words)
+    assert "(" in next(line for line in wide.splitlines() if line.startswith("time per output"))
+    narrow = partial(Console, highlight=False, width=100, force_terminal=True, no_color=True)
+    monkeypatch.setattr(table, "screen", narrow)
+    lines = run(*words).splitlines()
+    row = next(line for line in lines if "time per output token" in line)
+    assert "(" not in row
+    assert "…" not in "".join(lines)
+    assert table.NARROW in "".join(lines)
+
+
+LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl", "256")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--request-rate", "-1"), r"^--request-rate: Input should be greater than 0 \(given -1.0"),
+        (("--requests-per-s=-1",), "^--requests-per-s: Input"),
+        (
+            ("--request-rate=3", "--max-concurrency", "5"),
+            "^give one of --max-concurrency and",
+        ),
+        ((), "^give one of --concurrency and --requests-per-s$"),
+        (("--concurrency", "5", "--gpu-memory-utilization", "3"), "^--gpu-memory-utilization: In"),
+        (("--concurrency", "5", "--backend", "foo"), "^--backend: Input"),
+        (("--concurrency", "5", "--tp", "0"), "^--tp: Input"),
+        (
+            ("--concurrency", "5", "--draft-tokens", "3"),
+            "^3 drafted tokens need --draft-acc",
+        ),
+        (("--concurrency", "5", "--prefill-tensor", "2"), "give --prefill-workers too"),
+    ],
+)
+def test_what_is_wrong_names_the_option_that_was_typed(run, words, said):
+    with pytest.raises(BadRequest, match=said):
+        run(*LONE, *words)
+
+
+def test_lengths_that_are_missing_are_named_by_their_options(run):
+    with pytest.raises(BadRequest, match=r"^--output-tokens is missing, which --isl needs$"):
+        run(*LONE[:-2])
+    with pytest.raises(BadRequest, match=r"^--input-tokens is missing, which --tp needs$"):
+        run(*LONE[:4], "--tp", "2")

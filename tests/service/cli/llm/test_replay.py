@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from forerun.data.errors import BadTrace, InputError
+from forerun.data.errors import BadRequest, BadTrace, InputError
 from forerun.service.cli import app
-from forerun.service.cli.llm.replay import replay
 
 ROWS = "arrival_s,input_tokens,output_tokens\n0.0,500,100\n0.5,300,200\n30.0,100,50\n"
 DEPLOYMENT = ("--device", "h100", "--tp", "1")
@@ -47,9 +46,18 @@ def test_the_table_has_the_percentiles_and_what_they_rest_on(run, trace):
         assert words in printed
 
 
-def test_the_help_says_which_options_the_trace_replaces():
-    said = " ".join(replay.__doc__.split())
-    assert "--concurrency and --requests-per-s are refused" in said
+@pytest.mark.parametrize("option", ["--isl", "--osl", "--concurrency", "--request-rate"])
+def test_options_that_the_trace_replaces_are_neither_listed_nor_taken(run, trace, capsys, option):
+    with pytest.raises(Exception, match=f"No such option: {option}"):
+        run(trace, *DEPLOYMENT, option, "3")
+    listed = run("--help")
+    assert "--tp" in listed
+    assert option not in listed
+
+
+def test_what_is_wrong_names_the_option_that_was_typed(run, trace):
+    with pytest.raises(BadRequest, match=r"^--max-num-seqs: Input"):
+        run(trace, *DEPLOYMENT, "--max-num-seqs", "0")
 
 
 def test_a_wrong_line_is_named(run, trace):

@@ -1,0 +1,42 @@
+"""Limits of answers about deployments, and the grades that follow from them."""
+
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.models.artifact.loading import bundled
+from forerun.service.adaptation.in_use import InUse
+from forerun.service.answers.llm.estimates import llm_estimate
+from forerun.service.schemas.serving import LlmEstimateIn
+
+ASKED = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 1, "isl": 1024, "osl": 256}
+IN_USE = InUse(bundled())
+
+
+def power(**load):
+    asked = LlmEstimateIn.model_validate(ASKED | load)
+    return llm_estimate(asked, DeviceCatalog.load().get, IN_USE).metrics["power_w"]
+
+
+def test_power_of_requests_always_in_flight_counts_as_measured():
+    assert power(concurrency=64).grade == "A"
+
+
+@pytest.mark.parametrize("rate", [5.0, 10.0, 20.0])
+def test_power_of_arrivals_is_no_better_than_calibrated_and_says_why(rate):
+    own = power(requests_per_s=rate)
+    assert own.grade == "B"
+    assert "none with requests that arrive at a rate" in own.grade_reason
+
+
+def test_power_of_more_requests_than_places_is_no_better_than_calibrated_and_says_why():
+    own = power(concurrency=3000)
+    assert own.grade == "B"
+    assert "some requests have no place" in own.grade_reason
+
+
+def test_power_on_a_device_without_measured_servers_holds_that_of_its_sibling_in_its_interval():
+    """H200 moves data faster than H100 within the same design power; no server on it is known."""
+    measured, own = power(concurrency=64), power(concurrency=64, device="h200-sxm-141gb")
+    assert own.grade == "C"
+    assert own.low < measured.value < own.high
+    assert own.high / own.low > 2.0
