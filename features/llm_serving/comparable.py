@@ -49,6 +49,12 @@ def has_other_settings(query: Query) -> bool:
 
 def at_any_load(query: Query) -> tuple[Hashable, ...]:
     """What a deployment has in common with those of another number or rate of requests."""
-    own, load = query.deployment, query.deployment.load
+    load = query.deployment.load
     lengths = (load.input_tokens, load.output_tokens, load.input_variation, load.output_variation)
-    return (own.model, own.engine, own.pool, own.prefill, query.device, load.cached_share, *lengths)
+    return (*setup_of(query), load.cached_share, *lengths)
+
+
+def setup_of(query: Query) -> tuple[Hashable, ...]:
+    """What a deployment has in common with those that differ from it in nothing but their load."""
+    own = query.deployment
+    return own.model, own.engine, own.pool, own.prefill, query.device
