@@ -294,8 +294,7 @@ class LlmLatency(StoredPredictor):
         """Limits of n deployments."""
         outside: Sequence[tuple[Limit, ...]] = [()] * len(queries)
         if self.ranges is not None:
-            ranges, checked = self._ranges(CHECKED), rows.shape[:, _positions(CHECKED)]
-            outside = [ranges.outside(row) for row in checked]
+            outside = self._ranges(CHECKED).outside_each(rows.shape[:, _positions(CHECKED)])
         every: list[tuple[Limit, ...]] = [()] * len(queries)
         for same in groups_of(map(at_any_load, queries)).values():
             first = queries[same[0]]

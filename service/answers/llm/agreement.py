@@ -133,7 +133,9 @@ def _distance(limit: Limit) -> float:
 def _at_lengths(query: Query, asked: Query, rate: _Rate) -> _Rate:
     """The rate for the lengths of the deployment in place of the usual ones of such requests."""
     load = query.deployment.load
-    slower = slower_at_lengths(asked, load.input_tokens, load.output_tokens)
+    assert isinstance(asked.workload, LlmServing)
+    sequences = float(asked.workload.max_sequences)
+    slower = slower_at_lengths(asked, sequences, load.input_tokens, load.output_tokens)
     return rate._replace(value=rate.value / slower)
 
 
