@@ -201,9 +201,7 @@ def picture_tokens(workload: Diffusion) -> float:
     return workload.height * workload.width / side**2 * float(np.ceil(workload.frames / span))
 
 
-def slower_at_lengths(
-    query: Query, sequences: Amount, prompt: Amount, answer: Amount
-) -> Amount:
+def slower_at_lengths(query: Query, sequences: Amount, prompt: Amount, answer: Amount) -> Amount:
     """Time of a decoding step with prompts and answers of these lengths over that of usual ones.
 
     It is a ratio of bounds with the time outside of the devices added. Time that prompts take is
@@ -395,7 +393,7 @@ def diffusion_features(workload: Diffusion, device: Device, count: int) -> tuple
         float(logs(workload.parameters)),
         float(logs(workload.steps)),
         float(logs(tokens)),
-        bound.weights / bound.seconds,
-        bound.sequence / bound.seconds,
+        float(bound.weights / bound.seconds),
+        float(bound.sequence / bound.seconds),
         float(logs(bound.seconds)),
     )

@@ -29,7 +29,11 @@ SCALARS: Final = ("others", "tpot", "work", "service", "waiting", "rate", "busy"
 the first; `work`: time that a prompt occupies the rank; `service`: time to the first token without
 queueing; `waiting`: waiting of prompts for each other; `rate`: requests a second of all ranks;
 `busy`: share of the time spent on prompts; `in_flight`: requests in flight on all ranks."""
-QUANTITIES: Final = (*SCALARS, *(f"decode {part}" for part in PARTS), *(f"prefill {part}" for part in PARTS))  # fmt: skip
+QUANTITIES: Final = (
+    *SCALARS,
+    *(f"decode {part}" for part in PARTS),
+    *(f"prefill {part}" for part in PARTS),
+)
 """Rows of a grid, with the parts of an iteration of decoding and further ones for a prompt."""
 
 
@@ -76,10 +80,10 @@ class AnyLoad:
         prompts = first.prefill or first.pool
         prompt_ranks = prompts.workers * prompts.parallelism.attention_data
         return [
-            cls(np.ascontiguousarray(grid[:, place]), *own, prompt_ranks, limit.fits, chunks)
-            for place, (own, limit, chunks) in enumerate(
+            cls(np.ascontiguousarray(grid[:, place]), after, prompt_ranks, limit.fits, chunks)
+            for place, (after, limit, chunks) in enumerate(
                 zip(
-                    lengths.after.tolist(),
+                    lengths.after.ravel().tolist(),
                     limits,
                     lengths.chunks(batched, most).ravel().tolist(),
                     strict=True,
@@ -135,8 +139,11 @@ class _Lengths(NamedTuple):
         cached = np.maximum(self.given - self.new, 0.0)
         pairs = self.new * cached + self.new * (self.new + 1.0) / 2.0
         none = np.zeros(len(self.new) * points)
-        each = (self.new / chunks, pairs / chunks, 1.0 / chunks)
-        return Iterations(*(np.repeat(own.ravel(), points) for own in each), none, none)
+        tokens, pairs, prompts = (
+            np.repeat((own / chunks).ravel(), points)
+            for own in (self.new, pairs, np.ones_like(self.new))
+        )
+        return Iterations(tokens, pairs, prompts, none, none)
 
     def waiting(self, busy: Column, work: Column) -> Column:
         """Mean waiting in an M/G/1 queue, whose service varies as the lengths of prompts do."""
@@ -175,12 +182,13 @@ def _together(
     decoding = lengths.decode((1.0 + others) / stages)
     prompt = lengths.prompt(chunks, others.shape[1])
     others_alone = lengths.decode(others / stages)
-    mixed = _joined(prompt, others_alone) if _mixes(engine) else prompt
-    parts = worker.parts(_stacked(decoding, mixed, others_alone))
-    split = {name: column.reshape(3, *others.shape) for name, column in parts.items()}
-    decode = {name: column[0] for name, column in split.items()}
+    mixed = prompt.beside(others_alone) if _mixes(engine) else prompt
+    decode, both, without = (
+        {name: column.reshape(others.shape) for name, column in own.items()}
+        for own in worker.parts_of_each([decoding, mixed, others_alone])
+    )
     shared = np.minimum(others, 1.0) if _mixes(engine) else 0.0
-    prefill = {name: chunks * (column[1] - shared * column[2]) for name, column in split.items()}
+    prefill = {name: chunks * (own - shared * without[name]) for name, own in both.items()}
     accepted = tokens_per_iteration(engine)
     step = sum(decode.values()) / accepted
     work = np.maximum(sum(prefill.values()), 1e-9)
@@ -262,14 +270,3 @@ def uncached_tokens(deployment: LlmDeployment) -> float:
 def tokens_per_iteration(engine: Engine) -> float:
     """Tokens that a sequence gains in an iteration: one, and the accepted ones of the draft."""
     return 1.0 + sum(engine.draft_acceptance**k for k in range(1, engine.draft_tokens + 1))
-
-
-def _joined(one: Iterations, other: Iterations) -> Iterations:
-    return Iterations(*(getattr(one, f) + getattr(other, f) for f in _FIELDS))
-
-
-def _stacked(*several: Iterations) -> Iterations:
-    return Iterations(*(np.concatenate([getattr(one, f) for one in several]) for f in _FIELDS))
-
-
-_FIELDS: Final = tuple(Iterations.__dataclass_fields__)

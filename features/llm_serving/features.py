@@ -18,7 +18,7 @@ from forerun.data.language_models.deployment import Engine, LlmDeployment
 from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
 from forerun.features.llm_serving.any_load import AnyLoad, tokens_per_iteration
-from forerun.features.llm_serving.comparable import at_any_load, setup_of
+from forerun.features.llm_serving.comparable import alike_at_any_load, setup_of
 from forerun.features.llm_serving.operators import parameter_counts
 from forerun.features.llm_serving.steady_state import SteadyStates
 from forerun.features.llm_serving.step import PARTS
@@ -99,7 +99,7 @@ class DeploymentRows(Columns):
         Raises:
             UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
         """
-        groups = groups_of(map(at_any_load, queries))
+        groups = alike_at_any_load(queries)
         which = np.empty(len(queries), dtype=np.intp)
         for place, rows in enumerate(groups.values()):
             which[rows] = place

@@ -186,7 +186,8 @@ def _positions(rising: Matrix, values: Column) -> Column:
     start, end = rising[rows, below], rising[rows, below + 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         share = (values - start) / (end - start)
-    return np.where(values >= rising[:, -1], last, below + np.clip(share, 0.0, 1.0))
+    between = below + np.clip(share, 0.0, 1.0)
+    return np.asarray(np.where(values >= rising[:, -1], float(last), between))
 
 
 def _at(grids: Matrix, which: Positions, positions: Column) -> Matrix:

@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, Matrix, groups_of
+from forerun.data.columns import Column, Mask, Matrix, Positions, groups_of
 from forerun.data.query import Query
 from forerun.data.workload import LlmServing
-from forerun.features.serving_features import TOKENS, slower_at_lengths
+from forerun.features.serving_features import TOKENS, outputs, slower_at_lengths
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import WIDEST_RATIO
-from forerun.models.serving.features import with_any_sequences
+from forerun.models.serving.features import generative, with_any_sequences
 from forerun.service.answers.llm.power import ServedRates
 from forerun.service.answers.llm.time_columns import TimeColumns
 
@@ -98,15 +98,17 @@ def agreed(
     if not len(places):
         return times
     rows = rows[places]
-    own, asked = ([of[row] for row in at] for of, at in ((queries, rows), (served.queries, places)))
-    decoding = decoding[rows]
-    outside = np.array([_outside(times.limits[row]) for row in rows])
+    own, limits = zip(*((queries[row], times.limits[row]) for row in rows.tolist()), strict=True)
+    asked, theirs = zip(
+        *((served.queries[place], served.limits[place]) for place in places.tolist()), strict=True
+    )
+    decoding, outside = decoding[rows], np.array([*map(_outside, limits)])
     one = _Rates.of(times.estimates[RATE][rows]).widened(
         UNLIKE * np.hypot(outside[:, 0], decoding * outside[:, 1])
     )
     slower, unusual = _at_lengths(own, asked)
     rates = _Rates.of(served.rates[places])
-    beyond = np.array([hypot(*_outside(served.limits[place])) for place in places])
+    beyond = np.array([hypot(*_outside(one)) for one in theirs])
     far = np.hypot(beyond, np.maximum(unusual, unusual**2 / FAR))
     written = np.maximum(0.0, -np.log(2.0 * decoding))
     engine = np.array([0.0 if q.deployment.engine.name == "vllm" else OTHER_ENGINE for q in own])
@@ -165,18 +167,18 @@ def _at_lengths(queries: Sequence[Query], asked: Sequence[Query]) -> tuple[Colum
     lengths = np.array([(load.input_tokens, load.output_tokens) for load in loads]).T
     slower, unusual = np.empty((2, len(queries)))
     for rows in groups_of(map(with_any_sequences, asked)).values():
-        served = [asked[row].workload for row in rows]
-        first = served[0]
+        served = [generative(asked[row]) for row in rows]
+        first, (prompt, answer) = served[0], lengths[:, rows]
         assert isinstance(first, LlmServing)
-        sequences = np.array([float(getattr(one, "max_sequences")) for one in served])
-        own = lengths[:, rows]
-        slower[rows] = slower_at_lengths(asked[rows[0]], sequences, *own)
-        unusual[rows] = np.hypot(*np.log(own / np.array(TOKENS[first.request])[:, None]))
+        sequences = np.array([outputs(one) for one in served])
+        slower[rows] = slower_at_lengths(asked[rows[0]], sequences, prompt, answer)
+        usual = TOKENS[first.request]
+        unusual[rows] = np.hypot(np.log(prompt / usual[0]), np.log(answer / usual[1]))
     return slower, unusual
 
 
 def _combined(
-    times: TimeColumns, rows: Sequence[int], one: _Rates, two: _Rates, weight: Column
+    times: TimeColumns, rows: Positions, one: _Rates, two: _Rates, weight: Column
 ) -> TimeColumns:
     """The times with the weighted geometric means of both rates of k deployments.
 
@@ -208,7 +210,7 @@ def _combined(
             changed[rows] = _around(value / faster, *ends)
         estimates[name] = changed
     limits = list(times.limits)
-    for row, said in zip(rows, _said(one, two, weight), strict=True):
+    for row, said in zip(rows.tolist(), _said(one, two, weight), strict=True):
         limits[row] += said
     return replace(times, estimates=estimates, limits=limits)
 

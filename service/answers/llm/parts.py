@@ -253,4 +253,5 @@ def _phases(queries: Sequence[Query], sequences: Column, rates: Rates) -> _Phase
     deployment, device = queries[0].deployment, queries[0].device
     prefill = WorkerTime.of(deployment, device, phase="prefill", rates=rates)
     decode = WorkerTime.of(deployment, device, rates=rates)
-    return {"prefill": prefill.parts(prompts), "decode": decode.parts(decodes)}
+    of_tokens, of_prompts = decode.parts_with([decodes], prefill, [prompts])
+    return {"prefill": of_prompts, "decode": of_tokens}

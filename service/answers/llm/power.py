@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.columns import Matrix, groups_of
+from forerun.data.columns import Matrix
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Operation, Query
-from forerun.features.llm_serving.comparable import setup_of
+from forerun.features.llm_serving.comparable import alike_at_any_load
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
 from forerun.models.limit import POWER, Limit
@@ -127,20 +127,18 @@ def served_rates(
         predictor: the predictor in use.
     """
     asked: dict[int, Query] = {}
-    for same in groups_of(setup_of(queries[row]) for row in rows).values():
-        own = [rows[place] for place in same]
-        served = [as_serving(queries[row], queries[row].deployment.load.concurrency or 1.0)
-                  for row in own]  # fmt: skip
+    for places in alike_at_any_load([queries[row] for row in rows]).values():
+        own = [rows[place] for place in places]
+        loads = ((queries[row], queries[row].deployment.load) for row in own)
+        served = [as_serving(query, load.concurrency or 1.0) for query, load in loads]
         if predictor.answers(served[0]):
             asked |= zip(own, served, strict=True)
     known, found, _ = answered(predictor, list(asked.values()))
     if found is None:
         return ServedRates([], [], np.empty((0, 3)), [])
-    every = list(asked.items())
-    own = [every[place] for place in known]
-    columns = TimeColumns.of(found)
-    rates = columns.estimates[RATE]
-    return ServedRates([row for row, _ in own], [one for _, one in own], rates, columns.limits)
+    every, columns = list(asked.items()), TimeColumns.of(found, [RATE])
+    kept, models = zip(*(every[place] for place in known), strict=True)
+    return ServedRates(kept, models, columns.estimates[RATE], columns.limits)
 
 
 def _with_smaller_degrees(query: Query) -> list[Query]:

@@ -14,7 +14,7 @@ from forerun.data.columns import Column, groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
-from forerun.features.llm_serving.comparable import at_any_load
+from forerun.features.llm_serving.comparable import alike_at_any_load
 from forerun.models.catalog import unfitted
 from forerun.models.limit import Limit
 from forerun.models.prediction import PredictionColumns, Predictions
@@ -83,9 +83,10 @@ def _runs(queries: Sequence[Query], in_use: InUse) -> Column:
 
 def _by_predictor(queries: Sequence[Query], in_use: InUse) -> Timed:
     """Times and rates of each deployment by the predictor of times, or in closed form."""
-    predictor, errors = in_use.loaded.predictor, {}
+    predictor = in_use.loaded.predictor
+    errors: dict[int, InputError] = {}
     able: list[bool | None] = [None] * len(queries)
-    for rows in groups_of(map(at_any_load, queries)).values():
+    for rows in alike_at_any_load(queries).values():
         first = queries[rows[0]]
         known = predictor.answers(first)
         if known or closed_form().answers(first):
@@ -109,7 +110,7 @@ def _by_predictor(queries: Sequence[Query], in_use: InUse) -> Timed:
         columns.put(rows, part)
     for row in (row for row, fitted in enumerate(able) if fitted is False):
         columns.limits[row] = (NOT_FITTED, *columns.limits[row])
-    return TimeColumns.of(columns.predictions()), errors
+    return TimeColumns.of(columns.predictions(), columns.values), errors
 
 
 def _unanswerable(query: Query) -> InputError:

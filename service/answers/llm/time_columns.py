@@ -1,6 +1,6 @@
 """Times and rates of deployments as columns, before those that are answered become predictions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import Self
@@ -28,12 +28,12 @@ class TimeColumns(Columns):
     limits: Sequence[tuple[Limit, ...]]
 
     @classmethod
-    def of(cls, found: Predictions) -> Self:
-        """The columns of predictions."""
+    def of(cls, found: Predictions, metrics: Iterable[str]) -> Self:
+        """The columns of some metrics of predictions."""
         nothing, estimates, coverage = np.full(len(found), np.nan), {}, {}
-        for name, values in found.values.items():
+        for name in metrics:
             ends = (found.low.get(name, nothing), found.high.get(name, nothing))
-            estimates[name] = np.column_stack([values, *ends])
+            estimates[name] = np.stack([found.values[name], *ends], axis=1)
             own = np.full(len(found), found.coverage_of(name), dtype=np.float64)
             stated = found.row_coverage.get(name, own)
             coverage[name] = np.where(np.isnan(stated), own, stated)

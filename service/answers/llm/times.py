@@ -152,7 +152,8 @@ def _with_closer(curves: Mapping[int, _Curve], in_use: InUse) -> dict[int, _Curv
     if not further:
         return {**curves}
     times, errors = predicted_times(further, in_use)
-    found, end = {}, 0
+    found: dict[int, _Curve] = {}
+    end = 0
     for place, (loops, curve) in curves.items():
         rows = range(end, end := end + len(closer[place]))
         if not errors.keys().isdisjoint(rows):
