@@ -336,8 +336,7 @@ def llm_features(
     total, active = workload.total_parameters, workload.active_parameters
     whole, memory = bound.seconds, count * (device.memory_gib or 1.0) * GIB
     cache = bound.sequence * count * device.bandwidth_gbs * 1e9
-    free = max(0.9 * memory - total * width, 0.02 * memory)
-    logs = np.log
+    free, logs = max(0.9 * memory - total * width, 0.02 * memory), np.log
     products, host = bound.arithmetic + bound.questions, HOST_S + HOST_S_PER_SEQUENCE * sequences
     columns: tuple[Amount, ...] = (
         logs(total),

@@ -18,10 +18,10 @@ from forerun.data.workload import LlmServing
 from forerun.features.serving_features import TOKENS, outputs, slower_at_lengths
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import WIDEST_RATIO
 from forerun.models.serving.features import generative, with_any_sequences
 from forerun.service.answers.llm.power import ServedRates
-from forerun.service.answers.llm.time_columns import TimeColumns
 
 RATE: Final = "tokens_per_s"
 TIMES: Final = ("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms")

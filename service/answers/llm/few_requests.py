@@ -13,8 +13,8 @@ import numpy as np
 
 from forerun.data.query import Query
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
+from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Predictions
-from forerun.service.answers.llm.time_columns import TimeColumns
 
 USUAL_TOKENS: Final = (1024.0, 256.0)
 """Tokens of a prompt and of an answer at which the correction is taken."""

@@ -17,8 +17,8 @@ from forerun.data.columns import Column
 from forerun.data.query import Query
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
 from forerun.models.llm_serving.latency import OVERLOADED
+from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
-from forerun.service.answers.llm.time_columns import TimeColumns
 
 RATE: Final = "requests_per_s"
 STEP: Final = 2.5

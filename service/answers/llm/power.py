@@ -15,10 +15,10 @@ from forerun.features.llm_serving.comparable import alike_at_any_load
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
 from forerun.models.limit import POWER, Limit
+from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.service.answers.llm.costs import as_serving, request_kind, scaled
-from forerun.service.answers.llm.time_columns import TimeColumns
 from forerun.service.answers.serving import answered, predicted
 
 RATE: Final = "tokens_per_s"

@@ -17,6 +17,7 @@ from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import alike_at_any_load
 from forerun.models.catalog import unfitted
 from forerun.models.limit import Limit
+from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.in_use import InUse
@@ -27,7 +28,6 @@ from forerun.service.answers.llm.few_requests import (
     with_usual_corrections,
 )
 from forerun.service.answers.llm.power import served_rates
-from forerun.service.answers.llm.time_columns import TimeColumns
 from forerun.service.answers.serving import answered
 
 MEASURED_TIMES: Final = frozenset({"ttft_ms", "tpot_ms"})

@@ -15,6 +15,7 @@ from forerun.data.columns import groups_of
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import at_any_load, of_one_worker
+from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.arrivals import (
@@ -32,7 +33,6 @@ from forerun.service.answers.llm.predicted_times import (
     measured_by_user,
     predicted_times,
 )
-from forerun.service.answers.llm.time_columns import TimeColumns
 
 TOTALS: Final = (RATE, "tokens_per_s")
 """Rates of all workers together."""

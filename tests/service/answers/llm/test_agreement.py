@@ -13,6 +13,7 @@ from forerun.features.readers.language_model.named import named_language_model
 from forerun.features.serving_features import TOKENS, slower_at_lengths
 from forerun.models.artifact.loading import bundled
 from forerun.models.limit import Limit
+from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.agreement import agreed, comparable
@@ -20,7 +21,6 @@ from forerun.service.answers.llm.costs import as_serving
 from forerun.service.answers.llm.deployed import deployed_all
 from forerun.service.answers.llm.power import ServedRates
 from forerun.service.answers.llm.question import DeploymentQuestion
-from forerun.service.answers.llm.time_columns import TimeColumns
 from forerun.service.answers.serving import estimated
 from tests.features.llm_serving.deployments import DEVICE, deployment
 
