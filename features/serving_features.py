@@ -15,6 +15,7 @@ from typing import Final, assert_never
 import numpy as np
 
 from forerun.data.circuits.netlist import Circuit
+from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device, Precision
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
@@ -34,6 +35,8 @@ from forerun.data.workload import (
 )
 
 Generative = LlmServing | Diffusion
+Amount = float | Column
+"""A number, or one for each of n numbers of sequences, (n,)."""
 
 WEIGHT_BYTES: Final[Mapping[WeightFormat, float]] = MappingProxyType(
     {
@@ -102,15 +105,15 @@ class CycleBound:
         covered: share of the weights that a cycle reads.
     """
 
-    weights: float
-    arithmetic: float
-    sequence: float
-    questions: float
-    exchange: float
-    covered: float
+    weights: Amount
+    arithmetic: Amount
+    sequence: Amount
+    questions: Amount
+    exchange: Amount
+    covered: Amount
 
     @property
-    def seconds(self) -> float:
+    def seconds(self) -> Amount:
         """Sum of the terms."""
         return self.weights + self.arithmetic + self.sequence + self.questions + self.exchange
 
@@ -126,7 +129,7 @@ def cycle_bound(query: Query) -> CycleBound:
     count = query.operation.device_count
     match workload:
         case LlmServing():
-            return _step(workload, query.device, count)
+            return step_bound(workload, query.device, count, float(workload.max_sequences))
         case Diffusion():
             return _batch(workload, query.device, count)
         case (
@@ -198,7 +201,7 @@ def picture_tokens(workload: Diffusion) -> float:
     return workload.height * workload.width / side**2 * float(np.ceil(workload.frames / span))
 
 
-def slower_at_lengths(query: Query, prompt: float, answer: float) -> float:
+def slower_at_lengths(query: Query, sequences: Amount, prompt: Amount, answer: Amount) -> Amount:
     """Time of a decoding step with prompts and answers of these lengths over that of usual ones.
 
     It is a ratio of bounds with the time outside of the devices added. Time that prompts take is
@@ -206,43 +209,56 @@ def slower_at_lengths(query: Query, prompt: float, answer: float) -> float:
 
     Args:
         query: a served language model.
+        sequences: numbers of sequences, in place of the model's `max_sequences`.
         prompt: mean tokens of a prompt.
         answer: mean tokens of an answer.
     """
-    workload, count = query.workload, query.operation.device_count
+    workload, device, count = query.workload, query.device, query.operation.device_count
     assert isinstance(workload, LlmServing)
-    host = HOST_S + HOST_S_PER_SEQUENCE * workload.max_sequences
-    asked = _step(workload, query.device, count, (prompt, answer))
-    return (asked.seconds + host) / (_step(workload, query.device, count).seconds + host)
+    host = HOST_S + HOST_S_PER_SEQUENCE * sequences
+    asked = step_bound(workload, device, count, sequences, (prompt, answer)).seconds
+    return (asked + host) / (step_bound(workload, device, count, sequences).seconds + host)
 
 
-def _step(
+def step_bound(
     workload: LlmServing,
     device: Device,
     count: int,
-    lengths: tuple[float, float] | None = None,
+    sequences: Amount,
+    lengths: tuple[Amount, Amount] | None = None,
 ) -> CycleBound:
-    """The bound of a decoding step, with prompts and answers of the lengths or of usual ones."""
+    """The bound of a decoding step.
+
+    Args:
+        workload: the served model.
+        device: each of the devices.
+        count: number of devices.
+        sequences: numbers of sequences, in place of the model's `max_sequences`.
+        lengths: tokens of a prompt and of an answer; None for usual ones.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device's sheet lacks the figure.
+    """
     total, active = workload.total_parameters, workload.active_parameters
-    batch, width = float(workload.max_sequences), WEIGHT_BYTES[workload.weights]
+    width = WEIGHT_BYTES[workload.weights]
     bytes_s = count * device.bandwidth_gbs * 1e9
     flops_s = count * device.peak(arithmetic(workload.weights, device), matrix=True) * 1e12
-    covered = _covered(workload, batch)
+    covered = _covered(workload, sequences)
     question, answer = lengths or TOKENS[workload.request]
     billions = active / 1e9
     token = workload.cache_bytes_per_token or CACHE_BYTES * billions**0.4
-    cache = token * batch * (question + answer / 2.0)
+    cache = token * sequences * (question + answer / 2.0)
     return CycleBound(
         weights=total * width * covered / bytes_s,
-        arithmetic=2.0 * active * batch / flops_s,
+        arithmetic=2.0 * active * sequences / flops_s,
         sequence=cache / bytes_s,
-        questions=2.0 * active * batch * question / answer / flops_s,
-        exchange=_exchange(batch * 0.1 * active**0.5, LAYERS * billions**0.4, device, count),
+        questions=2.0 * active * sequences * question / answer / flops_s,
+        exchange=_exchange(sequences * 0.1 * active**0.5, LAYERS * billions**0.4, device, count),
         covered=covered,
     )
 
 
-def _covered(workload: LlmServing, batch: float) -> float:
+def _covered(workload: LlmServing, batch: Amount) -> Amount:
     """Share of the weights that at least one of `batch` tokens uses, with experts drawn uniformly.
 
     Total and active weights both contain those that every token uses, plus all experts or those
@@ -256,7 +272,7 @@ def _covered(workload: LlmServing, batch: float) -> float:
         taken = workload.experts_per_token / workload.experts
     taken = min(taken, MOST_TAKEN * share)
     common = (share - taken) / (1.0 - taken)
-    return float(common + (1.0 - common) * (1.0 - (1.0 - taken) ** batch))
+    return common + (1.0 - common) * (1.0 - (1.0 - taken) ** batch)
 
 
 def _batch(workload: Diffusion, device: Device, count: int) -> CycleBound:
@@ -277,7 +293,7 @@ def _batch(workload: Diffusion, device: Device, count: int) -> CycleBound:
     )
 
 
-def _exchange(step_bytes: float, layers: float, device: Device, count: int) -> float:
+def _exchange(step_bytes: Amount, layers: float, device: Device, count: int) -> Amount:
     """Seconds of two exchanges a layer; none on one device."""
     if count == 1:
         return 0.0
@@ -305,48 +321,59 @@ DIFFUSION_FEATURES: Final = (
 """Columns of `diffusion_features`."""
 
 
-def llm_features(workload: LlmServing, device: Device, count: int) -> tuple[float, ...]:
-    """The row of `LLM_FEATURES`, natural logarithms."""
-    bound, width = _step(workload, device, count), WEIGHT_BYTES[workload.weights]
+def llm_features(
+    workload: LlmServing, device: Device, count: int, sequences: Column
+) -> tuple[Matrix, Column]:
+    """Rows of `LLM_FEATURES`, natural logarithms, (n, features), and the bounds of a step, (n,).
+
+    Args:
+        workload: the served model.
+        device: each of the devices.
+        count: number of devices.
+        sequences: (n,) numbers of sequences, in place of the model's `max_sequences`.
+    """
+    bound, width = step_bound(workload, device, count, sequences), WEIGHT_BYTES[workload.weights]
     total, active = workload.total_parameters, workload.active_parameters
-    batch, whole = float(workload.max_sequences), bound.seconds
-    memory = count * (device.memory_gib or 1.0) * GIB
+    whole, memory = bound.seconds, count * (device.memory_gib or 1.0) * GIB
     cache = bound.sequence * count * device.bandwidth_gbs * 1e9
-    free = max(0.9 * memory - total * width, 0.02 * memory)
-    logs = np.log
-    products, host = bound.arithmetic + bound.questions, HOST_S + HOST_S_PER_SEQUENCE * batch
-    return (
-        float(logs(total)),
-        float(logs(active)),
-        float(logs(active / total)),
-        float(logs(batch)),
-        float(logs(batch / count)),
-        float(logs(count)),
-        float(logs(width)),
+    free, logs = max(0.9 * memory - total * width, 0.02 * memory), np.log
+    products, host = bound.arithmetic + bound.questions, HOST_S + HOST_S_PER_SEQUENCE * sequences
+    columns: tuple[Amount, ...] = (
+        logs(total),
+        logs(active),
+        logs(active / total),
+        logs(sequences),
+        logs(sequences / count),
+        logs(count),
+        logs(width),
         *(float(workload.architecture == one) for one in ("experts", "hybrid")),
         *(float(workload.request == one) for one in ("reasoning", "code")),
         *(float(workload.request == one) for one in ("image_chat", "video_chat")),
-        float(logs(workload.tensor_parallel)),
-        float(logs(workload.expert_parallel)),
-        float(logs(workload.data_parallel)),
-        float(logs(device.bandwidth_gbs)),
-        float(logs(bound.weights)),
-        float(logs(bound.arithmetic)),
-        float(logs(bound.sequence)),
-        float(logs(whole)),
+        logs(workload.tensor_parallel),
+        logs(workload.expert_parallel),
+        logs(workload.data_parallel),
+        logs(device.bandwidth_gbs),
+        logs(bound.weights),
+        logs(bound.arithmetic),
+        logs(bound.sequence),
+        logs(whole),
         bound.weights / whole,
         products / whole,
         bound.sequence / whole,
         bound.exchange / whole,
         bound.covered,
-        float(logs(bound.arithmetic / bound.weights)),
-        float(logs(cache / free)),
+        logs(bound.arithmetic / bound.weights),
+        logs(cache / free),
         total * width / memory,
-        float(logs(total * width / count)),
-        float(logs(active * width / count)),
-        float(logs(host / whole)),
+        logs(total * width / count),
+        logs(active * width / count),
+        logs(host / whole),
         host / (host + whole),
     )
+    rows = np.empty((len(sequences), len(columns)))
+    for place, column in enumerate(columns):
+        rows[:, place] = column
+    return rows, np.asarray(whole)
 
 
 def diffusion_features(workload: Diffusion, device: Device, count: int) -> tuple[float, ...]:
@@ -365,7 +392,7 @@ def diffusion_features(workload: Diffusion, device: Device, count: int) -> tuple
         float(logs(workload.parameters)),
         float(logs(workload.steps)),
         float(logs(tokens)),
-        bound.weights / bound.seconds,
-        bound.sequence / bound.seconds,
+        float(bound.weights / bound.seconds),
+        float(bound.sequence / bound.seconds),
         float(logs(bound.seconds)),
     )

@@ -189,9 +189,9 @@ class PredictionColumns:
     """
 
     def __init__(self, size: int, metrics: Iterable[str]) -> None:
-        self.values = {metric: np.full(size, np.nan) for metric in metrics}
-        self.low, self.high, self.row_coverage = (
-            {metric: column.copy() for metric, column in self.values.items()} for _ in range(3)
+        names = [*metrics]
+        self.values, self.low, self.high, self.row_coverage = (
+            dict(zip(names, table, strict=True)) for table in np.full((4, len(names), size), np.nan)
         )
         self.coverage: dict[str, float | None] = {}
         self.always = np.zeros(size, dtype=np.bool_)

@@ -1,6 +1,7 @@
 """A language model that serves requests: lengths and load, engine, and devices of each phase."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from forerun.data.errors import UnanswerableQuery
@@ -145,11 +146,16 @@ class LlmDeployment:
     kind: Literal["llm_deployment"] = "llm_deployment"
 
     def __post_init__(self) -> None:
-        cross = any(layer.cross is not None for layer in self.model.layers)
-        if self.model.encoder is not None or cross:
+        if _has_encoder(self.model):
             raise is_encoder_decoder(self.model.family)
 
     @property
     def devices(self) -> int:
         """Number of devices of all pools."""
         return self.pool.devices + (0 if self.prefill is None else self.prefill.devices)
+
+
+@lru_cache(maxsize=256)
+def _has_encoder(model: LanguageModel) -> bool:
+    """Whether a model has an encoder, or layers that attend to one."""
+    return model.encoder is not None or any(layer.cross is not None for layer in model.layers)

@@ -1,6 +1,6 @@
 """Deployments that are like measured ones, from which those with other settings are estimated."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from forerun.data.query import Operation, Query
@@ -49,6 +49,30 @@ def has_other_settings(query: Query) -> bool:
 
 def at_any_load(query: Query) -> tuple[Hashable, ...]:
     """What a deployment has in common with those of another number or rate of requests."""
-    own, load = query.deployment, query.deployment.load
+    load = query.deployment.load
     lengths = (load.input_tokens, load.output_tokens, load.input_variation, load.output_variation)
-    return (own.model, own.engine, own.pool, own.prefill, query.device, load.cached_share, *lengths)
+    return (*setup_of(query), load.cached_share, *lengths)
+
+
+def alike_at_any_load(queries: Sequence[Query]) -> dict[tuple[Hashable, ...], list[int]]:
+    """`at_any_load` of n deployments -> positions of those that have it in common.
+
+    Those that share their parts, as closed loops of one deployment do, are compared by identity.
+    """
+    same: dict[tuple[Hashable, ...], list[int]] = {}
+    for row, query in enumerate(queries):
+        own, load = query.deployment, query.deployment.load
+        parts = (id(own.model), id(own.engine), id(own.pool), id(own.prefill), id(query.device))
+        lengths = (load.input_tokens, load.output_tokens, load.cached_share)
+        key = (*parts, *lengths, load.input_variation, load.output_variation)
+        same.setdefault(key, []).append(row)
+    found: dict[tuple[Hashable, ...], list[int]] = {}
+    for rows in same.values():
+        found.setdefault(at_any_load(queries[rows[0]]), []).extend(rows)
+    return found
+
+
+def setup_of(query: Query) -> tuple[Hashable, ...]:
+    """What a deployment has in common with those that differ from it in nothing but their load."""
+    own = query.deployment
+    return own.model, own.engine, own.pool, own.prefill, query.device

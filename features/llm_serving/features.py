@@ -6,23 +6,21 @@ release, which only tell those of the training set apart.
 """
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import Final, NamedTuple, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, Columns, Matrix, groups_of
-from forerun.data.language_models.deployment import Engine, LlmDeployment, RequestLoad
+from forerun.data.language_models.deployment import Engine, LlmDeployment
 from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
-from forerun.features.llm_serving.comparable import at_any_load
+from forerun.features.llm_serving.any_load import AnyLoad, tokens_per_iteration
+from forerun.features.llm_serving.comparable import alike_at_any_load, setup_of
 from forerun.features.llm_serving.operators import parameter_counts
-from forerun.features.llm_serving.steady_state import (
-    AnyLoad,
-    SteadyStates,
-    tokens_per_iteration,
-)
+from forerun.features.llm_serving.steady_state import SteadyStates
 from forerun.features.llm_serving.step import PARTS
 from forerun.features.recent import Recent
 
@@ -95,24 +93,27 @@ class DeploymentRows(Columns):
     def of(cls, queries: Sequence[Query]) -> tuple[Self, list["State"]]:
         """Rows of n deployments, and the state of each in closed form.
 
-        Deployments that differ in the number or rate of requests alone are computed in one pass.
+        Grids of deployments that differ in lengths alone are computed in one pass, and kept: those
+        of others that differ in the number or rate of requests are the same.
 
         Raises:
             UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
         """
-        groups = groups_of(map(at_any_load, queries))
-        order = np.argsort([row for rows in groups.values() for row in rows])
-        tables, states = [], []
-        for rows in groups.values():
-            first = queries[rows[0]]
-            any_load, figures = _any_load(first)
-            found = any_load.at(*_loads([queries[row] for row in rows]))
-            loads = [queries[row].deployment.load for row in rows]
-            tables.append(_rows(first, loads, found, figures))
-            flags = zip(found.overload.tolist(), found.held.tolist(), strict=True)
-            states += [State(*own, found.fits) for own in flags]
-        columns = (np.concatenate(parts)[order] for parts in zip(*tables, strict=True))
-        return cls(*columns), [states[place] for place in order.tolist()]
+        groups = alike_at_any_load(queries)
+        which = np.empty(len(queries), dtype=np.intp)
+        for place, rows in enumerate(groups.values()):
+            which[rows] = place
+        known = _any_loads(list(groups), [queries[rows[0]] for rows in groups.values()])
+        loads = [query.deployment.load for query in queries]
+        concurrency = np.array([load.concurrency for load in loads], dtype=np.float64)
+        rates = np.array([load.requests_per_s or 0.0 for load in loads])
+        arriving = np.where(np.isnan(concurrency), rates, np.nan)
+        found = SteadyStates.of([own for own, _ in known], which, concurrency, arriving)
+        fixed = np.array([list(own.values()) for _, own in known])[which].T
+        named = dict(zip(known[0][1], fixed, strict=True))
+        flags = (found.overload.tolist(), found.held.tolist(), found.fits.tolist())
+        states = [State(*own) for own in zip(*flags, strict=True)]
+        return cls(*_rows(named, concurrency, found)), states
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -127,151 +128,131 @@ class State(NamedTuple):
 
 
 _ANY_LOAD: Final = Recent[tuple[Hashable, ...], tuple[AnyLoad, dict[str, float]]](2048)
-"""Deployments that were computed last, with what `_figures` has of each."""
+"""Deployments that were computed last, with what `_fixed` has of each."""
 
 
-def _any_load(query: Query) -> tuple[AnyLoad, dict[str, float]]:
-    common = at_any_load(query)
-    found = _ANY_LOAD.get(common)
-    if found is None:
-        own = query.deployment
-        found = AnyLoad.of(own, query.device), _figures(query, own)
-        _ANY_LOAD.put(common, found)
-    return found
+def _any_loads(
+    keys: Sequence[tuple[Hashable, ...]], queries: Sequence[Query]
+) -> list[tuple[AnyLoad, dict[str, float]]]:
+    """Each of k deployments with any load, and what is fixed of it.
 
+    Args:
+        keys: `at_any_load` of each.
+        queries: the deployments and their devices.
+    """
 
-def _loads(queries: Sequence[Query]) -> tuple[Column, Column]:
-    """Numbers of requests in flight, and rates of arrivals, each (n,); NaN where not given."""
-    loads = [query.deployment.load for query in queries]
-    closed = [np.nan if load.concurrency is None else load.concurrency for load in loads]
-    rates = [
-        np.nan if load.concurrency is not None else load.requests_per_s or 0.0 for load in loads
-    ]
-    return np.array(closed, dtype=np.float64), np.array(rates, dtype=np.float64)
+    def compute(places: list[int]) -> list[tuple[AnyLoad, dict[str, float]]]:
+        found: dict[int, tuple[AnyLoad, dict[str, float]]] = {}
+        for same in groups_of(setup_of(queries[place]) for place in places).values():
+            rows = [places[number] for number in same]
+            deployments = [queries[row].deployment for row in rows]
+            every = AnyLoad.of_each(deployments, queries[rows[0]].device)
+            shared = _fixed_of_setup(queries[rows[0]])
+            for row, own in zip(rows, every, strict=True):
+                found[row] = own, shared | _fixed(queries[row].deployment, own)
+        return [found[place] for place in places]
+
+    return _ANY_LOAD.of_each(keys, compute)
 
 
 def _rows(
-    query: Query,
-    loads: Sequence[RequestLoad],
-    states: SteadyStates,
-    figures: Mapping[str, float],
+    named: dict[str, Column], concurrency: Column, states: SteadyStates
 ) -> tuple[Column | Matrix, ...]:
-    """The fields of `DeploymentRows` in their order, of one deployment with n loads.
+    """The fields of `DeploymentRows` in their order, of n deployments.
 
     Args:
-        query: the deployment with any load.
-        loads: n loads, which differ in the number or rate of requests alone.
-        states: its steady states with these.
-        figures: what `_figures` has of it.
+        named: what `_fixed` and `_fixed_of_setup` have of them, by name.
+        concurrency: (n,) requests in flight; NaN where they arrive at a rate of their own.
+        states: their steady states.
     """
-    deployment, load, one = query.deployment, query.deployment.load, np.ones(len(loads))
     decode = np.column_stack([states.decode[part] for part in PARTS])
     prefill = np.column_stack([states.prefill[part] for part in PARTS])
     step, prompt = decode.sum(axis=1), np.maximum(prefill.sum(axis=1), 1e-9)
-    pool = deployment.prefill or deployment.pool
-    ranks = pool.workers * pool.parallelism.attention_data
-    concurrency = np.array([own.concurrency or np.nan for own in loads])
-    closed = np.array([own.concurrency is not None for own in loads])
-    apart = deployment.prefill is not None
-    at_once = np.fmax(concurrency, 1.0)
-    in_flight = np.where(closed, at_once / ranks, 1.0 + states.others)
-    output = max(load.output_tokens - 1.0, 1.0)
-    per_token = 0.0 * one
-    if not apart:
-        per_token = states.others / output / deployment.pool.parallelism.pipeline
-    named = {**figures, **_named(query, states, step, prompt, in_flight, per_token)}
-    waiting_too = np.where(np.isnan(concurrency), 1.0 + states.others, concurrency)
-    named["log_concurrency"] = np.log(np.maximum(waiting_too, 1.0))
+    closed, at_once = ~np.isnan(concurrency), np.fmax(concurrency, 1.0)
+    in_flight = np.where(closed, at_once / named["prefill_ranks"], 1.0 + states.others)
+    per_token = states.others * named["prompts_of_others"]
+    named |= {f"decode_share_{part}": value / step for part, value in states.decode.items()}
+    named |= {f"prefill_share_{part}": value / prompt for part, value in states.prefill.items()}
+    logs = {
+        "sequences": 1.0 + states.others,
+        "in_flight": 1.0 + in_flight,
+        "prefill_over_decode": prompt / step,
+        "waiting": 1e-4 + states.waiting,
+        "decode_s": step,
+        "prefill_s": prompt,
+        "concurrency": np.maximum(np.where(closed, concurrency, 1.0 + states.others), 1.0),
+    }
+    named |= {f"log_{name}": np.log(value) for name, value in logs.items()}
+    named |= {"busy": states.busy, "held": states.held.astype(np.float64)}
+    named["interference"] = per_token * prompt / step
+    together = np.minimum((at_once - 1.0) / (FEWEST_TOGETHER - 1.0), 1.0)
     return (
         decode,
-        tokens_per_iteration(deployment.engine) * one,
+        named["accepted"],
         prefill,
         per_token,
         np.where(closed, np.maximum(in_flight - 1.0, 0.0) / 2.0, 0.0),
         np.where(closed, np.minimum(states.waiting, 100.0 * prompt), states.waiting),
-        states.iterations * one,
+        states.iterations,
         states.service + SERVER_S,
-        np.array([_together(own) for own in loads]),
-        *(_columns(named, names, len(loads)) for names in (SHAPE, FIGURES, ENGINES)),
-        named["apart"] * one,
+        together * named["long_answers"],
+        *(np.column_stack([named[name] for name in names]) for names in (SHAPE, FIGURES, ENGINES)),
+        named["apart"],
     )
 
 
-def _columns(named: Mapping[str, Column | float], names: Sequence[str], count: int) -> Matrix:
-    """Columns of these names, each of which has one value or n, (n, columns)."""
-    found = np.empty((count, len(names)))
-    for place, name in enumerate(names):
-        found[:, place] = named[name]
-    return found
+def _fixed(deployment: LlmDeployment, any_load: AnyLoad) -> dict[str, float]:
+    """What follows from the lengths of requests of a deployment with any load.
+
+    `prompts_of_others` are those that workers process for each token of a request and each other
+    sequence; `long_answers` is how far answers are as long as in measured runs.
+    """
+    given, answer = deployment.load.input_tokens, deployment.load.output_tokens
+    stages, prompts_of_others = deployment.pool.parallelism.pipeline, 0.0
+    if deployment.prefill is None:
+        prompts_of_others = 1.0 / any_load.answer_tokens / stages
+    return {
+        "prompts_of_others": prompts_of_others,
+        "long_answers": min(log(max(answer, 1.0)) / log(FEWEST_TOKENS), 1.0),
+        "log_input_tokens": log(given),
+        "log_output_tokens": log(answer),
+        "log_input_over_output": log(given / answer),
+        "log_chunks": log(any_load.iterations),
+    }
 
 
-def _together(load: RequestLoad) -> float:
-    """As `DeploymentRows.together`."""
-    others = max((load.concurrency or 1.0) - 1.0, 0.0)
-    tokens = np.log(max(load.output_tokens, 1.0)) / np.log(FEWEST_TOKENS)
-    return min(others / (FEWEST_TOGETHER - 1.0), 1.0) * min(float(tokens), 1.0)
-
-
-def _named(
-    query: Query,
-    states: SteadyStates,
-    step: Column,
-    prompt: Column,
-    in_flight: Column,
-    per_token: Column,
-) -> dict[str, Column | float]:
-    """Feature -> values of n loads, or one value of all of them."""
-    deployment, load = query.deployment, query.deployment.load
+def _fixed_of_setup(query: Query) -> dict[str, float]:
+    """What follows from the model, the engine, the pools and the device of a deployment."""
+    deployment, device, model = query.deployment, query.device, query.deployment.model
     split, pool = deployment.pool.parallelism, deployment.prefill or deployment.pool
-    found: dict[str, Column | float] = {}
-    found |= {f"decode_share_{part}": value / step for part, value in states.decode.items()}
-    found |= {f"prefill_share_{part}": value / prompt for part, value in states.prefill.items()}
-    found |= {engine: float(deployment.engine.name == engine) for engine in ENGINES}
-    logs: dict[str, Column | float] = {
-        "sequences": 1.0 + states.others,
-        "in_flight": 1.0 + in_flight,
-        "prefill_over_decode": prompt / step,
-        "interference": 1.0 + per_token * prompt / step,
-        "input_tokens": load.input_tokens,
-        "output_tokens": load.output_tokens,
-        "input_over_output": load.input_tokens / load.output_tokens,
+    prefill_ranks = pool.workers * pool.parallelism.attention_data
+    form = model.formats.of_layer(len(model.layers) - 1)
+    total, active = parameter_counts(model)
+    logs = {
         "attention_data": split.attention_data,
         "tensor": split.tensor,
-        "prefill_ranks": pool.workers * pool.parallelism.attention_data,
-        "chunks": states.iterations,
-        "waiting": 1e-4 + states.waiting,
-        "decode_s": step,
-        "prefill_s": prompt,
+        "prefill_ranks": prefill_ranks,
         "expert": split.expert,
         "devices": deployment.devices,
         "pool_devices": split.devices,
         "prefill_devices": pool.parallelism.devices,
         "prefill_tensor": pool.parallelism.tensor,
         "workers": deployment.pool.workers,
-    }
-    found |= {f"log_{name}": np.log(value) for name, value in logs.items()}
-    found |= {"busy": states.busy, "held": states.held.astype(np.float64)}
-    found["interference"] = per_token * prompt / step
-    found["apart"] = float(deployment.prefill is not None)
-    return found
-
-
-def _figures(query: Query, deployment: LlmDeployment) -> dict[str, float]:
-    """Sizes of the device, the model and the engine's release."""
-    device, model = query.device, deployment.model
-    form = model.formats.of_layer(len(model.layers) - 1)
-    logs = {
         "bandwidth": device.bandwidth_gbs,
         "peak": device.peak("bf16"),
         "memory": device.memory_gib or np.nan,
         "power": device.tdp_w or np.nan,
-        "active_parameters": parameter_counts(model)[1],
-        "parameters": parameter_counts(model)[0],
+        "active_parameters": active,
+        "parameters": total,
         "hidden_size": model.hidden_size,
         "cache_bytes": model.cache_bytes(1024),
     }
     found = {f"log_{name}": float(np.log(value)) for name, value in logs.items()}
+    found |= {engine: float(deployment.engine.name == engine) for engine in ENGINES}
     return found | {
+        "prefill_ranks": float(prefill_ranks),
+        "apart": float(deployment.prefill is not None),
+        "accepted": tokens_per_iteration(deployment.engine),
         "release": release(deployment.engine),
         "layers": float(len(model.layers)),
         "dense_bytes": BYTES[form.mixer],

@@ -1,7 +1,10 @@
 """Iterations of an inference engine: one forward pass over chunks of prompts and decoded tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol, Self
+
+import numpy as np
 
 from forerun.data.columns import Column
 
@@ -28,6 +31,18 @@ class Iterations:
 
     def __len__(self) -> int:
         return len(self.prefill_tokens)
+
+    def beside(self, other: Self) -> Self:
+        """Iterations that hold what n of these and n others hold."""
+        return type(self)(*(getattr(self, f) + getattr(other, f) for f in _FIELDS))
+
+    @classmethod
+    def stacked(cls, several: Sequence[Self]) -> Self:
+        """All of several, one after the other."""
+        return cls(*(np.concatenate([getattr(one, f) for one in several]) for f in _FIELDS))
+
+
+_FIELDS: Final = tuple(Iterations.__dataclass_fields__)
 
 
 class IterationTime(Protocol):

@@ -6,7 +6,7 @@ does a token of many that are decoded together. Nothing is counted for communica
 activations and the host.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -16,8 +16,8 @@ from forerun.data.columns import Column, groups_of
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
+from forerun.features.llm_serving.any_load import tokens_per_iteration, uncached_tokens
 from forerun.features.llm_serving.iteration import Iterations
-from forerun.features.llm_serving.steady_state import tokens_per_iteration, uncached_tokens
 from forerun.features.llm_serving.step import Phase, Rates, WorkerTime
 
 PEAK: Final = Rates(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
@@ -63,10 +63,9 @@ class LeastTime:
         worker = WorkerTime.of(deployment, device, phase=phase, rates=PEAK)
         return cls(replace(worker, drafted=0))
 
-    def seconds(self, iterations: Iterations, counted: Sequence[str] = COUNTED) -> Column:
-        """Least time of each iteration, shape (n,), seconds; of some of its parts alone."""
-        parts = self.worker.parts(iterations)
-        return np.asarray(sum(parts[part] for part in counted))
+    def seconds(self, iterations: Iterations) -> Column:
+        """Least time of each iteration, shape (n,), seconds."""
+        return _sum(self.worker.parts(iterations), COUNTED)
 
 
 def least_times(queries: Sequence[Query], sequences: Column) -> LeastTimes:
@@ -86,18 +85,25 @@ def least_times(queries: Sequence[Query], sequences: Column) -> LeastTimes:
     for rows in groups_of(setups).values():
         own = [queries[row] for row in rows]
         deployment, device = own[0].deployment, own[0].device
-        decoding = LeastTime.of(deployment, device)
         alone = np.ones(len(rows)) if deployment.prefill else sequences[rows]
-        tpot[rows] = decoding.seconds(_decode(own, alone)) / [
+        stages = deployment.pool.parallelism.pipeline
+        decodes = [_decode(own, at) for at in (alone, np.full(len(rows), TOGETHER * stages))]
+        prompts = [_prompts(own), _prompts(own, MANY)]
+        worker = LeastTime.of(deployment, device).worker
+        first = LeastTime.of(deployment, device, phase="prefill").worker
+        each, many, whole, shared = worker.parts_with(decodes, first, prompts)
+        tpot[rows] = _sum(each, COUNTED) / [
             tokens_per_iteration(query.deployment.engine) for query in own
         ]
-        stages = deployment.pool.parallelism.pipeline
-        many = _decode(own, np.full(len(rows), TOGETHER * stages))
-        token[rows] = decoding.seconds(many, PRODUCTS) / TOGETHER
-        prompts = LeastTime.of(deployment, device, phase="prefill")
-        ttft[rows] = prompts.seconds(_prompts(own))
-        prompt[rows] = prompts.seconds(_prompts(own, MANY)) / MANY
+        token[rows] = _sum(many, PRODUCTS) / TOGETHER
+        ttft[rows] = _sum(whole, COUNTED)
+        prompt[rows] = _sum(shared, COUNTED) / MANY
     return LeastTimes(tpot, ttft, prompt, token)
+
+
+def _sum(parts: Mapping[str, Column], counted: Sequence[str]) -> Column:
+    """Least time of each iteration, shape (n,), seconds, of some of its parts."""
+    return np.asarray(sum(parts[part] for part in counted))
 
 
 def _decode(queries: Sequence[Query], sequences: Column) -> Iterations:

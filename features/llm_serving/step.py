@@ -4,7 +4,7 @@ Each operator takes the longer of its memory traffic and its arithmetic, at the 
 sheet's figures that well-tuned kernels reach; collectives and launches have a fixed time each.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Self
 
@@ -130,6 +130,24 @@ class WorkerTime:
     def seconds(self, iterations: Iterations) -> Column:
         """Time of each iteration, through all groups of layers one after the other, shape (n,)."""
         return np.asarray(sum(self.parts(iterations).values()))
+
+    def parts_of_each(self, several: Sequence[Iterations]) -> list[Mapping[str, Column]]:
+        """As `parts`, of several kinds of iterations, which are computed in one pass."""
+        found = self.parts(Iterations.stacked(several))
+        ends = np.cumsum([len(one) for one in several])[:-1]
+        split = {name: np.split(column, ends) for name, column in found.items()}
+        return [{name: own[at] for name, own in split.items()} for at in range(len(several))]
+
+    def parts_with(
+        self, decodes: Sequence[Iterations], prefill: Self, prompts: Sequence[Iterations]
+    ) -> list[Mapping[str, Column]]:
+        """As `parts_of_each`, of iterations that decode and then of others on a worker for prompts.
+
+        All are computed in one pass where that is the same worker.
+        """
+        if self == prefill:
+            return self.parts_of_each([*decodes, *prompts])
+        return [*self.parts_of_each(decodes), *prefill.parts_of_each(prompts)]
 
     def parts(self, iterations: Iterations) -> Mapping[str, Column]:
         """Time of each of `PARTS` in each iteration, shape (n,), seconds."""

@@ -50,19 +50,32 @@ class FeatureRange:
             metric: what the limits concern, as in `Limit`.
             tolerance: how far beyond the range still counts as inside, as a share of its width.
         """
+        (limits,) = self.outside_each(row[None, :], metric, tolerance)
+        return limits
+
+    def outside_each(
+        self,
+        matrix: Float64[np.ndarray, "n {len(self.names)}"],
+        metric: str | None = None,
+        tolerance: float = 0.1,
+    ) -> list[tuple[Limit, ...]]:
+        """As `outside`, of each row of a matrix (n, len(names))."""
         slack = tolerance * (self.high - self.low) + 1e-9
-        far = (row < self.low - slack) | (row > self.high + slack)
-        return tuple(
-            Limit(
-                message="",
-                metric=metric,
-                feature=self.names[i],
-                value=float(row[i]),
-                low=float(self.low[i]),
-                high=float(self.high[i]),
+        far = (matrix < self.low - slack) | (matrix > self.high + slack)
+        found: list[tuple[Limit, ...]] = [()] * len(matrix)
+        for row in np.flatnonzero(far.any(axis=1)).tolist():
+            found[row] = tuple(
+                Limit(
+                    message="",
+                    metric=metric,
+                    feature=self.names[i],
+                    value=float(matrix[row, i]),
+                    low=float(self.low[i]),
+                    high=float(self.high[i]),
+                )
+                for i in np.flatnonzero(far[row]).tolist()
             )
-            for i in np.flatnonzero(far)
-        )
+        return found
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, Matrix, Names, groups_of
+from forerun.data.columns import Column, Mask, Matrix, Names
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import (
-    at_any_load,
+    alike_at_any_load,
     has_other_settings,
     of_one_worker,
     with_measured_settings,
@@ -224,7 +224,7 @@ class LlmLatency(StoredPredictor):
         They are known by the training set, whose runs have the number formats and the settings, or
         by enough support rows, of which one is of the model under its engine.
         """
-        groups = groups_of(map(at_any_load, queries)).values()
+        groups = alike_at_any_load(queries).values()
         firsts = [queries[rows[0]] for rows in groups]
         devices, models = self._known(firsts)
         own = self.support[0]
@@ -294,10 +294,9 @@ class LlmLatency(StoredPredictor):
         """Limits of n deployments."""
         outside: Sequence[tuple[Limit, ...]] = [()] * len(queries)
         if self.ranges is not None:
-            ranges, checked = self._ranges(CHECKED), rows.shape[:, _positions(CHECKED)]
-            outside = [ranges.outside(row) for row in checked]
+            outside = self._ranges(CHECKED).outside_each(rows.shape[:, _positions(CHECKED)])
         every: list[tuple[Limit, ...]] = [()] * len(queries)
-        for same in groups_of(map(at_any_load, queries)).values():
+        for same in alike_at_any_load(queries).values():
             first = queries[same[0]]
             substitutes = [Limit(line, severity="outside") for line in _model_lines(first)]
             unmeasured = [] if self.ranges is None else self.known.limits_at_any_load(first)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from forerun.data.language_models.deployment import Engine
-from forerun.features.llm_serving.steady_state import tokens_per_iteration
+from forerun.features.llm_serving.any_load import tokens_per_iteration
 from forerun.models.llm_serving.worker import Worker
 
 

@@ -4,13 +4,14 @@ There are three targets, all in log space: power as a share of the design power,
 its analytic bound, and their sum, which is energy over that of the bound at design power.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
-from forerun.data.columns import Column, Columns, Matrix
+from forerun.data.columns import Column, Columns, Matrix, groups_of
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, LlmServing
@@ -103,11 +104,13 @@ class ServingRows(Columns):
         Raises:
             UnknownBandwidth, UnknownPrecision: a device's spec sheet lacks a figure.
         """
-        features = [_features(query) for query in queries]
+        features, bound_s = np.empty((len(queries), len(FEATURES[kind]))), np.empty(len(queries))
+        for rows in groups_of(map(with_any_sequences, queries)).values():
+            features[rows], bound_s[rows] = _features([queries[row] for row in rows])
         return cls(
             kind,
-            np.array(features, dtype=np.float64).reshape(len(queries), len(FEATURES[kind])),
-            np.array([cycle_bound(query).seconds for query in queries]),
+            features,
+            bound_s,
             np.array([outputs(generative(query)) for query in queries]),
             np.array([float(query.operation.device_count) for query in queries]),
             np.array([query.device.tdp_w or np.nan for query in queries]),
@@ -191,8 +194,22 @@ def measured_rows(rows: Measurements, kind: str) -> Measurements:
     return rows.take(known & np.array([q.workload.kind == kind for q in rows.queries], dtype=bool))
 
 
-def _features(query: Query) -> tuple[float, ...]:
-    workload, device, count = generative(query), query.device, query.operation.device_count
+def with_any_sequences(query: Query) -> Hashable:
+    """What a query has in common with those about another number of sequences of a model."""
+    workload = generative(query)
+    sizes = _SIZES(workload) if isinstance(workload, LlmServing) else workload
+    return sizes, query.device, query.operation
+
+
+_SIZES: Final = attrgetter(*(own.name for own in fields(LlmServing) if own.name != "max_sequences"))
+
+
+def _features(queries: Sequence[Query]) -> tuple[Matrix, Column]:
+    """Features and bounds of the cycles of queries that have `with_any_sequences` in common."""
+    first, count = queries[0], queries[0].operation.device_count
+    workload = generative(first)
     if isinstance(workload, LlmServing):
-        return llm_features(workload, device, count)
-    return diffusion_features(workload, device, count)
+        sequences = np.array([outputs(generative(query)) for query in queries])
+        return llm_features(workload, first.device, count, sequences)
+    row = diffusion_features(workload, first.device, count)
+    return np.tile(row, (len(queries), 1)), np.full(len(queries), cycle_bound(first).seconds)

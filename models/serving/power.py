@@ -37,6 +37,7 @@ from forerun.models.serving.features import (
     fit_name,
     generative,
     measured_rows,
+    with_any_sequences,
     without_configuration,
 )
 from forerun.models.serving.fit import LogAnswer, ServingFit
@@ -178,7 +179,7 @@ class ServingPower(StoredPredictor):
             ratios = np.column_stack([posterior, posterior.max(axis=1)])
             answer = LogAnswer(answer.share + correction[:, 0], answer.slower + correction[:, 1])
         values = rows.metrics(answer.share, answer.slower)
-        limits = [self._limits(*one) for one in zip(queries, rows.features, strict=True)]
+        limits = self._limits(name, queries, rows.features)
         if name not in self.intervals:
             return Predictions(values, limits=limits)
         seen = np.array([self._seen(query) for query in queries])
@@ -203,14 +204,25 @@ class ServingPower(StoredPredictor):
         measured = 0 if support is None else support.rows(query.device)
         return query.device in self.known or measured >= ENOUGH_ROWS
 
-    def _limits(self, query: Query, features: Column) -> tuple[Limit, ...]:
-        kind, workload, device = query.workload.kind, generative(query), query.device
-        ranges, names = self.fits[fit_name(query)].ranges, FEATURES[kind]
-        checked = [names.index(name) for name in CHECKED[kind]]
-        given = FeatureRange(CHECKED[kind], ranges.low[checked], ranges.high[checked])
-        lines = []
+    def _limits(
+        self, name: str, queries: Sequence[Query], features: Matrix
+    ) -> list[tuple[Limit, ...]]:
+        """Limits of n queries that the fit of that name answers."""
+        fit = self.fits[name]
+        checked = [FEATURES[fit.kind].index(own) for own in CHECKED[fit.kind]]
+        given = FeatureRange(CHECKED[fit.kind], fit.ranges.low[checked], fit.ranges.high[checked])
+        limits = given.outside_each(features[:, checked])
+        for rows in groups_of(map(with_any_sequences, queries)).values():
+            lines = tuple(map(Limit, self._lines(queries[rows[0]])))
+            for row in rows:
+                limits[row] += lines
+        return limits
+
+    def _lines(self, query: Query) -> list[str]:
+        """What else lies outside the training set, with any number of sequences."""
+        workload, device = generative(query), query.device
         unknown = [choice for choice in _choices(query) if choice not in self.choices]
-        lines += [f"no {choice} was in the training set" for choice in unknown]
+        lines = [f"no {choice} was in the training set" for choice in unknown]
         if not self._seen(query):
             lines.append("serving was measured on other devices; some runs of this one would tell")
         if query.operation.power_limit_w is not None:
@@ -227,7 +239,7 @@ class ServingPower(StoredPredictor):
             need = workload.total_parameters * WEIGHT_BYTES[workload.weights] / GIB
             if need > held:
                 lines.append(f"memory: weights take {need:,.0f} GiB, the devices have {held:,.0f}")
-        return (*given.outside(features[checked]), *map(Limit, lines))
+        return lines
 
 
 def _ends(kind: str, values: Mapping[str, Column], factors: Matrix, end: int) -> dict[str, Column]:

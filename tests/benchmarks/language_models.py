@@ -18,8 +18,14 @@ LIMITS = {
     "llm_estimate_over_bare": ("<", 16.0),
     "llm_1000_estimates_s": ("<", 2.0),
     "llm_1000_estimates_over_one": ("<", 300.0),
+    "llm_arrivals_p95_s": ("<", 0.02),
+    "llm_arrivals_over_closed_loop": ("<", 3.0),
+    "llm_1000_arrivals_s": ("<", 2.0),
+    "llm_1000_arrivals_over_one": ("<", 300.0),
 }
-"""The yardstick of one estimate is an endpoint that returns a constant."""
+"""The yardstick of one estimate is an endpoint that returns a constant; that of one with requests
+which arrive at a rate, whose times follow from those of some ten closed loops, is one of a closed
+loop."""
 
 
 def language_models() -> dict[str, float]:
@@ -30,19 +36,36 @@ def language_models() -> dict[str, float]:
         app = create_app(Settings(home=Path(home)), bundled())
         with TestClient(app) as client, TestClient(bare) as other:
             ask = "/v1/llm/estimate"
-            single = [_seconds(client, ask, _question(number)) for number in range(120)][20:]
             least = min(_seconds(other, "/", {}) for _ in range(100))
-            batches = [
-                {"items": [_question(1000 * run + number) for number in range(1000)]}
-                for run in range(1, 4)
-            ]
-            together = min(_seconds(client, f"{ask}:batch", batch) for batch in batches)
+            single, arrivals = [], []
+            for number in range(120):
+                single.append(_seconds(client, ask, _question(number)))
+                arrivals.append(_seconds(client, ask, _arrivals(number)))
+            single, arrivals = single[20:], arrivals[20:]
+            together, many_arrivals = (
+                min(
+                    _seconds(client, f"{ask}:batch", {"items": [*map(question, numbers)]})
+                    for numbers in (range(1000 * run, 1000 * run + 1000) for run in range(1, 4))
+                )
+                for question in (_question, _arrivals)
+            )
     return {
         "llm_estimate_p95_s": statistics.quantiles(single, n=20)[-1],
         "llm_estimate_over_bare": min(single) / least,
         "llm_1000_estimates_s": together,
         "llm_1000_estimates_over_one": together / min(single),
+        "llm_arrivals_p95_s": statistics.quantiles(arrivals, n=20)[-1],
+        "llm_arrivals_over_closed_loop": min(arrivals) / min(single),
+        "llm_1000_arrivals_s": many_arrivals,
+        "llm_1000_arrivals_over_one": many_arrivals / min(arrivals),
     }
+
+
+def _arrivals(number: int) -> dict[str, Any]:
+    """The same deployments with requests that arrive at a rate."""
+    closed = _question(number)
+    del closed["max_concurrency"]
+    return {**closed, "requests_per_s": 0.25 * (1 + number % 40)}
 
 
 def _question(number: int) -> dict[str, Any]:

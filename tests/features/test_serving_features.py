@@ -96,9 +96,10 @@ def test_what_is_shared_by_all_devices_takes_less_on_more(workload, count):
 
 @given(served(), COUNTS)
 def test_features_of_language_models_are_finite_and_as_many_as_their_names(workload, count):
-    row = llm_features(workload, H100, count)
-    assert len(row) == len(LLM_FEATURES)
-    assert np.isfinite(row).all()
+    rows, bounds = llm_features(workload, H100, count, np.array([1.0, 32.0]))
+    assert rows.shape == (2, len(LLM_FEATURES))
+    assert np.isfinite(rows).all()
+    assert (bounds > 0.0).all()
 
 
 @given(SIZES, st.integers(64, 2048), st.integers(1, 200), st.integers(1, 64), COUNTS)
@@ -182,7 +183,8 @@ def test_experts_that_a_batch_reads_by_hand():
 def test_features_of_language_models_by_hand():
     """8 billion weights of two bytes and 64 sequences on 2 devices of 80 GiB."""
     workload = LlmServing(8e9, 8e9, "chat", 64, tensor_parallel=2)
-    row = dict(zip(LLM_FEATURES, llm_features(workload, H100, 2), strict=True))
+    (values,), _ = llm_features(workload, H100, 2, np.array([64.0]))
+    row = dict(zip(LLM_FEATURES, values, strict=True))
     bound = cycle_bound(ask(workload, 2))
     host_s = 2e-3 + 64 * 2e-5
     memory = 2 * 80 * 2**30

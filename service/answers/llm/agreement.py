@@ -7,16 +7,21 @@ precision; times follow from it by Little's law, energy and price from it and th
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import exp, hypot, log, sqrt
+from math import hypot
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from forerun.data.columns import Column, Mask, Matrix, Positions, groups_of
 from forerun.data.query import Query
 from forerun.data.workload import LlmServing
-from forerun.features.serving_features import TOKENS, slower_at_lengths
+from forerun.features.serving_features import TOKENS, outputs, slower_at_lengths
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.prediction import Estimate, Prediction
-from forerun.service.answers.llm.costs import as_serving
+from forerun.models.llm_serving.time_columns import TimeColumns
+from forerun.models.prediction import WIDEST_RATIO
+from forerun.models.serving.features import generative, with_any_sequences
+from forerun.service.answers.llm.power import ServedRates
 
 RATE: Final = "tokens_per_s"
 TIMES: Final = ("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms")
@@ -35,93 +40,113 @@ SMALL: Final = 0.1
 """Weight of the predictor of served models below which an answer does not mention it."""
 
 
-class _Rate(NamedTuple):
-    """A rate of tokens, and its 90 % interval as logarithms of ratios to it, both positive."""
+class _Rates(NamedTuple):
+    """Rates of tokens, and their 90 % intervals as logarithms of ratios to them, each (n,)."""
 
-    value: float
-    down: float
-    up: float
+    value: Column
+    down: Column
+    up: Column
 
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of the logarithm."""
-        return (self.down + self.up) / 2.0 / STANDARD
+    @classmethod
+    def of(cls, estimates: Matrix) -> "_Rates":
+        """Rates from their values and the ends of their intervals, (n, 3)."""
+        value, low, high = estimates.T
+        return cls(value, np.log(value / low), np.log(high / value))
+
+    def widened(self, deviation: Column) -> "_Rates":
+        """The rates with a further independent error of their logarithms."""
+        further = STANDARD * deviation
+        return self._replace(down=np.hypot(self.down, further), up=np.hypot(self.up, further))
+
+    def precision(self, narrowed: Column | float = 1.0) -> Column:
+        """One over the variances of their logarithms, with intervals narrowed by a factor."""
+        deviation = narrowed * (self.down + self.up) / 2.0 / STANDARD
+        return np.asarray(1.0 / np.maximum(deviation, 1e-3) ** 2)
 
 
-def agreed(query: Query, time: Prediction, served: Prediction | None, runs: int = 0) -> Prediction:
-    """The times of a deployment with the rate that both predictors agree on.
+def comparable(query: Query) -> bool:
+    """Whether both predictors tell a deployment apart from others.
 
-    The times stay as they are where requests arrive at a rate of their own, where one of the rates
-    or its interval is not known, and for deployments that the predictor of served models cannot
-    tell apart: prompts on workers of their own, and drafted tokens. The rate of served models is
-    one of tokens, and counts less where more than half of a request's time passes before the first.
-
-    Args:
-        query: the deployment.
-        time: its times and rates by the predictor of times.
-        served: its power and rate by the predictor of served models; None without one.
-        runs: measured runs of a user on the device that the times were adapted to: for each
-            `ENOUGH_ROWS` of them, the rate counts once more.
+    That of served models knows closed loops alone, and neither prompts on workers of their own nor
+    drafted tokens.
     """
     deployment = query.deployment
-    in_flight = deployment.load.concurrency
     unlike = deployment.prefill is not None or deployment.engine.draft_tokens > 0
-    own, other = _rate(time), None if served is None else _rate(served)
-    if in_flight is None or unlike or own is None or other is None or served is None:
-        return time
-    decoding = _decoding_share(query, time)
-    if not decoding > 0.0:
-        return time
-    asked = as_serving(query, in_flight)
-    one = _widened(own, UNLIKE * _outside(time.limits, decoding))
-    weighed = _narrowed(one, 1.0 / sqrt(1.0 + runs / ENOUGH_ROWS))
-    two = _widened(
-        _at_lengths(query, asked, other),
-        hypot(
-            UNLIKE * hypot(_outside(served.limits), _far(_unusual_lengths(query, asked))),
-            max(0.0, -log(2.0 * decoding)),
-            0.0 if deployment.engine.name == "vllm" else OTHER_ENGINE,
-        ),
-    )
-    return _combined(time, one, two, _weight(weighed, two))
+    return deployment.load.concurrency is not None and not unlike
 
 
-def _rate(found: Prediction) -> _Rate | None:
-    """The rate of a prediction; None where it, or its interval, is not known."""
-    own = found.estimates.get(RATE)
-    if own is None or own.low is None or own.high is None or not 0.0 < own.low <= own.value:
-        return None
-    return _Rate(own.value, log(own.value / own.low), log(own.high / own.value))
+def agreed(
+    queries: Sequence[Query], times: TimeColumns, served: ServedRates, runs: Column
+) -> TimeColumns:
+    """The times of n deployments with the rates that both predictors agree on.
 
-
-def _widened(rate: _Rate, deviation: float) -> _Rate:
-    """The rate with a further independent error of its logarithm."""
-    further = STANDARD * deviation
-    return _Rate(rate.value, hypot(rate.down, further), hypot(rate.up, further))
-
-
-def _decoding_share(query: Query, time: Prediction) -> float:
-    """Share of the time of a request in which its tokens after the first are written."""
-    tokens = max(query.deployment.load.output_tokens - 1.0, 0.0)
-    latency, tpot = (time.estimates[name].value for name in ("request_latency_ms", "tpot_ms"))
-    return tokens * tpot / latency
-
-
-def _outside(limits: Sequence[Limit], decoding: float = 1.0) -> float:
-    """How far logarithms among the features lie outside of their ranges, all together.
+    The times stay as they are where one of the rates or its interval is not known. The rate of
+    served models is one of tokens, and counts less where more than half of a request's time passes
+    before the first.
 
     Args:
-        limits: limits of a prediction.
-        decoding: weight of the number of tokens that are written.
+        queries: n deployments.
+        times: their times and rates by the predictor of times.
+        served: the rates of those that are `comparable` by the predictor of served models.
+        runs: (n,) measured runs of a user on the device that the times were adapted to: for each
+            `ENOUGH_ROWS` of them, the rate counts once more.
     """
-    weights = {"log_output_tokens": decoding}
-    return hypot(
-        *(
-            weights.get(one.feature, 1.0) * _distance(one)
-            for one in limits
-            if one.feature is not None and one.feature.startswith("log_")
-        )
+    rows, decoding = np.array(served.rows, dtype=np.intp), _decoding_shares(queries, times)
+    narrow = ~(served.rates[:, 2] > WIDEST_RATIO * served.rates[:, 1])
+    known = _known(times.estimates[RATE][rows]) & _known(served.rates) & narrow
+    places = np.flatnonzero(known & (decoding[rows] > 0.0))
+    if not len(places):
+        return times
+    rows = rows[places]
+    own, limits = zip(*((queries[row], times.limits[row]) for row in rows.tolist()), strict=True)
+    asked, theirs = zip(
+        *((served.queries[place], served.limits[place]) for place in places.tolist()), strict=True
     )
+    decoding, outside = decoding[rows], np.array([*map(_outside, limits)])
+    one = _Rates.of(times.estimates[RATE][rows]).widened(
+        UNLIKE * np.hypot(outside[:, 0], decoding * outside[:, 1])
+    )
+    slower, unusual = _at_lengths(own, asked)
+    rates = _Rates.of(served.rates[places])
+    beyond = np.array([hypot(*_outside(one)) for one in theirs])
+    far = np.hypot(beyond, np.maximum(unusual, unusual**2 / FAR))
+    written = np.maximum(0.0, -np.log(2.0 * decoding))
+    engine = np.array([0.0 if q.deployment.engine.name == "vllm" else OTHER_ENGINE for q in own])
+    two = rates._replace(value=rates.value / slower).widened(
+        np.hypot(np.hypot(UNLIKE * far, written), engine)
+    )
+    precision = two.precision()
+    narrowed = 1.0 / np.sqrt(1.0 + runs[rows] / ENOUGH_ROWS)
+    return _combined(times, rows, one, two, precision / (one.precision(narrowed) + precision))
+
+
+def _known(estimates: Matrix) -> Mask:
+    """Whether values and the ends of their intervals, (n, 3), are known and positive, (n,)."""
+    value, low, high = estimates.T
+    return np.asarray((low > 0.0) & (low <= value) & (value <= high))
+
+
+def _decoding_shares(queries: Sequence[Query], times: TimeColumns) -> Column:
+    """Share of the time of requests in which their tokens after the first are written, (n,)."""
+    tokens = np.array([max(query.deployment.load.output_tokens - 1.0, 0.0) for query in queries])
+    latency, tpot = (times.estimates[name][:, 0] for name in ("request_latency_ms", "tpot_ms"))
+    return np.asarray(tokens * tpot / latency)
+
+
+def _outside(limits: Sequence[Limit]) -> tuple[float, float]:
+    """How far logarithms among the features lie outside of their ranges, all together.
+
+    The second number is the distance of the tokens that are written, the first that of the others.
+    """
+    others, written = 0.0, 0.0
+    for one in limits:
+        if one.feature is None or not one.feature.startswith("log_"):
+            continue
+        if one.feature == "log_output_tokens":
+            written = hypot(written, _distance(one))
+        else:
+            others = hypot(others, _distance(one))
+    return others, written
 
 
 def _distance(limit: Limit) -> float:
@@ -130,88 +155,81 @@ def _distance(limit: Limit) -> float:
     return max(limit.low - limit.value, limit.value - limit.high, 0.0)
 
 
-def _at_lengths(query: Query, asked: Query, rate: _Rate) -> _Rate:
-    """The rate for the lengths of the deployment in place of the usual ones of such requests."""
-    load = query.deployment.load
-    slower = slower_at_lengths(asked, load.input_tokens, load.output_tokens)
-    return rate._replace(value=rate.value / slower)
+def _at_lengths(queries: Sequence[Query], asked: Sequence[Query]) -> tuple[Column, Column]:
+    """How much slower steps are with the lengths of deployments than with usual ones of such
+    requests, and the distance of the logarithms of both lengths from usual ones, each (n,).
+
+    Args:
+        queries: n deployments.
+        asked: the deployments as served models.
+    """
+    loads = [query.deployment.load for query in queries]
+    lengths = np.array([(load.input_tokens, load.output_tokens) for load in loads]).T
+    slower, unusual = np.empty((2, len(queries)))
+    for rows in groups_of(map(with_any_sequences, asked)).values():
+        served = [generative(asked[row]) for row in rows]
+        first, (prompt, answer) = served[0], lengths[:, rows]
+        assert isinstance(first, LlmServing)
+        sequences = np.array([outputs(one) for one in served])
+        slower[rows] = slower_at_lengths(asked[rows[0]], sequences, prompt, answer)
+        usual = TOKENS[first.request]
+        unusual[rows] = np.hypot(np.log(prompt / usual[0]), np.log(answer / usual[1]))
+    return slower, unusual
 
 
-def _unusual_lengths(query: Query, asked: Query) -> float:
-    """Distance of the logarithms of both lengths from the usual ones of such requests."""
-    assert isinstance(asked.workload, LlmServing)
-    prompt, answer = TOKENS[asked.workload.request]
-    load = query.deployment.load
-    return hypot(log(load.input_tokens / prompt), log(load.output_tokens / answer))
-
-
-def _narrowed(rate: _Rate, factor: float) -> _Rate:
-    return _Rate(rate.value, factor * rate.down, factor * rate.up)
-
-
-def _weight(one: _Rate, two: _Rate) -> float:
-    """Share of the second rate in the mean, by the precisions of both."""
-    precisions = [1.0 / max(rate.deviation, 1e-3) ** 2 for rate in (one, two)]
-    return precisions[1] / sum(precisions)
-
-
-def _far(distance: float) -> float:
-    """A distance of logarithms, which counts by its square from `FAR` on."""
-    return max(distance, distance**2 / FAR)
-
-
-def _combined(time: Prediction, one: _Rate, two: _Rate, weight: float) -> Prediction:
-    """The prediction of times with the weighted geometric mean of both rates.
+def _combined(
+    times: TimeColumns, rows: Positions, one: _Rates, two: _Rates, weight: Column
+) -> TimeColumns:
+    """The times with the weighted geometric means of both rates of k deployments.
 
     The variance of the mean is that of independent errors, and that of a mixture of both values.
 
     Args:
-        time: the prediction of times.
-        one: its rate.
-        two: the rate of served models.
-        weight: share of the second rate, 0 to 1.
+        times: times of n deployments.
+        rows: positions of the k deployments.
+        one: their rates.
+        two: their rates by the predictor of served models.
+        weight: shares of the second rates, 0 to 1, (k,).
     """
-    apart = log(two.value / one.value)
-    between = STANDARD * sqrt(weight * (1.0 - weight)) * abs(apart)
+    apart = np.log(two.value / one.value)
+    between = STANDARD * np.sqrt(weight * (1.0 - weight)) * np.abs(apart)
     down, up = (
-        hypot((1.0 - weight) * getattr(one, end), weight * getattr(two, end), between)
-        for end in ("down", "up")
+        np.hypot(np.hypot((1.0 - weight) * first, weight * second), between)
+        for first, second in ((one.down, two.down), (one.up, two.up))
     )
-    faster = exp(weight * apart)
-    estimates = dict(time.estimates)
-    for name, own in time.estimates.items():
+    faster, estimates = np.exp(weight * apart), dict(times.estimates)
+    for name, every in times.estimates.items():
+        own, changed = every[rows], every.copy()
         if name in RATES:
-            estimates[name] = _around(own, own.value * faster, down, up)
+            changed[rows] = _around(own[:, 0] * faster, down, up)
         elif name == "request_latency_ms":
-            estimates[name] = _around(own, own.value / faster, up, down)
+            changed[rows] = _around(own[:, 0] / faster, up, down)
         elif name in TIMES:
-            estimates[name] = _shifted(own, 1.0 / faster, between)
-    limits = (*time.limits, *_said(one, two, weight))
-    return replace(time, estimates=estimates, limits=limits)
+            value, low, high = own.T
+            ends = np.hypot(np.log(value / low), between), np.hypot(np.log(high / value), between)
+            changed[rows] = _around(value / faster, *ends)
+        estimates[name] = changed
+    limits = list(times.limits)
+    for row, said in zip(rows.tolist(), _said(one, two, weight), strict=True):
+        limits[row] += said
+    return replace(times, estimates=estimates, limits=limits)
 
 
-def _around(own: Estimate, value: float, down: float, up: float) -> Estimate:
-    """An estimate with another value and interval."""
-    return Estimate(value, value * exp(-down), value * exp(up), own.coverage)
+def _around(values: Column, down: Column, up: Column) -> Matrix:
+    """Values and the ends of their intervals, (k, 3)."""
+    return np.column_stack([values, values * np.exp(-down), values * np.exp(up)])
 
 
-def _shifted(own: Estimate, factor: float, between: float) -> Estimate:
-    """An estimate times a factor, whose interval is widened by a further error."""
-    if own.low is None or own.high is None or not own.low > 0.0:
-        return replace(own, value=own.value * factor)
-    down, up = hypot(log(own.value / own.low), between), hypot(log(own.high / own.value), between)
-    return _around(own, own.value * factor, down, up)
-
-
-def _said(one: _Rate, two: _Rate, weight: float) -> tuple[Limit, ...]:
+def _said(one: _Rates, two: _Rates, weight: Column) -> list[tuple[Limit, ...]]:
     """What both predictors give, where that of served models counts or contradicts the other."""
-    disjoint = log(two.value / one.value) > one.up + two.down or (
-        log(one.value / two.value) > one.down + two.up
-    )
-    if weight < SMALL and not disjoint:
-        return ()
-    text = (
-        f"the rate is a weighted geometric mean of {one.value:,.0f} tokens/s by the predictor of "
-        f"times and {two.value:,.0f} by that of served models, which counts {100 * weight:.0f} %"
-    )
-    return (Limit(text, LATENCY, "outside" if disjoint else "note"),)
+    apart = np.log(two.value / one.value)
+    disjoint = (apart > one.up + two.down) | (-apart > one.down + two.up)
+    said: list[tuple[Limit, ...]] = [()] * len(weight)
+    for row in np.flatnonzero(disjoint | ~(weight < SMALL)).tolist():
+        text = (
+            f"the rate is a weighted geometric mean of {one.value[row]:,.0f} tokens/s by the "
+            f"predictor of times and {two.value[row]:,.0f} by that of served models, which counts "
+            f"{100 * weight[row]:.0f} %"
+        )
+        said[row] = (Limit(text, LATENCY, "outside" if disjoint[row] else "note"),)
+    return said

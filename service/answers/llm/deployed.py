@@ -13,6 +13,7 @@ from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
+from forerun.features.llm_serving.comparable import setup_of
 from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide
 from forerun.service.adaptation.in_use import InUse
@@ -31,7 +32,6 @@ from forerun.service.answers.llm.parts import (
     foundations_of,
     limited_by,
     parts_of,
-    setup_of,
     shares_of,
 )
 from forerun.service.answers.llm.power import occupancy

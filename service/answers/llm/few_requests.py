@@ -5,13 +5,16 @@ requests, times its correction at usual lengths. Up to `FEWEST_TOGETHER` request
 into the correction at the lengths of the deployment.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from forerun.data.query import Query
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
-from forerun.models.prediction import Prediction
-from forerun.service.answers.llm.costs import scaled
+from forerun.models.llm_serving.time_columns import TimeColumns
+from forerun.models.prediction import Predictions
 
 USUAL_TOKENS: Final = (1024.0, 256.0)
 """Tokens of a prompt and of an answer at which the correction is taken."""
@@ -36,33 +39,28 @@ def at_usual_lengths(query: Query) -> Query:
     return replace(query, workload=replace(query.deployment, load=load))
 
 
-def with_usual_correction(
-    query: Query, own: Prediction, usual: Prediction, closed: Prediction, closed_usual: Prediction
-) -> Prediction:
-    """The times of a deployment with the correction at usual lengths, as far as `weight` says.
+def with_usual_corrections(
+    queries: Sequence[Query], times: TimeColumns, usual: Mapping[int, int], forms: Predictions
+) -> TimeColumns:
+    """Times of n deployments, some with the correction at usual lengths, as far as `weight` says.
 
     Args:
-        query: the deployment.
-        own: its times and rates.
-        usual: those at usual lengths.
-        closed: the first in closed form.
-        closed_usual: the second in closed form.
+        queries: the deployments.
+        times: their times and rates.
+        usual: position of a deployment -> that of the same `at_usual_lengths`, k of them.
+        forms: the first and then the second in closed form, 2 k.
     """
-    share, load = weight(query), query.deployment.load
-    estimates = dict(own.estimates)
+    rows, at = (np.array([*own], dtype=np.intp) for own in (usual.keys(), usual.values()))
+    shares = np.array([weight(queries[row]) for row in rows])
+    factors = {name: np.ones(len(times)) for name in times.estimates}
     for name in TIMES:
-        here, there = (_ratio(*pair, name) for pair in ((own, closed), (usual, closed_usual)))
-        estimates[name] = scaled(estimates[name], (there / here) ** share)
-    tokens_after = max(load.output_tokens - 1.0, 0.0)
-    whole = estimates["request_latency_ms"]
-    latency = estimates["ttft_ms"].value + tokens_after * estimates["tpot_ms"].value
-    for name, estimate in own.estimates.items():
-        if name == "request_latency_ms":
-            estimates[name] = scaled(estimate, latency / whole.value)
-        elif name not in TIMES:
-            estimates[name] = scaled(estimate, whole.value / latency)
-    return replace(own, estimates=estimates)
-
-
-def _ratio(one: Prediction, other: Prediction, name: str) -> float:
-    return one.estimates[name].value / other.estimates[name].value
+        values, (here, there) = times.estimates[name][:, 0], forms.values[name].reshape(2, -1)
+        factors[name][rows] = (values[at] / there / (values[rows] / here)) ** shares
+    own = {name: (factors[name] * times.estimates[name][:, 0])[rows] for name in TIMES}
+    loads = [queries[row].deployment.load for row in rows]
+    tokens_after = np.array([max(load.output_tokens - 1.0, 0.0) for load in loads])
+    latency = own["ttft_ms"] + tokens_after * own["tpot_ms"]
+    slower = latency / times.estimates["request_latency_ms"][rows, 0]
+    for name in factors.keys() - set(TIMES):
+        factors[name][rows] = slower if name == "request_latency_ms" else 1.0 / slower
+    return times.scaled(factors)

@@ -14,7 +14,8 @@ from forerun.models.prediction import Estimate, Prediction, Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.held_out import Predicts
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.llm.times import MEASURED_TIMES, under_load
+from forerun.service.answers.llm.predicted_times import MEASURED_TIMES
+from forerun.service.answers.llm.times import under_load
 
 KIND = "llm_deployment"
 

@@ -17,6 +17,7 @@ from forerun.data.columns import Column
 from forerun.data.query import Query
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
 from forerun.models.llm_serving.latency import OVERLOADED
+from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 
 RATE: Final = "requests_per_s"
@@ -59,16 +60,16 @@ class LoadCurve:
 
     Attributes:
         in_flight: the numbers, which rise, (g,).
-        times: times and rates of each by the predictors, which the device may not allow.
+        times: times and rates of each, which the device may not allow.
         tokens_after: tokens after the first.
     """
 
     in_flight: Column
-    times: Sequence[Prediction]
+    times: TimeColumns
     tokens_after: float
 
     @classmethod
-    def of(cls, queries: Sequence[Query], times: Sequence[Prediction]) -> Self:
+    def of(cls, queries: Sequence[Query], times: TimeColumns) -> Self:
         """The curve of the deployments of `closed_loops` and their times."""
         loads = [query.deployment.load for query in queries]
         in_flight = np.array([load.concurrency for load in loads], dtype=np.float64)
@@ -152,13 +153,13 @@ class LoadCurve:
     def _at(self, name: str, number: float) -> Estimate:
         """A time at a number of requests in flight, with the interval's ratios between there."""
         value = float(self._interpolated(name, np.array([number]))[0])
-        own = [one.estimates[name] for one in self.times]
-        if any(one.low is None or one.high is None or not one.low > 0.0 for one in own):
+        middle, low, high = self.times.estimates[name].T
+        if not (low > 0.0).all():
             return Estimate(value)
-        down, up = ([log(getattr(one, end) / one.value) for one in own] for end in ("low", "high"))
         at, logs = log(number), np.log(self.in_flight)
-        low, high = (float(np.interp(at, logs, side)) for side in (down, up))
-        return Estimate(value, value * exp(low), value * exp(high), own[0].coverage)
+        down, up = (float(np.interp(at, logs, np.log(end / middle))) for end in (low, high))
+        coverage = float(self.times.coverage[name][0])
+        return Estimate(value, value * exp(down), value * exp(up), coverage)
 
     def _interpolated(self, name: str, numbers: Column) -> Column:
         """A time that does not fall with the number in flight, at n numbers, (n,).
@@ -172,7 +173,7 @@ class LoadCurve:
         return np.where(numbers < FEWEST_TOGETHER, few, many)
 
     def _values(self, name: str) -> Column:
-        return np.array([one.estimates[name].value for one in self.times])
+        return self.times.estimates[name][:, 0]
 
 
 def _with_value(own: Estimate, value: float) -> Estimate:

@@ -1,6 +1,6 @@
 """Parts of the time of a deployment, what bounds its rate, and what each estimate rests on."""
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,6 +11,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.features.llm_kernels.deployed import families_of
+from forerun.features.llm_serving.comparable import setup_of
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import PARTS, Rates, WorkerTime
 from forerun.models.llm_kernels.known_kernels import KnowsKernels
@@ -19,8 +20,6 @@ from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.support import seen_in_training
 from forerun.service.schemas.llm.answers import Basis, PartOut, PoolMemoryOut
 
-Setup = tuple[Hashable, ...]
-"""A deployment's model, engine, pools and device, without its load."""
 Foundation = tuple[Basis, str]
 """What the time of a part rests on, and why."""
 _Phases = Mapping[str, Mapping[str, Column]]
@@ -88,12 +87,6 @@ def shares_of(queries: Sequence[Query], in_flight: Sequence[float]) -> list[Shar
         tokens = np.array([query.deployment.load.output_tokens for query in own]) / sequences
         shares |= zip(rows, _shares(whole, faster, tokens), strict=True)
     return [shares[row] for row in range(len(queries))]
-
-
-def setup_of(query: Query) -> Setup:
-    """What a deployment has in common with those that differ from it in nothing but their load."""
-    own = query.deployment
-    return own.model, own.engine, own.pool, own.prefill, query.device
 
 
 def _at_once(query: Query, in_flight: float) -> float:
@@ -260,4 +253,5 @@ def _phases(queries: Sequence[Query], sequences: Column, rates: Rates) -> _Phase
     deployment, device = queries[0].deployment, queries[0].device
     prefill = WorkerTime.of(deployment, device, phase="prefill", rates=rates)
     decode = WorkerTime.of(deployment, device, rates=rates)
-    return {"prefill": prefill.parts(prompts), "decode": decode.parts(decodes)}
+    of_tokens, of_prompts = decode.parts_with([decodes], prefill, [prompts])
+    return {"prefill": of_prompts, "decode": of_tokens}

@@ -5,17 +5,23 @@ from dataclasses import dataclass, replace
 from math import expm1, log
 from typing import Final
 
+import numpy as np
+
+from forerun.data.columns import Matrix
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.comparable import alike_at_any_load
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
 from forerun.models.limit import POWER, Limit
+from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.service.answers.llm.costs import as_serving, request_kind, scaled
-from forerun.service.answers.serving import predicted
+from forerun.service.answers.serving import answered, predicted
 
+RATE: Final = "tokens_per_s"
 SATURATED: Final = 0.99
 """Share of the time with work from which on a server counts as busy all the time."""
 PROMPTS: Final = 4.0
@@ -93,22 +99,46 @@ def powers(
     return [outcomes.get(row) for row in range(len(queries))]
 
 
-def served_rates(
-    queries: Sequence[Query], times: Sequence[Prediction | InputError], predictor: Predictor
-) -> list[Prediction | None]:
-    """Power and rate of each of n deployments as they are predicted, for `agreed` alone.
+@dataclass(frozen=True, slots=True)
+class ServedRates:
+    """Rates of k of n deployments by the predictor of served models, for `agreement` alone.
 
-    Arguments are those of `powers`, which bounds the power by what else is known.
+    Attributes:
+        rows: positions of the k deployments.
+        queries: the deployments as served models.
+        rates: tokens a second and the ends of their intervals, (k, 3).
+        limits: limits of each.
+    """
+
+    rows: Sequence[int]
+    queries: Sequence[Query]
+    rates: Matrix
+    limits: Sequence[tuple[Limit, ...]]
+
+
+def served_rates(
+    queries: Sequence[Query], rows: Sequence[int], predictor: Predictor
+) -> ServedRates:
+    """Rates of closed loops by the predictor of served models, where it answers them.
+
+    Args:
+        queries: n deployments.
+        rows: positions of those that are asked for, which are closed loops.
+        predictor: the predictor in use.
     """
     asked: dict[int, Query] = {}
-    for row, (query, time) in enumerate(zip(queries, times, strict=True)):
-        known = None if isinstance(time, InputError) else occupancy(query, time)
-        served = None if known is None else as_serving(query, known.while_busy)
-        if served is not None and predictor.answers(served):
-            asked[row] = served
-    rates = dict(zip(asked, predicted(predictor, list(asked.values())), strict=True))
-    outcomes = [rates.get(row) for row in range(len(queries))]
-    return [None if isinstance(own, InputError) else own for own in outcomes]
+    for places in alike_at_any_load([queries[row] for row in rows]).values():
+        own = [rows[place] for place in places]
+        loads = ((queries[row], queries[row].deployment.load) for row in own)
+        served = [as_serving(query, load.concurrency or 1.0) for query, load in loads]
+        if predictor.answers(served[0]):
+            asked |= zip(own, served, strict=True)
+    known, found, _ = answered(predictor, list(asked.values()))
+    if found is None:
+        return ServedRates([], [], np.empty((0, 3)), [])
+    every, columns = list(asked.items()), TimeColumns.of(found, [RATE])
+    kept, models = zip(*(every[place] for place in known), strict=True)
+    return ServedRates(kept, models, columns.estimates[RATE], columns.limits)
 
 
 def _with_smaller_degrees(query: Query) -> list[Query]:

@@ -77,3 +77,8 @@ def test_a_device_without_a_sheet_is_never_known():
     bare = Device(name="bare", vendor="nobody", kind="gpu")
     assert KnownDevices.of([bare]).sheets == ()
     assert bare not in KnownDevices.of([DeviceCatalog.load().get("t4")])
+
+
+def test_limits_of_many_rows_are_those_of_each():
+    rows = np.array([[1.0, 40.0], [1.0, 5.0], [-9.0, 99.0]])
+    assert RANGE.outside_each(rows, "latency_ms") == [RANGE.outside(r, "latency_ms") for r in rows]

@@ -13,8 +13,8 @@ from forerun.data.language_models.deployment import (
     RequestLoad,
 )
 from forerun.data.language_models.requests import Requests
+from forerun.features.llm_serving.any_load import tokens_per_iteration
 from forerun.features.llm_serving.iteration import Iterations
-from forerun.features.llm_serving.steady_state import tokens_per_iteration
 from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.replay import replay
 from forerun.models.llm_serving.scheduler import Scheduler

@@ -13,11 +13,13 @@ from forerun.features.readers.language_model.named import named_language_model
 from forerun.features.serving_features import TOKENS, slower_at_lengths
 from forerun.models.artifact.loading import bundled
 from forerun.models.limit import Limit
+from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.llm.agreement import agreed
+from forerun.service.answers.llm.agreement import agreed, comparable
 from forerun.service.answers.llm.costs import as_serving
 from forerun.service.answers.llm.deployed import deployed_all
+from forerun.service.answers.llm.power import ServedRates
 from forerun.service.answers.llm.question import DeploymentQuestion
 from forerun.service.answers.serving import estimated
 from tests.features.llm_serving.deployments import DEVICE, deployment
@@ -47,6 +49,23 @@ def predicted(value, spread=1.2, limits=()):
     }
     ends = {name: Estimate(v, v / spread, v * spread, 0.9) for name, v in values.items()}
     return Prediction(ends, limits=limits)
+
+
+def columns(time):
+    """The times of one deployment as columns."""
+    known = time.estimates.items()
+    rows = {n: np.array([[own.value, own.low, own.high]], dtype=np.float64) for n, own in known}
+    coverage = {n: np.array([own.coverage], dtype=np.float64) for n, own in known}
+    return TimeColumns(rows, coverage, [time.limits])
+
+
+def agreed_one(query, time, served, runs=0.0):
+    """The times of one deployment that agree with the rate of a prediction of served models."""
+    rows = [0] if comparable(query) and served is not None else []
+    rates = columns(served).estimates["tokens_per_s"] if rows else np.empty((0, 3))
+    asked = [as_serving(query, query.deployment.load.concurrency) for _ in rows]
+    other = ServedRates(rows, asked, rates, [served.limits for _ in rows])
+    return agreed([query], columns(time), other, np.array([runs])).prediction(0)
 
 
 def rate(found):
@@ -112,7 +131,7 @@ def test_power_is_that_of_the_predictor_of_served_models(answers):
 
 
 def test_two_rates_of_equal_precision_have_their_geometric_mean():
-    found = agreed(asked(), predicted(100.0), predicted(400.0))
+    found = agreed_one(asked(), predicted(100.0), predicted(400.0))
     value, low, high = rate(found)
     assert value == pytest.approx(200.0)
     assert low < 120.0
@@ -123,14 +142,14 @@ def test_two_rates_of_equal_precision_have_their_geometric_mean():
 
 
 def test_equal_rates_stay_and_are_known_better():
-    value, low, high = rate(agreed(asked(), predicted(100.0), predicted(100.0)))
+    value, low, high = rate(agreed_one(asked(), predicted(100.0), predicted(100.0)))
     assert value == pytest.approx(100.0)
     assert np.log(high / low) == pytest.approx(np.log(1.44) / np.sqrt(2.0))
 
 
 def test_the_more_precise_rate_counts_more():
     first, second = (
-        rate(agreed(asked(), predicted(100.0, own), predicted(400.0, other)))[0]
+        rate(agreed_one(asked(), predicted(100.0, own), predicted(400.0, other)))[0]
         for own, other in ((1.1, 2.0), (2.0, 1.1))
     )
     assert first < 110.0
@@ -139,22 +158,22 @@ def test_the_more_precise_rate_counts_more():
 
 def test_a_rate_counts_less_outside_of_what_its_predictor_was_fitted_to():
     outside = (Limit("", feature="log_input_tokens", value=5.0, low=6.9, high=9.6),)
-    usual = rate(agreed(asked(), predicted(100.0), predicted(400.0)))[0]
-    assert rate(agreed(asked(), predicted(100.0, limits=outside), predicted(400.0)))[0] > usual
-    assert rate(agreed(asked(), predicted(100.0), predicted(400.0, limits=outside)))[0] < usual
+    usual = rate(agreed_one(asked(), predicted(100.0), predicted(400.0)))[0]
+    assert rate(agreed_one(asked(), predicted(100.0, limits=outside), predicted(400.0)))[0] > usual
+    assert rate(agreed_one(asked(), predicted(100.0), predicted(400.0, limits=outside)))[0] < usual
     engine = replace(asked().deployment, engine=replace(asked().deployment.engine, name="sglang"))
-    assert rate(agreed(asked(engine), predicted(100.0), predicted(400.0)))[0] < usual
+    assert rate(agreed_one(asked(engine), predicted(100.0), predicted(400.0)))[0] < usual
 
 
 def test_the_rate_of_served_models_is_carried_over_to_longer_prompts_and_counts_less():
     query = asked(input_tokens=16000.0)
     served = as_serving(query, 16.0)
-    slower = slower_at_lengths(served, 16000.0, 250.0)
+    slower = slower_at_lengths(served, 16.0, 16000.0, 250.0)
     assert slower > 1.3
-    assert slower_at_lengths(served, *TOKENS[served.workload.request]) == 1.0
-    value, _, _ = rate(agreed(query, predicted(100.0), predicted(100.0 * slower)))
+    assert slower_at_lengths(served, 16.0, *TOKENS[served.workload.request]) == 1.0
+    value, _, _ = rate(agreed_one(query, predicted(100.0), predicted(100.0 * slower)))
     assert value == pytest.approx(100.0)
-    assert rate(agreed(query, predicted(100.0), predicted(400.0 * slower)))[0] < 150.0
+    assert rate(agreed_one(query, predicted(100.0), predicted(400.0 * slower)))[0] < 150.0
 
 
 @pytest.mark.parametrize(
@@ -170,14 +189,17 @@ def test_the_rate_of_served_models_is_carried_over_to_longer_prompts_and_counts_
 )
 def test_times_stay_where_served_models_cannot_be_compared(query):
     time = predicted(100.0)
-    assert agreed(query, time, predicted(400.0)) is time
+    assert agreed_one(query, time, predicted(400.0)).estimates == time.estimates
 
 
 def test_times_stay_without_a_second_rate_or_without_an_interval():
-    time, plain = predicted(100.0), Prediction({"tokens_per_s": Estimate(100.0)})
-    assert agreed(asked(), time, None) is time
-    assert agreed(asked(), time, plain) is time
-    assert agreed(asked(), plain, time) is plain
+    time = predicted(100.0)
+    plain = replace(
+        time, estimates={name: Estimate(own.value) for name, own in time.estimates.items()}
+    )
+    assert agreed_one(asked(), time, None).estimates == time.estimates
+    assert agreed_one(asked(), time, plain).estimates == time.estimates
+    assert agreed_one(asked(), plain, time).estimates == plain.estimates
 
 
 def test_the_more_runs_of_the_user_on_the_device_the_more_they_are_followed():

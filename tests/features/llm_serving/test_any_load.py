@@ -1,0 +1,39 @@
+"""Grids of deployments that differ in lengths alone: together as each alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.data.language_models.deployment import Parallelism, Pool
+from forerun.data.query import Query
+from forerun.features.llm_serving.any_load import QUANTITIES, AnyLoad
+from forerun.features.llm_serving.comparable import alike_at_any_load
+from tests.features.llm_serving.deployments import DEVICE, deployment, with_engine
+
+LENGTHS = ((100.0, 20.0), (3000.0, 1.0), (40_000.0, 800.0))
+
+
+@pytest.mark.parametrize("prefill", [None, Pool(Parallelism(), 2)])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_grids_of_several_lengths_are_those_of_each_alone(prefill, engine):
+    every = [
+        replace(
+            with_engine(deployment(input_tokens=given, output_tokens=answer), name=engine),
+            prefill=prefill,
+        )
+        for given, answer in LENGTHS
+    ]
+    together = AnyLoad.of_each(every, DEVICE)
+    for own, one in zip(together, every, strict=True):
+        (alone,) = AnyLoad.of_each([one], DEVICE)
+        assert own.grid.shape[0] == len(QUANTITIES)
+        np.testing.assert_allclose(own.grid, alone.grid, rtol=1e-12)
+        assert (own.iterations, own.answer_tokens) == (alone.iterations, alone.answer_tokens)
+
+
+def test_deployments_are_alike_whatever_their_load_and_whoever_made_their_parts():
+    one, other = deployment(concurrency=3.0), deployment(requests_per_s=2.0)
+    longer = deployment(concurrency=3.0, input_tokens=5000.0)
+    groups = alike_at_any_load([Query(own, DEVICE) for own in (one, longer, other)])
+    assert sorted(groups.values()) == [[0, 2], [1]]
