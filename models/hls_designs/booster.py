@@ -18,7 +18,8 @@ from forerun.data.columns import Column, Matrix, Positions, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
-from forerun.features.hls.directives import coordinates
+from forerun.features.hls.directives import PLACE_COLUMNS, coordinates
+from forerun.features.hls.loop_tree import LOOP_FEATURES
 from forerun.models.adaptation.suggestions import farthest_points
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import FeatureRange
@@ -30,6 +31,7 @@ from forerun.models.hls_designs.features import (
     FLOORS,
     LEAST,
     METRICS,
+    NETWORK_FEATURES,
     ROUNDED,
     Key,
     by_metric,
@@ -104,7 +106,10 @@ class DesignBoost(StoredPredictor):
     network: LoopNetwork | None = None
     name: ClassVar[str] = "design_boost"
     metrics: ClassVar[tuple[str, ...]] = METRICS
-    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": FEATURES}
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        "features": NETWORK_FEATURES,
+        "features of a loop": (*PLACE_COLUMNS, *LOOP_FEATURES),
+    }
 
     def answers(self, query: Query) -> bool:
         """Whether the query is about a design; no query is answered before `fit`."""

@@ -15,7 +15,14 @@ import numpy as np
 from forerun.data.columns import Column, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.hls_designs.features import FLOORS, METRICS, Key, log_values, program_key
+from forerun.models.hls_designs.features import (
+    FLOORS,
+    METRICS,
+    Key,
+    log_values,
+    network_matrix,
+    program_key,
+)
 from forerun.models.hls_designs.loop_batches import LoopBatches, ShuffledBatches
 from forerun.models.hls_designs.loop_module import (
     LoopShape,
@@ -71,6 +78,7 @@ class LoopNetwork:
             seed: of the first member.
         """
         first, vectors = _vectors(rows.queries)
+        matrix = network_matrix(rows.queries, matrix)
         trees = LoopBatches.of(rows.queries, matrix, first)
         measured = np.column_stack([rows.values[metric] for metric in METRICS])
         logs = log_values(measured)
@@ -103,7 +111,7 @@ class LoopNetwork:
         Returns:
             (n, len(METRICS)), means over the members.
         """
-        trees = LoopBatches.of(queries, matrix, self.first)
+        trees = LoopBatches.of(queries, network_matrix(queries, matrix), self.first)
         parts = np.array_split(np.arange(len(queries)), -(-len(queries) // MOST_DESIGNS))
         found = [self._session.run(None, trees.batch(rows))[0] for rows in parts]
         return np.concatenate([values.mean(axis=0) for values in found])

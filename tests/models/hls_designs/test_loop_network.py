@@ -8,7 +8,13 @@ import pytest
 from forerun.data.measurements import Measurements
 from forerun.models.contract import PredictorContract
 from forerun.models.hls_designs.booster import DesignBoost
-from forerun.models.hls_designs.features import FLOORS, METRICS, feature_matrix, program_key
+from forerun.models.hls_designs.features import (
+    FLOORS,
+    METRICS,
+    feature_matrix,
+    network_matrix,
+    program_key,
+)
 from forerun.models.hls_designs.loop_batches import INPUTS, LoopBatches
 from forerun.models.hls_designs.loop_module import LoopShape, arguments, export, joined, network
 from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
@@ -37,7 +43,7 @@ def test_the_exported_network_answers_as_in_torch():
     import torch
 
     rows = training_rows()
-    matrix = feature_matrix(rows.queries)
+    matrix = network_matrix(rows.queries, feature_matrix(rows.queries))
     first = {key: 3 * n for n, key in enumerate(sorted(set(map(program_key, rows.queries))))}
     trees = LoopBatches.of(rows.queries, matrix, first)
     scaling = [(m.mean(axis=0), m.std(axis=0) + 1e-3) for m in (trees.features, matrix)]
