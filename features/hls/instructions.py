@@ -35,7 +35,7 @@ Address = tuple[str, frozenset[str]]
 """An array, and the variables that its index depends on."""
 
 Indices = tuple[str, tuple[frozenset[str], ...]]
-"""An array, and the variables that each of its indices depends on; constant indices are left out."""
+"""An array, and the variables that each index that is no constant depends on."""
 
 
 class Instructions:

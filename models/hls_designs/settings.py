@@ -9,7 +9,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "seen": {
         "learning_rate": 0.12,
         "num_leaves": 63,
-        "min_data_in_leaf": 3,
+        "min_data_in_leaf": 9,
         "feature_fraction": 0.5,
         "lambda_l2": 1.0,
     },
@@ -29,7 +29,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """Set of boosters -> further parameters."""
-TREES: Mapping[str, int] = {"seen": 200, "unseen": 150, "within": 100}
+TREES: Mapping[str, int] = {"seen": 150, "unseen": 150, "within": 100}
 """Set of boosters -> boosting rounds."""
 BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
 """Set of boosters -> boosters whose predictions are averaged."""
