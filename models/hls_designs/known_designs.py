@@ -27,7 +27,7 @@ from forerun.models.hls_designs.features import (
     program_key,
 )
 
-NEIGHBOURS: Final = 2
+NEIGHBOURS: Final = 3
 """Training designs that a design is compared with for an answer."""
 TRAINING_NEIGHBOURS: Final = 5
 """Training designs that each training design is compared with."""
