@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.columns import Column, Matrix
 from forerun.data.measurements import Measurements
@@ -109,16 +110,23 @@ class LoopNetwork:
             matrix: their features, (n, len(FEATURES)).
 
         Returns:
-            (n, len(METRICS)), means over the members.
+            (n, len(METRICS)), means over the members: of logarithms for cycles, of shares of the
+            chip for the others.
         """
         trees = LoopBatches.of(queries, network_matrix(queries, matrix), self.first)
         parts = np.array_split(np.arange(len(queries)), -(-len(queries) // MOST_DESIGNS))
         found = [self._session.run(None, trees.batch(rows))[0] for rows in parts]
-        return np.concatenate([values.mean(axis=0) for values in found])
+        return np.concatenate([_mean_of_members(values) for values in found])
 
     @cached_property
     def _session(self) -> Any:
         return onnx_session(self.content)
+
+
+def _mean_of_members(logs: NDArray[np.float64]) -> Matrix:
+    """Means over predictions of shape (members, n, len(METRICS)), in log2 with the floor."""
+    means = np.log2(np.exp2(np.minimum(logs, LARGEST_LOG)).mean(axis=0))
+    return np.where(np.array(METRICS) == "latency_cycles", logs.mean(axis=0), means)
 
 
 def averaged(

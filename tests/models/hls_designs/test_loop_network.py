@@ -128,6 +128,20 @@ def test_an_average_lies_between_its_parts():
     assert 2**dsp == pytest.approx(0.25 * (1 - weight) + 2.0 * weight)
 
 
+def test_members_are_averaged_as_logarithms_for_cycles_and_as_shares_otherwise():
+    class Session:
+        def run(self, _, inputs):
+            count = len(inputs["designs"])
+            return [np.array([np.full((count, len(METRICS)), log) for log in (-3.0, 1.0)])]
+
+    rows = measured([16, 32]).take([0])
+    network = LoopNetwork({program_key(rows.queries[0]): 0}, b"")
+    network.__dict__["_session"] = Session()
+    found = network.predict_log(rows.queries, feature_matrix(rows.queries))
+    assert found[0, 0] == pytest.approx(-1.0)
+    assert found[0, 1:] == pytest.approx(np.log2((0.125 + 2.0) / 2))
+
+
 @lru_cache(maxsize=1)
 def stacked() -> DesignBoost:
     return DesignBoost(trees=TREES, calibrated=False, loop_shape=SHAPE, members=1).fit(
