@@ -28,9 +28,7 @@ from forerun.models.hls_designs.features import (
 )
 
 NEIGHBOURS: Final = 3
-"""Training designs that a design is compared with for an answer."""
-TRAINING_NEIGHBOURS: Final = 5
-"""Training designs that each training design is compared with."""
+"""Training designs that a design is compared with."""
 FURTHEST: Final = 50.0
 """Largest value of a feature in units of its deviation, for distances."""
 
@@ -111,10 +109,9 @@ class KnownDesigns:
             queries: n designs of programs in the training set.
             matrix: their features, (n, len(FEATURES)).
             places: their `place_matrix`.
-            others: for training: whether a design is paired with TRAINING_NEIGHBOURS designs of
-                other directives. The only design of its program is paired with itself.
+            others: whether a design is paired with those of other directives only, for training.
+                The only design of its program is paired with itself.
         """
-        count = TRAINING_NEIGHBOURS if others else NEIGHBOURS
         found: dict[int, tuple[_OfProgram, Positions, Matrix]] = {}
         for key, rows in rows_by(map(program_key, queries)).items():
             known = self._of_program(key, queries[rows[0]])
@@ -123,7 +120,7 @@ class KnownDesigns:
                 if others:
                     same = [known.directives[at] == queries[row].design.directives for at in chosen]
                     chosen = chosen[~np.array(same)] if not all(same) else chosen
-                chosen = chosen[:count]
+                chosen = chosen[:NEIGHBOURS]
                 found[row] = known, chosen, self.values[key][chosen]
         nearest = [found[row] for row in range(len(queries))]
         design = np.repeat(np.arange(len(queries)), [len(chosen) for _, chosen, _ in nearest])

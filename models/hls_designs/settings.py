@@ -9,7 +9,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "seen": {
         "learning_rate": 0.12,
         "num_leaves": 63,
-        "min_data_in_leaf": 15,
+        "min_data_in_leaf": 9,
         "feature_fraction": 0.5,
         "lambda_l2": 1.0,
     },

@@ -6,7 +6,6 @@ import pytest
 from forerun.models.hls_designs.features import BOUND_COLUMNS, METRICS, feature_matrix, place_matrix
 from forerun.models.hls_designs.known_designs import (
     NEIGHBOURS,
-    TRAINING_NEIGHBOURS,
     KnownDesigns,
 )
 from tests.models.hls_designs.test_booster import measured
@@ -33,7 +32,7 @@ def test_a_design_is_compared_with_itself_first_and_in_training_with_others_only
     assert (places[first] == places).all()
     others = pairs(designs, rows.queries, others=True)
     assert (others.values[:, 0] != others.design).all()
-    assert len(others.design) == TRAINING_NEIGHBOURS * len(rows)
+    assert len(others.design) == NEIGHBOURS * len(rows)
 
 
 def test_neighbours_are_of_the_same_program_and_near():
@@ -41,13 +40,13 @@ def test_neighbours_are_of_the_same_program_and_near():
     designs = known(rows + other)
     at = next(i for i, q in enumerate(rows.queries) if ("__PARA__L1", "8") in q.design.directives)
     found = pairs(designs, [rows.queries[at], other.queries[at]], others=True)
-    assert (found.values[:TRAINING_NEIGHBOURS, 0] < len(rows)).all()
-    assert (found.values[TRAINING_NEIGHBOURS:, 0] >= len(rows)).all()
+    assert (found.values[:NEIGHBOURS, 0] < len(rows)).all()
+    assert (found.values[NEIGHBOURS:, 0] >= len(rows)).all()
     own = place_matrix([rows.queries[at]]) / np.array(designs.units)
     distances = np.square(place_matrix(rows.queries) / np.array(designs.units) - own).sum(axis=1)
     others = [q.design.directives != rows.queries[at].design.directives for q in rows.queries]
-    nearest = np.sort(distances[others])[:TRAINING_NEIGHBOURS]
-    chosen = found.values[:TRAINING_NEIGHBOURS, 0].astype(int)
+    nearest = np.sort(distances[others])[:NEIGHBOURS]
+    chosen = found.values[:NEIGHBOURS, 0].astype(int)
     assert distances[chosen] == pytest.approx(nearest)
 
 
