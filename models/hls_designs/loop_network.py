@@ -125,7 +125,7 @@ class LoopNetwork:
 
 def _mean_of_members(logs: NDArray[np.float64]) -> Matrix:
     """Means over predictions of shape (members, n, len(METRICS)), in log2 with the floor."""
-    means = np.log2(np.exp2(np.minimum(logs, LARGEST_LOG)).mean(axis=0))
+    means: Matrix = np.log2(np.exp2(np.minimum(logs, LARGEST_LOG)).mean(axis=0))
     return np.where(np.array(METRICS) == "latency_cycles", logs.mean(axis=0), means)
 
 
