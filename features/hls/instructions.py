@@ -34,6 +34,9 @@ _FLOAT = re.compile(r"\b(?:fadd|fsub|fmul|fdiv) (double|float)")
 Address = tuple[str, frozenset[str]]
 """An array, and the variables that its index depends on."""
 
+Indices = tuple[str, tuple[frozenset[str], ...]]
+"""An array, and the variables that each index that is no constant depends on."""
+
 
 class Instructions:
     """The instructions of a program, by basic block."""
@@ -113,16 +116,22 @@ class Instructions:
         stored = self._stored.get(loaded[1], frozenset())
         return self.value(next(iter(stored)), means, depth + 1) if len(stored) == 1 else NAN
 
-    def address(self, register: str, depth: int = 0) -> Address | None:
+    def address(self, register: str) -> Address | None:
         """The array element that a register points to; None for a scalar's place."""
+        found = self.indices(register)
+        return (found[0], frozenset().union(*found[1])) if found else None
+
+    def indices(self, register: str, depth: int = 0) -> Indices | None:
+        """The same with the variables of each index, from the first dimension to the last."""
         line = self._defined.get(register, "")
         element, loaded = _ELEMENT.search(line), _LOAD.search(line)
         if element is None or depth > DEEPEST:
-            return (loaded[1], frozenset()) if loaded and depth else None
-        around = self.address(element[1], depth + 1)
-        root, names = around or (element[1], frozenset())
+            return (loaded[1], ()) if loaded and depth else None
+        root, names = self.indices(element[1], depth + 1) or (element[1], ())
         for index in element[2].split(", "):
-            names |= self._depends(index.split(" ")[-1])
+            operand = index.split(" ")[-1]
+            if not operand.lstrip("-").isdigit():
+                names = (*names, self._depends(operand))
         return root, names
 
     def _depends(self, operand: str, depth: int = 0) -> frozenset[str]:
@@ -156,9 +165,13 @@ class Instructions:
 
     def accessed(self, line: str) -> Address | None:
         """The array element that a load or store touches; None for scalars and other lines."""
-        found = _LOAD.search(line)
-        place = found[1] if found else (m[3] if (m := _STORE.match(line)) else None)
+        place = _place(line)
         return self.address(place) if place is not None else None
+
+    def indexed(self, line: str) -> Indices | None:
+        """The same with the variables of each index."""
+        place = _place(line)
+        return self.indices(place) if place is not None else None
 
     def sums(self, blocks: Sequence[int]) -> Iterator[Address]:
         """Floating-point places that these blocks both read and write; scalars have no index."""
@@ -168,8 +181,7 @@ class Instructions:
         yield from (place for place in read & written if place is not None)
 
     def _touched(self, line: str) -> Address | None:
-        found = _LOAD.search(line)
-        place = found[1] if found else (m[3] if (m := _STORE.match(line)) else None)
+        place = _place(line)
         if place is None:
             return None
         return self.address(place) or (place, frozenset())
@@ -180,3 +192,9 @@ class Instructions:
         lines = (line for block in self.blocks.values() for line in block)
         types = [found[1] for line in lines if (found := _FLOAT.search(line))]
         return types.count("double") / len(types) if types else 0.0
+
+
+def _place(line: str) -> str | None:
+    """The register or scalar that a load reads from or a store writes to."""
+    found, stored = _LOAD.search(line), _STORE.match(line)
+    return found[1] if found else stored[3] if stored else None

@@ -2,7 +2,7 @@
 
 The features are those of `features.hls.directives`, for every loop instead of for the busiest one:
 operations of an iteration, copies, steps, bounds on cycles and on DSP blocks. Logarithms are to
-base 2.
+base 2. What the factors of directives do together is in `features.hls.loop_factors`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,6 +27,7 @@ from forerun.features.hls.directives import (
     directed_loops,
 )
 from forerun.features.hls.instructions import KINDS
+from forerun.features.hls.loop_factors import FACTOR_FEATURES, loop_factors
 from forerun.features.hls.program_graph import Loop, LoopNest, loop_nest
 
 PROGRAM_FEATURES: tuple[str, ...] = (
@@ -47,7 +48,7 @@ DIRECTIVE_FEATURES: tuple[str, ...] = (
 )
 """Features of a loop under directives; `log_cycles_total` includes the steps of loops around it."""
 
-LOOP_FEATURES = (*PROGRAM_FEATURES, *DIRECTIVE_FEATURES)
+LOOP_FEATURES = (*PROGRAM_FEATURES, *DIRECTIVE_FEATURES, *FACTOR_FEATURES)
 _WIDE = 0.3
 """Least factor of DSP blocks by the width of numbers."""
 
@@ -74,7 +75,8 @@ def loop_tree(design: Design) -> LoopTree:
     """The loops of a design under its directives."""
     nest, loops = loop_nest(design.program), directed_loops(design)
     program = _program_matrix(design.program)
-    features = np.hstack([program, _directive_matrix(nest, loops)])
+    factors = loop_factors(design).loops
+    features = np.hstack([program, _directive_matrix(nest, loops), factors])
     return LoopTree(features, *_relations(design.program))
 
 

@@ -48,6 +48,13 @@ class Loop:
     reached: Mapping[str, float] = field(default_factory=dict)
 
 
+Index = tuple[int, ...]
+"""Positions of the loops whose variables an index of an array depends on."""
+
+Dimension = tuple[Index, ...]
+"""The different indices of one dimension of an array, over all accesses."""
+
+
 @dataclass(frozen=True)
 class LoopNest:
     """Loops of a program, outer before inner.
@@ -55,10 +62,12 @@ class LoopNest:
     Attributes:
         loops: all loops.
         wide: share of floating-point operations in double precision.
+        arrays: dimensions of each array that loops index.
     """
 
     loops: tuple[Loop, ...]
     wide: float
+    arrays: tuple[tuple[Dimension, ...], ...] = ()
 
     def inside(self, parent: int) -> list[int]:
         """Positions of the loops directly inside one; of outermost loops for -1."""
@@ -101,11 +110,10 @@ class _Reader:
         loops: list[Loop] = []
         for number, head in enumerate(self._heads):
             loops.append(self._loop(head, self._parent(number), loops))
-        return LoopNest(tuple(loops), self._code.wide)
+        return LoopNest(tuple(loops), self._code.wide, self._arrays())
 
     def _loop(self, head: int, parent: int, loops: Sequence[Loop]) -> Loop:
-        inner = [b for h, b in self._bodies.items() if h != head and b < self._bodies[head]]
-        own = sorted(self._bodies[head] - frozenset().union(*inner))
+        own = self._own(head)
         outer = loops[parent] if parent >= 0 else None
         places, reduction = _places(self._program, head)
         counter = self._variable.get(head, ("", NAN))[0]
@@ -120,6 +128,25 @@ class _Reader:
             carried=any(counter not in names for _, names in self._code.sums(own)),
             reached=self._reached(head, own),
         )
+
+    def _own(self, head: int) -> list[int]:
+        """Blocks of a loop that are in none of its inner loops."""
+        inner = [b for h, b in self._bodies.items() if h != head and b < self._bodies[head]]
+        return sorted(self._bodies[head] - frozenset().union(*inner))
+
+    def _arrays(self) -> tuple[tuple[Dimension, ...], ...]:
+        """Dimensions of each array, with the loops that index them."""
+        found: dict[str, dict[int, dict[Index, None]]] = {}
+        for head in self._heads:
+            loops = {self._variable[h][0]: self._heads.index(h) for h in self._around(head)}
+            lines = (line for block in self._own(head) for line in self._code.blocks.get(block, ()))
+            for name, indices in filter(None, map(self._code.indexed, lines)):
+                for place, variables in enumerate(indices):
+                    index = tuple(sorted(loops[v] for v in variables if v in loops))
+                    if index:
+                        found.setdefault(name, {}).setdefault(place, {})[index] = None
+        arrays = (tuple(tuple(found[name][at]) for at in sorted(found[name])) for name in found)
+        return tuple(arrays)
 
     def _parent(self, number: int) -> int:
         head = self._heads[number]

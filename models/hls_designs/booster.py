@@ -1,9 +1,10 @@
 """Cycles and area of hardware designs: boosters over all programs, and few-shot adaptation to one.
 
-There are three sets of boosters: `seen` answers for programs of the training set, `unseen` for all
-others, and `within` is trained on differences between designs of the same program. The latter two
-predict logarithms relative to an analytic bound of `features.hls.directives`. For programs of the
-training set, answers are averages of `seen` and of a graph network over loops, `LoopNetwork`.
+There are three sets of boosters: `seen` answers for programs of the training set, by differences
+to the nearest designs there (`KnownDesigns`), `unseen` for all others, and `within` is trained on
+differences from the mean of a program. The latter two predict logarithms relative to an analytic
+bound of `features.hls.directives`. For programs of the training set, answers are averages of `seen`
+and of a graph network over loops, `LoopNetwork`.
 Once some designs of a program are measured, `DesignGaussianProcess` answers for that program; it
 measures how similar two designs are by the tree outputs of `within`, among others.
 """
@@ -18,7 +19,8 @@ from forerun.data.columns import Column, Matrix, Positions, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
-from forerun.features.hls.directives import coordinates
+from forerun.features.hls.directives import PLACE_COLUMNS, coordinates
+from forerun.features.hls.loop_tree import LOOP_FEATURES
 from forerun.models.adaptation.suggestions import farthest_points
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import FeatureRange
@@ -30,6 +32,7 @@ from forerun.models.hls_designs.features import (
     FLOORS,
     LEAST,
     METRICS,
+    NETWORK_FEATURES,
     ROUNDED,
     Key,
     by_metric,
@@ -43,6 +46,7 @@ from forerun.models.hls_designs.features import (
     unit_rows,
 )
 from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, DesignInputs
+from forerun.models.hls_designs.known_designs import KnownDesigns
 from forerun.models.hls_designs.loop_module import LoopShape
 from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
 from forerun.models.hls_designs.settings import (
@@ -88,6 +92,7 @@ class DesignBoost(StoredPredictor):
             log2, or for ADAPTED in standard deviations of the process.
         support: program -> measured designs that it was adapted to.
         network: graph network for the programs in the training set.
+        known: designs of the training set, with which `seen` compares others.
     """
 
     seed: int = field(default=0, metadata=SETTING)
@@ -102,9 +107,13 @@ class DesignBoost(StoredPredictor):
     widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     support: Mapping[Key, SupportDesigns] = field(default_factory=dict)
     network: LoopNetwork | None = None
+    known: KnownDesigns | None = None
     name: ClassVar[str] = "design_boost"
     metrics: ClassVar[tuple[str, ...]] = METRICS
-    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"features": FEATURES}
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        "features": NETWORK_FEATURES,
+        "features of a loop": (*PLACE_COLUMNS, *LOOP_FEATURES),
+    }
 
     def answers(self, query: Query) -> bool:
         """Whether the query is about a design; no query is answered before `fit`."""
@@ -122,26 +131,20 @@ class DesignBoost(StoredPredictor):
         program = np.char.add(np.char.add(measurements.groups["kernel"], " "), tools)
         _, index, counts = np.unique(program, return_inverse=True, return_counts=True)
         weights = 1.0 / np.sqrt(counts[index])
-        with_loops = np.hstack([matrix, place_matrix(queries)])
         measured = np.column_stack([measurements.values[metric] for metric in METRICS])
-        boosters: dict[str, BoosterBag] = {}
+        known, boosters = self._seen(queries, matrix, index, measured)
         for metric, over in zip(
             METRICS, (log_values(measured) - log_bounds(matrix)).T, strict=True
         ):
             mean = np.bincount(index, over) / counts
-            targets = {
-                "seen": over if metric == "latency_cycles" else measurements.values[metric],
-                "unseen": over,
-                "within": over - mean[index],
-            }
-            for kind, target in targets.items():
+            for kind, target in (("unseen", over), ("within", over - mean[index])):
                 boosters[f"{kind}/{metric}"] = BoosterBag.fit(
-                    with_loops if kind == "seen" else matrix,
+                    matrix,
                     target,
                     parameters={**SETTINGS[kind], **COMMON},
                     trees=self.trees[kind],
-                    seeds=range(self.seed * 100 + 1, self.seed * 100 + 1 + BAGS[kind]),
-                    weights=None if kind == "seen" else weights / weights.mean(),
+                    seeds=self._seeds(kind),
+                    weights=weights / weights.mean(),
                 )
         fitted = replace(
             self,
@@ -152,12 +155,39 @@ class DesignBoost(StoredPredictor):
             widths={},
             support={},
             network=self._network(measurements, matrix),
+            known=known,
         )
         if not self.calibrated:
             return fitted
         from forerun.models.hls_designs.intervals import calibrated_widths
 
         return replace(fitted, widths=calibrated_widths(self, measurements))
+
+    def _seeds(self, kind: str) -> range:
+        first = self.seed * 100 + 1
+        return range(first, first + BAGS[kind])
+
+    def _seen(
+        self, queries: Sequence[Query], matrix: Matrix, program: Positions, measured: Matrix
+    ) -> tuple[KnownDesigns | None, dict[str, BoosterBag]]:
+        """The designs of the training set, and boosters of differences to the nearest of them."""
+        if not self.trees["seen"]:
+            return None, {}
+        places, values = place_matrix(queries), np.array(measured)
+        values[:, _CYCLES] = np.log2(values[:, _CYCLES])
+        known = KnownDesigns.of(queries, places, program, values)
+        pairs = known.pairs(queries, matrix, places, others=True)
+        parameters = {**SETTINGS["seen"], **COMMON}
+        return known, {
+            f"seen/{metric}": BoosterBag.fit(
+                pairs.inputs,
+                values[pairs.design, at] - pairs.values[:, at],
+                parameters=parameters,
+                trees=self.trees["seen"],
+                seeds=self._seeds("seen"),
+            )
+            for at, metric in enumerate(METRICS)
+        }
 
     def _network(self, rows: Measurements, matrix: Matrix) -> LoopNetwork | None:
         if self.loop_shape is None:
@@ -223,11 +253,16 @@ class DesignBoost(StoredPredictor):
 
     def _trained(self, kind: str, queries: Sequence[Query], matrix: Matrix) -> Matrix:
         """Predictions of a set of boosters, and of the network if seen, as `predict_log`."""
-        inputs = np.hstack([matrix, place_matrix(queries)]) if kind == "seen" else matrix
         boosters = [self.boosters[f"{kind}/{metric}"] for metric in METRICS]
-        answers = np.column_stack([bag.predict(inputs) for bag in boosters])
         if kind == "unseen":
-            return answers
+            return np.column_stack([bag.predict(matrix) for bag in boosters])
+        assert self.known is not None
+        pairs = self.known.pairs(queries, matrix, place_matrix(queries))
+        of_pairs = [
+            known + bag.predict(pairs.inputs)
+            for known, bag in zip(pairs.values.T, boosters, strict=True)
+        ]
+        answers = np.column_stack([pairs.means(own) for own in of_pairs])
         shares = np.maximum(answers, 0.0)
         shares[:, _CYCLES] = 1.0
         logs = log_values(shares)

@@ -13,6 +13,7 @@ from forerun.features.hls.directives import (
     coordinates,
     design_row,
 )
+from forerun.features.hls.loop_factors import FACTOR_FEATURES, FACTOR_TOTALS, loop_factors
 
 METRICS = ("latency_cycles", "util_dsp", "util_bram", "util_lut", "util_ff")
 FLOORS: Mapping[str, float] = {
@@ -54,6 +55,9 @@ BOUNDS: tuple[str, ...] = (
 FEATURES = (*DESIGN_FEATURES, "tool_version")
 """Columns of `feature_matrix`."""
 
+NETWORK_FEATURES = (*FEATURES, *FACTOR_TOTALS)
+"""Columns of `network_matrix`."""
+
 BOUND_COLUMNS = [DESIGN_FEATURES.index(name) for name in BOUNDS]
 """Columns of `BOUNDS` in `feature_matrix`."""
 _DSP_NEAR = DESIGN_FEATURES.index("dsp_near")
@@ -71,17 +75,30 @@ def feature_matrix(queries: Sequence[Query]) -> Matrix:
 
 
 def place_matrix(queries: Sequence[Query]) -> Matrix:
-    """Directives at each loop, cut or padded with 0 to LOOPS loops, one row per design.
+    """Directives and factors of each loop, cut or padded with 0 to LOOPS loops, and FACTOR_TOTALS.
 
     Returns:
-        Shape (n, LOOPS x len(PLACE_COLUMNS)).
+        Shape (n, LOOPS x (len(PLACE_COLUMNS) + len(FACTOR_FEATURES)) + len(FACTOR_TOTALS)).
     """
-    width = LOOPS * len(PLACE_COLUMNS)
-    matrix = np.zeros((len(queries), width))
+    of_places, of_factors = (LOOPS * len(names) for names in (PLACE_COLUMNS, FACTOR_FEATURES))
+    matrix = np.zeros((len(queries), of_places + of_factors + len(FACTOR_TOTALS)))
     for row, query in enumerate(queries):
-        values = coordinates(query.design)[:width]
+        values, factors = coordinates(query.design)[:of_places], loop_factors(query.design)
         matrix[row, : len(values)] = values
+        own = factors.loops[:LOOPS].ravel()
+        matrix[row, of_places : of_places + len(own)] = own
+        matrix[row, of_places + of_factors :] = factors.totals
     return matrix
+
+
+def network_matrix(queries: Sequence[Query], matrix: Matrix) -> Matrix:
+    """Features of n designs for the loop network, (n, len(NETWORK_FEATURES)).
+
+    Args:
+        queries: n designs.
+        matrix: their features, (n, len(FEATURES)).
+    """
+    return np.hstack([matrix, [loop_factors(query.design).totals for query in queries]])
 
 
 def log_values(values: Matrix) -> Matrix:

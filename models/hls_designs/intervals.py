@@ -53,7 +53,7 @@ def calibrated_widths(settings: DesignBoost, rows: Measurements) -> Widths:
 
 def _of_held_out_programs(plain: DesignBoost, rows: Measurements) -> Iterator[HeldOutErrors]:
     """Errors on held-out programs, before and after adaptation to SHOTS of their designs."""
-    quick = replace(plain, trees={**plain.trees, "seen": 1}, loop_shape=None)
+    quick = replace(plain, trees={**plain.trees, "seen": 0}, loop_shape=None)
     program = rows.groups["kernel"]
     for held in held_out_folds(program, FOLDS, plain.seed):
         fitted = quick.fit(rows.take(~held))

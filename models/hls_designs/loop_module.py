@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from forerun.data.columns import Column
 from forerun.features.hls.directives import DESIGN_FEATURES, LEAST_SHARE, TIMINGS
 from forerun.features.hls.loop_tree import LOOP_FEATURES
-from forerun.models.hls_designs.features import FEATURES, FLOORS, METRICS, OF_DSP
+from forerun.models.hls_designs.features import FLOORS, METRICS, NETWORK_FEATURES, OF_DSP
 from forerun.models.hls_designs.loop_batches import INPUTS
 from forerun.models.neural import onnx_bytes
 
@@ -269,7 +269,7 @@ def _head(shape: LoopShape, members: int) -> "nn.Module":
 
         def __init__(self) -> None:
             super().__init__()
-            self.features = _layers(members, len(FEATURES), width, width)
+            self.features = _layers(members, len(NETWORK_FEATURES), width, width)
             self.of_design = _layers(members, 3 * width, width, metrics + len(BOUNDS), 0.0)
             self.of_loop = _layers(members, 2 * width, width, metrics, 0.0)
             self.register_buffer("start", torch.tensor([0.0, 0.0, -2.0, 0.0, 0.0]))
@@ -333,7 +333,7 @@ def export(whole: "nn.Module") -> bytes:
     index = torch.arange(5) % 4
     # Each input is a tensor of its own: the exporter takes shared ones for one input.
     example: dict[str, Tensor] = {
-        "designs": torch.ones(4, len(FEATURES), dtype=wide),
+        "designs": torch.ones(4, len(NETWORK_FEATURES), dtype=wide),
         "loops": torch.ones(5, len(LOOP_FEATURES), dtype=wide),
         **{name: index.clone() for name in ("vector", "design", "parent")},
         "inside": index[:, None].repeat(1, 3),

@@ -11,11 +11,19 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.columns import Column, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.hls_designs.features import FLOORS, METRICS, Key, log_values, program_key
+from forerun.models.hls_designs.features import (
+    FLOORS,
+    METRICS,
+    Key,
+    log_values,
+    network_matrix,
+    program_key,
+)
 from forerun.models.hls_designs.loop_batches import LoopBatches, ShuffledBatches
 from forerun.models.hls_designs.loop_module import (
     LoopShape,
@@ -71,6 +79,7 @@ class LoopNetwork:
             seed: of the first member.
         """
         first, vectors = _vectors(rows.queries)
+        matrix = network_matrix(rows.queries, matrix)
         trees = LoopBatches.of(rows.queries, matrix, first)
         measured = np.column_stack([rows.values[metric] for metric in METRICS])
         logs = log_values(measured)
@@ -101,16 +110,23 @@ class LoopNetwork:
             matrix: their features, (n, len(FEATURES)).
 
         Returns:
-            (n, len(METRICS)), means over the members.
+            (n, len(METRICS)), means over the members: of logarithms for cycles, of shares of the
+            chip for the others.
         """
-        trees = LoopBatches.of(queries, matrix, self.first)
+        trees = LoopBatches.of(queries, network_matrix(queries, matrix), self.first)
         parts = np.array_split(np.arange(len(queries)), -(-len(queries) // MOST_DESIGNS))
         found = [self._session.run(None, trees.batch(rows))[0] for rows in parts]
-        return np.concatenate([values.mean(axis=0) for values in found])
+        return np.concatenate([_mean_of_members(values) for values in found])
 
     @cached_property
     def _session(self) -> Any:
         return onnx_session(self.content)
+
+
+def _mean_of_members(logs: NDArray[np.float64]) -> Matrix:
+    """Means over predictions of shape (members, n, len(METRICS)), in log2 with the floor."""
+    means: Matrix = np.log2(np.exp2(np.minimum(logs, LARGEST_LOG)).mean(axis=0))
+    return np.where(np.array(METRICS) == "latency_cycles", logs.mean(axis=0), means)
 
 
 def averaged(

@@ -10,17 +10,20 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Design
 from forerun.features.hls.directives import DESIGN_FEATURES, PLACE_COLUMNS
+from forerun.features.hls.loop_factors import FACTOR_FEATURES, FACTOR_TOTALS
 from forerun.models.hls_designs.features import (
     BOUND_COLUMNS,
     BOUNDS,
     FEATURES,
     LOOPS,
     METRICS,
+    NETWORK_FEATURES,
     deviations_within,
     feature_matrix,
     from_logarithms,
     log_bounds,
     log_values,
+    network_matrix,
     place_matrix,
     program_key,
     unit_rows,
@@ -89,10 +92,22 @@ def test_bounds_are_what_differs_between_designs_of_one_program():
 
 def test_places_are_padded_with_zeros_and_cut_at_ten_loops():
     matrix = place_matrix([design(PARA__L0=2), design((2,) * 12, PARA__L0=2)])
-    assert matrix.shape == (2, LOOPS * len(PLACE_COLUMNS)) == (2, 90)
-    assert matrix[0, 0] > 0
-    assert (matrix[0, 2 * len(PLACE_COLUMNS) :] == 0).all()
-    assert matrix[1, -len(PLACE_COLUMNS) :].any()
+    width, of_factors = LOOPS * len(PLACE_COLUMNS), LOOPS * len(FACTOR_FEATURES)
+    assert matrix.shape == (2, width + of_factors + len(FACTOR_TOTALS))
+    places, factors = matrix[:, :width], matrix[:, width : width + of_factors]
+    for values, columns in ((places, PLACE_COLUMNS), (factors, FACTOR_FEATURES)):
+        assert values[0, : len(columns)].any()
+        assert (values[0, 2 * len(columns) :] == 0).all()
+        assert values[1, -len(columns) :].any()
+
+
+def test_the_network_has_the_totals_of_factors_after_the_features():
+    queries = [design(PARA__L0=2), design(PARA__L0=3)]
+    matrix = feature_matrix(queries)
+    both = network_matrix(queries, matrix)
+    assert both.shape == (2, len(NETWORK_FEATURES))
+    assert (both[:, : len(FEATURES)] == matrix).all()
+    assert both[1, NETWORK_FEATURES.index("banks_sum")] == pytest.approx(1.0)
 
 
 def test_deviations_are_the_median_over_programs_of_those_within():

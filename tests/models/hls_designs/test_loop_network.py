@@ -8,7 +8,13 @@ import pytest
 from forerun.data.measurements import Measurements
 from forerun.models.contract import PredictorContract
 from forerun.models.hls_designs.booster import DesignBoost
-from forerun.models.hls_designs.features import FLOORS, METRICS, feature_matrix, program_key
+from forerun.models.hls_designs.features import (
+    FLOORS,
+    METRICS,
+    feature_matrix,
+    network_matrix,
+    program_key,
+)
 from forerun.models.hls_designs.loop_batches import INPUTS, LoopBatches
 from forerun.models.hls_designs.loop_module import LoopShape, arguments, export, joined, network
 from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
@@ -37,7 +43,7 @@ def test_the_exported_network_answers_as_in_torch():
     import torch
 
     rows = training_rows()
-    matrix = feature_matrix(rows.queries)
+    matrix = network_matrix(rows.queries, feature_matrix(rows.queries))
     first = {key: 3 * n for n, key in enumerate(sorted(set(map(program_key, rows.queries))))}
     trees = LoopBatches.of(rows.queries, matrix, first)
     scaling = [(m.mean(axis=0), m.std(axis=0) + 1e-3) for m in (trees.features, matrix)]
@@ -120,6 +126,20 @@ def test_an_average_lies_between_its_parts():
     weight = NETWORK_SHARE["util_dsp"]
     assert cycles == pytest.approx(3.0 * NETWORK_SHARE["latency_cycles"] - 2.0)
     assert 2**dsp == pytest.approx(0.25 * (1 - weight) + 2.0 * weight)
+
+
+def test_members_are_averaged_as_logarithms_for_cycles_and_as_shares_otherwise():
+    class Session:
+        def run(self, _, inputs):
+            count = len(inputs["designs"])
+            return [np.array([np.full((count, len(METRICS)), log) for log in (-3.0, 1.0)])]
+
+    rows = measured([16, 32]).take([0])
+    network = LoopNetwork({program_key(rows.queries[0]): 0}, b"")
+    network.__dict__["_session"] = Session()
+    found = network.predict_log(rows.queries, feature_matrix(rows.queries))
+    assert found[0, 0] == pytest.approx(-1.0)
+    assert found[0, 1:] == pytest.approx(np.log2((0.125 + 2.0) / 2))
 
 
 @lru_cache(maxsize=1)

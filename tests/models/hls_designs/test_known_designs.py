@@ -1,0 +1,73 @@
+"""`KnownDesigns`: which training designs a design is compared with, and the inputs of a pair."""
+
+import numpy as np
+import pytest
+
+from forerun.models.hls_designs.features import BOUND_COLUMNS, METRICS, feature_matrix, place_matrix
+from forerun.models.hls_designs.known_designs import (
+    NEIGHBOURS,
+    KnownDesigns,
+)
+from tests.models.hls_designs.test_booster import measured
+
+
+def known(rows) -> KnownDesigns:
+    """The designs of rows, the values of each its position."""
+    places = place_matrix(rows.queries)
+    values = np.repeat(np.arange(len(rows), dtype=np.float64)[:, None], len(METRICS), axis=1)
+    return KnownDesigns.of(rows.queries, places, np.zeros(len(rows), dtype=np.intp), values)
+
+
+def pairs(designs, queries, **options):
+    return designs.pairs(queries, feature_matrix(queries), place_matrix(queries), **options)
+
+
+def test_a_design_is_compared_with_itself_first_and_in_training_with_others_only():
+    rows = measured([16, 32]).take(range(0, 96, 5))
+    designs = known(rows)
+    found = pairs(designs, rows.queries)
+    assert found.design.tolist() == np.repeat(np.arange(len(rows)), NEIGHBOURS).tolist()
+    # Directives that change nothing, as inside a flattened loop, make designs alike.
+    places, first = place_matrix(rows.queries), found.values[::NEIGHBOURS, 0].astype(int)
+    assert (places[first] == places).all()
+    others = pairs(designs, rows.queries, others=True)
+    assert (others.values[:, 0] != others.design).all()
+    assert len(others.design) == NEIGHBOURS * len(rows)
+
+
+def test_neighbours_are_of_the_same_program_and_near():
+    rows, other = measured([16, 32]), measured([8, 16, 32])
+    designs = known(rows + other)
+    at = next(i for i, q in enumerate(rows.queries) if ("__PARA__L1", "8") in q.design.directives)
+    found = pairs(designs, [rows.queries[at], other.queries[at]], others=True)
+    assert (found.values[:NEIGHBOURS, 0] < len(rows)).all()
+    assert (found.values[NEIGHBOURS:, 0] >= len(rows)).all()
+    own = place_matrix([rows.queries[at]]) / np.array(designs.units)
+    distances = np.square(place_matrix(rows.queries) / np.array(designs.units) - own).sum(axis=1)
+    others = [q.design.directives != rows.queries[at].design.directives for q in rows.queries]
+    nearest = np.sort(distances[others])[:NEIGHBOURS]
+    chosen = found.values[:NEIGHBOURS, 0].astype(int)
+    assert distances[chosen] == pytest.approx(nearest)
+
+
+def test_inputs_are_features_differences_and_known_values():
+    rows = measured([16, 32]).take([0, 40, 80])
+    found = pairs(known(rows), rows.queries[:1])
+    matrix, places = feature_matrix(rows.queries), place_matrix(rows.queries)
+    other = int(found.values[1, 0])
+    wanted = [
+        *(matrix[0], places[0]),
+        *((matrix[other] - matrix[0])[BOUND_COLUMNS], places[other] - places[0]),
+        np.full(len(METRICS), other),
+    ]
+    assert found.inputs[1] == pytest.approx(np.concatenate(wanted))
+
+
+def test_fewer_designs_than_neighbours_are_enough():
+    rows = measured([16, 32]).take([0, 40])
+    designs = known(rows)
+    found = pairs(designs, measured([16, 32]).queries[:4])
+    assert found.design.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert found.means(np.arange(8.0)) == pytest.approx([0.5, 2.5, 4.5, 6.5])
+    lone = known(rows.take([1]))
+    assert pairs(lone, rows.queries[1:], others=True).values[:, 0].tolist() == [0.0]
