@@ -110,18 +110,20 @@ class AdaptedDevice:
 def inputs(space: Space, pool: DevicePool | None, codes: Codes) -> Matrix:
     """Inputs of the experts: structure, the coarse part of it, then the pool's comparisons.
 
-    For FBNets, structure includes `_launches`, and the coarse part the number of all launches.
+    For FBNets, structure with `_launches` and its coarse part with all launches follow.
 
     Returns:
         Shape (n, columns); without the comparisons if `pool` is None.
     """
     fine = structure(space, codes)
     parts = [fine, fine[:, list(COARSE[space])]]
-    if space == "fbnet":
-        counts = _launches(codes)
-        parts = [fine, counts, parts[1], counts[:, -1:]]
+    coarse = parts[1]
     if pool is not None:
         parts.append(pool.comparisons(codes))
+    if space == "fbnet":
+        # Behind the others, so that saved experts of earlier versions find their columns.
+        counts = _launches(codes)
+        parts += [fine, counts, coarse, counts[:, -1:]]
     return np.concatenate(parts, axis=1)
 
 
@@ -158,20 +160,25 @@ def covariances_in_milliseconds(space: Space) -> tuple[tuple[Covariance, ...], .
     return ((level, Covariance("linear", (0, columns), prior=(-2.0, 1.5))),)
 
 
-def _structural(first: int, second: int) -> tuple[tuple[Covariance, ...], tuple[Covariance, ...]]:
-    """Covariances over fine structure, columns up to `first`, and coarse, those up to `second`."""
+def _structural(
+    start: int, first: int, second: int
+) -> tuple[tuple[Covariance, ...], tuple[Covariance, ...]]:
+    """Covariances over fine structure, columns `start` to `first`, and coarse, up to `second`."""
     coarse = Covariance("linear", (first, second), prior=(-2.0, 1.5))
-    return covariances_over((0, first), (1.0, 3.0)), (coarse,)
+    return covariances_over((start, first), (1.0, 3.0)), (coarse,)
 
 
 def _covariances(
     space: Space, pool: DevicePool | None
 ) -> tuple[tuple[Covariance, ...], tuple[Covariance, ...], tuple[Covariance, ...]]:
     """Covariances over fine structure, over coarse structure, and over the pool."""
-    counted = len(FBNET_LAUNCHES) if space == "fbnet" else 0
-    first = structure(space, usual_codes(space)[:1]).shape[1] + counted
-    second = first + len(COARSE[space]) + min(counted, 1)
-    fine, coarse = _structural(first, second)
+    first = structure(space, usual_codes(space)[:1]).shape[1]
+    second = first + len(COARSE[space])
+    fine, coarse = _structural(0, first, second)
+    if space == "fbnet":
+        start = second if pool is None else second + len(pool.low_rank.scales) + 1
+        last = start + first + len(FBNET_LAUNCHES)
+        fine, coarse = _structural(start, last, last + len(COARSE[space]) + 1)
     if pool is None:
         return fine, coarse, ()
     third = second + len(pool.low_rank.scales)
@@ -269,7 +276,8 @@ class ArchitectureLatency(StoredPredictor):
             # Without launches: with them, Spearman on single phones was up to 0.12 lower.
             fine = structure(space, _codes([queries[row] for row in rows]))
             points = np.concatenate([fine, fine[:, list(COARSE[space])]], axis=1)
-            covariances = sum(_structural(fine.shape[1], points.shape[1]), ())
+            of_fine, of_coarse = _structural(0, fine.shape[1], points.shape[1])
+            covariances = (*of_fine, *of_coarse)
             weights = np.exp([covariance.prior[0] for covariance in covariances])
             own = suggest(points, covariances, weights, _TYPICAL_NOISE, count, seed, _SPREAD)
             chosen.append([rows[index] for index in own])
