@@ -97,13 +97,17 @@ class AdaptedDevice:
             TimeExpert.fit(covariances, rows, np.exp(logs), noise)
             for covariances in covariances_in_milliseconds(space)
         )
-        left_out = [expert.leave_one_out() for expert in (*fitted, *added)]
+        left_out = [
+            *(expert.leave_one_out() for expert in fitted),
+            *(expert.leave_one_out() for expert in added),
+        ]
         return cls(codes, latency_ms, fitted, Stacking.of(left_out, logs), added)
 
     def answer(self, rows: Matrix) -> tuple[Answer, Column]:
         """Predicted log times of n rows of `inputs`, and half-widths of intervals, shape (n,)."""
-        every = (*self.experts, *self.in_milliseconds)
-        joint = self.mixture.combine([expert.predict(rows) for expert in every])
+        answers = [expert.predict(rows) for expert in self.experts]
+        answers += [expert.predict(rows) for expert in self.in_milliseconds]
+        joint = self.mixture.combine(answers)
         return joint, self.mixture.half_width(joint, COVERAGE)
 
 
