@@ -194,6 +194,27 @@ def fbnet_features(codes: Int[np.ndarray, "n 22"]) -> Float64[np.ndarray, "n 19"
     return np.stack([np.asarray(c, dtype=np.float64) for c in columns], axis=1)
 
 
+FBNET_LAUNCHES: Final = ("projections", "launches")
+
+
+def fbnet_launches(codes: Int[np.ndarray, "n 22"]) -> Float64[np.ndarray, "n 2"]:
+    """Executed kernels of an FBNet, shape (n, 2), columns `FBNET_LAUNCHES`.
+
+    A block launches three convolutions; with groups, two shuffles of channels are assumed as well.
+    A skip launches nothing, except where a stage begins: there it is a convolution, a projection.
+
+    Args:
+        codes: choices of the 22 blocks, shape (n, 22).
+    """
+    sizes = np.array([blocks for _, blocks, _, _ in _FBNET_STAGES])
+    begins = np.isin(np.arange(sizes.sum()), np.cumsum(sizes) - sizes)
+    skipped = codes == _FBNET_SKIP
+    grouped = np.array([groups == 2 for _, _, groups in _FBNET_CHOICES] + [False])[codes]
+    projections = (skipped & begins).sum(axis=1)
+    launches = 3 * (~skipped).sum(axis=1) + projections + 2 * grouped.sum(axis=1)
+    return np.stack([projections, launches], axis=1).astype(np.float64)
+
+
 def _fbnet_costs() -> Float64[np.ndarray, "22 9 4"]:
     """Pointwise and depthwise macs, activations and parameters, millions, shape (22, 9, 4)."""
     costs = np.zeros((PLACES["fbnet"], len(_FBNET_CHOICES) + 1, 4))

@@ -1,16 +1,13 @@
 """Memory plan of a network on a device: live and reserved peaks, their parts, workspaces."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.columns import groups_of
-from forerun.data.graph import Operator
 from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
 from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.memory.allocation_requests import Requests
@@ -21,6 +18,7 @@ from forerun.features.memory.gather_buffers import gathered_bytes, reserved_by_s
 from forerun.features.memory.liveness import inference_requests
 from forerun.features.memory.training_state import device_shares
 from forerun.features.memory.training_step import training_requests
+from forerun.features.memory.traits import OVER_RESERVED, TRAITS, network_sizes
 from forerun.features.operators.roofline import ELEMENT_BYTES
 
 Column = NDArray[np.float64]
@@ -65,26 +63,6 @@ class MemoryPlan:
     def lasting(self) -> float:
         """Memory that stays from step to step, MiB: weights, optimizer slots, cache."""
         return sum(self.parts.get(name, 0.0) for name in ("weights", "optimizer", "cache"))
-
-
-TRAITS: Final = (
-    "weights",
-    "activations",
-    "live",
-    "grouped_largest",
-    "pointwise_largest",
-    "spatial_largest",
-    "spatial_all",
-    "grouped_all",
-    "pointwise_all",
-    "traffic",
-    "batch_norms",
-    "layer_norms",
-    "attentions",
-    "convolutions",
-)
-"""Names of `MemoryPlan.traits`: memory over `reserved`, then counts over all operators."""
-OVER_RESERVED: Final = TRAITS[:10]
 
 
 def with_optimizer_slots(plan: MemoryPlan, slots: float) -> MemoryPlan:
@@ -152,20 +130,20 @@ def _plan(
     key: GraphKey, factor: float, precision: NumberFormat, peak: Peaks, parts: dict[str, float]
 ) -> MemoryPlan:
     reserved = peak.reserved / MIB
-    spatial, all_spatial, traits = _traits(key, factor, ELEMENT_BYTES[precision] / MIB)
+    sizes = network_sizes(key, factor, ELEMENT_BYTES[precision] / MIB)
     whole = max(reserved, 1.0)
     return MemoryPlan(
         live=peak.live / MIB,
         reserved=reserved,
         parts=parts,
-        convolutions=all_spatial,
-        largest_convolution=spatial,
+        convolutions=sizes.convolutions,
+        largest_convolution=sizes.largest_convolution,
         traits=(
             parts["weights"] / whole,
             parts["activations"] / whole,
             peak.live / MIB / whole,
-            *(size / whole for size in traits[:7]),
-            *traits[7:],
+            *(size / whole for size in sizes.over_reserved),
+            *sizes.shares,
         ),
         looks_up=_looks_up(key),
     )
@@ -295,63 +273,3 @@ def _unscaled(setup: TrainingSetup) -> TrainingSetup:
         # Stage 3 casts weights as it gathers them, which changes which tensors are in 16 bits.
         zero_stage=3 if setup.zero_stage == 3 else 0,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Elements:
-    """Elements that do not depend on the batch size (first row), and those that do (second).
-
-    Attributes:
-        written: (2,) results of all operators.
-        convolutions: class of `_convolution` -> (2, n) inputs and outputs of n convolutions.
-        shares: shares of operators that are batch norms, layer norms, attention, convolutions.
-    """
-
-    written: Column
-    convolutions: Mapping[str, Column]
-    shares: tuple[float, ...]
-
-
-@kept_by_graph()
-def _elements(key: GraphKey) -> _Elements:
-    operators, written = key.graph.operators, np.zeros(2)
-    found: dict[str, list[tuple[float, float]]] = {which: [] for which in "sgp"}
-    for op in operators:
-        results = float(sum(map(prod, op.output_shapes)))
-        written[int(op.batched)] += results
-        if op.kind == "conv":
-            both = results + sum(map(prod, op.input_shapes))
-            found[_convolution(op)].append((0.0, both) if op.batched else (both, 0.0))
-    kinds = Counter(op.kind for op in operators)
-    n = max(1, len(operators))
-    return _Elements(
-        written,
-        {which: np.array(sizes).reshape(-1, 2).T for which, sizes in found.items()},
-        tuple(kinds[kind] / n for kind in ("batch_norm", "layer_norm", "attention", "conv")),
-    )
-
-
-def _traits(key: GraphKey, factor: float, unit: float) -> tuple[float, float, tuple[float, ...]]:
-    """Largest and summed traffic of plain spatial convolutions, MiB; seven sizes, four shares."""
-    known, scale = _elements(key), unit * np.array([1.0, factor])
-    sizes = {which: scale @ each for which, each in known.convolutions.items()}
-    largest = {which: float(each.max(initial=0.0)) for which, each in sizes.items()}
-    summed = {which: float(each.sum()) for which, each in sizes.items()}
-    return (
-        largest["s"],
-        summed["s"],
-        (
-            *(largest[w] for w in "gps"),
-            *(summed[w] for w in "sgp"),
-            float(scale @ known.written),
-            *known.shares,
-        ),
-    )
-
-
-def _convolution(op: Operator) -> str:
-    """`s` for spatial, `g` for spatial with groups, `p` for pointwise."""
-    kernel = op.attributes.get("kernel", (1,))
-    if not isinstance(kernel, tuple) or prod(kernel) == 1:
-        return "p"
-    return "s" if op.attributes.get("groups", 1) == 1 else "g"

@@ -8,7 +8,8 @@ import numpy as np
 
 from forerun.data.columns import Column, rows_by
 from forerun.data.query import Query
-from forerun.features.memory.plan import TRAITS, MemoryPlan, with_optimizer_slots
+from forerun.features.memory.plan import MemoryPlan, with_optimizer_slots
+from forerun.features.memory.traits import TRAITS
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.domain import MemoryDomain, kind_of
@@ -19,17 +20,20 @@ PARAMETERS: Mapping[str, Any] = {
     "objective": "l1",
     "learning_rate": 0.05,
     "lambda_l2": 1.0,
-    "feature_fraction": 0.6,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
 }
 SIZES: Mapping[str, tuple[int, Mapping[str, Any]]] = {
-    "dense": (500, {"num_leaves": 31, "min_data_in_leaf": 5}),
-    "mixed": (250, {"num_leaves": 8, "min_data_in_leaf": 20}),
+    "dense": (500, {"num_leaves": 31, "min_data_in_leaf": 5, "feature_fraction": 0.6}),
+    "mixed": (
+        400,
+        {"num_leaves": 16, "min_data_in_leaf": 20, "feature_fraction": 0.4, "extra_trees": True},
+    ),
 }
 """Kind of network -> number and size of the trees. Peaks of dense networks repeat to 0.2 %, which
 allows a large booster; those of networks with convolutions or attention vary with the workspaces
-of their libraries."""
+of their libraries. Thresholds of `mixed` are drawn at random (`extra_trees`), which follows single
+runs with such a workspace less."""
 USUAL_SLOTS: Mapping[str, float] = {"dense": 2.0, "mixed": 1.0}
 """Kind of network -> optimizer states per weight in GPUMemNet's rows: Adam, SGD with momentum."""
 
@@ -105,16 +109,22 @@ class FittedPeaks:
         for kind, rows in rows_by(map(kind_of, plans)).items():
             if kind in self.residuals:
                 usual = _usual([plans[row] for row in rows])
-                features = self.domain.ranges[kind].clip(_features(usual))
+                ranges = self.domain.ranges[kind]
+                features = ranges.clip(booster_features(usual, ranges.names))
                 largest = self.map.reserved * self.domain.largest_mib[kind]
                 base = np.minimum(_mapped(self.map, usual), largest + self.map.context)
                 mapped[rows] += base * np.expm1(self.residuals[kind].predict(features))
         return mapped
 
 
-def booster_features(plans: Sequence[MemoryPlan]) -> Column:
-    """Features of n plans with the usual optimizer of their kind, (n, len(FEATURE_NAMES))."""
-    return _features(_usual(plans))
+def booster_features(plans: Sequence[MemoryPlan], names: Sequence[str] = FEATURE_NAMES) -> Column:
+    """Features of n plans with the usual optimizer of their kind, (n, len(names)).
+
+    Args:
+        plans: n plans.
+        names: some of `FEATURE_NAMES`; a stored booster may have been fitted on fewer.
+    """
+    return _features(_usual(plans))[:, [FEATURE_NAMES.index(name) for name in names]]
 
 
 def _mapped(affine: AffineMap, plans: Sequence[MemoryPlan]) -> Column:

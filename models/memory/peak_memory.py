@@ -30,7 +30,13 @@ from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.memory.affine_map import AffineMap
 from forerun.models.memory.boosters import FittedPeaks, booster_features
-from forerun.models.memory.domain import MemoryDomain, assumptions, concerning, inert_notes
+from forerun.models.memory.domain import (
+    MemoryDomain,
+    assumptions,
+    concerning,
+    inert_notes,
+    kind_of,
+)
 from forerun.models.prediction import Predictions
 
 PEAK, RESERVED, ALLOCATED = "peak_memory_mib", "reserved_memory_mib", "allocated_memory_mib"
@@ -228,7 +234,9 @@ class Memory(StoredPredictor):
             return NO_INFERENCE_PEAKS
         if self.quantiles is None:
             return NO_TRAINING_PEAKS
-        return self.domain.why_outside(query, plan, booster_features([plan])[0])
+        known = self.domain.ranges.get(kind_of(plan))
+        features = booster_features([plan], () if known is None else known.names)
+        return self.domain.why_outside(query, plan, features[0])
 
     def _range(
         self,

@@ -17,6 +17,7 @@ from forerun.features.nas_cells import (
     PLACES,
     SKIP,
     codes_of,
+    fbnet_launches,
     features_of,
     live_edges,
     random_codes,
@@ -106,3 +107,15 @@ def test_arithmetic_of_all_networks_is_what_the_reference_counts(reference):
     macs = np.exp(features_of("fbnet", codes)[:, FBNET_FEATURES.index("log_macs")]) - 2.5
 
     np.testing.assert_allclose(macs, nets["macs_m"], atol=0.001)
+
+
+def test_a_skip_launches_nothing_except_where_a_stage_begins():
+    skips = np.full((1, PLACES["fbnet"]), 8)
+    assert fbnet_launches(skips).tolist() == [[7.0, 7.0]]
+    within, begins = skips.copy(), skips.copy()
+    within[0, 2] = begins[0, 1] = 0
+    assert fbnet_launches(within).tolist() == [[7.0, 10.0]]
+    assert fbnet_launches(begins).tolist() == [[6.0, 9.0]]
+    grouped = skips.copy()
+    grouped[0, 2] = 1
+    assert fbnet_launches(grouped).tolist() == [[7.0, 12.0]]

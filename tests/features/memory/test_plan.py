@@ -9,7 +9,8 @@ import pytest
 from forerun.data.workload import Network
 from forerun.features.memory.allocator import peaks
 from forerun.features.memory.liveness import inference_requests
-from forerun.features.memory.plan import MIB, TRAITS, memory_plan
+from forerun.features.memory.plan import MIB, memory_plan
+from forerun.features.memory.traits import TRAITS
 from forerun.features.readers import read_graph
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"

@@ -161,3 +161,12 @@ def test_a_search_over_the_whole_space_is_answered():
     found = fitted().adapt(support).predict(queries).values["latency_ms"]
     assert len(found) == 5**6
     assert (found > 0).all()
+
+
+def test_cells_have_an_expert_that_is_linear_in_milliseconds():
+    """Times of a cell are close to a sum over its operations; those of blocks were no better so."""
+    adapted = fitted().adapt(stranger(20)).adapted["nb201", "stranger"]
+    assert len(adapted.in_milliseconds) == 1
+    assert len(adapted.mixture.weights) == len(adapted.experts) + 1
+    blocks = fitted().adapt(stranger(20, space="fbnet")).adapted["fbnet", "stranger"]
+    assert not blocks.in_milliseconds

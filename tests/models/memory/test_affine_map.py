@@ -5,7 +5,8 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from forerun.features.memory.plan import TRAITS, MemoryPlan
+from forerun.features.memory.plan import MemoryPlan
+from forerun.features.memory.traits import TRAITS
 from forerun.models.memory.affine_map import AffineMap
 
 TRUE = AffineMap(

@@ -1,13 +1,15 @@
 """Peaks by the affine map and the boosters of its residuals, on plans made by hand."""
 
 import numpy as np
+import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.features.memory.plan import TRAITS, MemoryPlan
-from forerun.models.memory.boosters import FEWEST_ROWS, FittedPeaks
+from forerun.features.memory.plan import MemoryPlan
+from forerun.features.memory.traits import TRAITS
+from forerun.models.memory.boosters import FEATURE_NAMES, FEWEST_ROWS, FittedPeaks, booster_features
 
 RELU = OperatorGraph((Operator("elementwise", "relu", ((1, 8),), ((1, 8),)),))
 QUERY = Query(Network(RELU, 1, "fp32", "training"), DeviceCatalog.load().get("l4"))
@@ -30,3 +32,13 @@ def test_each_kind_of_network_follows_its_own_measurements() -> None:
     assert set(fitted.residuals) == {"dense", "mixed"}
     off = np.abs(fitted.peaks(plans) / measured - 1.0).reshape(2, -1)
     assert (np.median(off, axis=1) < 0.01).all()
+
+
+def test_boosters_that_were_fitted_on_fewer_features_read_theirs_by_name() -> None:
+    plans = [plan(3000.0, 0.5), plan(9000.0, 0.25)]
+    names = ("log_live", "convolutions")
+    own = booster_features(plans, names)
+    whole = booster_features(plans)
+    assert whole.shape == (2, len(FEATURE_NAMES))
+    np.testing.assert_array_equal(own[:, 0], whole[:, FEATURE_NAMES.index("log_live")])
+    assert own[:, 1] == pytest.approx([0.5, 0.25])

@@ -8,7 +8,8 @@ import pytest
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
-from forerun.features.memory.plan import TRAITS, MemoryPlan, memory_plan
+from forerun.features.memory.plan import MemoryPlan, memory_plan
+from forerun.features.memory.traits import TRAITS
 from forerun.models.memory.domain import (
     GENERATES,
     NO_DROPOUT,

@@ -31,6 +31,8 @@ from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, co
 GRAPHS: Final = "timm_bench"
 FAKETENSOR: Final = "faketensor_after_forward_mib"
 MLP_BIN_MIB, VISION_BIN_MIB = 1000.0, 8000.0
+LEAST_GROWTH_MIB: Final = 1e-3
+"""Least growth of activations with the batch, which keeps its logarithm finite."""
 MLP_SETUP: Final = TrainingSetup("adam")
 VISION_SETUP: Final = TrainingSetup("momentum")
 """The source names Adam for perceptrons and no optimizer for timm, whose own script uses SGD with
@@ -189,7 +191,7 @@ def _measurements(
 
 
 def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:
-    """Model -> graph at the image size that fits the published FakeTensor estimate best.
+    """Model -> graph at the image size that fits the published FakeTensor estimates best.
 
     Both describe the workload; measured peaks are not used.
     """
@@ -200,18 +202,36 @@ def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:
         )
     except MissingData:
         return {}
-    known = timm_graphs(rows[rows["model"].isin(set(table["model"]))])
-    first = table.sort_values("batch_size").drop_duplicates("model")
-    columns = (first["model"], first["batch_size"], first[FAKETENSOR])
-    runs = {str(m): (int(b), float(f)) for m, b, f in zip(*columns, strict=True)}
-    best: dict[str, tuple[float, OperatorGraph]] = {}
-    for (model, _), graph in known.items():
-        batch, estimate = runs[model]
-        plan = memory_plan(Network(graph, batch, "fp32", "training", VISION_SETUP))
-        gap = abs(np.log(plan.parts["activations"] / estimate))
-        if model not in best or gap < best[model][0]:
-            best[model] = (gap, graph)
-    return {model: graph for model, (_, graph) in best.items()}
+    by_model: dict[str, list[OperatorGraph]] = {}
+    for (model, _), graph in timm_graphs(rows[rows["model"].isin(set(table["model"]))]).items():
+        by_model.setdefault(model, []).append(graph)
+    runs = dict(iter(table.sort_values("batch_size").groupby("model")))
+    return {
+        model: graphs[0] if len(graphs) == 1 else _nearest(graphs, runs[model])
+        for model, graphs in by_model.items()
+    }
+
+
+def _nearest(graphs: Sequence[OperatorGraph], runs: pd.DataFrame) -> OperatorGraph:
+    """The graph whose activations grow with the batch as the published estimate does.
+
+    The estimate includes the weights, which do not grow.
+
+    Args:
+        graphs: graphs of one model.
+        runs: its rows, by batch size.
+    """
+    ends = runs.drop_duplicates("batch_size").iloc[[0, -1]].drop_duplicates()
+    estimates, batches = ends[FAKETENSOR].tolist(), ends["batch_size"].astype(int).tolist()
+    estimated = max(estimates[-1] - (estimates[0] if len(ends) > 1 else 0.0), LEAST_GROWTH_MIB)
+
+    def gap(graph: OperatorGraph) -> float:
+        runs_of = [Network(graph, size, "fp32", "training", VISION_SETUP) for size in batches]
+        planned = [memory_plan(run).parts["activations"] for run in runs_of]
+        grown = planned[-1] - (planned[0] if len(planned) > 1 else 0.0)
+        return float(abs(np.log(max(grown, LEAST_GROWTH_MIB) / estimated)))
+
+    return min(graphs, key=gap)
 
 
 def _usable(rows: Measurements) -> NDArray[np.bool_]:

@@ -57,6 +57,36 @@ def test_rows_with_a_graph_are_asked_and_runs_out_of_memory_are_bounds(bundle):
     np.testing.assert_array_equal(~np.isnan(found.values[AT_LEAST]), why == "near_40gb_cap")
 
 
+def test_the_graph_whose_activations_grow_as_estimated_is_taken_whatever_the_weights(tmp_path):
+    """The published estimate counts weights, which are the larger part of a small batch."""
+    columns = ("img_size", "idx", "op", "in_shapes", "out_shape", "preds", "flops")
+    columns += ("in_elems", "out_elems", "param_elems", "attr")
+    operators = []
+    for side in (256, 512):
+        image, result = f"[1,3,{side},{side}]", f"[1,64,{side},{side}]"
+        attributes = '{"k": [1, 1], "s": [1, 1], "p": [0, 0], "g": 1}'
+        row = (side, 0, "convolution", f"[{image},[64,3,1,1]]", result, "", 0)
+        row += (3 * side**2 + 192, 64 * side**2, 192, attributes)
+        operators.append({"model": "resnet50", **dict(zip(columns, row, strict=True))})
+    raw = tiny_upstream("gpumemnet", tmp_path / "upstream")
+    tables = GpuMemNet().tidy(raw)
+    rows = tables["timm_training_peak"]
+    own = (rows["model"] == "resnet50").to_numpy()
+
+    def chosen(weights_mib: float, sample_mib: float) -> tuple[int, ...]:
+        estimates = weights_mib + sample_mib * rows.loc[own, "batch_size"]
+        rows.loc[own, "faketensor_after_forward_mib"] = estimates.astype(float)
+        folder = tmp_path / f"{weights_mib}_{sample_mib}"
+        Bundle.write(folder / "timm_bench", "timm_bench", {"graphs": pd.DataFrame(operators)})
+        made = Bundle.write(folder / "gpumemnet", "gpumemnet", tables, as_csv=GpuMemNet.csv_tables)
+        found, _ = vision_peaks(made, CATALOG)
+        return found.queries[0].run.graph.operators[0].output_shapes[0]
+
+    small, large = (64 * side**2 * 4 / 2**20 for side in (256, 512))
+    assert chosen(1000.0, 2 * small) == (1, 64, 256, 256)
+    assert chosen(10.0, 2 * large) == (1, 64, 512, 512)
+
+
 def test_tasks_hold_measured_rows_that_are_not_in_the_training_set(bundle):
     folds = list(GpuMemNetProtocols().folds(bundle, CATALOG))
     assert {e.protocol for e in folds} >= {"mlp_3fold", "mlp_5fold", "unseen_family"}
