@@ -14,7 +14,7 @@ from forerun.models.prediction import Estimate
 from forerun.service.limits.interval import Grade
 
 OPERATOR_KEYS = frozenset({"op_class", "kernel_class", "op_shape"})
-"""Grouping keys that only datasets of single operators have."""
+"""Grouping keys of datasets of single operators, in records that count no rows."""
 ENERGY = "energy_j"
 IN_SHORT: Mapping[str, str] = {
     "device_novelty": "this GPU is unlike those that were measured in this precision",
@@ -169,7 +169,7 @@ def _datasets(metric: str, query: Query, evidence: Evidence) -> list[str]:
     name = evidence.predictors.get(metric)
     known = [] if name is None else [d for d in training_datasets(name) if evidence.record.seen(d)]
     if query.workload.kind == "kernel":
-        return [dataset for dataset in known if _is_of_operators(dataset, evidence.record)]
+        return [dataset for dataset in known if "kernel" in _kinds(dataset, evidence.record)]
     return known
 
 
@@ -181,7 +181,8 @@ def _by_device(metric: str, query: Query, datasets: Sequence[str], record: Train
     measured = [dataset for dataset in having if name in record.seen(dataset)["device"]]
     if not measured:
         return Trust("B", f"calibrated: {ELSEWHERE}")
-    if query.workload.kind == "network" and all(_is_of_operators(d, record) for d in measured):
+    kinds = frozenset().union(*(_kinds(d, record, device=name, metric=metric) for d in measured))
+    if query.workload.kind == "network" and "kernel" in kinds and "network" not in kinds:
         return Trust("B", f"calibrated: {OPERATORS_ALONE}")
     other_run = _other_run(metric, query, measured, record)
     if other_run is not None:
@@ -210,5 +211,22 @@ def _other_run(
     return Trust("B", f"calibrated: this device was measured, but {how_often} so ({run})")
 
 
-def _is_of_operators(dataset: str, record: TrainingRecord) -> bool:
-    return not OPERATOR_KEYS.isdisjoint(record.seen(dataset))
+def _kinds(
+    dataset: str, record: TrainingRecord, *, device: str | None = None, metric: str | None = None
+) -> frozenset[str]:
+    """Kinds of workloads among the training rows of a dataset.
+
+    Args:
+        dataset: name of the dataset.
+        record: the training set. Where it counts no rows, keys say which datasets are of operators.
+        device: name of a device, for its rows alone.
+        metric: a metric, for rows in which it was measured alone.
+    """
+    if dataset not in record.counts:
+        of_operators = not OPERATOR_KEYS.isdisjoint(record.seen(dataset))
+        return frozenset({"kernel" if of_operators else "network"})
+    return frozenset(
+        own.kind
+        for own in record.counts[dataset]
+        if device in (None, own.device) and metric in (None, own.metric)
+    )

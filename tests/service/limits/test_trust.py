@@ -69,6 +69,26 @@ def test_an_operator_is_measured_only_where_operators_were():
     assert graded(query=on["rtx-4090"]).grade == "B"
 
 
+def test_counts_say_whether_networks_or_operators_were_measured_on_a_device():
+    """Rows of networks may have the keys of operators, such as in the power of both."""
+    counted = {
+        Setting("t4", "kernel", "latency_ms", "inference", "fp32", "eager"): 100,
+        Setting("l4", "kernel", "latency_ms", "inference", "fp32", "eager"): 100,
+        Setting("l4", "network", "latency_ms", "inference", "fp32", "eager"): 100,
+        Setting("t4", "network", "power_w", "inference", "fp32", "eager"): 100,
+    }
+    keys = {"neusight": {"device": ["t4", "l4"], "op_shape": ["1x1"]}}
+    record = TrainingRecord(keys=keys, counts={"neusight": counted})
+
+    def grade(query):
+        evidence = Evidence(record, {"latency_ms": "network_latency"})
+        return trust_in("latency_ms", {"latency_ms": CALIBRATED}, query, (), evidence)
+
+    assert "single operators" in grade(network("t4")).reason
+    assert grade(network("l4")).grade == "A"
+    assert grade(Query(Kernel(RELU), CATALOG.get("t4"))).grade == "A"
+
+
 def test_a_range_without_calibration_is_graded_c():
     assert graded(estimate=RANGE).grade == "C"
 
