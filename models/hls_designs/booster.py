@@ -47,6 +47,7 @@ from forerun.models.hls_designs.features import (
 )
 from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, DesignInputs
 from forerun.models.hls_designs.known_designs import KnownDesigns
+from forerun.models.hls_designs.limits import chip_limits
 from forerun.models.hls_designs.loop_module import LoopShape
 from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
 from forerun.models.hls_designs.settings import (
@@ -212,7 +213,12 @@ class DesignBoost(StoredPredictor):
         low = np.minimum(from_logarithms(middle - half + bounds), values)
         low[:, _SHARES] = np.where(low[:, _SHARES] < ROUNDED, 0.0, low[:, _SHARES])
         high = np.maximum(from_logarithms(middle + half + bounds), values)
-        limits = [self._limits(program_key(q), row) for q, row in zip(queries, matrix, strict=True)]
+        ends = (low, high) if self.widths else (values, values)
+        of_chip = [chip_limits(*own) for own in zip(values, *ends, strict=True)]
+        limits = [
+            (*of_own_chip, *self._limits(query, row))
+            for of_own_chip, query, row in zip(of_chip, queries, matrix, strict=True)
+        ]
         if not self.widths:
             return Predictions(by_metric(values), limits=limits)
         return Predictions(by_metric(values), by_metric(low), by_metric(high), COVERAGE, limits)
@@ -319,10 +325,18 @@ class DesignBoost(StoredPredictor):
         random = np.random.default_rng(seed)
         return farthest_points(points, count, [int(random.integers(len(points)))], random=random)
 
-    def _limits(self, key: Key, row: Column) -> tuple[Limit, ...]:
-        if key in self.support or key in self.programs:
-            return ()
+    def _limits(self, query: Query, row: Column) -> tuple[Limit, ...]:
+        """Limits by the training set: of one design, whose features are a row (len(FEATURES),)."""
+        key = program_key(query)
+        support = self.support.get(key)
+        of_directives: tuple[Limit, ...] = ()
+        if self.known is not None:
+            measured = () if support is None else support.directives
+            of_directives = self.known.directive_range(key, measured).outside(query.design)
+        if support is not None or key in self.programs:
+            return of_directives
         assert self.ranges is not None
         others = f"{len(self.programs)} other programs were in the training set"
         unseen = f"no design of this program was measured; {others}"
-        return (Limit(unseen, severity="transfer"), *self.ranges.outside(row))
+        outside = self.ranges.outside(row)
+        return (Limit(unseen, severity="transfer"), *of_directives, *outside)

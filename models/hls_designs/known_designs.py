@@ -26,6 +26,7 @@ from forerun.models.hls_designs.features import (
     place_matrix,
     program_key,
 )
+from forerun.models.hls_designs.limits import DirectiveRange
 
 NEIGHBOURS: Final = 3
 """Training designs that a design is compared with."""
@@ -131,6 +132,40 @@ class KnownDesigns:
         apart = bounds - matrix[:, BOUND_COLUMNS][design], theirs - places[design]
         return Pairs(np.hstack([own, *apart, values]), values, design)
 
+    def directive_range(self, key: Key, support: Sequence[Directives] = ()) -> DirectiveRange:
+        """Values of directives in the training designs of a program.
+
+        Args:
+            key: the program; of one outside the training set, the range is that of all programs.
+            support: directives of further measured designs of the program.
+        """
+        if not support:
+            return self._range(key)
+        of = DirectiveRange.of_program if key in self.directives else DirectiveRange.of_programs
+        return of([*self._directives(key), *support])
+
+    def _range(self, key: Key) -> DirectiveRange:
+        """The range of training designs alone, which is computed once."""
+        own = key if key in self.directives else None
+        found = self._ranges.get(own)
+        if found is None:
+            of = DirectiveRange.of_programs if own is None else DirectiveRange.of_program
+            found = self._ranges[own] = of(self._directives(key))
+        return found
+
+    def _directives(self, key: Key) -> tuple[Directives, ...]:
+        """Directives of the training designs of a program, or of all where it has none."""
+        if key not in self.directives:
+            return tuple(one for known in self.directives for one in self._directives(known))
+        return tuple(
+            tuple((str(name), str(value)) for name, value in one)
+            for one in json.loads(self.directives[key])
+        )
+
+    @cached_property
+    def _ranges(self) -> dict[Key | None, DirectiveRange]:
+        return {}
+
     @cached_property
     def _units(self) -> Column:
         return np.array(self.units)
@@ -143,10 +178,7 @@ class KnownDesigns:
         """The training designs of a query's program, whose features are computed once."""
         found = self._programs.get(key)
         if found is None:
-            directives = tuple(
-                tuple((str(name), str(value)) for name, value in one)
-                for one in json.loads(self.directives[key])
-            )
+            directives = self._directives(key)
             queries = [
                 Query(Design(query.design.program, one), query.device, query.software)
                 for one in directives

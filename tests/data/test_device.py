@@ -20,6 +20,8 @@ from forerun.data.device import (
     lookup_key,
 )
 from forerun.data.errors import InputError, UnknownDevice, UnknownPrecision
+from forerun.data.named.chips import ONLY_FOR
+from forerun.data.named.synthesis import HX8K, VCU1525, VU13P
 
 CATALOG = DeviceCatalog.load()
 REPOSITORY = Path(__file__).parents[2]
@@ -285,6 +287,13 @@ class TestLookup:
     def test_guesses_nothing(self, name):
         with pytest.raises(UnknownDevice):
             CATALOG.get(name)
+
+    @pytest.mark.parametrize("chip", [VCU1525, VU13P, HX8K], ids=lambda chip: chip.name)
+    def test_of_a_chip_without_a_sheet_it_says_what_it_is_known_for(self, chip):
+        with pytest.raises(UnknownDevice, match="has no spec sheet; it is known only for") as error:
+            CATALOG.get(chip.name.upper())
+        assert ONLY_FOR[chip.name] in str(error.value)
+        assert error.value.did_you_mean == []
 
 
 class TestPeak:

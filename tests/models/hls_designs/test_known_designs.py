@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from forerun.models.hls_designs.features import BOUND_COLUMNS, METRICS, feature_matrix, place_matrix
+from forerun.models.hls_designs.features import (
+    BOUND_COLUMNS,
+    METRICS,
+    feature_matrix,
+    place_matrix,
+    program_key,
+)
 from forerun.models.hls_designs.known_designs import (
     NEIGHBOURS,
     KnownDesigns,
@@ -71,3 +77,22 @@ def test_fewer_designs_than_neighbours_are_enough():
     assert found.means(np.arange(8.0)) == pytest.approx([0.5, 2.5, 4.5, 6.5])
     lone = known(rows.take([1]))
     assert pairs(lone, rows.queries[1:], others=True).values[:, 0].tolist() == [0.0]
+
+
+def test_the_range_of_directives_is_that_of_the_program_and_else_of_all_programs():
+    rows, other = measured([16, 32]).take([0, 40]), measured([8, 16, 32])
+    designs = known(rows + other)
+    (key, wide), new = map(program_key, (rows.queries[0], other.queries[0])), measured([40, 80])
+    own = designs.directive_range(key)
+    values = [int(dict(q.design.directives)["__PARA__L1"]) for q in rows.queries]
+    assert own.factors["__PARA__L1"] == (min(values), max(values))
+    assert designs.directive_range(wide).factors["__PARA__L1"] == (1, 16)
+    of_all = designs.directive_range(program_key(new.queries[0]))
+    assert of_all.factors == {"__PARA__": (1, 16)}
+
+
+def test_measured_designs_of_a_program_widen_its_range():
+    rows = measured([16, 32])
+    key, support = program_key(rows.queries[0]), [(("__PARA__L1", "64"),)]
+    assert known(rows).directive_range(key, support).factors["__PARA__L1"] == (1, 64)
+    assert known(rows).directive_range(key).factors["__PARA__L1"] == (1, 16)

@@ -82,6 +82,37 @@ def test_an_architecture_is_known_by_the_device_names_of_its_measurements(adapti
     assert "not known well enough" in answer["missing"]["latency_ms"]
 
 
+def design_answer(adapting, **directives):
+    asked = {"kind": "design", "program": "2mm", "directives": directives}
+    code, answer = ask(adapting, asked, "xilinx-vcu1525")
+    assert code == 200
+    return answer
+
+
+def test_a_design_that_does_not_fit_is_refused_and_its_grade_is_c(adapting):
+    answer = design_answer(adapting, __PARA__L3=80, __PIPE__L0="flatten", __PARA__L0=16)
+    (limit,) = answer["limit_details"]
+    assert limit["severity"] == "refusal"
+    assert "times the DSP blocks" in limit["message"]
+    assert "of the chip: it does not fit" in limit["message"]
+    assert {own["grade"] for own in answer["metrics"].values()} == {"C"}
+    assert not answer["in_domain"]
+
+
+def test_directives_outside_the_training_designs_of_the_program_give_grade_c(adapting):
+    inside = design_answer(adapting, __PARA__L3=2, __PIPE__L2="flatten")
+    assert inside["limits"] == []
+    assert {own["grade"] for own in inside["metrics"].values()} == {"A"}
+    answer = design_answer(adapting, __TILE__L2=8)
+    (limit,) = answer["limit_details"]
+    assert limit["severity"] == "outside"
+    assert (limit["feature"], limit["value"], limit["high"]) == ("__TILE__L2", 8.0, 1.0)
+    assert "__TILE__L2 is 8, measured designs of this program have 1" in answer["limits"]
+    for own in answer["metrics"].values():
+        assert own["grade"] == "C"
+        assert own["grade_reason"].startswith("extrapolated: __TILE__L2 is 8")
+
+
 def test_a_design_is_answered_for_its_program_tool_and_chip(adapting):
     design = {"kind": "design", "program": "gesummv", "directives": {"__PARA__L1": 9}}
     sdx = ask(adapting, design, "xilinx-vcu1525")[1]["metrics"]

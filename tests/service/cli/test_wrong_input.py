@@ -14,6 +14,7 @@ from tests.service.conftest import GRAPH
         (["predict", "nowhere.onnx", "--device", "l4"], "nowhere.onnx"),
         (["predict", "GRAPH", "--device", "l4", "--precision", "fp17"], "--precision 'fp17'"),
         (["devices", "abacus"], "No device named 'abacus'"),
+        (["devices", "show", "xilinx-vcu1525"], "known only for hardware designs"),
         (["devices", "--kind", "abacus"], "gpu, cpu, npu"),
         (["devices", "--kind", "vm"], "No device is of kind 'vm'; there are cpu, gpu"),
         (["data", "pull", "nothing"], "No dataset named 'nothing'"),
