@@ -16,6 +16,8 @@ RATE: Final = "requests_per_s"
 RATES: Final = (RATE, "tokens_per_s", "tokens_per_s_per_device")
 WITH_QUEUEING: Final = ("ttft_ms", "request_latency_ms")
 """Times that grow without end where requests arrive faster than they are answered."""
+KEPT_UP: Final = 0.99
+"""Share of the arrivals that are answered where a deployment keeps up with them."""
 AT_CAPACITY: Final = "rates, power, price and all else are those at its capacity"
 
 
@@ -30,6 +32,20 @@ def may_wait_for_a_place(query: Query) -> bool:
     """Whether requests arrive at a rate of their own, or more are in flight than have a place."""
     in_flight = query.deployment.load.concurrency
     return in_flight is None or in_flight > places(query)
+
+
+def kept_up(query: Query, answered: float | None, capacity: Estimate | None) -> bool:
+    """Whether requests that arrive at a rate of their own are answered as they arrive.
+
+    Args:
+        query: the deployment.
+        answered: rate at which it answers requests, requests a second; None where not known.
+        capacity: the largest rate of arrivals that it keeps up with; None where it is not known.
+    """
+    arriving = query.deployment.load.requests_per_s
+    if arriving is None or answered is None or answered <= KEPT_UP * arriving:
+        return False
+    return capacity is None or arriving <= capacity.value
 
 
 def within_capacity(

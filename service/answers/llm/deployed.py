@@ -14,10 +14,10 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import setup_of
-from forerun.models.limit import POWER, Limit
+from forerun.models.limit import PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.llm.arrivals import without_endless_queues
+from forerun.service.answers.llm.arrivals import kept_up, without_endless_queues
 from forerun.service.answers.llm.costs import (
     SECONDS_PER_HOUR,
     inverse,
@@ -142,7 +142,8 @@ def _deployed(
     in_use: InUse,
 ) -> Deployed | InputError:
     query, power = question.query, load.power
-    time = without_endless_queues(query, parts_within_wholes(time), load.capacity)
+    time = parts_within_wholes(time, query.deployment.load.output_tokens)
+    time = without_endless_queues(query, time, load.capacity)
     memory, price = memory_of(query, work.in_flight), _price(question)
     if not all(own.fits for own in memory):
         time, power = _withheld(time), None
@@ -166,7 +167,12 @@ def _deployed(
             chosen=list(question.chosen),
             capacity=_capacity(load.capacity),
             memory=memory,
-            limited_by=limited_by(query, work.shares, memory, work.in_flight, rate),
+            limited_by=limited_by(
+                work.shares,
+                memory,
+                work.in_flight,
+                kept_up=kept_up(query, rate, load.capacity),
+            ),
             price=price,
             parts=parts_of(query, work.shares, work.foundations, estimates, in_use),
         ),
@@ -197,7 +203,7 @@ def _estimates(
         known.pop("tpot_ms", None)
     devices, rate = query.deployment.devices, known.get(RATE)
     if memory:
-        known["peak_memory_mib"] = Estimate(max(own.needed_mib for own in memory))
+        known[PEAK_MEMORY] = Estimate(max(own.needed_mib for own in memory))
     if power is not None and POWER in power.estimates:
         known[POWER] = _within(power.estimates[POWER], query.device.tdp_w)
     if rate is not None:
@@ -254,11 +260,15 @@ def _trust(
     limits: Sequence[Limit],
     evidence: Evidence,
 ) -> dict[str, Trust]:
-    """The grade of each estimate; of one that follows from others, the lowest of theirs."""
-    own = {
-        name: WIDE if too_wide(name, one) else trust_in(name, estimates, query, limits, evidence)
-        for name, one in estimates.items()
-    }
+    """The grade of each estimate; of one that follows from others, the lowest of theirs.
+
+    Memory follows from sizes alone, whatever limits times and rates.
+    """
+    own = {}
+    for name, one in estimates.items():
+        concerning = [e for e in limits if name != PEAK_MEMORY or e.concerns(PEAK_MEMORY)]
+        wide = too_wide(name, one) is not None
+        own[name] = WIDE if wide else trust_in(name, estimates, query, concerning, evidence)
     for name, sources in FOLLOWS.items():
         if name in own:
             known = [own[source] for source in sources if source in own]

@@ -32,8 +32,6 @@ APART: Final[Mapping[str, tuple[str, ...]]] = {
     "host": ("launches", "host"),
 }
 """Bound -> the parts of an iteration that are neither memory bandwidth nor arithmetic."""
-KEPT_UP: Final = 0.99
-"""Share of the arrivals that are answered where a deployment keeps up with them."""
 REASONS: Final[Mapping[Basis, str]] = {
     "measured": "runs of other deployments on this device are in the training set",
     "transferred": "runs on other devices are in the training set",
@@ -208,23 +206,17 @@ def _basis_of_kernels(
 
 
 def limited_by(
-    query: Query,
-    shares: Shares,
-    memory: Iterable[PoolMemoryOut],
-    in_flight: float,
-    requests_per_s: float | None,
+    shares: Shares, memory: Iterable[PoolMemoryOut], in_flight: float, *, kept_up: bool
 ) -> str | None:
     """What bounds the rate of a deployment; None where that is not known.
 
     Args:
-        query: the deployment and its device.
         shares: where the time goes.
         memory: memory of a device by phase.
         in_flight: requests that are in flight.
-        requests_per_s: rate at which they are answered; None where it is not known.
+        kept_up: whether requests arrive at a rate of their own, and are answered as they arrive.
     """
-    arriving = query.deployment.load.requests_per_s
-    if arriving is not None and (requests_per_s or 0.0) > KEPT_UP * arriving:
+    if kept_up:
         return "arrival rate"
     if any(own.largest_concurrency < in_flight for own in memory if own.phase != "prefill"):
         return "cache capacity"

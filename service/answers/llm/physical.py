@@ -90,10 +90,10 @@ def _decoding(query: Query, time: Prediction) -> float:
 def _bounded(query: Query, time: Prediction, least_ms: _LeastMs, share: _Shares) -> Prediction:
     """The times and rates of one deployment within the least times of `LeastTimes`.
 
-    Intervals end at the least times, and best estimates take a share of what the sheet allows. The
-    rate of a closed loop is at most that of the requests in flight, each in its least time, and
-    that at which ranks and stages can work on prompts and tokens. Requests wait for as long as that
-    takes.
+    Intervals end at the least times, and best estimates take a share of what the sheet allows;
+    where that moves one, its interval keeps its ratios to it. The rate of a closed loop is at most
+    that of the requests in flight, each in its least time, and that at which ranks and stages can
+    work on prompts and tokens. Requests wait for as long as that takes.
     """
     deployment, load = query.deployment, query.deployment.load
     tpot_ms, ttft_ms = least_ms.tpot, least_ms.ttft
@@ -118,22 +118,25 @@ def _bounded(query: Query, time: Prediction, least_ms: _LeastMs, share: _Shares)
     least["request_latency_ms"] = latency_ms
     usual = {"tpot_ms": tpot_ms / share.bandwidth}
     usual |= dict.fromkeys(("ttft_ms", "ttft_service_ms"), ttft_ms / share.arithmetic)
+    bounds = {name: (least.get(name, 0.0), most.get(name, np.inf)) for name in time.estimates}
     estimates = {
-        name: _at_least(
-            _between(own, least.get(name, 0.0), most.get(name, np.inf)), usual.get(name, 0.0)
-        )
+        name: _moved(own, max(own.value, usual.get(name, least.get(name, 0.0))), *bounds[name])
         for name, own in time.estimates.items()
     }
     if set(TIMES) <= estimates.keys():
         first, each, whole = (estimates[name] for name in TIMES)
         sum_ms = first.value + tokens_after * each.value
         late_ms = max(sum_ms, whole.value, full_ms)
-        first = _at_least(first, first.value + late_ms - sum_ms)
+        first = _moved(first, first.value + late_ms - sum_ms, *bounds["ttft_ms"])
+        whole = _moved(time.estimates["request_latency_ms"], late_ms, latency_ms, np.inf)
+        estimates["request_latency_ms"] = _sum(whole, first, each, tokens_after)
+        if full_ms >= late_ms:
+            first = _rest(first, estimates["request_latency_ms"], tokens_after * each.value)
         estimates["ttft_ms"] = first
-        estimates["request_latency_ms"] = _sum(_at_least(whole, late_ms), first, each, tokens_after)
         slower = time.estimates["request_latency_ms"].value / late_ms
         for name in most.keys() & estimates.keys():
-            own = _at_most(estimates[name], slower * time.estimates[name].value)
+            own = time.estimates[name]
+            own = _moved(own, min(estimates[name].value, slower * own.value), *bounds[name])
             estimates[name] = _of_latency(own, estimates["request_latency_ms"])
     return replace(time, estimates=estimates)
 
@@ -149,6 +152,15 @@ def _sum(whole: Estimate, first: Estimate, each: Estimate, number: float) -> Est
     return replace(whole, low=low, high=high)
 
 
+def _rest(first: Estimate, whole: Estimate, tokens_ms: float) -> Estimate:
+    """The first time of a request that waits, no less certain than the whole one without tokens."""
+    if None in (first.low, first.high, whole.low, whole.high):
+        return first
+    low = max(first.low or 0.0, (whole.low or 0.0) - tokens_ms)
+    high = min(first.high or 0.0, (whole.high or 0.0) - tokens_ms)
+    return replace(first, low=min(low, first.value), high=max(high, first.value))
+
+
 def _of_latency(rate: Estimate, latency: Estimate) -> Estimate:
     """The rate of a closed loop, whose interval is no wider than that of the time of a request."""
     if None in (rate.low, rate.high, latency.low, latency.high):
@@ -158,34 +170,17 @@ def _of_latency(rate: Estimate, latency: Estimate) -> Estimate:
     return replace(rate, low=min(low, rate.value), high=max(high, rate.value))
 
 
-def _at_least(own: Estimate, value: float) -> Estimate:
-    """An estimate whose value is moved up to another one, where that is larger."""
-    if own.value >= value:
-        return own
-    high = None if own.high is None else max(own.high, value)
-    return Estimate(value, own.low, high, own.coverage)
-
-
-def _at_most(own: Estimate, value: float) -> Estimate:
-    """An estimate whose value is moved down to another one, where that is smaller."""
-    if own.value <= value:
-        return own
-    low = None if own.low is None else min(own.low, value)
-    return Estimate(value, low, own.high, own.coverage)
+def _moved(own: Estimate, value: float, least: float, most: float) -> Estimate:
+    """An estimate at another value, its interval in the same ratios to it, all within bounds."""
+    value = min(max(value, least), most)
+    ratio = value / own.value if own.value > 0.0 else 1.0
+    low, high = (
+        None if end is None else min(max(ratio * end, least), most) for end in (own.low, own.high)
+    )
+    return Estimate(value, low, high, own.coverage)
 
 
 def _at_once(pool: Pool) -> int:
     """Requests that all ranks and stages of a pool work on at a time."""
     split = pool.parallelism
     return pool.workers * split.attention_data * split.pipeline
-
-
-def _between(own: Estimate, least: float, most: float) -> Estimate:
-    """The estimate and its interval within bounds."""
-    low, high = own.low, own.high
-    return Estimate(
-        min(max(own.value, least), most),
-        None if low is None else min(max(low, least), most),
-        None if high is None else min(max(high, least), most),
-        own.coverage,
-    )

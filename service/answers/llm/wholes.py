@@ -11,21 +11,37 @@ from forerun.models.prediction import Estimate, Prediction
 FIRST, SERVED, WHOLE = "ttft_ms", "ttft_service_ms", "request_latency_ms"
 
 
-def parts_within_wholes(time: Prediction) -> Prediction:
+def parts_within_wholes(time: Prediction, output_tokens: float) -> Prediction:
     """The times, where no part of a time and no end of its interval is longer than the whole.
 
     The time to the first token is the one that is measured: its part without queueing, which no run
-    measures, has no end beyond it, and no end of the time of a request is before it.
+    measures, has no end beyond it, and no end of the time of a request is before it. A request with
+    one token of an answer takes as long as that token: both have the tighter ends of the two.
+
+    Args:
+        time: times of a deployment.
+        output_tokens: tokens of an answer.
     """
     known = dict(time.estimates)
     first = known.get(FIRST)
     if first is None:
         return time
+    if WHOLE in known and output_tokens <= 1.0:
+        first = known[FIRST] = known[WHOLE] = _same(first, known[WHOLE])
     if SERVED in known:
         known[SERVED] = _at_most(known[SERVED], first)
     if WHOLE in known:
         known[WHOLE] = _at_least(known[WHOLE], first)
     return replace(time, estimates=known)
+
+
+def _same(first: Estimate, whole: Estimate) -> Estimate:
+    """The longer of two estimates of one time, with the tighter ends of both around it."""
+    one = _at_least(whole, first)
+    if None in (first.low, first.high, whole.low, whole.high):
+        return one
+    high = min(first.high or 0.0, whole.high or 0.0)
+    return replace(one, high=max(high, one.value))
 
 
 def _at_most(part: Estimate, whole: Estimate) -> Estimate:

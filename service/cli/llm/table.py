@@ -198,7 +198,8 @@ def _notes(answers: Sequence[ServingOut], *, explain: bool) -> None:
                 line = f"{HEADINGS[limit.severity]}: {limit.message}"
                 held.setdefault((limit.severity, line), []).append(answer.device.name)
     if len(answers) > 1 and not explain:
-        held = _reasons(answers) | held
+        reasons = _reasons(answers)
+        held = reasons | _unsaid(held, reasons)
     for (_, line), names in held.items():
         out.print(line + ("" if len(names) == len(answers) else f" (on {', '.join(names)})"),
                   markup=False)  # fmt: skip
@@ -212,7 +213,7 @@ def _reasons(answers: Sequence[ServingOut]) -> dict[tuple[str, str], list[str]]:
         for name in _metrics([answer]):
             estimate = answer.metrics.get(name)
             if estimate is None:
-                key = ("not known", answer.missing.get(name, ""))
+                key = ("not known", _in_full(answer.missing.get(name, ""), answer))
                 metrics.setdefault(key, []).append(WORDS[name].strip())
             elif estimate.low is None:
                 key = ("without an interval", estimate.grade_reason)
@@ -220,4 +221,26 @@ def _reasons(answers: Sequence[ServingOut]) -> dict[tuple[str, str], list[str]]:
         for (what, reason), words in metrics.items():
             line = f"{what}: {', '.join(words)}: {reason}"
             held.setdefault((what, line), []).append(answer.device.name)
+    return held
+
+
+def _in_full(reason: str, answer: ServingOut) -> str:
+    """A reason as the limit of the answer has it that begins with it, where there is one."""
+    if not reason:
+        return reason
+    messages = (limit.message for limit in answer.limit_details)
+    return next((message for message in messages if message.startswith(reason)), reason)
+
+
+def _unsaid(
+    limits: Mapping[tuple[str, str], list[str]], reasons: Mapping[tuple[str, str], list[str]]
+) -> dict[tuple[str, str], list[str]]:
+    """Lines of limits -> the devices on which no reason of a metric ends with the same sentence."""
+    held = {}
+    for (severity, line), names in limits.items():
+        sentence = line.partition(": ")[2]
+        said = [own for (_, reason), own in reasons.items() if reason.endswith(sentence)]
+        left = [name for name in names if not any(name in own for own in said)]
+        if left:
+            held[severity, line] = left
     return held

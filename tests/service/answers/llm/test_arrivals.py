@@ -100,6 +100,24 @@ def test_above_the_capacity_rates_and_price_are_those_of_the_capacity(ask, capac
         assert own[name]["grade"] == "C"
 
 
+def test_above_the_capacity_what_limits_it_is_the_same_at_any_rate(ask, capacity):
+    most = capacity["requests_per_s"]
+    bounds = [ask(requests_per_s=share * most)["deployment"] for share in (0.5, 1.005, 1.02, 10.0)]
+    below, *above = (own["limited_by"] for own in bounds)
+    assert below == "arrival rate"
+    assert len(set(above)) == 1
+    assert above[0] != "arrival rate"
+
+
+def test_above_the_capacity_memory_has_its_usual_reason(ask, capacity):
+    below, above = (
+        ask(requests_per_s=share * capacity["requests_per_s"])["metrics"]["peak_memory_mib"]
+        for share in (0.1, 10.0)
+    )
+    assert below["low"] is above["low"] is None
+    assert (below["grade"], below["grade_reason"]) == (above["grade"], above["grade_reason"])
+
+
 def test_where_it_may_not_keep_up_times_have_no_upper_end_and_rates_a_lower_one(ask, capacity):
     rate = (capacity["low"] * capacity["requests_per_s"]) ** 0.5
     own = ask(requests_per_s=rate)

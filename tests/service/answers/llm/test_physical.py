@@ -71,6 +71,36 @@ def test_prompts_are_answered_no_faster_than_the_arithmetic_peak():
         assert found["ttft_ms"].value == pytest.approx(latency)
 
 
+APART = {"workers": 4, "prefill": {"workers": 1, "parallelism": {"tensor": 1}}}
+
+
+def test_estimates_that_the_sheet_moves_keep_both_ends_of_their_intervals():
+    """Prompts of one worker are answered no faster than it computes, however many wait."""
+    given = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "isl": 1024, "osl": 256, "tp": 1}
+    found = {
+        number: llm_estimate(
+            LlmEstimateIn.model_validate(given | APART | {"concurrency": number}),
+            CATALOG.get,
+            IN_USE,
+        )
+        for number in (128, 256, 1024, 1500)
+    }
+    for answer in found.values():
+        for name in ("requests_per_s", "tokens_per_s", "request_latency_ms", "ttft_ms"):
+            own = answer.metrics[name]
+            assert own.low < 0.8 * own.value, name
+            assert own.high > 1.2 * own.value, name
+        rate, latency = (answer.metrics[name] for name in ("requests_per_s", "request_latency_ms"))
+        assert latency.high / latency.value == pytest.approx(rate.value / rate.low, rel=0.02)
+    free, *moved = (answer.metrics["requests_per_s"] for answer in found.values())
+    for own in moved:
+        assert own.low / own.value == pytest.approx(free.low / free.value, rel=0.1)
+    asked = LlmEstimateIn.model_validate(given | APART | {"requests_per_s": 1.0})
+    capacity = llm_estimate(asked, CATALOG.get, IN_USE).deployment.capacity
+    assert capacity.low < 0.8 * capacity.requests_per_s
+    assert 1.2 * capacity.requests_per_s < capacity.high
+
+
 @settings(max_examples=40)
 @given(output_tokens=st.integers(1, 300), tokens=st.integers(64, 4096))
 def test_one_request_in_flight_and_rare_arrivals_are_the_same(output_tokens, tokens):

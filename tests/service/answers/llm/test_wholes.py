@@ -56,7 +56,7 @@ def test_ends_stay_around_the_best_estimate():
         "ttft_service_ms": Estimate(50.0, 45.0, 90.0, 0.9),
         "request_latency_ms": Estimate(55.0, 30.0, 57.0, 0.9),
     }
-    found = parts_within_wholes(Prediction(own)).estimates
+    found = parts_within_wholes(Prediction(own), 2.0).estimates
     assert found["ttft_service_ms"] == Estimate(50.0, 40.0, 60.0, 0.9)
     assert found["request_latency_ms"] == Estimate(55.0, 40.0, 60.0, 0.9)
     assert found["ttft_ms"] == own["ttft_ms"]
@@ -64,5 +64,29 @@ def test_ends_stay_around_the_best_estimate():
 
 def test_without_an_interval_of_the_whole_that_of_a_part_is_kept():
     own = {"ttft_ms": Estimate(50.0), "ttft_service_ms": Estimate(40.0, 20.0, 90.0, 0.9)}
-    assert parts_within_wholes(Prediction(own)).estimates == own
-    assert parts_within_wholes(Prediction({})).estimates == {}
+    assert parts_within_wholes(Prediction(own), 256.0).estimates == own
+    assert parts_within_wholes(Prediction({}), 256.0).estimates == {}
+
+
+def test_the_only_token_and_the_request_are_one_time_with_the_tighter_ends_of_both():
+    own = {
+        "ttft_ms": Estimate(50.0, 20.0, 90.0, 0.9),
+        "ttft_service_ms": Estimate(45.0, 15.0, 95.0, 0.9),
+        "request_latency_ms": Estimate(50.0, 30.0, 100.0, 0.9),
+    }
+    found = parts_within_wholes(Prediction(own), 1.0).estimates
+    assert found["ttft_ms"] == found["request_latency_ms"] == Estimate(50.0, 30.0, 90.0, 0.9)
+    assert found["ttft_service_ms"] == Estimate(45.0, 15.0, 90.0, 0.9)
+    several = parts_within_wholes(Prediction(own), 2.0).estimates
+    assert several["ttft_ms"] == own["ttft_ms"]
+
+
+@pytest.mark.parametrize("load", [{"concurrency": 16}, {"requests_per_s": 5}])
+def test_requests_with_one_token_have_one_interval(load):
+    given = {"model": "llama-3.1-8b", "device": "h100-sxm-80gb", "tp": 1, "isl": 1024, "osl": 1}
+    asked = [LlmEstimateIn.model_validate(given | load)]
+    (answer,) = llm_estimates(asked, DeviceCatalog.load().get, InUse(bundled()))
+    first, whole = (answer.metrics[name] for name in ("ttft_ms", "request_latency_ms"))
+    ends = [(own.value, own.low, own.high) for own in (first, whole)]
+    assert ends[0] == pytest.approx(ends[1])
+    assert first.low < first.value < first.high

@@ -201,6 +201,17 @@ def test_beyond_capacity_every_figure_says_that_it_is_of_the_capacity(run):
     assert "at capacity" not in below
 
 
+def test_beyond_capacity_each_of_several_devices_says_so_once(run):
+    printed = run("estimate", "llama-3.1-8b", "--device", "h100,a100", *OPEN, 100)
+    lines = [line for line in printed.splitlines() if "the queue grows without end" in line]
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith("not known: time to first token, request latency: 100 requests/s")
+        assert "those at its capacity" in line
+    (memory,) = [line for line in printed.splitlines() if "interval: memory of a device" in line]
+    assert "not calibrated on measurements" in memory
+
+
 def test_explain_shows_intervals_and_reasons_of_each_of_several_devices(run):
     words = ("estimate", "llama-3.1-8b", "--device", "h100,a100", *OPEN, 5)
     assert run(*words).count("no Poisson arrivals") == 0
