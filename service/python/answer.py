@@ -78,7 +78,8 @@ class Answer(Viewed):
         fits: whether the device's memory is enough; None where that is not known.
         breakdown_ms: operator class -> its time in milliseconds.
         breakdown_mib: what takes memory at the peak -> MiB.
-        roofline_ms: lower bound of the latency; None where it cannot be computed.
+        roofline_ms: time of the operators one by one by the spec sheet, which compiled kernels,
+            Winograd transforms and TF32 may undercut; None where it cannot be computed.
         energy_per_sample_j: energy of a run divided by its samples; None where not known.
         unknown_operators: unknown operator -> count.
         version: version of the predictor that answered.

@@ -140,8 +140,10 @@ def _put(own: dict[str, Any], path: str, value: Any, name: str, written: dict[st
     before = next((said for said in _said(holder, field, outer)), None)
     if before is not None and before[1] != value:
         first = written.get(path, ".".join((*outer, before[0])))
-        if name in NEGATED:
-            raise fault_in(name, not value, f"{first} is {before[1]!r}, which {name} contradicts")
+        if NEGATED.keys() & {name, first}:
+            said = not before[1] if first in NEGATED else before[1]
+            own_value = not value if name in NEGATED else value
+            raise fault_in(name, own_value, f"{first} is {said!r}, which {name} contradicts")
         why = f"{first} and {name} mean the same, but are {before[1]!r} and {value!r}"
         raise fault_in(name, value, why)
     holder[field] = value

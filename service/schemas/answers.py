@@ -172,7 +172,8 @@ class PredictionOut(LimitedAnswerOut):
         "null unless the request has `explain`, and for other workloads",
     )
     roofline: dict[str, float] = Field(
-        description="lower bound of latency_ms: arithmetic at peak rate, traffic at full bandwidth"
+        description="latency_ms by the spec sheet, operator by operator: arithmetic at peak rate, "
+        "traffic at full bandwidth; fused kernels, Winograd transforms and TF32 may undercut it"
     )
     unknown_operators: dict[str, int] = Field(
         description="unknown operator -> count; its cost is estimated from memory traffic alone"

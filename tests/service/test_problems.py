@@ -241,6 +241,10 @@ def test_an_object_is_described_by_whole_names(client):
         ({"nextn": 2, "draft_acceptance": None}, "2 drafted tokens need engine.draft_acceptance"),
         ({"engine": {"draft_acceptance": 0.5}}, "engine.draft_acceptance is of drafted tokens"),
         ({"enforce_eager": True, "engine": {"graphs": True}}, "which enforce_eager contradicts"),
+        (
+            {"enforce_eager": True, "disable_cuda_graph": False},
+            "enforce_eager is True, which disable_cuda_graph contradicts (given False)",
+        ),
     ],
 )
 def test_a_problem_names_fields_as_the_request_writes_them(client, changes, said):

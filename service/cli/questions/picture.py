@@ -23,8 +23,8 @@ def draw(title: str, answers: "Sequence[PredictionOut]", file: Path) -> None:
         file: the file, which is replaced.
 
     Raises:
-        InputError: there are several answers, the answer has no parts, or the file's ending is
-            not one of `ENDINGS`.
+        InputError: there are several answers, the answer has no parts, the file's ending is not one
+            of `ENDINGS`, or it cannot be written.
         MissingExtra: matplotlib is not installed.
     """
     if len(answers) != 1:
@@ -37,4 +37,7 @@ def draw(title: str, answers: "Sequence[PredictionOut]", file: Path) -> None:
     from forerun.service.python.plots import attribution
 
     axes = attribution(answer.attribution, f"{title} on {answer.device.name}")
-    cast("Figure", axes.figure).savefig(file)
+    try:
+        cast("Figure", axes.figure).savefig(file)
+    except OSError as error:
+        raise InputError(f"--picture: {file} cannot be written: {error.strerror}.") from None

@@ -40,7 +40,8 @@ def request_in(source: Path) -> Request | None:
     """The request in a JSON file, or of the preset of that name; None for models.
 
     Raises:
-        BadRequest: the file is a JSON object of no known form.
+        BadRequest: the file is a JSON object of no known form, or gives a field several times with
+            different values.
         MissingTool: it is Verilog, and yosys is not installed.
         CircuitFailed: yosys refuses it.
     """
@@ -59,7 +60,9 @@ def request_in(source: Path) -> Request | None:
     if any(name in content for name in OF_MODELS) and b'"workload"' not in content:
         return None
     try:
-        body = json.loads(content)
+        body = json.loads(content, object_pairs_hook=_unambiguous)
+    except BadRequest as error:
+        raise BadRequest(f"{source}: {error}") from None
     except (ValueError, RecursionError):
         return None
     if not isinstance(body, dict):
@@ -68,6 +71,18 @@ def request_in(source: Path) -> Request | None:
         return Request(source.name, PREDICT, {"workload": body})
     endpoint = _endpoint(body)
     return None if endpoint is None else Request(source.name, endpoint, body)
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these fields."""
+    found = dict(pairs)
+    for name, value in pairs:
+        if found[name] != value:
+            raise BadRequest(
+                f"{name!r:.80} is given several times, as {value!r:.80} and {found[name]!r:.80}: "
+                "keep one."
+            )
+    return found
 
 
 def _endpoint(body: Mapping[str, Any]) -> str | None:

@@ -165,9 +165,13 @@ def test_a_picture_has_the_parts_of_the_answer(forerun, graph, tmp_path):
 
 @pytest.mark.parametrize(
     ("devices", "name", "words"),
-    [("l4,t4", "x.svg", "one device"), ("l4", "x.txt", ".svg, .png, .pdf")],
+    [
+        ("l4,t4", "x.svg", "one device"),
+        ("l4", "x.txt", ".svg, .png, .pdf"),
+        ("l4", "missing/x.svg", "cannot be written: No such file or directory"),
+    ],
 )
-def test_a_picture_of_two_answers_or_of_another_format_is_refused(
+def test_a_picture_of_two_answers_of_another_format_or_without_a_folder_is_refused(
     forerun, graph, tmp_path, devices, name, words
 ):
     file = tmp_path / name

@@ -29,6 +29,15 @@ def test_a_workload_in_a_file_is_answered_on_the_named_devices(forerun, written)
     assert " ms A" in out
 
 
+def test_a_field_given_twice_with_different_values_is_refused(forerun, written):
+    content = json.dumps({"workload": NB201, "device": "pixel3"})
+    code, _, err = forerun("predict", written(content[:-1] + ', "device": "raspi4"}'))
+    assert code == 2
+    assert "'device' is given several times, as 'pixel3' and 'raspi4'" in " ".join(err.split())
+    again = written(content[:-1] + ', "device": "pixel3"}')
+    assert forerun("predict", again)[0] == 0
+
+
 def test_a_whole_request_names_its_own_device(forerun, written):
     job = preset_named("training-job-150w").request
     code, out, err = forerun("predict", written(job), "--json")
