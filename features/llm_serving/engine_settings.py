@@ -3,14 +3,18 @@
 from dataclasses import dataclass
 from typing import Final, Self
 
-from forerun.data.device import Device, lookup_key
+from forerun.data.device import Device
 from forerun.data.language_models.deployment import Engine, LlmDeployment, Parallelism
 from forerun.features.llm_serving.device_bytes import cache_bytes, free_bytes
 
 LARGE_GIB: Final = 70.0
 """Memory from which on vLLM takes its defaults for large GPUs (vLLM 0.15, `EngineArgs`)."""
-NOT_LARGE: Final = "a100"
-"""Part of the names of GPUs that have such memory and still get vLLM's defaults for small ones."""
+NOT_LARGE: Final = "ampere"
+"""Architecture of GPUs that have such memory and still get vLLM's defaults for small ones.
+
+vLLM goes by "a100" in the name. A name is no feature here; of this architecture, only the A100 and
+its variant for export have so much memory.
+"""
 SEQUENCES: Final = 2048
 TOKENS: Final = 8192
 SMALL_SEQUENCES: Final = 256
@@ -49,7 +53,7 @@ def default_limits(engine: Engine, device: Device) -> tuple[int, int]:
     """Most tokens and most sequences of an iteration where none are given."""
     large = device.memory_gib is None or device.memory_gib >= LARGE_GIB
     if engine.name == "vllm":
-        large = large and NOT_LARGE not in lookup_key(device.title)
+        large = large and device.architecture != NOT_LARGE
         return (TOKENS, 1024) if large else (SMALL_TOKENS, SMALL_SEQUENCES)
     return (TOKENS, SEQUENCES) if large else (TOKENS // 2, SEQUENCES)
 

@@ -86,8 +86,9 @@ class LoadCurve:
         Args:
             loops: the closed loops of the curve.
         """
-        best = self.best
-        if best >= len(loops) - 2:
+        best, last = self.best, len(loops) - 1
+        nearly_full = self.in_flight[best] * STEP_OF_LAST > self.in_flight[last]
+        if best == last or (best == last - 1 and not nearly_full):
             return []
         ends = self.in_flight[[max(best - 1, 0), best, best + 1]].tolist()
         numbers = [

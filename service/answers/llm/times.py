@@ -1,7 +1,7 @@
 """Times, rates and power of deployed language models under their load.
 
 Rates and times are those of all predictors together (`predicted_times`) within what the devices
-allow (`physical`). Where requests arrive at a rate of their own, the capacity is known too, and
+allow (`bounds`). Where requests arrive at a rate of their own, the capacity is known too, and
 times follow from those of closed loops (`load_curve`).
 """
 
@@ -24,9 +24,9 @@ from forerun.service.answers.llm.arrivals import (
     places,
     within_capacity,
 )
+from forerun.service.answers.llm.bounds.physical import within_sheets
 from forerun.service.answers.llm.costs import scaled
 from forerun.service.answers.llm.load_curve import LoadCurve, closed_loops
-from forerun.service.answers.llm.physical import within_sheets
 from forerun.service.answers.llm.power import powers
 from forerun.service.answers.llm.predicted_times import (
     closed_form,

@@ -9,8 +9,8 @@ from forerun.service.answers.question import Question
 from forerun.service.settings import Settings
 
 BYTES: Final = 8
-NOT_ABOUT_THE_RUN: Final = 2
-"""Last parts of the key of a question about an operator or a network: metrics and notes."""
+NOT_ABOUT_THE_RUN: Final = 3
+"""Last parts of the key of a question about an operator or a network: metrics, notes, `explain`."""
 Part = Literal["canary", "shadow"]
 
 

@@ -123,14 +123,13 @@ def test_memory_bounds_the_sequences():
     "name, tokens, sequences",
     [
         ("h100-sxm-80gb", 8192, 1024),
-        ("a800-sxm-80gb", 8192, 1024),
         ("a100-sxm-80gb", 2048, 256),
         ("a100-pcie-40gb", 2048, 256),
         ("l40s", 2048, 256),
     ],
 )
 def test_vllm_takes_its_defaults_for_small_gpus_on_every_a100(name, tokens, sequences):
-    """`EngineArgs` of vLLM asks for 70 GiB and for a name without "a100"."""
+    """`EngineArgs` of vLLM asks for 70 GiB, and not for an A100."""
     device = DeviceCatalog.load().get(name)
     assert default_limits(Engine("vllm"), device) == (tokens, sequences)
     assert default_limits(Engine("sglang"), device)[1] == 2048
