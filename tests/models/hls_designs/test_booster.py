@@ -85,6 +85,12 @@ class TestAdaptedDesignBoostContract(PredictorContract):
         return [*measured([16, 32]).queries[:2], *measured(NEW).queries[:4]]
 
 
+def beyond(predictions):
+    """Limits by the training set, without those of the chip's size."""
+    every = (line for lines in predictions.limits for line in lines)
+    return [line for line in every if line.severity in {"outside", "transfer"}]
+
+
 def errors(predictor, rows):
     found = predictor.predict(rows.queries).values
     return {
@@ -120,14 +126,15 @@ def test_a_few_designs_suffice_for_a_program_slower_than_all_others():
 
 def test_a_program_nobody_measured_has_wide_intervals_and_says_so():
     new, old = (fitted().predict(measured(trips).queries) for trips in (NEW, [32, 64]))
-    assert all("no design of this program was measured" in str(lines[0]) for lines in new.limits)
-    assert not any(old.limits)
+    unseen = "no design of this program was measured"
+    assert all(any(unseen in str(line) for line in lines) for lines in new.limits)
+    assert not beyond(old)
     widths = [
         np.mean(np.log(a.high["latency_cycles"] / a.low["latency_cycles"])) for a in (new, old)
     ]
     assert widths[0] > widths[1]
     adapted = fitted().adapt(measured(NEW).take([0, 40, 80]))
-    assert not any(adapted.predict(measured(NEW).queries).limits)
+    assert not beyond(adapted.predict(measured(NEW).queries))
 
 
 def test_another_version_of_the_tool_is_another_program():
