@@ -125,7 +125,7 @@ class _Lengths(NamedTuple):
         return cls(*np.array(rows, dtype=np.float64).T[:, :, None])
 
     def chunks(self, tokens: float, decoding: Column | float) -> Column:
-        """Iterations that a prompt is divided over beside so many sequences that decode."""
+        """Iterations that a prompt is divided over while so many sequences decode."""
         return np.asarray(np.ceil(self.new / np.maximum(tokens - decoding, tokens / 4.0)))
 
     def decode(self, sequences: Column) -> Iterations:
@@ -182,7 +182,7 @@ def _together(
     decoding = lengths.decode((1.0 + others) / stages)
     prompt = lengths.prompt(chunks, others.shape[1])
     others_alone = lengths.decode(others / stages)
-    mixed = prompt.beside(others_alone) if _mixes(engine) else prompt
+    mixed = prompt.combined_with(others_alone) if _mixes(engine) else prompt
     decode, both, without = (
         {name: column.reshape(others.shape) for name, column in own.items()}
         for own in worker.parts_of_each([decoding, mixed, others_alone])

@@ -61,7 +61,7 @@ def default_limits(engine: Engine, device: Device) -> tuple[int, int]:
 def sequences_in_memory(
     deployment: LlmDeployment, device: Device, parallelism: Parallelism
 ) -> float | None:
-    """Sequences of mean length that fit beside the weights; None where memory is not known."""
+    """Sequences of mean length that fit next to the weights; None where memory is not known."""
     load, model = deployment.load, deployment.model
     free = free_bytes(model, device, deployment.engine, parallelism)
     if free is None:

@@ -32,7 +32,7 @@ class Iterations:
     def __len__(self) -> int:
         return len(self.prefill_tokens)
 
-    def beside(self, other: Self) -> Self:
+    def combined_with(self, other: Self) -> Self:
         """Iterations that hold what n of these and n others hold."""
         return type(self)(*(getattr(self, f) + getattr(other, f) for f in _FIELDS))
 
