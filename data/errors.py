@@ -195,7 +195,7 @@ class UnknownModelVersion(InputError):
 
 
 class PromotionRefused(InputError):
-    """A predictor loses against the one that it shall replace, or was not judged against it."""
+    """A predictor loses against the one that it shall replace, or was not compared with it."""
 
     slug, status = "promotion-refused", 409
 

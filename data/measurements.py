@@ -1,4 +1,4 @@
-"""Measured results of queries, as columns: predictors are fitted and judged on them."""
+"""Measured results of queries, as columns: predictors are fitted and evaluated on them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

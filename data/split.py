@@ -1,4 +1,4 @@
-"""Training rows and judged rows of a table, under a named protocol."""
+"""Training rows and held-out rows of a table, under a named protocol."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,20 +15,20 @@ Mask = NDArray[np.bool_]
 
 
 class LeakedRows(AssertionError):
-    """A split lets training see judged rows: a fault of the split, never of the caller."""
+    """Held-out rows of a split leak into training: a fault of the split, never of the caller."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Training rows of one table, and rows on which predictions are judged.
+    """Training rows of one table, and held-out rows on which predictions are evaluated.
 
     Attributes:
         protocol: name, such as `unseen_device` or `unseen_family/3`.
         table: table of the bundle whose rows the masks are for.
         train: n flags: rows that a predictor may be fitted on.
-        judged: n flags: rows that are scored.
-        disjoint_keys: columns whose values training rows and judged rows must not share.
-        query_columns: columns that together make one query; a judged query must not occur among
+        held_out: n flags: rows that are scored.
+        disjoint_keys: columns whose values training rows and held-out rows must not share.
+        query_columns: columns that together make one query; a held-out query must not occur among
             the training rows, whatever its row.
         derived: n values by name, for keys that are not columns of the table.
     """
@@ -36,39 +36,43 @@ class Split:
     protocol: str
     table: str
     train: Mask
-    judged: Mask
+    held_out: Mask
     disjoint_keys: tuple[str, ...] = ()
     query_columns: tuple[str, ...] = ()
     derived: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
 
     def check(self, frame: "pd.DataFrame") -> None:
-        """Check that no judged row leaks into training.
+        """Check that no held-out row leaks into training.
 
         Args:
             frame: the table, in the order of the masks.
 
         Raises:
-            LeakedRows: the masks do not fit the table, a judged row is in training, a key's value
-                is in both, or one question is in both.
+            LeakedRows: the masks do not fit the table, a held-out row is in training, a key's
+                value is in both, or one query is in both.
         """
-        if not len(self.train) == len(self.judged) == len(frame):
+        if not len(self.train) == len(self.held_out) == len(frame):
             raise LeakedRows(f"{self.protocol}: masks do not fit the {len(frame)} rows")
-        both = np.flatnonzero(self.train & self.judged)
+        both = np.flatnonzero(self.train & self.held_out)
         if len(both):
-            raise LeakedRows(f"{self.protocol}: {len(both)} judged rows train, first row {both[0]}")
+            raise LeakedRows(
+                f"{self.protocol}: {len(both)} held-out rows are trained on, first row {both[0]}"
+            )
         for key in self.disjoint_keys:
             values = self.key_values(frame, key)
-            shared = np.intersect1d(values[self.train], values[self.judged])
+            shared = np.intersect1d(values[self.train], values[self.held_out])
             if len(shared):
-                raise LeakedRows(f"{self.protocol}: {key} {str(shared[0])!r} is trained and judged")
+                raise LeakedRows(
+                    f"{self.protocol}: {key} {str(shared[0])!r} is trained on and held out"
+                )
         if self.query_columns:
             queries = _row_hashes(frame, self.query_columns)
-            repeated = np.isin(queries[self.judged], queries[self.train])
+            repeated = np.isin(queries[self.held_out], queries[self.train])
             if repeated.any():
-                row = np.flatnonzero(self.judged)[repeated][0]
+                row = np.flatnonzero(self.held_out)[repeated][0]
                 count = repeated.sum()
                 raise LeakedRows(
-                    f"{self.protocol}: {count} judged queries are trained on, first row {row}"
+                    f"{self.protocol}: {count} held-out queries are trained on, first row {row}"
                 )
 
     def key_values(self, frame: "pd.DataFrame", key: str) -> NDArray[np.str_]:
@@ -93,18 +97,18 @@ def folds_of(groups: Iterable[str], folds: int, salt: str = "") -> NDArray[np.in
 def leave_folds_out(
     protocol: str, fold: NDArray[np.int64], kept: Mask, make: Callable[[str, Mask, Mask], Split]
 ) -> list[Split]:
-    """One split per fold: its rows are judged, those of the other folds are training rows.
+    """One split per fold: its rows are held out, those of the other folds are training rows.
 
     Args:
         protocol: name; the fold's number is appended.
         fold: fold of each of n rows.
         kept: n flags: rows that take part.
-        make: builds a split from protocol, training flags and judged flags.
+        make: builds a split from protocol, training flags and held-out flags.
     """
     splits = []
     for number in np.unique(fold[kept]):
-        held_out = fold == number
-        splits.append(make(f"{protocol}/{number}", kept & ~held_out, kept & held_out))
+        out = fold == number
+        splits.append(make(f"{protocol}/{number}", kept & ~out, kept & out))
     return splits
 
 
@@ -114,30 +118,30 @@ def leave_values_out(
     protocols: Mapping[str, str],
     *,
     train: Mask | None = None,
-    judged: Mask | None = None,
+    held_out: Mask | None = None,
     query_columns: tuple[str, ...] = (),
     derived: Mapping[str, NDArray[np.str_]] | None = None,
 ) -> list[Split]:
-    """One split `PROTOCOL/VALUE` per value of a key: its rows are judged, the others train.
+    """One split `PROTOCOL/VALUE` per value of a key: its rows are held out, the others train.
 
     Args:
         table: name of the table.
         frame: the table, n rows.
         protocols: name of each protocol -> its key, a column or one of `derived`.
         train: n flags: rows that may train; all when None.
-        judged: n flags: rows that may be judged; those of `train` when None.
+        held_out: n flags: rows that may be held out; those of `train` when None.
         query_columns: columns that together make one query.
         derived: n values by name, for keys that are no columns.
     """
     train = np.ones(len(frame), dtype=np.bool_) if train is None else train
-    judged = train if judged is None else judged
+    held_out = train if held_out is None else held_out
     splits = []
     for protocol, key in protocols.items():
         known = {key: derived[key]} if derived and key in derived else {}
         values = known[key] if known else frame[key].astype(str).to_numpy()
-        for value in np.unique(values[judged]):
+        for value in np.unique(values[held_out]):
             out = values == value
-            name, masks = f"{protocol}/{value}", (train & ~out, judged & out)
+            name, masks = f"{protocol}/{value}", (train & ~out, held_out & out)
             splits.append(Split(name, table, *masks, (key,), query_columns, known))
     return splits
 

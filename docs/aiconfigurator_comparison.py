@@ -98,12 +98,12 @@ def left_out(
     """Predictions of each run by the fit that it was left out of; NaN for runs in no split."""
     found = {metric: np.full(len(runs), np.nan) for metric in METRICS}
     for split in AiConfiguratorServing().splits(bundle):
-        judged = np.flatnonzero(split.judged[kept])
-        if split.protocol.partition("/")[0] == protocol and len(judged):
+        held_out = np.flatnonzero(split.held_out[kept])
+        if split.protocol.partition("/")[0] == protocol and len(held_out):
             fitted = LlmLatency(calibrated=False).fit(runs.take(np.flatnonzero(split.train[kept])))
-            values = fitted.predict(runs.take(judged).queries).values
+            values = fitted.predict(runs.take(held_out).queries).values
             for metric in METRICS:
-                found[metric][judged] = values[metric]
+                found[metric][held_out] = values[metric]
     return found
 
 

@@ -1,7 +1,7 @@
 """Compare answers in half precision with published figures: `python docs/half_precision.py`.
 
 Prints the tables of docs/results/half-precision.md. It needs the pulled datasets `lambda_bench` and
-`mlperf_inference`. Every GPU is judged by `NetworkLatency` fitted on the rows of other GPUs.
+`mlperf_inference`. Every GPU is predicted by `NetworkLatency` fitted on the rows of other GPUs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -116,7 +116,7 @@ def uncorrected(predictor: NetworkLatency) -> NetworkLatency:
     return replace(predictor, half_precision=HalfPrecision(width=predictor.widths[0]))
 
 
-def judged_rows(data: Comparison) -> pd.DataFrame:
+def compared_rows(data: Comparison) -> pd.DataFrame:
     """PyTorch's rows in half precision with bound, answers and interval, in milliseconds."""
     groups = data.rows.groups
     half = np.isin(groups["precision"], PRECISIONS)
@@ -285,7 +285,7 @@ def summary(rows: pd.DataFrame) -> str:
 def main(parts: Sequence[str] = ("rows", "cells", "bounds", "alone")) -> None:
     """Print the tables."""
     data = load()
-    rows, compared = judged_rows(data), cells(data)
+    rows, compared = compared_rows(data), cells(data)
     within = (compared["least"] <= compared["answer"]) & (compared["answer"] <= compared["most"])
     several = compared["figures"] > 1
     tables = {

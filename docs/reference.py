@@ -49,8 +49,8 @@ pulled bundle of that dataset, else from FORERUN_REFERENCE. `--by` groups by any
 (`device`, `batch`, `precision`, `phase`, `runtime`, `workload`, the dataset's own such as `family`
 and `model`) and by `interval`, tenths of the rows by the size of their interval; `--rows` writes
 `task`, `metric`, `predictor`, `seed`, all keys, `measured`, `predicted`, `low`, `high` and
-`in_domain` of every answer. Rows that cannot be judged are counted under `left_out`; where none can
-be, the exit code is 2."""
+`in_domain` of every answer. Rows that cannot be evaluated are counted under `left_out`; where none
+can be, the exit code is 2."""
 
 
 def pages() -> dict[str, str]:
@@ -60,7 +60,7 @@ def pages() -> dict[str, str]:
             "Metrics, operators and scores",
             "## Metrics\n\n" + metrics(),
             "## Operator kinds\n\n" + operator_kinds(),
-            "## Scores\n\nWhat `forerun evaluate` judges answers by.\n\n" + scores(),
+            "## Scores\n\nScores that `forerun evaluate` prints.\n\n" + scores(),
         ),
         "predictors.md": _page(
             "Predictors",

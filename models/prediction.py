@@ -39,7 +39,7 @@ def too_wide(metric: str, estimate: Estimate) -> str | None:
     """Why an estimate is withheld; None if it is returned.
 
     Intervals without a nominal coverage are always returned, and so are metrics that are shares,
-    whose intervals are judged by the difference of their ends and not by the ratio.
+    for which the difference of the ends of an interval counts and not their ratio.
     """
     if estimate.coverage is None or estimate.low is None or estimate.high is None:
         return None

@@ -51,7 +51,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def splits(self, bundle: Bundle) -> list[Split]:
-        """Splits of every protocol that judges at least one row of this bundle."""
+        """Splits of every protocol that holds out at least one row of this bundle."""
 
     @abstractmethod
     def flags(self, bundle: Bundle) -> "pd.DataFrame":

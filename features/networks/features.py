@@ -53,7 +53,7 @@ NETWORK_FEATURES: tuple[str, ...] = (
 memory time) of its kernels; `wave_fill` the filled share of last waves of 128 x 128 tiles."""
 
 DEVICE_RATIOS = ("log_ridge", "log_tensor_over_vector", "log_l2_per_unit")
-"""Features by which a device's distance from the training devices is judged."""
+"""Features from which a device's distance from the training devices is computed."""
 
 _TYPICAL_CLOCK_MHZ = 1500.0
 _UNIT_FLOPS_PER_CLOCK = 256.0

@@ -157,7 +157,7 @@ def operator_features(
 
 
 DEVICE_RATIOS = ("log_ridge", "log_l2_per_unit", "log_bytes_per_clock_unit", "log_capped_share")
-"""Features by which a device's distance from the training devices is judged."""
+"""Features from which a device's distance from the training devices is computed."""
 
 
 def device_ratios(device: Device, precision: NumberFormat) -> Float64[np.ndarray, " 4"]:

@@ -40,7 +40,7 @@ def colocations(
         samples: readings of those runs.
         seconds: length of the windows; as many as nearly all runs have when None.
         profiled: whether profiles hold the relative speed with ONE_LOAD. The runs that it is taken
-            from must not be judged then.
+            from must not be held out then.
         cpu: CPU that the programs are pinned to; the last one, as in the collector, when None.
     """
     length = equal_seconds(runs, samples) if seconds is None else seconds

@@ -39,7 +39,7 @@ MANY: Final = 16.0
 TIMES: Final = tuple(metric for metric, _, _ in FORMS)
 FOLDS: Final = 5
 FEWEST_ROWS: Final = 10
-"""Rows that a fit of the calibration has; with fewer, nothing is judged by it."""
+"""Fewest rows that the calibration is fitted on; with fewer, nothing is predicted with it."""
 USUAL: Final = 0.5
 """Error of a support row, as a logarithm, from which on it counts less, as in Huber's loss."""
 CHECKED: Final = ("log_input_tokens", "log_output_tokens", "log_sequences", "log_tensor")
@@ -266,9 +266,9 @@ class LlmLatency(StoredPredictor):
             if (~held).sum() < FEWEST_ROWS:
                 return np.full((len(TIMES), int(held.sum())), np.nan)
             fitted = fit._fitted(rows.take(~held), targets[~held], 1)
-            judged, every = rows.take(held), np.ones(int(held.sum()), dtype=np.bool_)
+            own, every = rows.take(held), np.ones(int(held.sum()), dtype=np.bool_)
             known = every & (key != "device"), every & (key != "model")
-            found = np.array([one.predict(judged, *known) for one in fitted])
+            found = np.array([one.predict(own, *known) for one in fitted])
             return np.asarray(targets[held].T - found)
 
         def held_out(key: str) -> Column:

@@ -75,7 +75,7 @@ class HalfPrecision:
     def fit(cls, runs: MeasuredRuns) -> Self:
         """Fit the terms, and the width with which intervals hold nine of ten rows.
 
-        The rows of each GPU are judged by terms fitted on the others, and so are those of each
+        The rows of each GPU are predicted with terms fitted on the others, and so are those of each
         family; the wider of both widths counts. Every family on a GPU has the same weight. No
         interval is narrowed: they then held half of the runs of one family that was left out.
         """

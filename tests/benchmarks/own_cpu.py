@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.own_cpu --threads 1 [--plan cpu-onnxruntime] [FILE ...]
 
-The judged networks are the nine of the onnx package and the files given; none is in a collection.
+The networks of the test are the nine of the onnx package and the files given; none is in a
+collection.
 """
 
 import argparse
@@ -17,21 +18,21 @@ import onnx
 import yaml
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
-JUDGED_MINUTES = 10
+TEST_MINUTES = 10
 
 
 def main() -> None:
-    """Measure, adapt, judge, and print the figures."""
+    """Measure, adapt, evaluate, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--plan", type=Path, help="collection [--quick]")
     parser.add_argument("--collected", type=Path, help="table of an earlier collection")
-    parser.add_argument("--judged", type=Path, help="table of judged networks measured earlier")
+    parser.add_argument("--held-out", type=Path, help="table of test networks measured earlier")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         figures = own_cpu(
-            Path(place), given.threads, given.plan, given.files, given.collected, given.judged
+            Path(place), given.threads, given.plan, given.files, given.collected, given.held_out
         )
     print(json.dumps(figures, indent=1))
 
@@ -42,7 +43,7 @@ def own_cpu(
     plan: Path | None = None,
     files: "list[Path] | None" = None,
     collected: Path | None = None,
-    judged: Path | None = None,
+    held_out: Path | None = None,
 ) -> dict[str, float]:
     """Median error in %, share inside 90 % intervals, and width of intervals, of unseen networks.
 
@@ -50,30 +51,31 @@ def own_cpu(
         place: an empty folder.
         threads: of all measurements.
         plan: of the collection; `--quick` when None.
-        files: judged in addition to the networks of the onnx package.
+        files: networks of the test in addition to those of the onnx package.
         collected: table of a collection, in place of measuring.
-        judged: table of the judged networks, likewise.
+        held_out: table of the networks of the test, likewise.
     """
     count = ("--threads", threads)
     if collected is None:
         collected = place / "mine.csv"
         how = ("--plan", plan) if plan else ("--quick",)
         _forerun(place, "collect", "cpu", *how, "-o", collected, *count)
-    if judged is None:
-        judged = place / "judged.csv"
+    if held_out is None:
+        held_out = place / "held_out.csv"
         networks = [*sorted(LIGHT.glob("light_*.onnx")), *(files or [])]
         content = {
-            "budget_minutes": JUDGED_MINUTES,
+            "budget_minutes": TEST_MINUTES,
             "window_s": 1.0,
             "reference_networks": False,
             "onnx_files": [str(file.resolve()) for file in networks],
         }
-        (place / "judged.yaml").write_text(yaml.safe_dump(content))
-        _forerun(place, "collect", "cpu", "--plan", place / "judged.yaml", "-o", judged, *count)
-    return judge(collected, judged)
+        own = place / "held_out.yaml"
+        own.write_text(yaml.safe_dump(content))
+        _forerun(place, "collect", "cpu", "--plan", own, "-o", held_out, *count)
+    return evaluate(collected, held_out)
 
 
-def judge(collected: Path, judged: Path) -> dict[str, float]:
+def evaluate(collected: Path, held_out: Path) -> dict[str, float]:
     """The figures from two tables."""
     from forerun.data.device import Device, DeviceCatalog
     from forerun.models.artifact.loading import bundled
@@ -88,7 +90,7 @@ def judge(collected: Path, judged: Path) -> dict[str, float]:
         graphs = GraphFolder(graph_folder_of(table))
         return as_measurements(found.rows, queries_of(found.rows, device, graphs.get, found.names))
 
-    test = rows(judged)
+    test = rows(held_out)
     answers = bundled().predictor.adapt(rows(collected)).predict(test.queries)
     truth = test.values["latency_ms"]
     low, high = answers.low["latency_ms"], answers.high["latency_ms"]

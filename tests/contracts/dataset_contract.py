@@ -79,24 +79,24 @@ class DatasetContract:
             for name, frame in self.cls().tidy(rest).items():
                 assert len(frame) <= len(whole[name])
 
-    def test_splits_judge_something_and_do_not_leak(self, bundle):
+    def test_splits_hold_something_out_and_do_not_leak(self, bundle):
         splits = self.cls().splits(bundle)
         assert splits
         assert len({split.protocol for split in splits}) == len(splits)
         for split in splits:
             split.check(bundle.table(split.table))
-            assert split.judged.any()
+            assert split.held_out.any()
 
-    def test_a_bundle_of_judged_rows_only_is_judged(self, bundle, tmp_path):
+    def test_a_bundle_of_held_out_rows_alone_is_held_out(self, bundle, tmp_path):
         dataset = self.cls()
         split = next(s for s in dataset.splits(bundle) if s.train.any())
         tables = {name: bundle.table(name) for name in bundle.tables()}
-        tables[split.table] = tables[split.table][split.judged].reset_index(drop=True)
-        rest = Bundle.write(tmp_path / "judged", dataset.name, tables, as_csv=dataset.csv_tables)
+        tables[split.table] = tables[split.table][split.held_out].reset_index(drop=True)
+        rest = Bundle.write(tmp_path / "rest", dataset.name, tables, as_csv=dataset.csv_tables)
         mine = [s for s in dataset.splits(rest) if s.protocol == split.protocol]
         assert mine
         assert not mine[0].train.any()
-        assert mine[0].judged.sum() == split.judged.sum()
+        assert mine[0].held_out.sum() == split.held_out.sum()
 
     def test_flags_point_at_rows_and_give_weights(self, bundle):
         findings = self.cls().flags(bundle)

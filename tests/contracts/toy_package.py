@@ -68,7 +68,7 @@ class ToyProtocols(DatasetProtocols):
     def folds(self, bundle, catalog) -> Iterator[Fold]:
         rows = self.training_rows(bundle, catalog)
         for split in ToyDataset().splits(bundle):
-            task = Task(f"{split.protocol}/products", "latency_ms", rows.take(split.judged))
+            task = Task(f"{split.protocol}/products", "latency_ms", rows.take(split.held_out))
             yield Fold(split.protocol, rows.take(split.train), [task])
 
     def evaluation_tasks(self, bundle, catalog, seen) -> Iterator[Task]:

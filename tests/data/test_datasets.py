@@ -89,19 +89,19 @@ class TestNeuSight(DatasetContract):
         config = bundle.document("models")["bert_large"]
         assert config == {"model_type": "bert", "num_hidden_layers": 24}
 
-    def test_convolutions_of_the_judged_gpu_are_no_training_rows(self, bundle):
+    def test_convolutions_of_the_held_out_gpu_are_no_training_rows(self, bundle):
         ops = bundle.table("ops")
         split = next(s for s in NeuSight().splits(bundle) if s.protocol == "unseen_device")
         theirs = (ops["device"] == "NVIDIA A100 80GB PCIe") & (ops["op_class"] == "conv")
         assert theirs.any()
         assert not split.train[theirs].any()
-        assert not split.judged[theirs].any()
+        assert not split.held_out[theirs].any()
 
-    def test_an_unknown_gpu_is_judged(self, bundle, tmp_path):
+    def test_an_unknown_gpu_is_held_out(self, bundle, tmp_path):
         ops = bundle.table("ops").assign(device="Imaginary 9000", split_published="test")
         other = Bundle.write(tmp_path / "other", "neusight", {"ops": ops})
         (split,) = [s for s in NeuSight().splits(other) if s.protocol == "unseen_device"]
-        assert split.judged.all()
+        assert split.held_out.all()
 
     def test_the_roofline_of_a_square_gemm(self):
         ops = pd.DataFrame(
@@ -143,10 +143,10 @@ class TestNeuSight(DatasetContract):
         splits = {s.protocol: s for s in NeuSight().splits(bundle)}
         published = splits["unseen_device"]
         assert set(ops["device"][published.train]) == set(NVIDIA_TRAINING)
-        assert set(ops["device"][published.judged]) == {"NVIDIA A100 80GB PCIe"}
-        assert published.judged.sum() == 2487 + 662 + 1040 + 81 + 81
+        assert set(ops["device"][published.held_out]) == {"NVIDIA A100 80GB PCIe"}
+        assert published.held_out.sum() == 2487 + 662 + 1040 + 81 + 81
         assert sum(p.startswith("leave_one_gpu_out/") for p in splits) == len(NVIDIA_TRAINING)
-        assert splits["end_to_end"].judged.all()
+        assert splits["end_to_end"].held_out.all()
         assert not set(ops["device"][published.train]) & set(AMD_TRAINING)
 
     @pytest.mark.reference
@@ -180,7 +180,7 @@ class TestTimmBench(DatasetContract):
         assert empty.any()
         assert counts(TimmBench().flags(bundle))["unmeasured"] == empty.sum()
         for split in TimmBench().splits(bundle):
-            assert not (split.train | split.judged)[empty].any()
+            assert not (split.train | split.held_out)[empty].any()
 
     @pytest.mark.parametrize(
         ("model", "expected"),
@@ -193,8 +193,8 @@ class TestTimmBench(DatasetContract):
         bench = bundle.table("bench")
         for split in TimmBench().splits(bundle):
             if split.protocol.startswith("unseen_family/"):
-                judged = {family(m) for m in bench["model"][split.judged]}
-                assert judged.isdisjoint(family(m) for m in bench["model"][split.train])
+                held_out = {family(m) for m in bench["model"][split.held_out]}
+                assert held_out.isdisjoint(family(m) for m in bench["model"][split.train])
 
     @pytest.mark.reference
     def test_the_splits_of_the_reference(self, reference):
@@ -203,14 +203,14 @@ class TestTimmBench(DatasetContract):
         splits = {s.protocol: s for s in TimmBench().splits(bundle)}
         device = splits["unseen_device"]
         assert set(bench["device"][device.train]) == {"rtx3090", "rtx4090"}
-        assert set(bench["device"][device.judged]) == {"pro6000maxq"}
+        assert set(bench["device"][device.held_out]) == {"pro6000maxq"}
         both = [s for p, s in splits.items() if p.startswith("unseen_device_and_family/")]
-        assert sum(s.judged.sum() for s in both) == device.judged.sum()
+        assert sum(s.held_out.sum() for s in both) == device.held_out.sum()
         assert all((s.train <= device.train).all() for s in both)
         for protocol, count in (("unseen_family", 10), ("unseen_model", 5)):
             folds = [s for p, s in splits.items() if p.startswith(protocol)]
             assert len(folds) == count
-            assert sum(s.judged.sum() for s in folds) == bench["step_time_ms"].notna().sum()
+            assert sum(s.held_out.sum() for s in folds) == bench["step_time_ms"].notna().sum()
 
 
 class TestTorchOpEnergy(DatasetContract):
@@ -241,7 +241,7 @@ class TestTorchOpEnergy(DatasetContract):
         ops = bundle.table("ops")
         assert set(physical_devices(ops["device"])) == {"A30", "RTX2080Ti"}
         split = next(s for s in TorchOpEnergy().splits(bundle) if s.protocol == "unseen_device/A30")
-        assert set(ops["device"][split.judged]) == {"A30_tf32", "A30_fp32"}
+        assert set(ops["device"][split.held_out]) == {"A30_tf32", "A30_fp32"}
         assert set(ops["device"][split.train]) == {"RTX2080Ti_fp32"}
 
 
@@ -259,12 +259,12 @@ class TestZeusPowerCap(DatasetContract):
     def test_a_run_that_misses_the_target_has_no_epoch(self, tables):
         assert tables["train_trace"]["target_epoch"].isna().tolist() == [False, False, True]
 
-    def test_each_gpu_is_judged_by_the_others(self, bundle):
+    def test_each_gpu_is_held_out_while_the_others_train(self, bundle):
         splits = {s.protocol: s for s in ZeusPowerCap().splits(bundle)}
         gpus = bundle.table("power_trace_3gpus")["gpu"]
-        judged = splits["unseen_device/V100"]
-        assert set(gpus[judged.judged]) == {"V100"}
-        assert set(gpus[judged.train]) == {"A40", "P100"}
+        held_out = splits["unseen_device/V100"]
+        assert set(gpus[held_out.held_out]) == {"V100"}
+        assert set(gpus[held_out.train]) == {"A40", "P100"}
 
 
 class TestGpuMemNet(DatasetContract):
@@ -294,11 +294,11 @@ class TestGpuMemNet(DatasetContract):
         rows = tables["timm_training_peak"]
         assert set(rows["family"][rows["model"] == model]) == {its}
 
-    def test_only_clean_rows_are_judged_and_lower_bounds_are_training_rows(self, bundle):
+    def test_only_clean_rows_are_held_out_and_lower_bounds_are_training_rows(self, bundle):
         timm = bundle.table("timm_training_peak")
         for split in GpuMemNet().splits(bundle):
             if split.table == "timm_training_peak":
-                assert set(timm["suspect"][split.judged]) == {""}
+                assert set(timm["suspect"][split.held_out]) == {""}
                 assert set(timm["suspect"][split.train]) <= {"", "near_40gb_cap"}
 
 

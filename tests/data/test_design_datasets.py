@@ -30,25 +30,25 @@ class TestHLSyn(DatasetContract):
         assert set(splits) == {f"{p}/{t}" for p in ("inductive", "transductive") for t in INDUCTIVE}
         for protocol, split in splits.items():
             tool = protocol.split("/")[1]
-            assert set(designs["tool"][split.train | split.judged]) == {tool}
+            assert set(designs["tool"][split.train | split.held_out]) == {tool}
             assert not set(designs["kernel"][split.train]) & set(INDUCTIVE[tool])
 
     def test_designs_without_a_label_are_kept_flagged_and_in_no_split(self, bundle):
         empty = bundle.table("designs")["latency_cycles"] == 0
         assert counts(HLSyn().flags(bundle))["unmeasured"] == empty.sum() > 0
         for split in HLSyn().splits(bundle):
-            assert not (split.train | split.judged)[empty].any()
+            assert not (split.train | split.held_out)[empty].any()
 
     @pytest.mark.reference
     def test_the_splits_of_the_reference(self, reference):
         bundle = Bundle.open(reference / "hlsyn")
         splits = {split.protocol: split for split in HLSyn().splits(bundle)}
         inductive, transductive = splits["inductive/v18"], splits["transductive/v18"]
-        assert inductive.judged.sum() == 439 + 221 + 498 + 197 + 82 + 42
-        assert set(bundle.table("designs")["kernel"][inductive.judged]) == set(INDUCTIVE["v18"])
+        assert inductive.held_out.sum() == 439 + 221 + 498 + 197 + 82 + 42
+        assert set(bundle.table("designs")["kernel"][inductive.held_out]) == set(INDUCTIVE["v18"])
         pool = inductive.train.sum()
         assert not (transductive.train & ~inductive.train).any()
-        assert transductive.judged.sum() / pool == pytest.approx(0.15, abs=0.01)
+        assert transductive.held_out.sum() / pool == pytest.approx(0.15, abs=0.01)
         assert transductive.train.sum() / pool == pytest.approx(0.70, abs=0.01)
 
 
@@ -61,12 +61,12 @@ class TestWaHls4ml(DatasetContract):
         assert failed.any()
         assert grid.loc[failed, "LUT"].isna().all()
         for split in WaHls4ml().splits(bundle):
-            assert not (split.train | split.judged)[failed].any()
+            assert not (split.train | split.held_out)[failed].any()
 
-    def test_one_width_is_judged_by_the_others(self, bundle):
+    def test_one_width_is_held_out_while_the_others_train(self, bundle):
         width = bundle.table("dense_grid_v0")["d_out"]
         splits = {s.protocol: s for s in WaHls4ml().splits(bundle)}
-        assert set(width[splits["unseen_width/64"].judged]) == {64}
+        assert set(width[splits["unseen_width/64"].held_out]) == {64}
         assert set(width[splits["unseen_width/64"].train]) == {32, 96}
 
 

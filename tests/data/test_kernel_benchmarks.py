@@ -47,7 +47,7 @@ class TestDeepBench(DatasetContract):
         gemm = bundle.table("gemm")
         splits = {s.protocol: s for s in DeepBench().splits(bundle)}
         maxwell = splits["unseen_generation/gemm/maxwell"]
-        assert set(gemm["device"][maxwell.judged]) == {"TitanX", "M40"}
+        assert set(gemm["device"][maxwell.held_out]) == {"TitanX", "M40"}
         assert set(gemm["device"][splits["unseen_device/gemm/M40"].train]) >= {"TitanX", "V100"}
 
     def test_a_time_of_a_few_steps_of_the_clock_is_flagged(self, bundle, tmp_path):
@@ -105,11 +105,11 @@ class TestLambdaBench(DatasetContract):
     def test_a_system_is_known_by_its_gpu(self, system, gpu):
         assert gpu_name(system) == gpu
 
-    def test_one_gpu_is_judged_in_every_number(self, bundle):
+    def test_one_gpu_is_held_out_in_every_number(self, bundle):
         rows = bundle.table("throughput")
         splits = {s.protocol: s for s in LambdaBench().splits(bundle)}
-        judged = rows[splits["unseen_device/RTX 3090"].judged]
-        assert set(judged["num_gpu"]) == {1, 2}
+        held_out = rows[splits["unseen_device/RTX 3090"].held_out]
+        assert set(held_out["num_gpu"]) == {1, 2}
 
     @pytest.mark.reference
     def test_memory_is_the_references_of_the_systems_that_are_mirrored(

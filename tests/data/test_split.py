@@ -1,4 +1,4 @@
-"""A split fails its check when judged rows leak into training."""
+"""A split fails its check when held-out rows leak into training."""
 
 import numpy as np
 import pandas as pd
@@ -33,23 +33,23 @@ def test_masks_of_another_length_fail():
 
 
 def test_a_row_in_both_masks_fails():
-    with pytest.raises(LeakedRows, match="1 judged rows train, first row 1"):
+    with pytest.raises(LeakedRows, match="1 held-out rows are trained on, first row 1"):
         Split("p", "t", TRAIN, np.array([False, True, True, True])).check(FRAME)
 
 
 def test_a_key_in_both_fails():
-    with pytest.raises(LeakedRows, match="op 'x' is trained and judged"):
+    with pytest.raises(LeakedRows, match="op 'x' is trained on and held out"):
         Split("p", "t", TRAIN, ~TRAIN, ("op",)).check(FRAME)
 
 
 def test_a_derived_key_in_both_fails():
     derived = {"vendor": np.array(["v"] * 4)}
-    with pytest.raises(LeakedRows, match="vendor 'v' is trained and judged"):
+    with pytest.raises(LeakedRows, match="vendor 'v' is trained on and held out"):
         Split("p", "t", TRAIN, ~TRAIN, ("vendor",), (), derived).check(FRAME)
 
 
 def test_the_same_question_in_both_fails_whatever_its_answer():
-    with pytest.raises(LeakedRows, match="1 judged queries are trained on, first row 2"):
+    with pytest.raises(LeakedRows, match="1 held-out queries are trained on, first row 2"):
         Split("p", "t", TRAIN, ~TRAIN, (), ("op", "size")).check(FRAME)
 
 
@@ -75,14 +75,14 @@ def test_folds_are_of_about_one_size():
     assert sizes.min() > 900
 
 
-def test_every_kept_row_is_judged_once_and_no_other():
+def test_every_kept_row_is_held_out_once_and_no_other():
     fold = np.array([0, 0, 1, 2, 2])
     kept = np.array([True, True, True, True, False])
     splits = leave_folds_out("p", fold, kept, lambda *masks: Split(masks[0], "t", *masks[1:]))
     assert [s.protocol for s in splits] == ["p/0", "p/1", "p/2"]
-    assert np.sum([s.judged for s in splits], axis=0).tolist() == kept.astype(int).tolist()
+    assert np.sum([s.held_out for s in splits], axis=0).tolist() == kept.astype(int).tolist()
     for split in splits:
-        assert ((split.train | split.judged) == kept).all()
+        assert ((split.train | split.held_out) == kept).all()
 
 
 def test_is_one_of_takes_categories():
@@ -90,20 +90,20 @@ def test_is_one_of_takes_categories():
     assert is_one_of(column, ("a",)).tolist() == [True, False, False]
 
 
-def test_each_value_is_judged_once_and_by_the_others_alone():
+def test_each_value_is_held_out_once_while_the_others_alone_train():
     frame = pd.DataFrame({"gpu": ["a", "b", "a", "c"]})
-    may_train, may_be_judged = np.array([1, 1, 1, 0], bool), np.array([1, 0, 1, 1], bool)
+    may_train, may_be_held_out = np.array([1, 1, 1, 0], bool), np.array([1, 0, 1, 1], bool)
     names = {"size": np.array(["x", "x", "y", "y"])}
     splits = leave_values_out(
         "t",
         frame,
         {"unseen_gpu": "gpu", "unseen_size": "size"},
         train=may_train,
-        judged=may_be_judged,
+        held_out=may_be_held_out,
         query_columns=("gpu",),
         derived=names,
     )
-    found = {s.protocol: (s.train.tolist(), s.judged.tolist()) for s in splits}
+    found = {s.protocol: (s.train.tolist(), s.held_out.tolist()) for s in splits}
     assert found == {
         "unseen_gpu/a": ([False, True, False, False], [True, False, True, False]),
         "unseen_gpu/c": ([True, True, True, False], [False, False, False, True]),

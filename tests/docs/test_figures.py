@@ -54,7 +54,7 @@ def test_a_line_shows_rows_errors_and_coverage_and_the_best_is_bold_whoever_it_i
 def test_what_stands_between_the_marks_is_replaced_and_nothing_else():
     before = f"# Title\n\n{MARK}\n| old |\n<!-- end -->\n\nText 5.4 %\n"
     after = with_tables(before, STORED)
-    assert after.startswith(f"# Title\n\n{MARK}\n| judged | n |")
+    assert after.startswith(f"# Title\n\n{MARK}\n| held-out rows | n |")
     assert after.endswith("|\n<!-- end -->\n\nText 5.4 %\n")
     assert "| old |" not in after
     assert with_tables(after, STORED) == after, "twice is once"
@@ -71,7 +71,7 @@ def test_a_table_that_needs_what_is_not_stored_is_refused_with_the_task():
         table("torch_op_energy", [])
 
 
-def test_tasks_that_were_not_judged_yet_are_named_with_the_command_that_judges_them():
+def test_tasks_that_were_not_evaluated_yet_are_named_with_the_command_that_evaluates_them():
     assert table("tasks nothing", STORED) == (
         "No evaluation of these tasks is stored: `forerun evaluate nothing`."
     )

@@ -128,7 +128,7 @@ def processors() -> Refit:
     from forerun.models.processors.latency import CpuLatency
     from tests.models.recorded_cpu import recorded
 
-    return CpuLatency().fit(recorded("quick")), _some(recorded("judged").queries)
+    return CpuLatency().fit(recorded("quick")), _some(recorded("held_out").queries)
 
 
 def processors_adapted() -> Refit:

@@ -1,4 +1,4 @@
-"""No dataset teaches what it judges: every split of every dataset, on made-up and on real rows."""
+"""No held-out row is trained on: every split of every dataset, on made-up and on real rows."""
 
 from dataclasses import replace
 from unittest.mock import patch
@@ -78,40 +78,40 @@ def checked_splits(dataset, bundle):
     for split in splits:
         with patch("forerun.data.split._row_hashes", hashed_once):
             split.check(tables[split.table])
-        assert split.judged.any(), f"{split.protocol} judges nothing"
+        assert split.held_out.any(), f"{split.protocol} holds nothing out"
         assert split.disjoint_keys or split.query_columns or not split.train.any(), (
             f"{split.protocol} does not say what must be disjoint"
         )
     return [(split, tables[split.table]) for split in splits]
 
 
-def test_no_split_teaches_what_it_judges(checked):
+def test_no_split_trains_on_what_it_holds_out(checked):
     assert checked
 
 
-def test_a_judged_row_put_into_training_is_found(checked):
+def test_a_held_out_row_put_into_training_is_found(checked):
     for split, frame in checked:
         train = split.train.copy()
-        train[np.flatnonzero(split.judged)[-1]] = True
-        with pytest.raises(LeakedRows, match="judged rows train"):
+        train[np.flatnonzero(split.held_out)[-1]] = True
+        with pytest.raises(LeakedRows, match="held-out rows are trained on"):
             replace(split, train=train).check(frame)
 
 
-def test_a_judged_row_moved_into_training_is_found_by_its_content(checked):
-    """Flags alone would not show it: the row teaches, its copy is judged."""
+def test_a_held_out_row_copied_into_training_is_found_by_its_content(checked):
+    """Flags alone would not show it: the copy is a training row, the row is held out."""
     for split, frame in checked:
         if not split.train.any():
             continue
-        row = np.flatnonzero(split.judged)[0]
+        row = np.flatnonzero(split.held_out)[0]
         longer = pd.concat([frame, frame.iloc[[row]]], ignore_index=True)
         derived = {key: np.append(v, v[row]) for key, v in split.derived.items()}
         copied = replace(
             split,
             train=np.append(split.train, True),
-            judged=np.append(split.judged, False),
+            held_out=np.append(split.held_out, False),
             derived=derived,
         )
-        with pytest.raises(LeakedRows, match=r"trained and judged|queries are trained on"):
+        with pytest.raises(LeakedRows, match=r"is trained on and held out|queries are trained on"):
             copied.check(longer)
 
 

@@ -31,7 +31,7 @@ def published_graph(name: str):
 
 
 def recorded(role: str, device: Device = OWN) -> Measurements:
-    """`quick` rows, or the `judged` ones."""
+    """`quick` rows, or the `held_out` ones."""
     rows = pd.read_csv(TABLE)
     rows = rows[rows["role"] == role]
     queries = []

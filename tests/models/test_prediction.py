@@ -44,7 +44,7 @@ def test_rows_that_are_always_answered_keep_wide_intervals_after_columns_are_joi
     assert not joined[1].withheld
 
 
-def test_columns_keep_best_estimates_so_that_an_order_can_be_judged():
+def test_columns_keep_best_estimates_so_that_a_ranking_can_be_scored():
     wide = answers(1.0, 277.0)
     assert wide.values["latency_ms"][0] == pytest.approx(np.sqrt(277.0))
 

@@ -30,23 +30,23 @@ def runs(tmp_path_factory):
     return tiny(Ncpp(), tmp_path_factory.mktemp("ncpp"))
 
 
-def test_each_width_is_judged_once_by_the_others_in_five_targets(layers):
+def test_each_width_is_held_out_once_in_five_targets(layers):
     folds = [e for e in WaHls4mlProtocols().folds(layers, CATALOG) if e.protocol == "unseen_width"]
     assert len(folds) == 3
     for fold in folds:
         assert [t.name for t in fold.tasks] == [f"unseen_width/{m}" for m in LABELS]
-        judged = fold.tasks[0].judged
-        assert len(np.unique(judged.groups["d_out"])) == 1
-        assert not set(judged.groups["d_out"]) & set(fold.train.groups["d_out"])
+        held_out = fold.tasks[0].held_out
+        assert len(np.unique(held_out.groups["d_out"])) == 1
+        assert not set(held_out.groups["d_out"]) & set(fold.train.groups["d_out"])
         assert list(fold.train.groups[GROUP]) == list(fold.train.groups["d_out"])
 
 
 def test_held_out_settings_have_widths_in_the_training_set(layers):
     folds = [e for e in WaHls4mlProtocols().folds(layers, CATALOG) if e.protocol != "unseen_width"]
-    judged = [w for e in folds for w in e.tasks[0].judged.groups["setting"]]
-    assert len(judged) == len(set(judged)) == 15
+    held_out = [w for e in folds for w in e.tasks[0].held_out.groups["setting"]]
+    assert len(held_out) == len(set(held_out)) == 15
     for fold in folds:
-        assert not set(fold.tasks[0].judged.groups["setting"]) & set(fold.train.groups["setting"])
+        assert not set(fold.tasks[0].held_out.groups["setting"]) & set(fold.train.groups["setting"])
 
 
 def test_failed_layers_are_no_training_rows_and_labels_are_not_settings(layers):
@@ -58,9 +58,9 @@ def test_failed_layers_are_no_training_rows_and_labels_are_not_settings(layers):
     }
 
 
-def test_a_folder_of_layers_is_judged_on_widths_that_nobody_has_seen(layers):
+def test_a_folder_of_layers_is_evaluated_on_unseen_widths(layers):
     tasks = list(WaHls4mlProtocols().evaluation_tasks(layers, CATALOG, {"d_out": ["32", "96"]}))
-    assert {w for t in tasks for w in t.judged.groups["d_out"]} == {"64"}
+    assert {w for t in tasks for w in t.held_out.groups["d_out"]} == {"64"}
     everything = {"d_out": ["32", "64", "96"]}
     assert not list(WaHls4mlProtocols().evaluation_tasks(layers, CATALOG, everything))
 
@@ -70,10 +70,10 @@ def test_no_held_out_part_is_in_the_training_set(runs):
     assert {e.protocol for e in folds} == {"unseen_part_of_train", "unseen_part_of_test"}
     for fold in folds:
         for task in fold.tasks:
-            assert not set(task.judged.groups["part"]) & set(fold.train.groups["part"])
-            assert set(task.judged.groups["suite"]) <= set(fold.train.groups["suite"])
+            assert not set(task.held_out.groups["part"]) & set(fold.train.groups["part"])
+            assert set(task.held_out.groups["suite"]) <= set(fold.train.groups["suite"])
 
 
-def test_a_folder_of_runs_is_judged_on_parts_that_nobody_has_seen(runs):
+def test_a_folder_of_runs_is_evaluated_on_unseen_parts(runs):
     tasks = list(NcppProtocols().evaluation_tasks(runs, CATALOG, {"part": ["Q1", "Q2"]}))
     assert [t.name for t in tasks] == ["unseen_part_of_test/Stream"]

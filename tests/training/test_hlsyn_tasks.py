@@ -32,11 +32,11 @@ def test_each_program_is_a_part_of_its_own_in_each_of_five_targets(bundle):
         for task in fold.tasks:
             assert task.metric in METRICS
             assert task.scale is not None
-            assert len(np.unique(task.judged.groups["kernel"])) == 1
+            assert len(np.unique(task.held_out.groups["kernel"])) == 1
         if fold.protocol.startswith("inductive"):
-            judged = {str(t.judged.groups["kernel"][0]) for t in fold.tasks}
-            assert judged <= set(INDUCTIVE[tool])
-            assert not judged & set(fold.train.groups["kernel"])
+            held_out = {str(t.held_out.groups["kernel"][0]) for t in fold.tasks}
+            assert held_out <= set(INDUCTIVE[tool])
+            assert not held_out & set(fold.train.groups["kernel"])
             names = {t.name for t in fold.tasks}
             assert names == {f"inductive_{shots}_shot/{tool}" for shots in (0, SHOTS)}
 
@@ -49,10 +49,10 @@ def test_shots_are_twenty_of_the_same_program_and_chosen_by_the_predictor(bundle
         assert task.pool is None
 
 
-def test_an_unseen_folder_is_judged_on_programs_that_nobody_has_seen(bundle):
+def test_an_unseen_folder_is_evaluated_on_unseen_programs(bundle):
     seen = {"kernel": ["atax", "gemm-p"]}
     tasks = list(HLSynProtocols().evaluation_tasks(bundle, CATALOG, seen))
-    assert {str(t.judged.groups["kernel"][0]) for t in tasks} == {"fdtd-2d", "symm", "trmm-opt"}
+    assert {str(t.held_out.groups["kernel"][0]) for t in tasks} == {"fdtd-2d", "symm", "trmm-opt"}
     assert {t.name.split("/")[1] for t in tasks} == {"v18", "v20"}
 
 

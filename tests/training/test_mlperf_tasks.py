@@ -36,7 +36,7 @@ def test_rounds_are_pooled_and_predicted_from_earlier_ones(bundle):
     for fold in later:
         newest = round_numbers(fold.train.groups["round"]).max()
         for task in fold.tasks:
-            assert newest < round_numbers(task.judged.groups["round"]).min()
+            assert newest < round_numbers(task.held_out.groups["round"]).min()
     names = {task.name for fold in later for task in fold.tasks}
     assert {f"later_rounds/{p}" for p in ("throughput", "latency", "throughput_cpu")} <= names
 
@@ -46,7 +46,7 @@ def test_an_unseen_accelerator_has_no_training_rows(bundle):
         if fold.protocol == "unseen_accelerator":
             for task in fold.tasks:
                 trained_on = set(fold.train.groups["device"])
-                assert not trained_on & set(task.judged.groups["device"])
+                assert not trained_on & set(task.held_out.groups["device"])
 
 
 def test_the_median_answers_exactly_the_rows_with_a_history(bundle):
@@ -55,18 +55,18 @@ def test_the_median_answers_exactly_the_rows_with_a_history(bundle):
             if task.name == "later_rounds/throughput":
                 median = task.baselines["median"]
                 assert np.isfinite(median).all()
-                assert median == pytest.approx(task.judged.values["samples_per_s"], rel=0.1)
+                assert median == pytest.approx(task.held_out.values["samples_per_s"], rel=0.1)
             if task.name.endswith("throughput_new"):
                 assert np.isnan(task.baselines["median"]).all()
 
 
-def test_a_folder_of_rounds_unseen_is_judged(bundle):
+def test_a_folder_of_unseen_rounds_is_evaluated(bundle):
     dataset_protocols = MlperfInferenceProtocols()
     train = dataset_protocols.training_rows(bundle, CATALOG)
     old = train.take(train.groups["round"] != "v3.1")
     seen = {key: sorted(set(old.groups[key].tolist())) for key in ("round", "question")}
     tasks = {task.name: task for task in dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)}
-    assert set(tasks["later_rounds/throughput"].judged.groups["round"]) == {"v3.1"}
+    assert set(tasks["later_rounds/throughput"].held_out.groups["round"]) == {"v3.1"}
     nobody = {task.name for task in dataset_protocols.evaluation_tasks(bundle, CATALOG, {})}
     assert "later_rounds/throughput_new" in nobody
     assert "later_rounds/throughput" not in nobody

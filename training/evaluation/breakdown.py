@@ -104,7 +104,7 @@ def answer_table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
             "predictor": prediction.predictor,
             "seed": prediction.seed,
         }
-        keys = {} if prediction.judged is None else row_keys(prediction.judged)
+        keys = {} if prediction.held_out is None else row_keys(prediction.held_out)
         values = {name: np.asarray(column) for name, column in prediction.columns.items()}
         flags = {} if prediction.in_domain is None else {"in_domain": prediction.in_domain}
         parts.append(pd.DataFrame({**keys, **values, **flags}).assign(**head))
@@ -231,7 +231,7 @@ def _tasks(
     """Table of the predictions of each task, over all folds and seeds, as in `evaluate.rows`."""
     parts: dict[tuple[str, str | None, str, str], list[TaskPredictions]] = {}
     for prediction in predictions:
-        if prediction.judged is not None:
+        if prediction.held_out is not None:
             key = (
                 prediction.task.name,
                 prediction.task.device,

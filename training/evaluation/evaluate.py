@@ -208,7 +208,7 @@ def _seen_before(
 def _selected_predictors(
     dataset_protocols: DatasetProtocols, fold: Fold, names: Sequence[str], seed: int
 ) -> Sequence[Predictor]:
-    """Those named, else the first, of the predictors that predict what the fold's tasks judge."""
+    """Those named, else the first, of the predictors of what the fold's tasks evaluate."""
     metrics = {task.metric for task in fold.tasks}
     every = dataset_protocols.predictors(seed)
     able = [p for p in every if metrics.intersection(p.metrics)] or every
@@ -253,7 +253,7 @@ def _evaluate_fitted(
 ) -> Iterator[TaskPredictions]:
     """Evaluate a fitted predictor, with the median of its training set as a baseline."""
     for task in tasks:
-        progress(f"{task.name}, {task.device or 'all devices'}: {len(task.judged):,} rows")
+        progress(f"{task.name}, {task.device or 'all devices'}: {len(task.held_out):,} rows")
         for seed in range(seeds if shots or task.shots else 1):
             prediction = predict_task(task, predictor, None, seed, shots)
             if prediction is None:
@@ -329,8 +329,8 @@ def _relative_speed(
 ) -> dict[str, float | None]:
     repeats = np.concatenate([a.repeats for a in same_seed if a.repeats is not None])
     named = {s: np.concatenate([a.baselines[s] for a in same_seed]) for s in same_seed[0].baselines}
-    judged = columns["measured"], columns["predicted"], repeats, named
-    return contention_scores(*judged, columns["low"])
+    held_out = columns["measured"], columns["predicted"], repeats, named
+    return contention_scores(*held_out, columns["low"])
 
 
 def _choices(prediction: TaskPredictions) -> dict[str, Any]:

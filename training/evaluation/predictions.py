@@ -35,7 +35,7 @@ class TaskPredictions:
         shots: requested size of the support set, 0 for the task's own number.
         alternatives: the task's alternatives, restricted to these n rows; None for none.
         repeats: the task's keys of repeated runs, restricted to these n rows; None for none.
-        judged: the n rows with their grouping keys; None where they were not kept.
+        held_out: the n rows with their grouping keys; None where they were not kept.
         in_domain: n flags, False where the query lies outside the training domain; None where
             they were not kept.
     """
@@ -48,7 +48,7 @@ class TaskPredictions:
     shots: int = 0
     alternatives: Alternatives | None = None
     repeats: NDArray[np.str_] | None = None
-    judged: Measurements | None = None
+    held_out: Measurements | None = None
     in_domain: NDArray[np.bool_] | None = None
 
 
@@ -68,41 +68,41 @@ def predict_task(
         The predictions, or None when the support set leaves no row to score.
     """
     predictor = _for_metric(predictor, task)
-    judged, keep = task.judged, np.ones(len(task.judged), dtype=np.bool_)
+    held_out, keep = task.held_out, np.ones(len(task.held_out), dtype=np.bool_)
     count = shots or task.shots
     if count:
-        pool = judged if task.pool is None else task.pool
+        pool = held_out if task.pool is None else task.pool
         drawn = _draw(task, predictor, pool, count, seed)
         support = pool.take(drawn)
         unadapted = predictor
         predictor = predictor.adapt(support if task.always is None else support + task.always)
         if task.pool is None:
             keep[drawn] = False
-            judged = judged.take(keep)
-    if not len(judged):
+            held_out = held_out.take(keep)
+    if not len(held_out):
         return None
-    columns, in_domain = _columns(task, predictor, judged)
+    columns, in_domain = _columns(task, predictor, held_out)
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update({name: column[keep] for name, column in task.baselines.items()})
-    baselines.update(_baselines(judged, task.metric, constant))
+    baselines.update(_baselines(held_out, task.metric, constant))
     if count and task.offset_by:
         baselines["median_offset"] = median_offset(
-            unadapted, support, judged, task.metric, task.offset_by
+            unadapted, support, held_out, task.metric, task.offset_by
         )
     if count and task.scale is not None:
         baselines["mean_of_shots"] = (
-            Constant().fit(support).predict(judged.queries).values[task.metric]
+            Constant().fit(support).predict(held_out.queries).values[task.metric]
         )
     among = None if task.alternatives is None else task.alternatives.take(keep)
     again = None if task.repeats is None else task.repeats[keep]
     return TaskPredictions(
-        task, seed, columns, baselines, predictor.name, shots, among, again, judged, in_domain
+        task, seed, columns, baselines, predictor.name, shots, among, again, held_out, in_domain
     )
 
 
 def _for_metric(predictor: Predictor, task: Task) -> Predictor:
     """The predictor restricted to the metric of a task, where it routes to several predictors."""
-    limited = any(query.operation.power_limit_w is not None for query in task.judged.queries)
+    limited = any(query.operation.power_limit_w is not None for query in task.held_out.queries)
     # Latency under a power limit depends on the predicted power without one.
     if not isinstance(predictor, Router) or limited:
         return predictor
@@ -110,18 +110,18 @@ def _for_metric(predictor: Predictor, task: Task) -> Predictor:
 
 
 def _columns(
-    task: Task, predictor: Predictor, judged: Measurements
+    task: Task, predictor: Predictor, held_out: Measurements
 ) -> tuple[dict[str, Column], NDArray[np.bool_]]:
     """`columns` and `in_domain` of `TaskPredictions`.
 
     Rows that the predictor does not support are NaN and out of domain.
     """
     metric = task.metric
-    rows = np.array([predictor.answers(q) for q in judged.queries], dtype=np.bool_)
-    found = {name: np.full(len(judged), np.nan) for name in ("predicted", "low", "high")}
-    in_domain = np.zeros(len(judged), dtype=np.bool_)
+    rows = np.array([predictor.answers(q) for q in held_out.queries], dtype=np.bool_)
+    found = {name: np.full(len(held_out), np.nan) for name in ("predicted", "low", "high")}
+    in_domain = np.zeros(len(held_out), dtype=np.bool_)
     if rows.any():
-        queries: list[Query] = [judged.queries[row] for row in np.flatnonzero(rows).tolist()]
+        queries: list[Query] = [held_out.queries[row] for row in np.flatnonzero(rows).tolist()]
         answers = predictor.predict(queries)
         if task.device_only:
             answers = _without_host(answers)
@@ -132,7 +132,7 @@ def _columns(
         outside: Sequence[tuple[Limit, ...]] = answers.limits or [()] * len(queries)
         in_domain[rows] = [all(own.in_domain for own in limits) for limits in outside]
     in_domain &= np.isfinite(found["predicted"])
-    return {"measured": judged.values[metric], **found}, in_domain
+    return {"measured": held_out.values[metric], **found}, in_domain
 
 
 def _without_host(answers: Predictions) -> Predictions:
@@ -152,11 +152,13 @@ def _draw(
     return np.random.default_rng(seed).permutation(len(pool))[:count]
 
 
-def _baselines(judged: Measurements, metric: str, constant: Predictor | None) -> dict[str, Column]:
+def _baselines(
+    held_out: Measurements, metric: str, constant: Predictor | None
+) -> dict[str, Column]:
     found: dict[str, Column] = {}
-    if metric == "latency_ms" and all(query.has_bound for query in judged.queries):
-        found["roofline"] = Roofline().predict(judged.queries).values[metric]
+    if metric == "latency_ms" and all(query.has_bound for query in held_out.queries):
+        found["roofline"] = Roofline().predict(held_out.queries).values[metric]
     if constant is not None:
-        predictions = constant.predict(judged.queries).values
-        found["constant"] = predictions.get(metric, np.full(len(judged), np.nan))
+        predictions = constant.predict(held_out.queries).values
+        found["constant"] = predictions.get(metric, np.full(len(held_out), np.nan))
     return found

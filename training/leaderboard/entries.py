@@ -306,7 +306,7 @@ def _section(
             rank = None if note else 1 + order.index(_best_first(entry))
             ranked.append(Ranked(entry, rank, note))
     for entry in sorted((e for e in entries if e.cited), key=_best_first):
-        ranked.append(Ranked(entry, None, "cited, not judged here"))
+        ranked.append(Ranked(entry, None, "cited, not evaluated here"))
     return Section(dataset, task, device, metric, score, tuple(ranked))
 
 
@@ -314,7 +314,7 @@ def _why_unranked(entry: Entry, newest: Entry | None, same_shots: Sequence[Entry
     if newest is None or entry.digest != newest.digest:
         return f"other data, {str(entry.digest)[:8]}"
     if entry.score != newest.score:
-        return f"judged by {entry.score}"
+        return f"scored by {entry.score}"
     if entry.value is None:
         return "not measured"
     most = max(other.n or 0 for other in same_shots if other.digest == newest.digest)

@@ -193,14 +193,14 @@ def _rebuilt(
         if _draws(task):
             raise BadEntry(f"{folder}: {task.name} draws a support set; it takes no entries.")
         first = begin.get(place, 0)
-        begin[place] = first + len(task.judged)
+        begin[place] = first + len(task.held_out)
         for seed in seeds:
             where = f"{folder}: {' '.join(filter(None, place))}, seed {seed}"
             rows = groups.get((*place, seed))
             if rows is None:
                 raise BadEntry(f"{where}: there is no prediction of this task.")
             yield _of_task(
-                where, task, seed, facts.system, _taken(where, rows, first, len(task.judged))
+                where, task, seed, facts.system, _taken(where, rows, first, len(task.held_out))
             )
     _check_no_more(folder, groups, begin)
 
@@ -221,7 +221,7 @@ def _of_task(
     where: str, task: Task, seed: int, system: str, rows: "pd.DataFrame"
 ) -> TaskPredictions:
     columns = {n: rows[n].to_numpy() for n in ("measured", "predicted", "low", "high")}
-    truth = task.judged.values[task.metric]
+    truth = task.held_out.values[task.metric]
     other = ~np.isclose(columns["measured"], truth, rtol=TOLERANCE, atol=0.0, equal_nan=True)
     if other.any():
         row = rows.index[np.flatnonzero(other)[0]]
@@ -240,7 +240,7 @@ def _of_task(
         system,
         alternatives=task.alternatives,
         repeats=task.repeats,
-        judged=task.judged,
+        held_out=task.held_out,
     )
 
 

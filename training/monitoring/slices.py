@@ -23,7 +23,7 @@ SAME_ANSWER: Final = 0.005
 
 
 @dataclass(frozen=True)
-class JudgedRows:
+class ObservedRows:
     """n observations of one metric of a device, in the order of time.
 
     Attributes:
@@ -50,10 +50,10 @@ class JudgedRows:
         numbers: Int[np.ndarray, " n"] = self.workloads * count + self.epochs
         return numbers
 
-    def take(self, rows: Int[np.ndarray, " k"]) -> "JudgedRows":
+    def take(self, rows: Int[np.ndarray, " k"]) -> "ObservedRows":
         """The rows at these positions."""
         facts = {name: column[rows] for name, column in self.facts.items()}
-        return JudgedRows(
+        return ObservedRows(
             self.log_ratios[rows],
             self.inside[rows],
             self.workloads[rows],
@@ -82,7 +82,7 @@ class SliceReport:
     alarm: Change | None
 
 
-def slice_reports(rows: JudgedRows) -> list[SliceReport]:
+def slice_reports(rows: ObservedRows) -> list[SliceReport]:
     """A report of each slice with `FEWEST_ROWS` rows, those of fewer properties first.
 
     A slice that holds the same rows as one of fewer properties is left out.
@@ -94,7 +94,7 @@ def slice_reports(rows: JudgedRows) -> list[SliceReport]:
     ]
 
 
-def plainest(rows: JudgedRows, reports: Sequence[SliceReport]) -> list[SliceReport]:
+def plainest(rows: ObservedRows, reports: Sequence[SliceReport]) -> list[SliceReport]:
     """The alarms that say all: the widest slice of each change in which nothing stayed as it was.
 
     A wider slice is left out where its rows outside a narrower one with an alarm have not changed,
@@ -147,7 +147,7 @@ def epochs_of(
     return np.array([generation[version] for version in versions], dtype=np.int64)
 
 
-def _slices(rows: JudgedRows) -> Iterator[tuple[dict[str, str], Bool[np.ndarray, " n"]]]:
+def _slices(rows: ObservedRows) -> Iterator[tuple[dict[str, str], Bool[np.ndarray, " n"]]]:
     """The properties and the rows of each slice."""
     seen: set[bytes] = set()
     for size in range(len(rows.facts) + 1):
@@ -162,7 +162,7 @@ def _slices(rows: JudgedRows) -> Iterator[tuple[dict[str, str], Bool[np.ndarray,
 
 
 def _report(
-    rows: JudgedRows, fixed: Mapping[str, str], positions: Int[np.ndarray, " k"]
+    rows: ObservedRows, fixed: Mapping[str, str], positions: Int[np.ndarray, " k"]
 ) -> SliceReport:
     own = rows.take(positions)
     current = _current(own.epochs)
@@ -202,7 +202,7 @@ def _contains(wider: SliceReport, own: SliceReport) -> bool:
     return more and bool(np.isin(own.positions, wider.positions).all())
 
 
-def _is_all_of(rows: JudgedRows, wider: SliceReport, own: SliceReport) -> bool:
+def _is_all_of(rows: ObservedRows, wider: SliceReport, own: SliceReport) -> bool:
     """Whether the wider slice changed in these rows alone, and nowhere else when it did."""
     assert wider.alarm is not None
     rest = np.setdiff1d(wider.positions, own.positions)

@@ -51,8 +51,8 @@ class OwnTableProtocols(DatasetProtocols):
         rows = own_measurements(bundle, self.table.description)
         for split in self.table.splits(bundle):
             protocol = split.protocol.partition("/")[0]
-            train, judged = rows.take(split.train), rows.take(split.judged)
-            tasks = list(self._tasks(protocol, train, judged))
+            train, held_out = rows.take(split.train), rows.take(split.held_out)
+            tasks = list(self._tasks(protocol, train, held_out))
             if tasks:
                 yield Fold(protocol, train, tasks)
 
@@ -74,17 +74,17 @@ class OwnTableProtocols(DatasetProtocols):
         return counted({"training saw this question": same})
 
     def _tasks(
-        self, protocol: str, train: Measurements | None, judged: Measurements
+        self, protocol: str, train: Measurements | None, held_out: Measurements
     ) -> Iterator[Task]:
         for metric in self.table.description.metrics:
-            mine = judged.take(np.isfinite(judged.values[metric]))
+            mine = held_out.take(np.isfinite(held_out.values[metric]))
             known = train is None or np.isfinite(train.values[metric]).any()
             if len(mine) and known:
                 baselines = {} if train is None else simple_rules(train, mine, metric)
                 yield Task(f"{protocol}/{metric}", metric, mine, baselines=baselines)
 
 
-def simple_rules(train: Measurements, judged: Measurements, metric: str) -> dict[str, Column]:
+def simple_rules(train: Measurements, held_out: Measurements, metric: str) -> dict[str, Column]:
     """Baselines of n held-out rows: name -> predictions, shape (n,).
 
     `median` is that of the training rows. `device_offset` is the roofline bound (1 where the rows
@@ -94,14 +94,14 @@ def simple_rules(train: Measurements, judged: Measurements, metric: str) -> dict
     train = train.take(np.isfinite(train.values[metric]))
     measured = train.values[metric]
     factor = measured / _bound(train, metric)
-    theirs = judged.groups.get("device", np.full(len(judged), ""))
+    theirs = held_out.groups.get("device", np.full(len(held_out), ""))
     ours = train.groups.get("device", np.full(len(train), ""))
     of_device = {str(d): float(np.median(factor[ours == d])) for d in np.unique(ours)}
     usual = float(np.median(factor))
     offsets = np.array([of_device.get(str(device), usual) for device in theirs])
     return {
-        "median": np.full(len(judged), np.median(measured)),
-        "device_offset": offsets * _bound(judged, metric),
+        "median": np.full(len(held_out), np.median(measured)),
+        "device_offset": offsets * _bound(held_out, metric),
     }
 
 

@@ -31,21 +31,21 @@ class Task:
 
     Attributes:
         name: `protocol/part`, such as `unseen_device/bmm`.
-        metric: column of `judged.values` that is predicted and scored.
-        judged: the n held-out rows.
+        metric: column of `held_out.values` that is predicted and scored.
+        held_out: the n held-out rows.
         device: the only device among them, or None for several.
         published: system -> its published predictions of these rows, shape (n,), in the metric's
             unit; NaN where it gives none.
         baselines: name -> predictions of a simple rule for these rows, shape (n,); NaN for none.
         shots: size of the support set that the protocol itself adapts on (few-shot adaptation).
-        pool: rows that the support set is drawn from; when None it is drawn from `judged`, and
+        pool: rows that the support set is drawn from; when None it is drawn from `held_out`, and
             the rows drawn are not scored.
         always: rows that are added to every support set that is not empty.
         bin_width: width of the bins that classification accuracy is computed on, in the metric's
             unit; 0 for no such score.
         scale: transformation of values before root mean square errors are computed; None for no
             such score.
-        alternatives: groups of rows of `judged` from each of which the least is to be chosen;
+        alternatives: groups of rows of `held_out` from each of which the least is to be chosen;
             None for no such score.
         suggested: whether the predictor's own `suggest` chooses the support set; otherwise it is
             drawn at random by seed.
@@ -59,7 +59,7 @@ class Task:
 
     name: str
     metric: str
-    judged: Measurements
+    held_out: Measurements
     device: str | None = None
     published: Mapping[str, Column] = field(default_factory=dict)
     baselines: Mapping[str, Column] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class DatasetProtocols(ABC):
 def split_rows(
     splits: Iterable[Split], measured: Measurements, kept: NDArray[np.intp]
 ) -> Iterator[tuple[str, Measurements, Measurements]]:
-    """(protocol, training rows, judged rows) of each split in which neither is empty.
+    """(protocol, training rows, held-out rows) of each split in which neither is empty.
 
     Args:
         splits: of a table.
@@ -196,7 +196,7 @@ def split_rows(
         kept: their positions in the table, shape (n,).
     """
     for split in splits:
-        train, judged = np.flatnonzero(split.train[kept]), np.flatnonzero(split.judged[kept])
-        if len(train) and len(judged):
+        train, held_out = np.flatnonzero(split.train[kept]), np.flatnonzero(split.held_out[kept])
+        if len(train) and len(held_out):
             protocol = split.protocol.partition("/")[0]
-            yield protocol, measured.take(train), measured.take(judged)
+            yield protocol, measured.take(train), measured.take(held_out)

@@ -74,7 +74,7 @@ class Card:
             "## What it answers\n\n" + _bullets(self.answers),
             "## Trained on\n\n" + _datasets_table(self.trained_on),
             "## Scores\n\n"
-            "Every protocol fits anew on the rows it allows and is judged on rows it never saw. "
+            "Under every protocol, predictors are fitted anew and evaluated on held-out rows. "
             "Errors are absolute percentage errors; MAPE is their mean.",
             *(_scores(evaluation) for evaluation in self.evaluations),
             "## Intervals\n\n"

@@ -38,7 +38,7 @@ def release(
     names: Sequence[str] = (),
     base: Path | None = None,
     data: Path | None = None,
-    judge: bool = True,
+    evaluate: bool = True,
     protocols: Sequence[str] = (),
     track: bool = True,
     progress: Progress = lambda line: None,
@@ -52,7 +52,7 @@ def release(
             when empty.
         base: artifact whose other predictors, and their scores, are kept.
         data: folder that holds bundles by dataset name; the pulled ones when None.
-        judge: whether to run the protocols first; without them the card has no scores.
+        evaluate: whether to run the protocols first; without them the card has no scores.
         protocols: names of the protocols to run; all when empty.
         track: whether to log the run in MLflow and register the version (needs the train extra).
         progress: called with a line of text that reports progress.
@@ -70,7 +70,7 @@ def release(
         protocols.dataset for recipe in chosen for protocols in recipe.all_protocols
     )
     folders = {name: data / name for name in needed} if data is not None else {}
-    datasets = _evaluated_datasets(chosen) if judge else []
+    datasets = _evaluated_datasets(chosen) if evaluate else []
     predictions = {
         name: _evaluated(name, folders.get(name), protocols, progress, engine) for name in datasets
     }

@@ -3,8 +3,8 @@
 A regression is a metric or kind of workload that is no longer supported, a protocol that is no
 longer scored, an error that increased by more than the variation between seeds, coverage of
 prediction intervals that fell below the nominal one, and an error that increased beyond the noise
-on held-out measurements of users. A retrained candidate that no held-out measurement judges counts
-as one, too.
+on held-out measurements of users. A retrained candidate that was evaluated on no held-out
+measurement counts as one, too.
 """
 
 import json
@@ -31,8 +31,8 @@ of the difference of two fits, over three seeds of the four tasks of `torch_op_e
 STANDARD_ERRORS: Final = 2.0
 """A difference of up to this many combined standard errors is noise (about 95 % confidence)."""
 PROMISED_COVERAGE: Final = 90.0
-JUDGED: Final = "judged"
-"""Field of a difference that says that no held-out measurement judges a candidate."""
+EVALUATED: Final = "evaluated"
+"""Field of a difference that says that a candidate was evaluated on no held-out measurement."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Difference:
 
     Attributes:
         what: what differs, such as `timm_bench unseen_family/eager latency_ms`.
-        field: `answers`, `scored`, `coverage_90`, `compared`, `judged`, or the score that ranks the
-            task.
+        field: `answers`, `scored`, `coverage_90`, `compared`, `evaluated`, or the score that ranks
+            the task.
         before: value of the champion; None where it has none.
         after: value of the candidate; None where it has none.
         noise: difference that seeds alone may cause, in the unit of the score.
@@ -58,8 +58,8 @@ class Difference:
 
     def text(self) -> str:
         """The difference as one line of text."""
-        if self.field == JUDGED:
-            return f"not judged, because {self.what}"
+        if self.field == EVALUATED:
+            return f"not evaluated, because {self.what}"
         before, after = (_figure(value) for value in (self.before, self.after))
         return f"{self.what}, {self.field}: {before} -> {after}"
 
@@ -163,7 +163,7 @@ def _on_measurements(champion: Path, candidate: Path) -> Iterator[Difference]:
             f"fewer than {FEWEST_GROUPS} workloads are held out "
             f"({comparison.held_out_rows} held-out measurements in all)"
         )
-        yield Difference(what, JUDGED, 1.0, 0.0, lost=True)
+        yield Difference(what, EVALUATED, 1.0, 0.0, lost=True)
     for own in comparison.slices:
         noise = (own.high - own.low) / 2.0
         what = f"measurements {own.name}"

@@ -69,12 +69,12 @@ def errors_by_shots(model: LlmLatency, runs: Measurements) -> dict[int, dict[str
     for own in _classes(runs):
         for draw in range(DRAWS):
             order = np.random.default_rng(draw).permutation(own)
-            judged = runs.take(order[max(SHOTS) :])
+            held_out = runs.take(order[max(SHOTS) :])
             for shots in SHOTS:
                 adapted = model.adapt(runs.take(order[:shots])) if shots else model
-                values = adapted.predict(judged.queries).values
+                values = adapted.predict(held_out.queries).values
                 for metric, errors in found[shots].items():
-                    measured = judged.column(metric)
+                    measured = held_out.column(metric)
                     errors.append(100.0 * np.abs(values[metric] / measured - 1.0))
     return found
 

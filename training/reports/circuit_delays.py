@@ -52,7 +52,7 @@ def lines() -> Iterator[str]:
         train = list(map(circuit_of, fold.train.queries))
         structure = NetlistBoost(calibrated=False).fit(fold.train)
         task = fold.tasks[0]
-        asked, keys = list(map(circuit_of, task.judged.queries)), _keys(task.judged)
+        asked, keys = list(map(circuit_of, task.held_out.queries)), _keys(task.held_out)
         for name, delays in {
             "nextpnr": estimated_ps(train, asked),
             fitted.name: [fitted.net_ps(own) for own in asked],

@@ -52,7 +52,7 @@ def report(evaluation: Mapping[str, Any], ran: FitCounts, failed: FitCounts) -> 
 
 
 def _left_out(reasons: Mapping[str, int]) -> str:
-    lines = ["| not judged, because | rows |", "| --- | ---: |"]
+    lines = ["| not evaluated, because | rows |", "| --- | ---: |"]
     ranked = sorted(reasons.items(), key=lambda pair: -pair[1])
     return "\n".join([*lines, *(f"| {reason} | {rows} |" for reason, rows in ranked)])
 

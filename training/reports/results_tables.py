@@ -49,7 +49,7 @@ def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
     bundled = files("forerun.models") / "pretrained" / "scores.json"
     file = bundled if folder is None else folder / "scores.json"
     if not file.is_file():
-        raise MissingData(f"{file} is not there: train without --no-judge to store scores.")
+        raise MissingData(f"{file} is not there: train without --no-evaluate to store scores.")
     found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
     return found
 

@@ -95,7 +95,7 @@ PRO_6000: Final = "rtx-pro-6000-max-q"
 FEW_MODELS: Final = "unseen_device_few_models"
 TIMM_BENCH: Final = FigureTable(
     "timm_bench",
-    "judged",
+    "held-out rows",
     (
         Line("unseen GPU, eager", "unseen_device/eager"),
         Line("unseen GPU, compiled", "unseen_device/compiled"),
@@ -117,7 +117,7 @@ TIMM_BENCH: Final = FigureTable(
 A100: Final = "a100-pcie-80gb"
 NEUSIGHT: Final = FigureTable(
     "neusight",
-    "judged",
+    "held-out rows",
     (
         Line("38 whole transformers on six NVIDIA GPUs", "published/e2e"),
         Line("seven of them on the unseen A100 80 GB", "unseen_device/e2e", A100),
@@ -137,7 +137,7 @@ NEUSIGHT: Final = FigureTable(
 )
 TORCH_OP_ENERGY: Final = FigureTable(
     "torch_op_energy",
-    "judged",
+    "held-out rows",
     (
         Line("unseen operators, A30", "unseen_operator/power", "a30"),
         Line("unseen operators, RTX 2080 Ti", "unseen_operator/power", "rtx-2080-ti"),
@@ -148,7 +148,7 @@ TORCH_OP_ENERGY: Final = FigureTable(
 )
 POWER: Final = FigureTable(
     "torch_op_energy",
-    "judged",
+    "held-out rows",
     (
         Line("unseen networks, training, A30", "unseen_network/training", "a30"),
         Line("unseen networks, training, A40", "unseen_network/training", "a40"),
@@ -171,7 +171,7 @@ POWER: Final = FigureTable(
 )
 GPUMEMNET: Final = FigureTable(
     "gpumemnet",
-    "judged",
+    "held-out rows",
     (
         Line("runs of families never seen", "unseen_family/training_peak"),
         Line("transformers, trained on CNNs", "convolutional_teaches/training_peak"),
@@ -259,7 +259,7 @@ MLPERF_INFERENCE: Final = FigureTable(
 )
 CONTENTION: Final = FigureTable(
     "contention",
-    "judged",
+    "held-out rows",
     tuple(
         Line(f"{words}, {clock}", f"{protocol}/{metric}", None, metric)
         for words, protocol in (

@@ -13,7 +13,7 @@ from forerun.data.columns import Column
 
 FILE: Final = "comparison.json"
 FEWEST_GROUPS: Final = 5
-"""Fewest held-out groups by which a slice is judged."""
+"""Fewest held-out groups of a slice that is compared."""
 DRAWS: Final = 2_000
 """Draws of the bootstrap."""
 TAIL_PERCENT: Final = 2.5

@@ -73,24 +73,24 @@ class Score:
         if (low is None) != (high is None):
             raise ValueError("an interval needs both ends: give low and high, or neither")
         known = np.isfinite(truth)
-        judged = known & np.isfinite(answer)
+        scored = known & np.isfinite(answer)
         coverage = ratio = None
         if low is not None and high is not None:
             _, below, above = _columns(measured, low, high)
-            coverage, ratio = _intervals(truth[judged], below[judged], above[judged])
-        errors = absolute_percentage_errors(truth[judged], answer[judged])
+            coverage, ratio = _intervals(truth[scored], below[scored], above[scored])
+        errors = absolute_percentage_errors(truth[scored], answer[scored])
         applies = errors if np.isfinite(errors).all() else errors[:0]
         return cls(
-            n=int(judged.sum()),
-            unanswered=int((known & ~judged).sum()),
+            n=int(scored.sum()),
+            unanswered=int((known & ~scored).sum()),
             mape=_mean(applies),
             median_ape=percentile(applies, 50.0),
             within_10pct=_share(applies <= _WITHIN),
-            spearman=spearman(truth[judged], answer[judged]),
+            spearman=spearman(truth[scored], answer[scored]),
             coverage_90=coverage,
             mean_interval_ratio=ratio,
-            r2=r2(truth[judged], answer[judged]),
-            smape=smape(truth[judged], answer[judged]),
+            r2=r2(truth[scored], answer[scored]),
+            smape=smape(truth[scored], answer[scored]),
         )
 
     def to_json(self) -> dict[str, float | int | None]:

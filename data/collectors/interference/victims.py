@@ -22,7 +22,7 @@ class Victim:
 
     Attributes:
         name: its name, which is also the program's argument.
-        family: one of FAMILIES; whole families are held out when predictors are judged.
+        family: one of FAMILIES; whole families are held out in evaluations.
         native: whether it is a program of `victims.c`; else it is a network run by onnxruntime.
         working_set_mib: memory that it goes through again and again.
     """

@@ -3,9 +3,9 @@
 Budgets are minutes and trials are thousands, so time goes where it informs most. Latency settles in
 some tens of milliseconds. Power does not: the energy counter moves every 20 to 100 ms, and a chip
 takes seconds to warm up. So every network gets a short window between two steps of the counter, and
-one in sixteen a long one in its place, after a rest and a warm-up, by which the short ones can be
-judged; of operators one in six gets a short window and the others none, since similar operators are
-measured. The choice follows from a trial's key, so that a resumed run chooses as the first one did.
+one in sixteen a long one in its place, after a rest and a warm-up, with which the short ones can be
+compared; of operators one in six gets a short window and the others none, since similar operators
+are measured. The choice follows from a trial's key, so that a resumed run chooses as the first did.
 The column `power_window_s` holds the length of the window that a row's power was measured in.
 """
 

@@ -1,7 +1,7 @@
 """Networks for measurements of a processor: common building blocks at other sizes than published.
 
-None is a published network, since predictions are queried for and judged on those. Blocks follow
-the named papers; widths, depths and image sizes were chosen to span those in use.
+None is a published network, since predictions are queried for and evaluated on those. Blocks
+follow the named papers; widths, depths and image sizes were chosen to span those in use.
 """
 
 from collections.abc import Callable, Mapping

@@ -61,7 +61,7 @@ FOLDED: Final = 0.02
 
 
 class NasLatency(Dataset):
-    """Judged on unseen devices, of which a few measurements are given (few-shot)."""
+    """Evaluated on unseen devices, of which a few measurements are given (few-shot)."""
 
     name = "nas_latency"
     title = "latency of NAS-Bench-201, FBNet and OFA networks on many devices"
@@ -168,11 +168,11 @@ class NasLatency(Dataset):
                 }
             for protocol, devices in parts.items():
                 train = early & is_one_of(rows["device"], devices["train"])
-                judged = is_one_of(rows["device"], devices["test"])
+                held_out = is_one_of(rows["device"], devices["test"])
                 if protocol.startswith("help_"):
-                    judged = judged & _help_judged(rows, published["help"][space])
-                splits.append(Split(protocol, table, train, judged, (), ("device",)))
-        return [split for split in splits if split.judged.any()]
+                    held_out = held_out & _help_queries(rows, published["help"][space])
+                splits.append(Split(protocol, table, train, held_out, (), ("device",)))
+        return [split for split in splits if split.held_out.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `nb201_latency`: cells optimised away, rounded times, duplicates."""
@@ -242,13 +242,13 @@ def middle(times: Column, index: Indices) -> Indices:
     return np.asarray(index[(times[index] >= low) & (times[index] <= high)])
 
 
-def _help_judged(rows: "pd.DataFrame", protocol: Mapping[str, Any]) -> NDArray[np.bool_]:
+def _help_queries(rows: "pd.DataFrame", protocol: Mapping[str, Any]) -> NDArray[np.bool_]:
     last = protocol["n_pool"] + protocol.get("n_query", 1000)
     queried = rows["arch_id"].between(protocol["n_pool"], last - 1).to_numpy()
-    judged = np.zeros(len(rows), dtype=np.bool_)
+    held_out = np.zeros(len(rows), dtype=np.bool_)
     for device in protocol["meta_test"]:
         of_device = np.flatnonzero(queried & is_one_of(rows["device"], [device]))
         if len(of_device):
             times = rows["latency_ms"].to_numpy(dtype=np.float64)
-            judged[middle(times, of_device)] = True
-    return judged
+            held_out[middle(times, of_device)] = True
+    return held_out

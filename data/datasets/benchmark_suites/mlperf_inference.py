@@ -106,7 +106,7 @@ _SYSTEM: Final = (
 
 
 class MlperfInference(Dataset):
-    """Judged on later rounds and on unseen accelerators."""
+    """Evaluated on later rounds and on unseen accelerators."""
 
     name = "mlperf_inference"
     title = "MLPerf Inference results of the closed division (c) MLCommons, with wall power"
@@ -164,15 +164,15 @@ class MlperfInference(Dataset):
         order = round_numbers(rounds)
         splits = []
         for name in np.unique(rounds):
-            judged = rounds == name
+            held_out = rounds == name
             if name not in FIRST_ROUNDS:
-                train = order < order[judged][0]
-                splits.append(Split(f"later_rounds/{name}", CLOSED, train, judged, ("round",)))
+                train = order < order[held_out][0]
+                splits.append(Split(f"later_rounds/{name}", CLOSED, train, held_out, ("round",)))
         device = device_keys(rows)
         keys = {"device": device}
 
-        def split(name: str, train: NDArray[np.bool_], judged: NDArray[np.bool_]) -> Split:
-            return Split(name, CLOSED, train, judged, ("device",), derived=keys)
+        def split(name: str, train: NDArray[np.bool_], held_out: NDArray[np.bool_]) -> Split:
+            return Split(name, CLOSED, train, held_out, ("device",), derived=keys)
 
         folds = folds_of(device, FOLDS, "unseen_accelerator")
         every = np.ones(len(rows), dtype=np.bool_)

@@ -45,7 +45,7 @@ _FILES = {part: f"data/raw/SPR/{part}_data.csv" for part in PARTS}
 
 
 class Ncpp(Dataset):
-    """Judged on unseen machines; in both tables one row is one run."""
+    """Evaluated on unseen machines; in both tables one row is one run."""
 
     name = "ncpp"
     title = "benchmark scores of Intel Sapphire Rapids machines (public sample of PerfCastDB)"
@@ -82,7 +82,7 @@ class Ncpp(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_part/PART` over the training rows and `unseen_part` over the test rows.
 
-        Within `train` each CPU part in turn is held out; `test` is judged as published.
+        Within `train` each CPU part in turn is held out; `test` is the published test set.
         """
         splits = []
         for table in PARTS:
@@ -91,7 +91,7 @@ class Ncpp(Dataset):
             rows = bundle.table(table)
             protocols, every = {f"unseen_part_of_{table}": PART}, np.ones(len(rows), dtype=np.bool_)
             train = every & (table == "train")
-            splits += leave_values_out(table, rows, protocols, train=train, judged=every)
+            splits += leave_values_out(table, rows, protocols, train=train, held_out=every)
         return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":

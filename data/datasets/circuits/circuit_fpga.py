@@ -81,8 +81,8 @@ class CircuitFpga(PackagedDataset):
         timed = np.asarray(runs["fmax_mhz"].notna(), dtype=np.bool_)
         apart = np.asarray(runs["family"].isin(PROCESSORS), dtype=np.bool_)
 
-        def split(protocol: str, train: Any, judged: Any) -> Split:
-            return Split(protocol, RUNS, train, judged, ("family", "design"), QUERY)
+        def split(protocol: str, train: Any, held_out: Any) -> Split:
+            return Split(protocol, RUNS, train, held_out, ("family", "design"), QUERY)
 
         fold = folds_of(runs["family"], FOLDS, _SALT)
         large = np.asarray(runs["logic_cells"] >= LARGE_CELLS, dtype=np.bool_)

@@ -78,7 +78,7 @@ class Contention(MeasuredDataset):
         `static_to_dynamic`.
 
         Runs that failed or have no reference take no part. Isolated runs are training rows where
-        their family is; only runs with a neighbour are judged.
+        their family is; only runs with a neighbour are evaluated.
         """
         if not bundle.has("runs"):
             return []
@@ -86,12 +86,12 @@ class Contention(MeasuredDataset):
         known = runs[list(TARGETS)].notna().all(axis=1).to_numpy()
         colocated = known & (runs["neighbour"] != ISOLATED).to_numpy()
         protocols = {"leave_one_family_out": "family", "leave_one_corunner_out": "neighbour"}
-        splits = leave_values_out("runs", runs, protocols, train=known, judged=colocated)
+        splits = leave_values_out("runs", runs, protocols, train=known, held_out=colocated)
         dynamic = (runs["mode"] == "dynamic").to_numpy()
         splits.append(
             Split("static_to_dynamic", "runs", known & ~dynamic, colocated & dynamic, ("mode",))
         )
-        return [split for split in splits if split.judged.any()]
+        return [split for split in splits if split.held_out.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: those that failed."""

@@ -33,8 +33,8 @@ INDUCTIVE: Final[Mapping[str, tuple[str, ...]]] = {
 """Programs that the authors hold out, by tool."""
 
 FOLDS: Final = 20
-JUDGED, VALIDATION = (0, 1, 2), (3, 4, 5)
-"""Parts, of 20, of each training program's designs: 15 % are judged, 15 % validate."""
+TEST, VALIDATION = (0, 1, 2), (3, 4, 5)
+"""Parts, of 20, of each training program's designs: 15 % for the test, 15 % for validation."""
 
 QUERY: Final = ("tool", "kernel", "pragmas_json")
 RESOURCES: Final = ("bram", "dsp", "lut", "ff")
@@ -47,7 +47,7 @@ _SPACE = "{http://www.gexf.net/1.2draft}"
 
 
 class HLSyn(Dataset):
-    """Judged on unseen programs, and on unseen designs of programs seen in training."""
+    """Evaluated on unseen programs, and on unseen designs of programs seen in training."""
 
     name = "hlsyn"
     title = "FPGA designs by high-level synthesis: program graph and directives to cycles and area"
@@ -117,8 +117,9 @@ class HLSyn(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`inductive/TOOL` and `transductive/TOOL`, on designs with a label.
 
-        A program that a tool's inductive split judges is absent from that tool's training rows; the
-        other tool's rows take no part. Parts of the transductive split follow from a design alone.
+        A program that a tool's inductive split holds out is absent from that tool's training rows;
+        the other tool's rows take no part. Parts of the transductive split follow from a design
+        alone.
         """
         if not bundle.has("designs"):
             return []
@@ -130,10 +131,11 @@ class HLSyn(Dataset):
         for tool in INDUCTIVE:
             of_tool = labelled & np.asarray(designs["tool"] == tool, dtype=np.bool_)
             splits.append(_split(f"inductive/{tool}", of_tool & ~out, of_tool & out, ("kernel",)))
-            held = np.isin(part, (*JUDGED, *VALIDATION))
-            judged = of_tool & ~out & np.isin(part, JUDGED)
-            splits.append(_split(f"transductive/{tool}", of_tool & ~out & ~held, judged))
-        return [split for split in splits if split.judged.any()]
+            seen = of_tool & ~out
+            train = seen & ~np.isin(part, (*TEST, *VALIDATION))
+            held_out = seen & np.isin(part, TEST)
+            splits.append(_split(f"transductive/{tool}", train, held_out))
+        return [split for split in splits if split.held_out.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `designs`: no label, or listed twice."""
@@ -149,8 +151,8 @@ def design_parts(designs: "pd.DataFrame") -> NDArray[np.int64]:
     return folds_of((f"{kernel} {directives}" for kernel, directives in pairs), FOLDS, "design")
 
 
-def _split(protocol: str, train: Mask, judged: Mask, keys: tuple[str, ...] = ()) -> Split:
-    return Split(protocol, "designs", train, judged, keys, QUERY)
+def _split(protocol: str, train: Mask, held_out: Mask, keys: tuple[str, ...] = ()) -> Split:
+    return Split(protocol, "designs", train, held_out, keys, QUERY)
 
 
 def _files(archive: bytes) -> Iterator[tuple[str, bytes]]:

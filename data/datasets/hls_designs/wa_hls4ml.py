@@ -34,7 +34,7 @@ _FILE = "results/results_format_test.csv"
 
 
 class WaHls4ml(Dataset):
-    """Judged on unseen widths, and on unseen settings of widths seen in training."""
+    """Evaluated on unseen widths, and on unseen settings of widths seen in training."""
 
     name = "wa_hls4ml"
     title = "dense layers by hls4ml: FPGA cycles and area (early grid)"
@@ -90,9 +90,9 @@ class WaHls4ml(Dataset):
         labelled = np.asarray(grid["LUT"].notna(), dtype=np.bool_)
         width = grid["d_out"].to_numpy(dtype=np.int64)
 
-        def split(protocol: str, train: Mask, judged: Mask) -> Split:
+        def split(protocol: str, train: Mask, held_out: Mask) -> Split:
             keys = ("d_out",) if protocol.startswith("unseen_width") else ()
-            return Split(protocol, TABLE, train, judged, keys, ASKED)
+            return Split(protocol, TABLE, train, held_out, keys, ASKED)
 
         settings = grid[list(ASKED)].astype(str).agg(" ".join, axis=1)
         splits = [
@@ -101,7 +101,7 @@ class WaHls4ml(Dataset):
                 "unseen_setting", folds_of(settings, FOLDS, "setting"), labelled, split
             ),
         ]
-        return [one for one in splits if one.judged.any()]
+        return [one for one in splits if one.held_out.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows: synthesis failed, or the same setting again."""

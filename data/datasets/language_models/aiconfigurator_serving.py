@@ -87,7 +87,7 @@ class AiConfiguratorServing(PackedTables):
 
         `unseen_deployment_MODE/FOLD`: five folds by `deployments`; `unseen_setup_MODE/FOLD`: by
         `setups`, under which a deployment may be on both sides. `unseen_device_MODE/SYSTEM` and
-        `unseen_model_MODE/NETWORK`: one is judged, the others train. A network that several
+        `unseen_model_MODE/NETWORK`: one is held out, the others train. A network that several
         publishers call by different names is one (`networks`).
         """
         if not bundle.has(RUNS):
@@ -121,7 +121,7 @@ class AiConfiguratorServing(PackedTables):
 
 
 def _split(
-    key: str, derived: "Mapping[str, Names]", name: str, train: "Mask", judged: "Mask"
+    key: str, derived: "Mapping[str, Names]", name: str, train: "Mask", held_out: "Mask"
 ) -> Split:
     """A split whose groups are those of `key`."""
-    return Split(name, RUNS, train, judged, (key,), QUERY, derived)
+    return Split(name, RUNS, train, held_out, (key,), QUERY, derived)

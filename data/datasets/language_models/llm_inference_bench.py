@@ -53,7 +53,7 @@ class LlmInferenceBench(PackedTables):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/ACCELERATOR`, `few_rows/results/ACCELERATOR` and `unseen_model/MODEL`.
 
-        One is judged, the others train; `few_rows` adds ten rows of the accelerator.
+        One is held out, the others train; `few_rows` adds ten rows of the accelerator.
         """
         if not bundle.has(RESULTS):
             return []

@@ -44,7 +44,7 @@ class OperatorTable:
     def splits(self, frame: "pd.DataFrame") -> list[Split]:
         """Splits of the table, n rows; each protocol is followed by the table's name.
 
-        `unseen_device/TABLE/DEVICE` and `unseen_generation/TABLE/GENERATION`: one is judged, the
+        `unseen_device/TABLE/DEVICE` and `unseen_generation/TABLE/GENERATION`: one is held out, the
         others train. `few_rows/TABLE/DEVICE`: as before, but a few random queries of the device
         are training rows. `unseen_site/TABLE/FOLD`: sites are held out on all devices, in five
         folds.
@@ -65,8 +65,8 @@ class OperatorTable:
             f"unseen_site/{self.name}",
             folds_of(derived["site"], SITE_FOLDS, self.name),
             np.ones(len(frame), dtype=np.bool_),
-            lambda name, train, judged: Split(
-                name, self.name, train, judged, ("site",), self.query, {"site": derived["site"]}
+            lambda name, train, held_out: Split(
+                name, self.name, train, held_out, ("site",), self.query, {"site": derived["site"]}
             ),
         )
         return splits
@@ -91,8 +91,8 @@ def few_rows(
 ) -> list[Split]:
     """One split `few_rows/TABLE/GROUP` per group that has more than `count` queries.
 
-    Its rows are judged, those of the other groups are training rows, and so are those of `count` of
-    its queries, drawn at random: a support set.
+    Its rows are held out but for those of `count` of its queries, drawn at random as a support set;
+    these and the rows of the other groups are training rows.
 
     Args:
         table: name of the table.

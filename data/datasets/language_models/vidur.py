@@ -27,7 +27,7 @@ OPS: Final = "ops_mlp"
 COLLECTIVES: Final = "collectives"
 SUPPORT_ROWS: Final = 20
 SHARE: Final = 10
-"""One in so many queries is judged by `random_queries`."""
+"""One in so many queries is held out by `random_queries`."""
 
 _COMPUTE: Final = "data/profiling/compute/"
 _NETWORK: Final = "data/profiling/network/"
@@ -105,7 +105,7 @@ class Vidur(Dataset):
         return {OPS: pa.DataFrameSchema(ops), COLLECTIVES: pa.DataFrameSchema(links)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """Those of `OperatorTable.splits`, and `random_queries/TABLE`: a random tenth is judged.
+        """Those of `OperatorTable.splits`, and `random_queries/TABLE`: a random tenth is held out.
 
         `unseen_device/ops_mlp/h100` is the published transfer from A100 and A40.
         """
@@ -115,10 +115,10 @@ class Vidur(Dataset):
                 continue
             frame = bundle.table(name)
             splits += table.splits(frame)
-            judged = folds_of(row_names(frame, table.query), SHARE, name) == 0
-            if judged.any():
+            held_out = folds_of(row_names(frame, table.query), SHARE, name) == 0
+            if held_out.any():
                 protocol = f"random_queries/{name}"
-                splits.append(Split(protocol, name, ~judged, judged, (), table.query))
+                splits.append(Split(protocol, name, ~held_out, held_out, (), table.query))
         return splits
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":

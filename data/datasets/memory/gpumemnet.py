@@ -93,8 +93,8 @@ class GpuMemNet(Dataset):
         published = [
             row
             for estimator in ("mlp", "transformer")
-            for judged in ("mlp", "cnn", "transformer")
-            for row in _kfold(raw, estimator, judged)
+            for scored in ("mlp", "cnn", "transformer")
+            for row in _kfold(raw, estimator, scored)
         ]
         if published:
             tables["published_kfold"] = pd.DataFrame(published)
@@ -148,11 +148,11 @@ class GpuMemNet(Dataset):
             keys, query = ("family", "model"), ("model", "batch_size")
             fold = folds_of(timm["family"], FAMILY_FOLDS, "family")
             for number_ in np.unique(fold[clean]):
-                held_out = fold == number_
-                train, judged = (clean | bound) & ~held_out, clean & held_out
+                out = fold == number_
+                train, held_out = (clean | bound) & ~out, clean & out
                 protocol = f"unseen_family/{number_}"
-                splits.append(Split(protocol, "timm_training_peak", train, judged, keys, query))
-        return [split for split in splits if split.judged.any()]
+                splits.append(Split(protocol, "timm_training_peak", train, held_out, keys, query))
+        return [split for split in splits if split.held_out.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Rows of `timm_training_peak` that are `suspect`: impossible, or at the device's end."""
@@ -176,8 +176,8 @@ def _first_sheet(raw: RawFiles, path: str) -> list[list[Cell]]:
     return next(rows for rows in all_sheets(raw.read(path), path).values() if rows)
 
 
-def _mlp_split(protocol: str, train: Mask, judged: Mask) -> Split:
-    return Split(protocol, "mlp_step2", train, judged, (), ("Filename",))
+def _mlp_split(protocol: str, train: Mask, held_out: Mask) -> Split:
+    return Split(protocol, "mlp_step2", train, held_out, (), ("Filename",))
 
 
 def family(model: str) -> str:
@@ -233,14 +233,14 @@ def _timm(rows: list[Any]) -> "pd.DataFrame":
     return frame
 
 
-def _kfold(raw: RawFiles, estimator: str, judged: str) -> list[dict[str, Any]]:
-    path = _FOLDS.format(estimator, judged)
+def _kfold(raw: RawFiles, estimator: str, scored: str) -> list[dict[str, Any]]:
+    path = _FOLDS.format(estimator, scored)
     if path not in raw.paths:
         return []
     return [
         {
             "estimator": f"{estimator} ensemble",
-            "dataset": judged,
+            "dataset": scored,
             "fold": number_,
             "accuracy": fold["accuracy"],
             "f1": fold["f1"],

@@ -63,7 +63,7 @@ KINDS: Final[Mapping[str, str]] = {
     "author approximate": "approximate by its author's word",
     "oom": "ran out of memory: no peak",
 }
-"""Kind of a row that is not exactly measured -> why it is not judged as one."""
+"""Kind of a row that is not exactly measured -> why it is not evaluated."""
 
 IDENTITY: Final = (
     *("source_repo", "model", "task", "method", "peft_variant", "lora_rank", "target_modules"),
@@ -134,7 +134,7 @@ class PublishedMemory(PackagedDataset):
         return {"table": pa.DataFrameSchema(table), "graphs": pa.DataFrameSchema(graphs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_model/FAMILY` and `unseen_source/SOURCE`: one is judged, the others train.
+        """`unseen_model/FAMILY` and `unseen_source/SOURCE`: one is held out, the others train.
 
         All sizes of an architecture are one family, wherever they were measured. Rows that take no
         part are those of `reasons`.
@@ -155,7 +155,7 @@ class PublishedMemory(PackagedDataset):
 
 
 def reasons(table: "Table") -> NDArray[np.str_]:
-    """Why each of n rows is not judged as an exact measurement; empty where it is.
+    """Why each of n rows is not evaluated as an exact measurement; empty where it is.
 
     Args:
         table: the `table` of the bundle.

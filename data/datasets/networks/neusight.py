@@ -39,7 +39,7 @@ _LAUNCH_BOUND_MS = 0.02
 
 
 class NeuSight(Dataset):
-    """Trained on operators of five GPUs, judged on unseen GPUs and on whole networks."""
+    """Trained on operators of five GPUs, evaluated on unseen GPUs and on whole networks."""
 
     name = "neusight"
     title = "operator and end-to-end latency on 11 GPUs (fp32)"
@@ -94,9 +94,9 @@ class NeuSight(Dataset):
         """`unseen_device` (NVIDIA), `unseen_device_amd`, `leave_one_gpu_out/DEVICE`, `end_to_end`.
 
         The published protocol is `unseen_device`: it trains on the train rows of five GPUs and
-        judges the test rows of every other NVIDIA GPU (or GPU unknown to the paper). Train rows of
-        the others, such as the convolutions of the A100 80GB, are not used. No end-to-end row is
-        ever a training row.
+        holds out the test rows of every other NVIDIA GPU (or GPU unknown to the paper). Train rows
+        of the others, such as the convolutions of the A100 80GB, are not used. No end-to-end row
+        is ever a training row.
         """
         splits = []
         if bundle.has("ops"):
@@ -105,14 +105,14 @@ class NeuSight(Dataset):
             rows = len(bundle.table("e2e"))
             nobody, all_rows = np.zeros(rows, dtype=np.bool_), np.ones(rows, dtype=np.bool_)
             splits.append(Split("end_to_end", "e2e", nobody, all_rows))
-        return [split for split in splits if split.judged.any()]
+        return [split for split in splits if split.held_out.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `ops`: duplicates, impossible values, throttled groups."""
         return self.flags_of(bundle.table("ops"), bundle.table("devices"))
 
     def flags_of(self, ops: "pd.DataFrame", devices: "pd.DataFrame") -> "pd.DataFrame":
-        """Doubtful rows of a selection, so that training rows are checked without judged rows."""
+        """Doubtful rows of a selection, so that training rows are checked without held-out rows."""
         bound, floor = bounds_ms(ops, devices)
         latency = ops["latency_ms"].to_numpy(dtype=np.float64)
         utilisation = np.where(bound > _LAUNCH_BOUND_MS, bound / latency, np.nan)
@@ -174,8 +174,8 @@ def _operator_splits(ops: "pd.DataFrame") -> list[Split]:
     train_part, tested = is_one_of(part, ("train",)), is_one_of(part, ("test",))
     amd = np.asarray(device.astype(str).str.startswith("AMD"), dtype=np.bool_)
 
-    def split(protocol: str, train: NDArray[np.bool_], judged: NDArray[np.bool_]) -> Split:
-        return Split(protocol, "ops", train, judged, ("device",), OPERATOR_QUERY)
+    def split(protocol: str, train: NDArray[np.bool_], held_out: NDArray[np.bool_]) -> Split:
+        return Split(protocol, "ops", train, held_out, ("device",), OPERATOR_QUERY)
 
     nvidia_trained, amd_trained = (
         is_one_of(device, NVIDIA_TRAINING),

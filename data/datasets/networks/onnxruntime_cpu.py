@@ -61,14 +61,14 @@ class OnnxruntimeCpu(MeasuredDataset):
         networks = (runs["kind"] == "network").to_numpy()
         everything = np.ones(len(runs), dtype=np.bool_)
 
-        def make(protocol: str, train: Mask, judged: Mask) -> Split:
-            return Split(protocol, "runs", train | ~networks, judged & networks, ("label",))
+        def make(protocol: str, train: Mask, held_out: Mask) -> Split:
+            return Split(protocol, "runs", train | ~networks, held_out & networks, ("label",))
 
         folds = folds_of(runs["label"], FOLDS)
         splits = leave_folds_out("unseen_networks", folds, networks & everything, make)
         alone = (runs["threads"] == 1).to_numpy()
         splits.append(Split("unseen_threads", "runs", alone, ~alone & networks, ("threads",)))
-        return [split for split in splits if split.judged.any()]
+        return [split for split in splits if split.held_out.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: the same query with the same result twice."""

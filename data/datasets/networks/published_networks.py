@@ -131,7 +131,7 @@ class PublishedNetworks(PackagedDataset):
         return {"table": pa.DataFrameSchema(table), "graphs": pa.DataFrameSchema(graphs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_model/FAMILY` and `unseen_device/CHIP`: one is judged, the others train.
+        """`unseen_model/FAMILY` and `unseen_device/CHIP`: one is held out, the others train.
 
         All variants of an architecture are one family; all boards with one chip are one device.
         Rows that take no part are those of `reasons`.

@@ -41,7 +41,7 @@ _MEASURES = ("img_size", "batch_size", "samples_per_sec", "step_time", "gmacs", 
 
 
 class TimmBench(Dataset):
-    """Judged on unseen devices, unseen families and unseen models."""
+    """Evaluated on unseen devices, unseen families and unseen models."""
 
     name = "timm_bench"
     title = "throughput of vision models on GPUs and CPUs"
@@ -95,7 +95,7 @@ class TimmBench(Dataset):
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device`, `unseen_family/FOLD` (ten folds) and `unseen_model/FOLD` (five).
 
-        `unseen_device`: trained on two GPUs, judged on all others. Folds follow from names alone.
+        `unseen_device`: two GPUs train, all others are held out. Folds follow from names alone.
         """
         if not bundle.has("bench"):
             return []
@@ -107,8 +107,8 @@ class TimmBench(Dataset):
         families = np.array([family(name) for name in bench["model"]], dtype=np.str_)
         derived = {"family": families}
 
-        def split(keys: tuple[str, ...], protocol: str, train: Mask, judged: Mask) -> Split:
-            return Split(protocol, "bench", train, judged, keys, NETWORK_QUERY, derived)
+        def split(keys: tuple[str, ...], protocol: str, train: Mask, held_out: Mask) -> Split:
+            return Split(protocol, "bench", train, held_out, keys, NETWORK_QUERY, derived)
 
         splits = [
             split(
@@ -121,11 +121,11 @@ class TimmBench(Dataset):
                 "unseen_device_and_family",
                 folds_of(families, FOLDS, "family"),
                 measured,
-                lambda name, train, judged: split(
+                lambda name, train, held_out: split(
                     ("device", "family"),
                     name,
                     train & trained,
-                    judged & ~trained & ~cpu,
+                    held_out & ~trained & ~cpu,
                 ),
             ),
             *leave_folds_out(
@@ -141,7 +141,7 @@ class TimmBench(Dataset):
                 lambda *masks: split(("model",), *masks),
             ),
         ]
-        return [one for one in splits if one.judged.any()]
+        return [one for one in splits if one.held_out.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `bench`: duplicates and times that are not positive."""

@@ -84,12 +84,10 @@ class TorchGpu(MeasuredDataset):
         runs = bundle.table("runs")
         measured = (runs["status"] == "ok").to_numpy(dtype=np.bool_)
         modes, nothing = execution_modes(runs), np.zeros(len(runs), dtype=np.bool_)
-        judged: dict[str, Mask] = {mode: measured & (modes == mode) for mode in EXECUTION_MODES}
-        splits = [Split(mode, "runs", nothing, rows) for mode, rows in judged.items() if rows.any()]
-        held_out = {"unseen_device": "device"}
-        return splits + leave_values_out(
-            "runs", runs, held_out, train=measured, query_columns=QUERY
-        )
+        held_out: dict[str, Mask] = {mode: measured & (modes == mode) for mode in EXECUTION_MODES}
+        splits = [Split(mode, "runs", nothing, m) for mode, m in held_out.items() if m.any()]
+        keys = {"unseen_device": "device"}
+        return splits + leave_values_out("runs", runs, keys, train=measured, query_columns=QUERY)
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `runs`: repeated queries, and runs without a time or of no power."""

@@ -53,7 +53,7 @@ _TRAINED = ("latency", "latency_std", "energy", "energy_std", "runtime", "power"
 
 
 class TorchOpEnergy(Dataset):
-    """Judged on unseen operators of seen devices, and on unseen devices."""
+    """Evaluated on unseen operators of seen devices, and on unseen devices."""
 
     name = "torch_op_energy"
     title = "latency, power and energy of PyTorch modules and torchvision models"
@@ -107,7 +107,7 @@ class TorchOpEnergy(Dataset):
         """`unseen_operator/FOLD`, five folds over (op, shape), and `unseen_device/DEVICE`.
 
         The A30 with tensor cores on and off is one device: neither of the two trains while the
-        other is judged as unseen.
+        other is held out as unseen.
         """
         if not bundle.has("ops"):
             return []
@@ -118,8 +118,8 @@ class TorchOpEnergy(Dataset):
         ]
         derived = {"physical_device": physical}
 
-        def unseen_operator(protocol: str, train: Mask, judged: Mask) -> Split:
-            return Split(protocol, "ops", train, judged, (), ("op", "input_shape"), derived)
+        def unseen_operator(protocol: str, train: Mask, held_out: Mask) -> Split:
+            return Split(protocol, "ops", train, held_out, (), ("op", "input_shape"), derived)
 
         everything = np.ones(len(ops), dtype=np.bool_)
         fold = folds_of(questions, FOLDS, "operator")
@@ -128,7 +128,7 @@ class TorchOpEnergy(Dataset):
         splits += leave_values_out(
             "ops", ops, {"unseen_device": "physical_device"}, query_columns=query, derived=derived
         )
-        return [split for split in splits if split.judged.any()]
+        return [split for split in splits if split.held_out.any()]
 
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows of `ops`: duplicates, power over the limit, energy not power x time."""

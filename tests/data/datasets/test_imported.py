@@ -42,13 +42,13 @@ def checked(source, bundle):
     for split in source.splits(bundle):
         split.check(runs)
         found.setdefault(split.protocol.partition("/")[0], []).append(split)
-        row = np.flatnonzero(split.judged)[0]
+        row = np.flatnonzero(split.held_out)[0]
         copied = pd.concat([runs, runs.iloc[[row]]], ignore_index=True)
         leaking = type(split)(
             split.protocol,
             split.table,
             np.append(split.train, True),
-            np.append(split.judged, False),
+            np.append(split.held_out, False),
             split.disjoint_keys,
             split.query_columns,
             {key: np.append(values, values[row]) for key, values in split.derived.items()},
@@ -56,7 +56,7 @@ def checked(source, bundle):
         with pytest.raises(LeakedRows):
             leaking.check(copied)
     for splits in found.values():
-        assert sum(split.judged.astype(int) for split in splits).tolist() == [1] * len(runs)
+        assert sum(split.held_out.astype(int) for split in splits).tolist() == [1] * len(runs)
     return found
 
 

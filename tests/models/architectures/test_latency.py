@@ -88,36 +88,36 @@ def median_ape(predictor, rows):
 @pytest.mark.slow
 @pytest.mark.parametrize("space", ["nb201", "fbnet"])
 def test_twenty_rows_make_a_stranger_known(space):
-    judged = stranger(300, 9, space)
+    held_out = stranger(300, 9, space)
     before, after = fitted(), fitted().adapt(stranger(20, space=space))
-    assert median_ape(after, judged) < 5.0 < median_ape(before, judged)
-    assert not any(after.predict(judged.queries).limits)
-    assert all(before.predict(judged.queries).limits)
+    assert median_ape(after, held_out) < 5.0 < median_ape(before, held_out)
+    assert not any(after.predict(held_out.queries).limits)
+    assert all(before.predict(held_out.queries).limits)
 
 
 def test_intervals_of_an_adapted_device_hold_about_nine_in_ten():
-    judged, held = stranger(400, 9), []
+    held_out, held = stranger(400, 9), []
     for seed in range(6):
-        answer = fitted().adapt(stranger(20, 20 + seed)).predict(judged.queries)
-        truth = judged.values["latency_ms"]
+        answer = fitted().adapt(stranger(20, 20 + seed)).predict(held_out.queries)
+        truth = held_out.values["latency_ms"]
         low, high = answer.low["latency_ms"], answer.high["latency_ms"]
         held.append(((truth >= low) & (truth <= high)).mean())
     assert 0.85 <= np.mean(held) <= 1.0
 
 
 def test_a_device_of_the_training_set_needs_no_further_rows():
-    judged = measured("mathy", random_codes("nb201", 200, 8), RATES["mathy"])
-    assert median_ape(fitted(), judged) < 5.0
-    assert not any(fitted().predict(judged.queries).limits)
+    held_out = measured("mathy", random_codes("nb201", 200, 8), RATES["mathy"])
+    assert median_ape(fitted(), held_out) < 5.0
+    assert not any(fitted().predict(held_out.queries).limits)
 
 
 def test_without_any_pool_structure_alone_answers():
     bare = ArchitectureLatency()
-    judged = stranger(200, 9)
-    unknown = bare.predict(judged.queries)
+    held_out = stranger(200, 9)
+    unknown = bare.predict(held_out.queries)
     assert np.isnan(unknown.values["latency_ms"]).all()
     assert all("no device is known" in str(line) for lines in unknown.limits for line in lines)
-    assert median_ape(bare.adapt(stranger(20)), judged) < 10.0
+    assert median_ape(bare.adapt(stranger(20)), held_out) < 10.0
 
 
 def test_a_pool_that_is_unlike_the_device_does_no_harm():
@@ -126,9 +126,9 @@ def test_a_pool_that_is_unlike_the_device_does_no_harm():
     rows = measured("odd", codes, RATES["mathy"])
     shuffled = np.random.default_rng(0).permutation(rows.values["latency_ms"])
     odd = ArchitectureLatency().fit(replace(rows, values={"latency_ms": shuffled}))
-    judged, support = stranger(300, 9), stranger(20)
-    alone = median_ape(ArchitectureLatency().adapt(support), judged)
-    assert median_ape(odd.adapt(support), judged) < alone + 1.5
+    held_out, support = stranger(300, 9), stranger(20)
+    alone = median_ape(ArchitectureLatency().adapt(support), held_out)
+    assert median_ape(odd.adapt(support), held_out) < alone + 1.5
 
 
 def test_too_small_a_support_set_is_refused():

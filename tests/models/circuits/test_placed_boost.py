@@ -59,16 +59,16 @@ def test_delays_of_a_family_that_was_held_out_follow_from_the_places():
     """The estimate is off by 100 ps and more; what is left is congestion, which is random."""
     out = rows().groups["family"] == "family_3"
     predictor = PlacedBoost(trees=80, threads=1, calibrated=False).fit(rows().take(~out))
-    judged = rows().take(out)
+    held_out = rows().take(out)
     errors, estimates = [], []
-    for query in judged.queries:
+    for query in held_out.queries:
         own = query.workload
         errors += np.abs(predictor.net_ps(own) - own.routed_ps).tolist()
         estimates += np.abs(own.placement.estimated_ps - own.routed_ps).tolist()
     assert np.mean(errors) < CONGESTED_PS
     assert np.mean(errors) < 0.4 * np.mean(estimates)
-    found = predictor.predict(judged.queries).values["fmax_mhz"]
-    assert found == pytest.approx(judged.column("fmax_mhz"), rel=0.05)
+    found = predictor.predict(held_out.queries).values["fmax_mhz"]
+    assert found == pytest.approx(held_out.column("fmax_mhz"), rel=0.05)
 
 
 def test_delays_after_routing_are_not_read_when_it_predicts():

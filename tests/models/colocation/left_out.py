@@ -10,9 +10,9 @@ def left_out(predictor, key, value):
     """Mean absolute error of P on rows of a held-out group, and that of program means."""
     rows = colocations()
     out = rows.groups[key] == value
-    train, judged = rows.take(~out), rows.take(out)
+    train, held_out = rows.take(~out), rows.take(out)
     fitted, mean = predictor.fit(train), ProgramMean().fit(train)
     return [
-        float(np.abs(p.predict(judged.queries).values["p_cpu"] - judged.values["p_cpu"]).mean())
+        float(np.abs(p.predict(held_out.queries).values["p_cpu"] - held_out.values["p_cpu"]).mean())
         for p in (fitted, mean)
     ]

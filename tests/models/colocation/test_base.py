@@ -57,9 +57,9 @@ def test_a_run_with_one_load_gives_the_sensitivity_of_a_new_program():
     cache = rows.groups["family"] == "cache"
     with few_trees():
         fitted = ColocationBoost(bags=1).fit(rows.take(~cache))
-    judged, bare = rows.take(cache), colocations().take(cache)
-    measured = judged.values["p_cpu"]
-    answers, blind = fitted.predict(judged.queries), fitted.predict(bare.queries)
+    held_out, bare = rows.take(cache), colocations().take(cache)
+    measured = held_out.values["p_cpu"]
+    answers, blind = fitted.predict(held_out.queries), fitted.predict(bare.queries)
     error, without = (np.abs(a.values["p_cpu"] - measured).mean() for a in (answers, blind))
     assert error < 0.7 * without
     assert all(

@@ -50,7 +50,7 @@ def test_fewer_than_fifteen_runs_choose_nothing(known, chosen):
     assert fit_shrinkage(np.array(["a"] * 20), target, np.zeros(20), deviation) == chosen
 
 
-def test_runs_that_made_the_inputs_do_not_judge_them():
+def test_runs_that_made_the_inputs_are_not_held_out():
     """An isolated run; a run next to the load; an ordinary one; one of a program without load."""
     profiles = [ProgramProfile("a", p_cpu_beside_cache=0.7)] * 3 + [ProgramProfile("b")]
     queries = [Query(Colocation(profile, HostWindow()), HOST) for profile in profiles]

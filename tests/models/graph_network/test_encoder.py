@@ -96,16 +96,16 @@ def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
     held = rows[rows % 5 == 0]
     seen: list[float] = []
     with seeded_torch(0):
-        learnt, judged = (
+        learnt, held_out = (
             data_of(measured, training, times, part) for part in (rows[rows % 5 != 0], held)
         )
         _, found = train(
             learnt,
-            judged,
+            held_out,
             shape=GraphShape(hidden=8, head=8, last=4, epochs=12, graphs_a_batch=4),
             progress=lambda _, error: seen.append(error),
         )
-    held = np.concatenate([data.rows for data in judged])
+    held = np.concatenate([data.rows for data in held_out])
     error = np.abs(found - training.log_measured[held]).mean()
     assert error == pytest.approx(min(seen), rel=1e-6)
     assert error < 0.2 < seen[0]

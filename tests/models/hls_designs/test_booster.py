@@ -110,11 +110,11 @@ def test_a_few_designs_suffice_for_a_program_slower_than_all_others():
     support = np.zeros(len(rows), dtype=bool)
     support[fitted().suggest(rows.queries, 20)] = True
     adapted = fitted().adapt(rows.take(support))
-    judged = rows.take(~support)
-    before, after = errors(fitted(), judged), errors(adapted, judged)
+    held_out = rows.take(~support)
+    before, after = errors(fitted(), held_out), errors(adapted, held_out)
     assert after["latency_cycles"] < 0.3 * before["latency_cycles"]
-    low, high = (getattr(adapted.predict(judged.queries), end) for end in ("low", "high"))
-    truth = judged.values["latency_cycles"]
+    low, high = (getattr(adapted.predict(held_out.queries), end) for end in ("low", "high"))
+    truth = held_out.values["latency_cycles"]
     inside = (low["latency_cycles"] <= truth) & (truth <= high["latency_cycles"])
     assert inside.mean() > 0.75
     known = measured([32, 64]).queries
@@ -153,8 +153,8 @@ def test_the_name_of_a_program_is_a_key_and_nothing_else():
         rows.queries, rows.values, {"kernel": np.char.add("other-", rows.groups["kernel"])}
     )
     plain = DesignBoost(trees=TREES, calibrated=False, loop_shape=None)
-    judged = measured(NEW).queries
-    one, other = (plain.fit(r).predict(judged).values for r in (rows, renamed))
+    held_out = measured(NEW).queries
+    one, other = (plain.fit(r).predict(held_out).values for r in (rows, renamed))
     assert all((one[m] == other[m]).all() for m in METRICS)
 
 
@@ -171,9 +171,9 @@ def test_the_support_set_is_saved_and_loaded(tmp_path):
     adapted = fitted().adapt(measured(NEW).take(range(12)))
     adapted.save(tmp_path)
     again = DesignBoost.load(tmp_path)
-    judged = measured(NEW).queries
+    held_out = measured(NEW).queries
     for metric in METRICS:
-        one, other = (p.predict(judged).values[metric] for p in (again, adapted))
+        one, other = (p.predict(held_out).values[metric] for p in (again, adapted))
         assert one == pytest.approx(other, rel=1e-9)
 
 
@@ -195,9 +195,9 @@ def inputs(random, n):
 @given(st.integers(0, 1000), st.floats(-50, 50), st.floats(0.1, 50))
 def test_a_process_follows_level_and_unit_of_its_values(seed, level, unit):
     random = np.random.default_rng(seed)
-    support, judged, values = inputs(random, 12), inputs(random, 5), random.normal(size=12)
-    mean, spread = DesignGaussianProcess.of(support, values).predict(judged)
-    moved, wider = DesignGaussianProcess.of(support, level + unit * values).predict(judged)
+    support, held_out, values = inputs(random, 12), inputs(random, 5), random.normal(size=12)
+    mean, spread = DesignGaussianProcess.of(support, values).predict(held_out)
+    moved, wider = DesignGaussianProcess.of(support, level + unit * values).predict(held_out)
     assert moved == pytest.approx(level + unit * mean, abs=1e-6 * unit, rel=1e-6)
     assert wider == pytest.approx(unit * spread, rel=1e-6)
 
@@ -228,12 +228,12 @@ def test_twenty_designs_of_a_program_never_seen_beat_their_mean(reference):
         rows = design_measurements(designs[designs["kernel"] == kernel], bundle)
         support = np.zeros(len(rows), dtype=bool)
         support[boost.suggest(rows.queries, 20)] = True
-        few, judged = rows.take(support), rows.take(~support)
-        answers = boost.adapt(few).predict(judged.queries).values
+        few, held_out = rows.take(support), rows.take(~support)
+        answers = boost.adapt(few).predict(held_out.queries).values
         ours = mean = 0.0
         for metric in METRICS:
             scale = performance if metric == "latency_cycles" else np.asarray
-            truth = scale(judged.values[metric])
+            truth = scale(held_out.values[metric])
             ours += np.sqrt(np.mean((scale(answers[metric]) - truth) ** 2))
             mean += np.sqrt(np.mean((scale(few.values[metric]).mean() - truth) ** 2))
         assert ours < 0.7 * mean

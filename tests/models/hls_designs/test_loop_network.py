@@ -168,8 +168,8 @@ def test_the_name_of_a_program_is_a_key_and_nothing_else():
         rows.queries, rows.values, {"kernel": np.char.add("other-", rows.groups["kernel"])}
     )
     renamed = stacked().fit(other)
-    judged = rows.queries[::9]
-    one, two = (p.predict(judged).values for p in (stacked(), renamed))
+    held_out = rows.queries[::9]
+    one, two = (p.predict(held_out).values for p in (stacked(), renamed))
     assert all((one[metric] == two[metric]).all() for metric in METRICS)
 
 

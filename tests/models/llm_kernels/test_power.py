@@ -63,9 +63,9 @@ def test_an_unseen_gpu_draws_its_share_of_its_own_design_power():
 
 
 def test_a_few_kernels_correct_a_gpu_that_draws_less():
-    judged = drawn(kernels("l40s", 100, seed=3), 0.6)
+    held_out = drawn(kernels("l40s", 100, seed=3), 0.6)
     adapted = fitted().adapt(drawn(kernels("l40s", 30, seed=4), 0.6))
-    assert error(adapted, judged) < 0.4 * error(fitted(), judged)
+    assert error(adapted, held_out) < 0.4 * error(fitted(), held_out)
 
 
 def test_no_answer_is_above_the_design_power():

@@ -204,9 +204,9 @@ def test_errors_on_held_out_operators(reference):
     ops = pd.read_parquet(reference / "torch_op_energy" / "ops.parquet")
     rows = operator_rows(ops[ops["source_file"].str.startswith("finalbench")])
     held = next(held_out_folds(rows.groups["op_shape"], 5))
-    judged = rows.take(held)
-    answers = OperatorPower().fit(rows.take(~held)).predict(judged.queries)
-    truth, value = judged.values["power_w"], answers.values["power_w"]
+    held_out = rows.take(held)
+    answers = OperatorPower().fit(rows.take(~held)).predict(held_out.queries)
+    truth, value = held_out.values["power_w"], answers.values["power_w"]
     assert np.mean(np.abs(value / truth - 1)) < 0.09
     inside = (answers.low["power_w"] <= truth) & (truth <= answers.high["power_w"])
     assert 0.84 < np.mean(inside) < 0.96

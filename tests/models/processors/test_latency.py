@@ -62,30 +62,30 @@ class TestCpuLatency(PredictorContract):
 
 
 def test_networks_that_were_not_measured_are_near_after_two_minutes(adapted, trained):
-    judged = recorded("judged")
-    errors = np.abs(latency(adapted, judged.queries) / judged.values["latency_ms"] - 1)
+    held_out = recorded("held_out")
+    errors = np.abs(latency(adapted, held_out.queries) / held_out.values["latency_ms"] - 1)
     assert np.median(errors) <= LARGEST_TYPICAL_ERROR
-    line = flops_line(recorded("quick"), judged.queries)
-    assert np.median(errors) < 0.5 * np.median(np.abs(line / judged.values["latency_ms"] - 1))
+    line = flops_line(recorded("quick"), held_out.queries)
+    assert np.median(errors) < 0.5 * np.median(np.abs(line / held_out.values["latency_ms"] - 1))
 
 
 def test_a_processor_unlike_those_trained_on_is_near_too(trained):
-    judged, quick = recorded("judged"), recorded("quick")
+    held_out, quick = recorded("held_out"), recorded("quick")
     rng = np.random.default_rng(0)
     errors = []
     for _ in range(4):
         prior = trained.prior
         moved = rng.multivariate_normal(prior.mean, prior.deviations.covariance(), method="eigh")
         other = replace(trained, prior=replace(prior, mean=moved)).adapt(quick)
-        predicted = latency(other, judged.queries)
-        errors += np.abs(predicted / judged.values["latency_ms"] - 1).tolist()
+        predicted = latency(other, held_out.queries)
+        errors += np.abs(predicted / held_out.values["latency_ms"] - 1).tolist()
     assert np.median(errors) <= 1.3 * LARGEST_TYPICAL_ERROR
 
 
 def test_intervals_hold_most_of_what_was_not_measured(adapted):
-    judged = recorded("judged")
-    answers = adapted.predict(judged.queries)
-    truth = judged.values["latency_ms"]
+    held_out = recorded("held_out")
+    answers = adapted.predict(held_out.queries)
+    truth = held_out.values["latency_ms"]
     inside = (answers.low["latency_ms"] <= truth) & (truth <= answers.high["latency_ms"])
     assert inside.mean() >= 0.75
     assert np.median(answers.high["latency_ms"] / answers.low["latency_ms"]) < 2.5
@@ -108,11 +108,11 @@ def test_the_median_of_repeated_measurements_is_answered(trained):
 
 
 def test_a_measurement_sent_twice_counts_once(trained, adapted):
-    judged = recorded("judged").queries
+    held_out = recorded("held_out").queries
     twice = trained.adapt(recorded("quick") + recorded("quick"))
     again = adapted.adapt(recorded("quick"))
-    assert latency(twice, judged) == pytest.approx(latency(adapted, judged), rel=1e-6)
-    assert latency(again, judged) == pytest.approx(latency(adapted, judged), rel=1e-6)
+    assert latency(twice, held_out) == pytest.approx(latency(adapted, held_out), rel=1e-6)
+    assert latency(again, held_out) == pytest.approx(latency(adapted, held_out), rel=1e-6)
 
 
 def test_the_same_network_at_another_batch_size_is_an_anchor(adapted):
@@ -128,18 +128,18 @@ def test_the_same_network_at_another_batch_size_is_an_anchor(adapted):
 
 
 def test_a_disturbed_row_does_not_decide(trained):
-    quick, judged = recorded("quick"), recorded("judged").queries
+    quick, held_out = recorded("quick"), recorded("held_out").queries
     values = quick.values["latency_ms"].copy()
     values[3] *= 8
     bad = trained.adapt(replace(quick, values={"latency_ms": values}))
-    change = np.abs(np.log(latency(bad, judged) / latency(trained.adapt(quick), judged)))
+    change = np.abs(np.log(latency(bad, held_out) / latency(trained.adapt(quick), held_out)))
     assert np.median(change) < 0.08
 
 
 def test_a_sheet_and_a_black_box_agree_within_their_intervals(trained):
     quick = recorded("quick")
-    one = trained.adapt(recorded("quick", OWN)).predict(recorded("judged", OWN).queries)
-    other = trained.adapt(recorded("quick", SHEETED)).predict(recorded("judged", SHEETED).queries)
+    one = trained.adapt(recorded("quick", OWN)).predict(recorded("held_out", OWN).queries)
+    other = trained.adapt(recorded("quick", SHEETED)).predict(recorded("held_out", SHEETED).queries)
     assert len(quick) > 20
     for a, b in ((one, other), (other, one)):
         value = a.values["latency_ms"]
@@ -148,14 +148,14 @@ def test_a_sheet_and_a_black_box_agree_within_their_intervals(trained):
 
 def test_unmeasured_a_sheet_of_half_the_peak_means_a_slower_processor(trained):
     slow = SHEETED.model_copy(update={"peak_tflops": {"fp32": 0.083}})
-    queries = recorded("judged", SHEETED).queries
-    slower = recorded("judged", slow).queries
+    queries = recorded("held_out", SHEETED).queries
+    slower = recorded("held_out", slow).queries
     assert (latency(trained, slower) > 1.3 * latency(trained, queries)).all()
 
 
 def test_threads_are_part_of_the_question(adapted):
     """Two threads are faster than one on large networks, by a factor below about two."""
-    one = recorded("judged").queries
+    one = recorded("held_out").queries
     software = one[0].software.model_copy(update={"threads": 2})
     ratio = latency(adapted, one) / latency(adapted, [replace(q, software=software) for q in one])
     assert (ratio > 1.05).all()
@@ -190,8 +190,8 @@ def test_no_answer_is_below_the_fixed_time_of_its_nodes(adapted):
 
 
 def test_coverage_after_adapting_is_measured_on_networks_held_out(trained, adapted):
-    judged = recorded("judged").queries
-    before, after = trained.predict(judged)[0], adapted.predict(judged)[0]
+    held_out = recorded("held_out").queries
+    before, after = trained.predict(held_out)[0], adapted.predict(held_out)[0]
     assert before.estimates["latency_ms"].coverage == 0.9
     held = after.estimates["latency_ms"].coverage
     networks = sum(query.workload.kind == "network" for query in recorded("quick").queries)
@@ -199,7 +199,7 @@ def test_coverage_after_adapting_is_measured_on_networks_held_out(trained, adapt
 
 
 def test_an_unmeasured_processor_is_said_to_be_one(trained, adapted):
-    query = recorded("judged").queries[0]
+    query = recorded("held_out").queries[0]
     said = trained.predict([query])[0]
     assert not said.in_domain
     assert "0 networks were measured on this processor" in str(said.limits[0])
@@ -215,9 +215,9 @@ def test_time_in_nodes_that_nobody_measured_is_said(adapted):
 
 
 def test_peak_memory_of_the_processor_is_answered(adapted):
-    judged = recorded("judged")
-    answers = adapted.predict(judged.queries)
-    measured, predicted = judged.values["peak_memory_mib"], answers.values["peak_memory_mib"]
+    held_out = recorded("held_out")
+    answers = adapted.predict(held_out.queries)
+    measured, predicted = held_out.values["peak_memory_mib"], answers.values["peak_memory_mib"]
     assert np.median(np.abs(predicted / measured - 1)) < 0.25
     inside = (answers.low["peak_memory_mib"] <= measured) & (
         measured <= answers.high["peak_memory_mib"]
@@ -226,7 +226,7 @@ def test_peak_memory_of_the_processor_is_answered(adapted):
 
 
 def test_it_answers_before_tables_of_other_runtimes(adapted):
-    query = recorded("judged").queries[0]
+    query = recorded("held_out").queries[0]
     for runtime, mine in (("onnxruntime", True), ("eager", False), ("compiled", False)):
         software = query.software.model_copy(update={"runtime": runtime})
         assert adapted.answers(replace(query, software=software)) is mine
@@ -237,21 +237,21 @@ def test_it_answers_before_tables_of_other_runtimes(adapted):
 
 def test_a_black_box_is_no_limit_where_no_sheet_is_used(trained):
     chosen = Router((trained,)).adapt(recorded("quick"))
-    said = chosen.predict(recorded("judged").queries)[0]
+    said = chosen.predict(recorded("held_out").queries)[0]
     assert said.in_domain
     assert said.estimates["latency_ms"].coverage is not None
 
 
 def test_suggestions_leave_less_doubt_than_random_draws(trained):
     """Chosen from the quick collection; compared by the deviation for the evaluated networks."""
-    quick, judged = recorded("quick"), recorded("judged")
+    quick, held_out = recorded("quick"), recorded("held_out")
     networks = quick.take([q.workload.kind == "network" for q in quick.queries])
     chosen = trained.suggest(networks.queries, 4)
 
     def doubt(places):
         after = trained.adapt(networks.take(np.array(places)))
-        posterior = after._posterior(judged.queries[0])
-        return float(np.median(posterior.predict(after._rows(judged.queries))[1]))
+        posterior = after._posterior(held_out.queries[0])
+        return float(np.median(posterior.predict(after._rows(held_out.queries))[1]))
 
     rng = np.random.default_rng(0)
     random = [doubt(rng.choice(len(networks), 4, replace=False)) for _ in range(10)]
@@ -263,6 +263,6 @@ def test_rows_of_two_processors_are_apart(trained):
     fast = OWN.model_copy(update={"name": "fast-cpu"})
     values = {"latency_ms": quick.values["latency_ms"] / 3}
     both = trained.adapt(quick).adapt(replace(recorded("quick", fast), values=values))
-    slow, quicker = (latency(both, recorded("judged", d).queries) for d in (OWN, fast))
+    slow, quicker = (latency(both, recorded("held_out", d).queries) for d in (OWN, fast))
     assert slow / quicker == pytest.approx(3.0, rel=0.2)
     assert isinstance(recorded("quick", fast), Measurements)

@@ -97,7 +97,7 @@ def test_the_rate_is_estimated_where_many_networks_agree():
 
 
 @pytest.mark.xfail(
-    reason="the second reweighting judges a far row by the noise that the first one gave it; by "
+    reason="the second reweighting weights a far row by the noise that the first one gave it; by "
     "its measured noise, a network truly 1.5 times slower would count as disturbed as well",
     strict=True,
 )

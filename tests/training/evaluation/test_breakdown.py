@@ -33,17 +33,17 @@ def rows(families, batches=None) -> Measurements:
     return Measurements(queries, {"latency_ms": measured}, {"family": np.array(families)})
 
 
-def task_predictions(judged, predicted, half_width=0.5, name="unseen/x") -> TaskPredictions:
+def task_predictions(held_out, predicted, half_width=0.5, name="unseen/x") -> TaskPredictions:
     predicted = np.asarray(predicted, float)
     columns = {
-        "measured": judged.values["latency_ms"],
+        "measured": held_out.values["latency_ms"],
         "predicted": predicted,
         "low": predicted * (1 - half_width),
         "high": predicted * (1 + half_width),
     }
-    flags = np.ones(len(judged), dtype=np.bool_)
-    task = Task(name, "latency_ms", judged)
-    return TaskPredictions(task, 0, columns, {}, "mine", judged=judged, in_domain=flags)
+    flags = np.ones(len(held_out), dtype=np.bool_)
+    task = Task(name, "latency_ms", held_out)
+    return TaskPredictions(task, 0, columns, {}, "mine", held_out=held_out, in_domain=flags)
 
 
 def test_a_row_has_the_keys_of_its_dataset_and_of_its_query():
@@ -57,8 +57,8 @@ def test_a_row_has_the_keys_of_its_dataset_and_of_its_query():
 
 
 def test_every_answer_is_a_row_of_the_file(tmp_path):
-    judged = rows(["vit", "resnet"])
-    one = task_predictions(judged, [1.1, np.nan])
+    held_out = rows(["vit", "resnet"])
+    one = task_predictions(held_out, [1.1, np.nan])
     write_answers(tmp_path / "new" / "rows.parquet", [one])
     table = pd.read_parquet(tmp_path / "new" / "rows.parquet")
     expected = {"task", "device", "family", "measured", "predicted", "low", "high", "in_domain"}
@@ -71,8 +71,8 @@ def test_every_answer_is_a_row_of_the_file(tmp_path):
 
 
 def test_scores_of_a_group_are_those_of_its_rows_alone():
-    judged = rows(["vit"] * 3 + ["resnet"])
-    (task,) = broken_down([task_predictions(judged, [1.2, 1.2, 1.2, 4.0])], ["family"])
+    held_out = rows(["vit"] * 3 + ["resnet"])
+    (task,) = broken_down([task_predictions(held_out, [1.2, 1.2, 1.2, 4.0])], ["family"])
     groups = {group["group"]["family"]: group for group in task["groups"]}
     assert groups["vit"]["mape"] == pytest.approx(20.0)
     assert groups["vit"]["coverage_90"] == pytest.approx(100.0)
@@ -96,10 +96,10 @@ def test_a_key_that_no_row_has_is_refused_with_those_there_are():
 
 
 def test_rows_without_an_interval_cannot_be_grouped_by_it():
-    judged = rows(["vit"])
-    one = task_predictions(judged, [1.0])
+    held_out = rows(["vit"])
+    one = task_predictions(held_out, [1.0])
     one = TaskPredictions(
-        one.task, 0, one.columns | {"low": np.array([np.nan])}, {}, "mine", judged=judged
+        one.task, 0, one.columns | {"low": np.array([np.nan])}, {}, "mine", held_out=held_out
     )
     with pytest.raises(InputError, match="No answer has an interval"):
         broken_down([one], ["interval"])
@@ -131,9 +131,9 @@ def test_conditional_coverage_sees_a_family_that_the_mean_hides():
 
 
 def test_intervals_of_different_sizes_are_groups_of_their_own():
-    judged = rows(["vit"] * 200)
-    narrow = task_predictions(judged.take(np.arange(200) < 100), [1.0] * 100, 0.1)
-    wide = task_predictions(judged.take(np.arange(200) >= 100), [1.3] * 100, 0.2)
+    held_out = rows(["vit"] * 200)
+    narrow = task_predictions(held_out.take(np.arange(200) < 100), [1.0] * 100, 0.1)
+    wide = task_predictions(held_out.take(np.arange(200) >= 100), [1.3] * 100, 0.2)
     (task,) = broken_down([narrow, wide], ["interval"])
     assert sorted(group["coverage_90"] for group in task["groups"]) == [0.0, 100.0]
 

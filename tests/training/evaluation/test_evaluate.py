@@ -94,7 +94,7 @@ def test_nothing_is_fitted_on_a_dataset_that_trains_no_predictor(toy, monkeypatc
     assert {task["task"] for task in result["tasks"]} == {"unseen_device/x"}
 
 
-def test_an_unknown_folder_is_judged_by_the_predictor_in_use(toy):
+def test_on_an_unknown_folder_the_predictor_in_use_is_evaluated(toy):
     result = run(toy)
     assert result["fitted_on"] is None
     assert result["predictor"] == "v1"

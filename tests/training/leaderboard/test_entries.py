@@ -56,7 +56,7 @@ def test_ranks_are_given_apart_for_every_number_of_shots():
     assert found == [("b", 1), ("a", 2), ("a", 1)]
 
 
-def test_what_was_judged_on_other_data_has_no_rank_and_says_so():
+def test_what_was_evaluated_on_other_data_has_no_rank_and_says_so():
     old = named("old", 1.0, digest="b" * 64, date="2026-01-01")
     (section,) = board(old, ENTRY).sections()
     notes = {row.entry.predictor: (row.rank, row.note) for row in section.rows}

@@ -100,7 +100,9 @@ def test_what_was_finished_before_a_run_was_cut_off_is_not_fitted_again(data, re
 
 
 @pytest.mark.parametrize("change", ["digest", "seeds", "commit", "file"])
-def test_what_was_judged_with_something_else_is_judged_again(data, results, monkeypatch, change):
+def test_what_was_evaluated_with_something_else_is_evaluated_again(
+    data, results, monkeypatch, change
+):
     plan = Plan(data=data, protocols=["whole"], predictors=["mean"])
     run(plan, results)
     Mean.fits.clear()

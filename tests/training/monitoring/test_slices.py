@@ -6,7 +6,7 @@ import pytest
 from forerun.training.monitoring.slices import (
     FEWEST_ROWS,
     LIVE_ROWS,
-    JudgedRows,
+    ObservedRows,
     epochs_of,
     plainest,
     slice_reports,
@@ -16,7 +16,9 @@ from tests.training.monitoring.streams import Simulated
 ROWS, CHANGE = 1_200, 800
 
 
-def rows(slower=lambda kind, precision: False, epochs=None, count=ROWS, factor=1.15) -> JudgedRows:
+def rows(
+    slower=lambda kind, precision: False, epochs=None, count=ROWS, factor=1.15
+) -> ObservedRows:
     """Networks in fp32 and fp16 and operators in fp32, of which some become slower."""
     values, workloads = Simulated(count, workloads=24).drawn(5)
     kinds = np.where(workloads < 16, "network", "kernel")
@@ -26,11 +28,11 @@ def rows(slower=lambda kind, precision: False, epochs=None, count=ROWS, factor=1
             values[row] += np.log(factor)
     inside = (np.abs(values) < 0.2).astype(np.float64)
     epochs = np.zeros(count, dtype=np.int64) if epochs is None else epochs
-    return JudgedRows(values, inside, workloads, epochs, {"kind": kinds, "precision": precisions})
+    return ObservedRows(values, inside, workloads, epochs, {"kind": kinds, "precision": precisions})
 
 
-def alarms(judged):
-    return [dict(report.slice) for report in plainest(judged, slice_reports(judged))]
+def alarms(observed):
+    return [dict(report.slice) for report in plainest(observed, slice_reports(observed))]
 
 
 def test_every_slice_with_enough_rows_is_reported_once():
@@ -51,10 +53,10 @@ def test_every_slice_with_enough_rows_is_reported_once():
 
 
 def test_a_slower_device_is_said_once_of_the_whole_device():
-    judged = rows(lambda kind, precision: True)
-    reports = slice_reports(judged)
+    observed = rows(lambda kind, precision: True)
+    reports = slice_reports(observed)
     assert sum(report.alarm is not None for report in reports) == len(reports)
-    assert alarms(judged) == [{}]
+    assert alarms(observed) == [{}]
     assert abs(reports[0].changes[0].start - CHANGE) <= 20
 
 
@@ -67,27 +69,27 @@ def test_a_slower_device_is_said_once_of_the_whole_device():
     ],
 )
 def test_a_part_that_becomes_slower_is_said_of_that_part(slower, said):
-    judged = rows(slower, factor=1.3)
-    assert alarms(judged) == [said]
-    (report,) = [r for r in slice_reports(judged) if r.slice == said]
+    observed = rows(slower, factor=1.3)
+    assert alarms(observed) == [said]
+    (report,) = [r for r in slice_reports(observed) if r.slice == said]
     assert abs(report.alarm.start - CHANGE) <= 30, "positions are those of the device"
     assert report.alarm.shift == pytest.approx(np.log(1.3), abs=0.05)
 
 
 def test_an_alarm_ends_when_the_level_is_back():
-    judged = rows(lambda kind, precision: True, count=1_600)
-    judged.log_ratios[1_200:] -= np.log(1.15)
-    report = slice_reports(judged)[0]
+    observed = rows(lambda kind, precision: True, count=1_600)
+    observed.log_ratios[1_200:] -= np.log(1.15)
+    report = slice_reports(observed)[0]
     assert len(report.changes) == 2
     assert report.alarm is None
-    assert alarms(judged) == []
+    assert alarms(observed) == []
 
 
 def test_an_alarm_ends_when_the_answers_change_and_its_change_stays_on_record():
     epochs = (np.arange(ROWS) >= 1_000).astype(np.int64)
-    judged = rows(lambda kind, precision: True, epochs)
-    judged.log_ratios[1_000:] -= np.log(1.15)
-    report = slice_reports(judged)[0]
+    observed = rows(lambda kind, precision: True, epochs)
+    observed.log_ratios[1_000:] -= np.log(1.15)
+    report = slice_reports(observed)[0]
     assert len(report.changes) == 1
     assert report.alarm is None
     assert report.live.rows == 200, "live errors are those of the answers of now"
@@ -95,24 +97,24 @@ def test_an_alarm_ends_when_the_answers_change_and_its_change_stays_on_record():
 
 def test_answers_of_a_version_on_trial_end_no_alarm():
     on_trial = (np.arange(ROWS) % 10 == 0) & (np.arange(ROWS) >= 900)
-    judged = rows(lambda kind, precision: True, on_trial.astype(np.int64))
-    report = slice_reports(judged)[0]
+    observed = rows(lambda kind, precision: True, on_trial.astype(np.int64))
+    report = slice_reports(observed)[0]
     assert report.alarm is not None
     assert report.live.rows == min(LIVE_ROWS, ROWS - int(on_trial.sum()))
 
 
 def test_new_answers_are_no_change_however_far_they_are_from_the_old_ones():
     epochs = (np.arange(ROWS) >= 600).astype(np.int64)
-    judged = rows(epochs=epochs)
-    judged.log_ratios[600:] += 0.4
-    assert all(report.changes == () for report in slice_reports(judged))
+    observed = rows(epochs=epochs)
+    observed.log_ratios[600:] += 0.4
+    assert all(report.changes == () for report in slice_reports(observed))
 
 
 def test_live_errors_are_of_the_newest_rows():
-    judged = rows(count=LIVE_ROWS + 200)
-    judged.log_ratios[:] = 0.0
-    judged.log_ratios[:200] = 1.0
-    live = slice_reports(judged)[0].live
+    observed = rows(count=LIVE_ROWS + 200)
+    observed.log_ratios[:] = 0.0
+    observed.log_ratios[:200] = 1.0
+    live = slice_reports(observed)[0].live
     assert (live.rows, live.mape) == (LIVE_ROWS, 0.0)
 
 

@@ -69,7 +69,7 @@ def test_the_training_set_is_recorded(artifact):
 
 def test_a_base_keeps_what_is_not_fitted_anew_and_its_scores(bundles, artifact, tmp_path):
     made = tmp_path / "made"
-    release(made, names=[MEMORY], base=artifact, data=bundles, judge=False, track=False)
+    release(made, names=[MEMORY], base=artifact, data=bundles, evaluate=False, track=False)
     kept, parts = load_part(artifact).parts, load_part(made).parts
     assert [p.name for p in parts] == [*(p.name for p in kept), RANGES]
     assert parts[-1].base.name == MEMORY

@@ -215,7 +215,7 @@ def _a_part_trained_alone_and_one_merged(store, tmp_path, forerun, monkeypatch):
     monkeypatch.setenv("FORERUN_PREDICTOR_FOLDER", str(whole))
     file = settings_table(tmp_path)
     assert forerun("data", "import", file, "--name", "mine", "--rest", "setting")[0] == 0
-    words = ("train", "mine", "--no-judge", "--output", tmp_path / "made")
+    words = ("train", "mine", "--no-evaluate", "--output", tmp_path / "made")
     for more in (("--alone",), ()):
         code, _, err = forerun(*words, *more)
         assert code == 0, err
@@ -288,17 +288,17 @@ def test_a_comparison_with_another_champion_counts_for_nothing(tmp_path):
     assert not lost(two, two)
 
 
-def test_a_candidate_that_no_measurement_judges_is_refused_and_the_table_says_why(
+def test_a_candidate_without_held_out_measurements_is_refused_and_the_table_says_why(
     store, tmp_path, forerun, monkeypatch
 ):
     base = sealed(tmp_path / "base")
     monkeypatch.setattr(registry, "bundled_artifact", lambda: nullcontext(base))
-    with tracked("unjudged") as run:
-        register(run, retrained(tmp_path / "unjudged", base))
+    with tracked("unevaluated") as run:
+        register(run, retrained(tmp_path / "unevaluated", base))
     code, out, err = forerun("promote", 1)
     assert code == 2
-    assert "NOT JUDGED" in out + err
-    assert "Version 1 is refused against what is in use for 1 reason: not judged" in err
+    assert "NOT EVALUATED" in out + err
+    assert "Version 1 is refused against what is in use for 1 reason: not evaluated" in err
     assert champion() is None
     code, out, err = forerun("promote", 1, "--force", "--reason", "it is a trial")
     assert code == 0, err

@@ -46,7 +46,7 @@ def test_rows_of_a_workload_are_drawn_together():
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
 
 
-def test_slices_with_too_few_workloads_are_not_judged():
+def test_slices_with_too_few_workloads_are_not_compared():
     kinds = ["kernel"] * FEWEST_GROUPS + ["network"] * (FEWEST_GROUPS - 1)
     count = len(kinds)
     found = compared("latency_ms", rows([0.1] * count, [0.2] * count, kind=kinds))
@@ -54,6 +54,6 @@ def test_slices_with_too_few_workloads_are_not_judged():
     assert compared("latency_ms", rows([0.1] * 4, [0.2] * 4)) == []
 
 
-def test_slices_of_the_same_rows_are_judged_once():
+def test_slices_of_the_same_rows_are_compared_once():
     found = compared("latency_ms", rows([0.1] * 6, [0.2] * 6, kind=["kernel"] * 6, family=[""] * 6))
     assert [own.slice for own in found] == [{}]

@@ -1,4 +1,4 @@
-"""Choosing the least: judged by what the choice measures, only where there is a choice."""
+"""Choosing the least: scored by what the choice measures, only where there is a choice."""
 
 import numpy as np
 import pytest

@@ -145,7 +145,7 @@ def test_rows_without_an_answer_are_counted_and_rows_never_measured_are_not():
     assert (found.n, found.unanswered, found.mape) == (1, 1, 0)
 
 
-def test_intervals_are_judged_where_they_are_given():
+def test_intervals_are_scored_where_they_are_given():
     found = Score.of([1.0, 2.0], [1.0, 2.0], [0.5, np.nan], [2.0, np.nan])
     assert (found.n, found.coverage_90, found.mean_interval_ratio) == (2, 100, 4)
 

@@ -175,11 +175,11 @@ def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
     first, last = protocol["n_pool"], protocol["n_pool"] + protocol.get("n_query", 1000)
     times = space.times[device]
     references = references[references < len(times)]
-    judged = middle(times, np.arange(first, min(last, len(times))))
+    held_out = middle(times, np.arange(first, min(last, len(times))))
     return Task(
         f"help_{space.space}/{device_slug(device)}",
         "latency_ms",
-        space.rows(device, np.setdiff1d(judged, references)),
+        space.rows(device, np.setdiff1d(held_out, references)),
         device_slug(device),
         shots=protocol["n_samples"],
         pool=space.rows(device, np.setdiff1d(middle(times, np.arange(first)), references)),

@@ -110,23 +110,23 @@ def step_measurements(
     )
 
 
-def _tasks(judged: Measurements, train: Measurements | None) -> Iterator[Task]:
+def _tasks(held_out: Measurements, train: Measurements | None) -> Iterator[Task]:
     """Tasks by precision and device, separately for systems with one GPU and with several."""
-    several = np.array([q.operation.device_count > 1 for q in judged.queries], dtype=np.bool_)
-    baselines = {} if train is None else {"peak_ratio": scaled_by_peak(train, judged)}
-    for device in np.unique(judged.groups["device"]):
-        for precision in np.unique(judged.groups["precision"]):
+    several = np.array([q.operation.device_count > 1 for q in held_out.queries], dtype=np.bool_)
+    baselines = {} if train is None else {"peak_ratio": scaled_by_peak(train, held_out)}
+    for device in np.unique(held_out.groups["device"]):
+        for precision in np.unique(held_out.groups["precision"]):
             for part, count in (("throughput_1", ~several), ("throughput_many", several)):
-                mine = count & (judged.groups["device"] == device)
-                mine &= judged.groups["precision"] == precision
+                mine = count & (held_out.groups["device"] == device)
+                mine &= held_out.groups["precision"] == precision
                 if mine.any():
                     name = f"unseen_device/{part}_{precision}"
                     others = {rule: column[mine] for rule, column in baselines.items()}
-                    rows = judged.take(mine)
+                    rows = held_out.take(mine)
                     yield Task(name, "samples_per_s", rows, device=str(device), baselines=others)
 
 
-def scaled_by_peak(train: Measurements, judged: Measurements) -> NDArray[np.float64]:
+def scaled_by_peak(train: Measurements, held_out: Measurements) -> NDArray[np.float64]:
     """Baseline: the model's median throughput per peak TFLOP/s, times the peak of each system.
 
     Returns:
@@ -135,8 +135,8 @@ def scaled_by_peak(train: Measurements, judged: Measurements) -> NDArray[np.floa
     rate = np.log(train.values["samples_per_s"]) - np.log(_peaks(train))
     keys = _questions(train)
     known = {key: float(np.exp(np.median(rate[keys == key]))) for key in np.unique(keys)}
-    rates = [known.get(str(key), np.nan) for key in _questions(judged)]
-    return np.asarray(rates * _peaks(judged), dtype=np.float64)
+    rates = [known.get(str(key), np.nan) for key in _questions(held_out)]
+    return np.asarray(rates * _peaks(held_out), dtype=np.float64)
 
 
 def _questions(rows: Measurements) -> NDArray[np.str_]:

@@ -43,8 +43,8 @@ class MlperfInferenceProtocols(DatasetProtocols):
         for split in MlperfInference().splits(bundle):
             if split.train.any():
                 protocol = split.protocol.split("/")[0]
-                train, judged = rows.take(split.train), rows.take(split.judged)
-                yield Fold(protocol, train, list(_tasks(protocol, train, judged)))
+                train, held_out = rows.take(split.train), rows.take(split.held_out)
+                yield Fold(protocol, train, list(_tasks(protocol, train, held_out)))
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -71,24 +71,24 @@ class MlperfInferenceProtocols(DatasetProtocols):
         )
 
 
-def _tasks(protocol: str, train: Measurements, judged: Measurements) -> Iterator[Task]:
-    known = _has_history(train, judged)
-    others = {m: earlier_rounds(train, judged, m) for m in ("samples_per_s", *METRICS.values())}
-    yield from _split_tasks(protocol, judged, known, others)
+def _tasks(protocol: str, train: Measurements, held_out: Measurements) -> Iterator[Task]:
+    known = _has_history(train, held_out)
+    others = {m: earlier_rounds(train, held_out, m) for m in ("samples_per_s", *METRICS.values())}
+    yield from _split_tasks(protocol, held_out, known, others)
 
 
-def _has_history(train: Measurements, judged: Measurements) -> NDArray[np.bool_]:
+def _has_history(train: Measurements, held_out: Measurements) -> NDArray[np.bool_]:
     """True for held-out rows with a training row of the same configuration, shape (n,)."""
-    return np.isin(judged.groups["question"], train.groups["question"])
+    return np.isin(held_out.groups["question"], train.groups["question"])
 
 
 def _split_tasks(
     protocol: str,
-    judged: Measurements,
+    held_out: Measurements,
     known: NDArray[np.bool_],
     others: Mapping[str, Mapping[str, NDArray[np.float64]]],
 ) -> Iterator[Task]:
-    on_cpu = judged.groups["accelerator"] == "none"
+    on_cpu = held_out.groups["accelerator"] == "none"
     rate = "samples_per_s"
     parts = [
         ("throughput", rate, known & ~on_cpu),
@@ -99,7 +99,7 @@ def _split_tasks(
     for part, metric in METRICS.items():
         parts += [(part, metric, known), (f"{part}_new", metric, ~known)]
     for part, metric, mine in parts:
-        mine = mine & np.isfinite(judged.values[metric])
+        mine = mine & np.isfinite(held_out.values[metric])
         if mine.any():
             baselines = {name: column[mine] for name, column in others.get(metric, {}).items()}
-            yield Task(f"{protocol}/{part}", metric, judged.take(mine), baselines=baselines)
+            yield Task(f"{protocol}/{part}", metric, held_out.take(mine), baselines=baselines)

@@ -51,10 +51,10 @@ class NcppProtocols(DatasetProtocols):
             protocol, _, part = split.protocol.partition("/")
             train = bundle.table("train")
             train = train[train[PART].astype(str) != part]
-            judged = bundle.table(split.table)[split.judged]
-            judged = judged[judged[SUITE].isin(train[SUITE])]
-            if len(judged):
-                tasks = list(_tasks(protocol, run_measurements(judged)))
+            held_out = bundle.table(split.table)[split.held_out]
+            held_out = held_out[held_out[SUITE].isin(train[SUITE])]
+            if len(held_out):
+                tasks = list(_tasks(protocol, run_measurements(held_out)))
                 yield Fold(protocol, run_measurements(train), tasks)
 
     def evaluation_tasks(
@@ -88,7 +88,7 @@ def run_measurements(runs: pd.DataFrame) -> Measurements:
     return Measurements(queries, {"score": runs[SCORE].to_numpy(dtype=np.float64)}, groups)
 
 
-def _tasks(protocol: str, judged: Measurements) -> Iterator[Task]:
-    for suite in np.unique(judged.groups["suite"]):
-        mine = judged.take(judged.groups["suite"] == suite)
+def _tasks(protocol: str, held_out: Measurements) -> Iterator[Task]:
+    for suite in np.unique(held_out.groups["suite"]):
+        mine = held_out.take(held_out.groups["suite"] == suite)
         yield Task(f"{protocol}/{suite}", "score", mine)

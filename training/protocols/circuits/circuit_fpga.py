@@ -50,9 +50,9 @@ class CircuitFpgaProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each split; folds of families are pooled."""
         measured, kept = circuit_measurements(bundle)
-        for protocol, train, judged in split_rows(CircuitFpga().splits(bundle), measured, kept):
-            unplaced = Task(f"{protocol}/netlist", METRIC, without_places(judged))
-            yield Fold(protocol, train, [_task(protocol, train, judged), unplaced])
+        for protocol, train, held_out in split_rows(CircuitFpga().splits(bundle), measured, kept):
+            unplaced = Task(f"{protocol}/netlist", METRIC, without_places(held_out))
+            yield Fold(protocol, train, [_task(protocol, train, held_out), unplaced])
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -137,8 +137,8 @@ def estimated_ps(train: Sequence[Circuit], circuits: Sequence[Circuit]) -> list[
     return found
 
 
-def _task(protocol: str, train: Measurements, judged: Measurements) -> Task:
-    asked = without_routes(judged)
+def _task(protocol: str, train: Measurements, held_out: Measurements) -> Task:
+    asked = without_routes(held_out)
     circuits = list(map(circuit_of, asked.queries))
     placed = estimated_ps(list(map(circuit_of, train.queries)), circuits)
     return Task(protocol, METRIC, asked, baselines={"nextpnr": frequencies(circuits, placed)})

@@ -66,13 +66,15 @@ class CloudProphetProtocols(DatasetProtocols):
         if new.any():
             both = pd.concat([packaged, runs[new]], ignore_index=True)
             known = np.asarray(np.isfinite(speeds(both)), dtype=np.bool_)
-            judged = known & (np.arange(len(both)) >= len(packaged))
-            yield from _folds_of("leave_one_experiment_out", both, known & ~judged, judged, known)
+            held_out = known & (np.arange(len(both)) >= len(packaged))
+            yield from _folds_of(
+                "leave_one_experiment_out", both, known & ~held_out, held_out, known
+            )
             return
         for split in CloudProphetRuns().splits(bundle):
             protocol = split.protocol.partition("/")[0]
             yield from _folds_of(
-                protocol, runs, split.train, split.judged, split.train | split.judged
+                protocol, runs, split.train, split.held_out, split.train | split.held_out
             )
 
     def evaluation_tasks(
@@ -83,19 +85,19 @@ class CloudProphetProtocols(DatasetProtocols):
 
 
 def _folds_of(
-    protocol: str, runs: pd.DataFrame, train: Mask, judged: Mask, known: Mask
+    protocol: str, runs: pd.DataFrame, train: Mask, held_out: Mask, known: Mask
 ) -> Iterator[Fold]:
     by_application = protocol == "leave_one_application_out"
     rows = run_measurements(runs, known if by_application else train)
     usable = np.isfinite(rows.values[METRIC])
-    train_rows, judged_rows = rows.take(train & usable), rows.take(judged & usable)
-    if len(train_rows) and len(judged_rows):
+    train_rows, held_out_rows = rows.take(train & usable), rows.take(held_out & usable)
+    if len(train_rows) and len(held_out_rows):
         task = Task(
             f"{protocol}/{METRIC}",
             METRIC,
-            judged_rows,
-            baselines=rules(train_rows, judged_rows),
-            repeats=judged_rows.groups["run"],
+            held_out_rows,
+            baselines=rules(train_rows, held_out_rows),
+            repeats=held_out_rows.groups["run"],
         )
         yield Fold(protocol, train_rows, [task])
 
@@ -138,41 +140,41 @@ def main_neighbour(runs: pd.DataFrame) -> NDArray[np.str_]:
     return np.where(fractions.max(axis=1) > 0.0, names[fractions.argmax(axis=1)], NOBODY)
 
 
-def rules(train: Measurements, judged: Measurements) -> dict[str, Column]:
+def rules(train: Measurements, held_out: Measurements) -> dict[str, Column]:
     """Rule -> relative speed of the n held-out runs, (n,), fitted on the training rows alone."""
     return {
-        "rule_unslowed": np.ones(len(judged)),
-        "rule_fair_share": fair_share(train, judged),
-        "rule_neighbour_median": neighbour_median(train, judged),
-        "rule_application_median": application_median(train, judged),
+        "rule_unslowed": np.ones(len(held_out)),
+        "rule_fair_share": fair_share(train, held_out),
+        "rule_neighbour_median": neighbour_median(train, held_out),
+        "rule_application_median": application_median(train, held_out),
     }
 
 
-def fair_share(train: Measurements, judged: Measurements) -> Column:
+def fair_share(train: Measurements, held_out: Measurements) -> Column:
     """1 / (1 + s b) with b busy neighbours, shape (n,).
 
     The share s that a busy neighbour takes has the least mean absolute error on the training rows.
     """
     busy, values = _busy(train), train.values[METRIC]
     errors = [np.abs(1.0 / (1.0 + share * busy) - values).mean() for share in SHARES]
-    found: Column = 1.0 / (1.0 + SHARES[int(np.argmin(errors))] * _busy(judged))
+    found: Column = 1.0 / (1.0 + SHARES[int(np.argmin(errors))] * _busy(held_out))
     return found
 
 
-def neighbour_median(train: Measurements, judged: Measurements) -> Column:
+def neighbour_median(train: Measurements, held_out: Measurements) -> Column:
     """Median by application and main neighbour, else by main neighbour, else of all rows; (n,)."""
     values, usual = train.values[METRIC], float(np.median(train.values[METRIC]))
     by_neighbour = _medians(train.groups["neighbour"], values)
     both = _medians(_pairs(train), values)
-    keys = zip(_pairs(judged), judged.groups["neighbour"], strict=True)
+    keys = zip(_pairs(held_out), held_out.groups["neighbour"], strict=True)
     return np.array([both.get(pair, by_neighbour.get(one, usual)) for pair, one in keys])
 
 
-def application_median(train: Measurements, judged: Measurements) -> Column:
+def application_median(train: Measurements, held_out: Measurements) -> Column:
     """Median of the application whatever its neighbours, else of all rows; shape (n,)."""
     values, usual = train.values[METRIC], float(np.median(train.values[METRIC]))
     known = _medians(train.groups[KEY], values)
-    return np.array([known.get(name, usual) for name in judged.groups[KEY]])
+    return np.array([known.get(name, usual) for name in held_out.groups[KEY]])
 
 
 def _busy(rows: Measurements) -> Column:

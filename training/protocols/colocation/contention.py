@@ -68,16 +68,16 @@ class ContentionProtocols(DatasetProtocols):
             families = protocol == "leave_one_family_out"
             # With a neighbour held out, profiles would contain held-out runs.
             train = (profiled if families else plain).take(split.train)
-            held_out = {protocol: plain.take(split.judged)}
+            held_out = {protocol: plain.take(split.held_out)}
             if families:
-                held_out[f"{protocol}_profiled"] = profiled.take(split.judged & free)
+                held_out[f"{protocol}_profiled"] = profiled.take(split.held_out & free)
             elif protocol == "leave_one_corunner_out":
                 held_out["pairs_ahead"] = ahead(held_out[protocol], train, plain)
             tasks = [
                 task
-                for name, judged in with_steady(held_out).items()
-                if len(judged)
-                for task in contention_tasks(name, train, judged)
+                for name, rows in with_steady(held_out).items()
+                if len(rows)
+                for task in contention_tasks(name, train, rows)
             ]
             if len(train) and tasks:
                 yield Fold(protocol, train, tasks)
@@ -100,50 +100,50 @@ class ContentionProtocols(DatasetProtocols):
                 yield from contention_tasks(protocol, None, rows.take(new))
 
 
-def with_steady(judged: Mapping[str, Measurements]) -> dict[str, Measurements]:
+def with_steady(held_out: Mapping[str, Measurements]) -> dict[str, Measurements]:
     """Held-out rows by protocol, and as `PROTOCOL_steady` those of steady programs alone."""
-    found = dict(judged)
-    for name, rows in judged.items():
+    found = dict(held_out)
+    for name, rows in held_out.items():
         found[f"{name}_steady"] = rows.take(rows.groups[STEADY] == "steady")
     return found
 
 
 def contention_tasks(
-    protocol: str, train: Measurements | None, judged: Measurements
+    protocol: str, train: Measurements | None, held_out: Measurements
 ) -> Iterator[Task]:
     """One task for each metric, with rules and with baselines by program."""
     for metric in TARGETS:
-        if not np.isfinite(judged.values[metric]).any():
+        if not np.isfinite(held_out.values[metric]).any():
             continue
         baselines = {}
         if train is not None:
-            mean = ProgramMean().fit(train).predict(judged.queries)
+            mean = ProgramMean().fit(train).predict(held_out.queries)
             baselines["program_mean"] = mean.values[metric]
-            baselines["program_median"] = program_median(train, judged, metric)
-            baselines |= rules(train, judged, metric)
-        repeats = judged.groups["repeated"]
-        yield Task(f"{protocol}/{metric}", metric, judged, baselines=baselines, repeats=repeats)
+            baselines["program_median"] = program_median(train, held_out, metric)
+            baselines |= rules(train, held_out, metric)
+        repeats = held_out.groups["repeated"]
+        yield Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines, repeats=repeats)
 
 
-def program_median(train: Measurements, judged: Measurements, metric: str) -> Column:
+def program_median(train: Measurements, held_out: Measurements, metric: str) -> Column:
     """Median of the program's training rows, of all training rows where it has none; shape (n,).
 
     Args:
         train: training rows.
-        judged: n held-out runs.
+        held_out: n held-out runs.
         metric: `p_cpu` or `p_wall`.
     """
     values, programs = train.values[metric], train.groups["program"]
     known = {name: float(np.nanmedian(values[programs == name])) for name in np.unique(programs)}
     common = float(np.nanmedian(values))
-    return np.array([known.get(name, common) for name in judged.groups["program"]])
+    return np.array([known.get(name, common) for name in held_out.groups["program"]])
 
 
-def ahead(judged: Measurements, train: Measurements, measured: Measurements) -> Measurements:
+def ahead(held_out: Measurements, train: Measurements, measured: Measurements) -> Measurements:
     """Runs with other programs as neighbours, with host metrics forecast from both profiles.
 
     Args:
-        judged: held-out runs; those with neighbours that are no measured program are left
+        held_out: held-out runs; those with neighbours that are no measured program are left
             out.
         train: training rows, on which the combination of host metrics and the metrics of an idle
             host are fitted.
@@ -152,12 +152,12 @@ def ahead(judged: Measurements, train: Measurements, measured: Measurements) -> 
     train_workloads = [query.colocation for query in train.queries]
     idle = idle_window(train.queries)
     mixing = mixing_of(train_workloads, train.groups["neighbour"], idle)
-    workloads = [query.colocation for query in (*judged.queries, *measured.queries)]
+    workloads = [query.colocation for query in (*held_out.queries, *measured.queries)]
     others = np.full(len(measured), "none")
-    neighbours = np.concatenate([judged.groups["neighbour"], others])
-    cpus = judged.groups["cpus_shared"].astype(np.float64)
+    neighbours = np.concatenate([held_out.groups["neighbour"], others])
+    cpus = held_out.groups["cpus_shared"].astype(np.float64)
     rows, found = put_together(workloads, neighbours, cpus, idle, mixing)
-    return replace(judged.take(rows), queries=[Query(one, GUEST) for one in found])
+    return replace(held_out.take(rows), queries=[Query(one, GUEST) for one in found])
 
 
 def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measurements:

@@ -69,9 +69,9 @@ class ContentionPilotProtocols(ContentionProtocols):
         neighbours = rows.groups["neighbour"]
         for name in np.unique(neighbours):
             out = neighbours == name
-            train, judged = rows.take(~out), rows.take(out)
+            train, held_out = rows.take(~out), rows.take(out)
             if len(train):
-                yield Fold(PROTOCOL, train, list(contention_tasks(PROTOCOL, train, judged)))
+                yield Fold(PROTOCOL, train, list(contention_tasks(PROTOCOL, train, held_out)))
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]

@@ -21,23 +21,23 @@ RUNNABLE: Final = 2
 """Programs on a shared CPU in every co-located run: the victim and its neighbour."""
 
 
-def rules(train: Measurements, judged: Measurements, metric: str) -> Mapping[str, Column]:
+def rules(train: Measurements, held_out: Measurements, metric: str) -> Mapping[str, Column]:
     """Rule -> relative speed of the n held-out runs, shape (n,).
 
     Args:
         train: training rows, including isolated ones.
-        judged: n held-out co-located rows with the groups `neighbour` and `cpus_shared`.
+        held_out: n held-out co-located rows with the groups `neighbour` and `cpus_shared`.
         metric: `p_cpu` or `p_wall`.
     """
     return {
-        "rule_unslowed": np.ones(len(judged)),
-        "rule_fair_share": fair_share(judged, metric),
-        "rule_fair_share_of_reference": fair_share(judged, metric) * reference_ratio(judged),
-        "rule_neighbour_median": neighbour_median(train, judged, metric),
+        "rule_unslowed": np.ones(len(held_out)),
+        "rule_fair_share": fair_share(held_out, metric),
+        "rule_fair_share_of_reference": fair_share(held_out, metric) * reference_ratio(held_out),
+        "rule_neighbour_median": neighbour_median(train, held_out, metric),
     }
 
 
-def fair_share(judged: Measurements, metric: str) -> Column:
+def fair_share(held_out: Measurements, metric: str) -> Column:
     """Relative speed where programs that share one CPU get equal parts of it, shape (n,).
 
     In wall time, a program that uses the share c of a CPU when isolated gets min(c, 1/k) of a CPU
@@ -45,22 +45,22 @@ def fair_share(judged: Measurements, metric: str) -> Column:
     and in CPU time, it is 1.
     """
     if metric != "p_wall":
-        return np.ones(len(judged))
-    wanted = np.array([_wanted(query) for query in judged.queries])
-    shared = judged.groups[PLACEMENT] == "1"
+        return np.ones(len(held_out))
+    wanted = np.array([_wanted(query) for query in held_out.queries])
+    shared = held_out.groups[PLACEMENT] == "1"
     return np.where(shared, np.minimum(wanted, 1.0 / RUNNABLE) / wanted, 1.0)
 
 
-def reference_ratio(judged: Measurements) -> Column:
+def reference_ratio(held_out: Measurements) -> Column:
     """CPU time of each run's isolated reference runs over the program's median; shape (n,).
 
     It is 1 where it is unknown.
     """
-    known = [query.colocation.reference_ratio for query in judged.queries]
+    known = [query.colocation.reference_ratio for query in held_out.queries]
     return np.array([1.0 if ratio is None else ratio for ratio in known])
 
 
-def neighbour_median(train: Measurements, judged: Measurements, metric: str) -> Column:
+def neighbour_median(train: Measurements, held_out: Measurements, metric: str) -> Column:
     """Median relative speed of the training rows with the same neighbour and placement, (n,).
 
     Where the training rows hold no such neighbour, the median of the same placement; without that,
@@ -73,7 +73,7 @@ def neighbour_median(train: Measurements, judged: Measurements, metric: str) -> 
     both = {key: float(np.median(values[keys == key])) for key in np.unique(keys)}
     one = {name: float(np.median(values[placements == name])) for name in np.unique(placements)}
     usual = float(np.median(values)) if len(values) else 1.0
-    rows = zip(_keys(judged), judged.groups[PLACEMENT], strict=True)
+    rows = zip(_keys(held_out), held_out.groups[PLACEMENT], strict=True)
     return np.array([both.get(key, one.get(placement, usual)) for key, placement in rows])
 
 

@@ -46,8 +46,8 @@ class HLSynProtocols(DatasetProtocols):
             if not split.train.any():
                 continue
             train = design_measurements(designs[split.train], bundle)
-            judged = design_measurements(designs[split.judged], bundle)
-            yield Fold(split.protocol, train, list(_tasks(split.protocol, judged)))
+            held_out = design_measurements(designs[split.held_out], bundle)
+            yield Fold(split.protocol, train, list(_tasks(split.protocol, held_out)))
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -107,13 +107,13 @@ def design_measurements(rows: pd.DataFrame, bundle: Bundle) -> Measurements:
     )
 
 
-def _tasks(protocol: str, judged: Measurements) -> Iterator[Task]:
+def _tasks(protocol: str, held_out: Measurements) -> Iterator[Task]:
     """One task for each metric and program; tasks of the same name are pooled."""
     part, tool = protocol.split("/")
     for metric in METRICS:
         scale = performance if metric == "latency_cycles" else share
-        for kernel in np.unique(judged.groups["kernel"]):
-            mine = judged.take(judged.groups["kernel"] == kernel)
+        for kernel in np.unique(held_out.groups["kernel"]):
+            mine = held_out.take(held_out.groups["kernel"] == kernel)
             if part == "transductive":
                 yield Task(protocol, metric, mine, scale=scale)
                 continue

@@ -52,8 +52,8 @@ class WaHls4mlProtocols(DatasetProtocols):
             group = "d_out" if protocol == "unseen_width" else "setting"
             if split.train.any():
                 train = layer_measurements(grid[split.train], group)
-                judged = layer_measurements(grid[split.judged], group)
-                yield Fold(protocol, train, list(_tasks(protocol, judged)))
+                held_out = layer_measurements(grid[split.held_out], group)
+                yield Fold(protocol, train, list(_tasks(protocol, held_out)))
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -88,6 +88,6 @@ def layer_measurements(grid: pd.DataFrame, group: str = "d_out") -> Measurements
     return Measurements(queries, values, {**groups, GROUP: groups[group]})
 
 
-def _tasks(protocol: str, judged: Measurements) -> Iterator[Task]:
+def _tasks(protocol: str, held_out: Measurements) -> Iterator[Task]:
     for metric in LABELS:
-        yield Task(f"{protocol}/{metric}", metric, judged)
+        yield Task(f"{protocol}/{metric}", metric, held_out)

@@ -70,8 +70,8 @@ class AiConfiguratorProtocols(DatasetProtocols):
         for device in np.unique(rows.groups["device"][new]):
             own = rows.take(rows.groups["device"] == device)
             for part in np.unique(own.groups["part"]):
-                judged = own.take(own.groups["part"] == part)
-                yield Task(f"gemm_unseen_device/{part}", "latency_ms", judged, device=str(device))
+                held_out = own.take(own.groups["part"] == part)
+                yield Task(f"gemm_unseen_device/{part}", "latency_ms", held_out, device=str(device))
 
     def left_out(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]

@@ -36,10 +36,10 @@ class AiConfiguratorServingProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each split."""
         runs, kept = serving_runs(bundle.table(RUNS), catalog)
-        for protocol, train, judged in split_rows(
+        for protocol, train, held_out in split_rows(
             AiConfiguratorServing().splits(bundle), runs, kept
         ):
-            yield Fold(protocol, train, [*_tasks(judged, protocol)])
+            yield Fold(protocol, train, [*_tasks(held_out, protocol)])
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]

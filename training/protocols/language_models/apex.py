@@ -4,7 +4,7 @@ A run is asked with the requests of its trace, their lengths multiplied so that 
 have the totals that the run states: engines end answers at different tokens. The host's time of an
 iteration is that of vLLM in 2024. It was fixed on rows of `llm_inference_bench`, of two Llama 3
 models with 1 or 16 sequences in vLLM on one to four H100, and on no row of this dataset. The closed
-form, which is judged next to the event model, has 10 ms outside of the engine, a figure from times
+form, which is the baseline of the event model, has 10 ms outside of the engine, a figure from times
 to the first token of this dataset; a request takes ten seconds and more.
 """
 
@@ -72,7 +72,7 @@ class ApexProtocols(DatasetProtocols):
         return (LlmLatency.name,)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """None: every row is judged."""
+        """None: every row is held out."""
         return Measurements([], {METRIC: np.empty(0)}, {})
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:

@@ -33,8 +33,7 @@ POWER_TABLES: Final = (
     "power_moe",
 )
 POWER_ROWS: Final = 3000
-"""Most rows of one GPU and family, for training and for judging; tables have up to 50,000 of each
-GPU."""
+"""Most rows of one GPU and family; tables have up to 50,000 of each GPU."""
 
 
 def power_rows(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -64,19 +63,19 @@ def power_folds(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         return
     names = rows.groups["device"]
     for device in np.unique(names).tolist():
-        train, judged = rows.take(names != device), rows.take(names == device)
+        train, held_out = rows.take(names != device), rows.take(names == device)
         shares = _median_shares(train)
         tasks = [
-            _task(judged.take(np.array(own)), part, device, shares.get(part, np.nan))
-            for part, own in groups_of(judged.groups["part"].tolist()).items()
+            _task(held_out.take(np.array(own)), part, device, shares.get(part, np.nan))
+            for part, own in groups_of(held_out.groups["part"].tolist()).items()
         ]
         yield Fold("power_unseen_device", train, tasks)
 
 
-def _task(judged: Measurements, part: str, device: str, share: float) -> Task:
-    constant = {"constant_share": share * _design_w(judged)}
+def _task(held_out: Measurements, part: str, device: str, share: float) -> Task:
+    constant = {"constant_share": share * _design_w(held_out)}
     name = f"power_unseen_device/{part}"
-    return Task(name, "power_w", judged, device=device, baselines=constant)
+    return Task(name, "power_w", held_out, device=device, baselines=constant)
 
 
 def _median_shares(rows: Measurements) -> Mapping[str, float]:

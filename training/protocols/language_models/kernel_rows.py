@@ -15,7 +15,7 @@ from forerun.data.query import Query
 from forerun.features.llm_kernels.families import family_of, kernel_groups
 from forerun.training.protocols.protocol import Fold, Task
 
-JUDGED_ROWS: Final = 4000
+TASK_ROWS: Final = 4000
 """Most rows of a task, drawn at random with a fixed seed."""
 HELD_OUT_SHARE: Final = 0.1
 
@@ -104,7 +104,7 @@ class KernelRows:
     def _fold(self, name: str, held: Mask, most: int) -> Fold:
         protocol = f"{self.prefix}{name}"
         train = self.measured.take(self._drawn(~held, most))
-        tasks = kernel_tasks(self.measured.take(self._drawn(held, JUDGED_ROWS)), train, protocol)
+        tasks = kernel_tasks(self.measured.take(self._drawn(held, TASK_ROWS)), train, protocol)
         return Fold(protocol, train, tasks)
 
     def _drawn(self, among: Mask, most: int) -> Mask:
@@ -120,17 +120,17 @@ class KernelRows:
         return drawn
 
 
-def kernel_tasks(judged: Measurements, train: Measurements, protocol: str) -> list[Task]:
+def kernel_tasks(held_out: Measurements, train: Measurements, protocol: str) -> list[Task]:
     """One task for each device and part, with the roofline bound and that times one factor.
 
     Args:
-        judged: held-out kernels.
+        held_out: held-out kernels.
         train: training set, which the factor is the median of.
         protocol: name.
     """
     factors = _factors(train)
-    bound_ms = bounds_ms(judged)
-    labels = zip(judged.groups["part"].tolist(), judged.groups["device"].tolist(), strict=True)
+    bound_ms = bounds_ms(held_out)
+    labels = zip(held_out.groups["part"].tolist(), held_out.groups["device"].tolist(), strict=True)
     tasks = []
     for (part, device), own in groups_of(labels).items():
         rows = np.array(own)
@@ -139,7 +139,7 @@ def kernel_tasks(judged: Measurements, train: Measurements, protocol: str) -> li
             Task(
                 f"{protocol}/{part}",
                 "latency_ms",
-                judged.take(rows),
+                held_out.take(rows),
                 device=device,
                 baselines={"roofline": bound_ms[rows], "roofline_times_factor": scaled},
             )

@@ -56,8 +56,8 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
             for split in LlmInferenceBench().splits(bundle)
             if split.protocol.partition("/")[0] in HELD_OUT
         ]
-        for protocol, train, judged in split_rows(splits, rows, kept):
-            tasks = [*_tasks(judged)] if protocol == "unseen_device" else [_zero_shot(judged)]
+        for protocol, train, held_out in split_rows(splits, rows, kept):
+            tasks = [*_tasks(held_out)] if protocol == "unseen_device" else [_zero_shot(held_out)]
             yield Fold(protocol, train, tasks)
 
     def evaluation_tasks(
@@ -83,23 +83,23 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
         )
 
 
-def _zero_shot(judged: Measurements) -> Task:
-    closed = StaticBatch().predict(judged.queries).values[RATE]
-    return Task(f"unseen_model/{RATE}", RATE, judged, baselines={"closed_form": closed})
+def _zero_shot(held_out: Measurements) -> Task:
+    closed = StaticBatch().predict(held_out.queries).values[RATE]
+    return Task(f"unseen_model/{RATE}", RATE, held_out, baselines={"closed_form": closed})
 
 
-def _tasks(judged: Measurements) -> Iterator[Task]:
+def _tasks(held_out: Measurements) -> Iterator[Task]:
     """Rows of one accelerator: unadapted, then with a support set by `suggest` and by lot."""
-    device = str(judged.groups["device"][0])
-    closed = {"closed_form": StaticBatch().predict(judged.queries).values[RATE]}
-    yield Task(f"unseen_device/{RATE}", RATE, judged, device, baselines=closed)
-    if len(judged) <= SUPPORT_ROWS:
+    device = str(held_out.groups["device"][0])
+    closed = {"closed_form": StaticBatch().predict(held_out.queries).values[RATE]}
+    yield Task(f"unseen_device/{RATE}", RATE, held_out, device, baselines=closed)
+    if len(held_out) <= SUPPORT_ROWS:
         return
     for rule in ("suggested", "random"):
         yield Task(
             f"unseen_device/{RATE}/{SUPPORT_ROWS}_{rule}",
             RATE,
-            judged,
+            held_out,
             device,
             baselines=closed,
             shots=SUPPORT_ROWS,

@@ -25,8 +25,8 @@ class SplitwiseProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each pair of model and hardware, and for each hardware."""
         rows, kept = splitwise_rows(bundle.table(RUNS), catalog)
-        for protocol, train, judged in split_rows(Splitwise().splits(bundle), rows, kept):
-            yield Fold(protocol, train, [_task(judged, protocol)])
+        for protocol, train, held_out in split_rows(Splitwise().splits(bundle), rows, kept):
+            yield Fold(protocol, train, [_task(held_out, protocol)])
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -35,6 +35,6 @@ class SplitwiseProtocols(DatasetProtocols):
         yield _task(self.training_rows(bundle, catalog), "unseen_setup")
 
 
-def _task(judged: Measurements, protocol: str) -> Task:
-    closed = StaticBatch().predict(judged.queries).values[TIME]
-    return Task(f"{protocol}/{TIME}", TIME, judged, baselines={"closed_form": closed})
+def _task(held_out: Measurements, protocol: str) -> Task:
+    closed = StaticBatch().predict(held_out.queries).values[TIME]
+    return Task(f"{protocol}/{TIME}", TIME, held_out, baselines={"closed_form": closed})

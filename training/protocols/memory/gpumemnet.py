@@ -76,13 +76,13 @@ class GpuMemNetProtocols(DatasetProtocols):
         for split in GpuMemNet().splits(bundle):
             protocol = split.protocol.partition("/")[0]
             if split.table == "mlp_step2" and mlp is not None:
-                judged, train = mlp.take(split.judged), mlp.take(split.train)
-                task = Task(f"{protocol}/peak", PEAK, judged, bin_width=MLP_BIN_MIB)
+                held_out, train = mlp.take(split.held_out), mlp.take(split.train)
+                task = Task(f"{protocol}/peak", PEAK, held_out, bin_width=MLP_BIN_MIB)
             else:
                 train = vision.take(place[split.train & (place >= 0)])
-                judged = vision.take(place[split.judged & (place >= 0)])
-                task = _vision_task(protocol, judged)
-            if len(train) and len(judged):
+                held_out = vision.take(place[split.held_out & (place >= 0)])
+                task = _vision_task(protocol, held_out)
+            if len(train) and len(held_out):
                 yield Fold(protocol, train, [task])
         yield from _across_kinds(vision)
 
@@ -238,13 +238,13 @@ def _usable(rows: Measurements) -> NDArray[np.bool_]:
     return ~np.isnan(rows.values[PEAK]) | ~np.isnan(rows.values[AT_LEAST])
 
 
-def _vision_task(protocol: str, judged: Measurements) -> Task:
+def _vision_task(protocol: str, held_out: Measurements) -> Task:
     published = {
-        "faketensor": judged.values[FAKETENSOR],
-        "accelerate": np.array([_accelerate_mib(q.run) for q in judged.queries]),
+        "faketensor": held_out.values[FAKETENSOR],
+        "accelerate": np.array([_accelerate_mib(q.run) for q in held_out.queries]),
     }
     name = f"{protocol}/training_peak"
-    return Task(name, PEAK, judged, published=published, bin_width=VISION_BIN_MIB)
+    return Task(name, PEAK, held_out, published=published, bin_width=VISION_BIN_MIB)
 
 
 def _accelerate_mib(network: object) -> float:
@@ -266,11 +266,11 @@ def _across_kinds(vision: Measurements) -> Iterator[Fold]:
     clean = ~np.isnan(vision.values[PEAK])
     convolutional = np.array([k == "convolutional" for k in kinds], dtype=np.bool_)
     transformer = np.array([k == "transformer" for k in kinds], dtype=np.bool_)
-    for protocol, train_mask, judged in (
+    for protocol, train_mask, held_out in (
         ("convolutional_teaches", convolutional, transformer),
         ("transformer_teaches", transformer, convolutional),
     ):
-        train, rows = vision.take(train_mask & _usable(vision)), vision.take(judged & clean)
+        train, rows = vision.take(train_mask & _usable(vision)), vision.take(held_out & clean)
         if len(train) and len(rows):
             yield Fold(protocol, train, [_vision_task(protocol, rows)])
 

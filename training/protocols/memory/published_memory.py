@@ -50,8 +50,10 @@ class PublishedMemoryProtocols(DatasetProtocols):
         measured, kept = memory_measurements(table, graphs_of(bundle), catalog)
         nothing = measured.take(np.array([], dtype=np.intp))
         yield Fold("published", nothing, list(_tasks(measured, "published")))
-        for protocol, train, judged in split_rows(PublishedMemory().splits(bundle), measured, kept):
-            yield Fold(protocol, train, list(_tasks(judged, protocol)))
+        for protocol, train, held_out in split_rows(
+            PublishedMemory().splits(bundle), measured, kept
+        ):
+            yield Fold(protocol, train, list(_tasks(held_out, protocol)))
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]

@@ -44,12 +44,12 @@ def few_models_tasks(
             pool = own.take(np.array(support, dtype=np.intp))
             new_model = ~np.isin(model, chosen)
             new_family = ~np.isin(family, pool.groups["family"])
-            for protocol, judged in (
+            for protocol, held_out in (
                 (PROTOCOL, new_model),
                 (f"{PROTOCOL}_and_families", new_family),
             ):
                 for mode in MODES:
-                    mask = judged & (part == mode)
+                    mask = held_out & (part == mode)
                     if mask.any():
                         yield Task(
                             f"{protocol}/{mode}",

@@ -55,7 +55,7 @@ class NeuSightProtocols(DatasetProtocols):
                 continue
             train = _operator_rows(ops[split.train], bundle, catalog)
             protocol = split.protocol.partition("/")[0]
-            tasks = list(_operator_tasks(ops[split.judged], catalog, protocol))
+            tasks = list(_operator_tasks(ops[split.held_out], catalog, protocol))
             if protocol == "unseen_device":
                 tasks += _network_tasks(bundle, catalog, set(train.groups["device"]))
             if protocol == "leave_one_gpu_out":
@@ -126,9 +126,9 @@ def operator_measurements(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurem
 
 def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) -> Iterator[Task]:
     for (device, op_class), rows in ops.groupby(["device", "op_class"], observed=True):
-        judged = operator_measurements(rows, catalog)
+        held_out = operator_measurements(rows, catalog)
         name = f"{protocol}/{op_class}"
-        yield Task(name, "latency_ms", judged, device=catalog.get(str(device)).name)
+        yield Task(name, "latency_ms", held_out, device=catalog.get(str(device)).name)
 
 
 def _network_tasks(

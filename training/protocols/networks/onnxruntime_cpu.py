@@ -30,9 +30,9 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
         """One fold for each split; folds of a protocol are pooled."""
         rows = self.training_rows(bundle, catalog)
         for split in OnnxruntimeCpu().splits(bundle):
-            train, judged = rows.take(split.train), rows.take(split.judged)
+            train, held_out = rows.take(split.train), rows.take(split.held_out)
             protocol = split.protocol.partition("/")[0]
-            yield Fold(protocol, train, list(_tasks(protocol, train, judged)))
+            yield Fold(protocol, train, list(_tasks(protocol, train, held_out)))
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -45,13 +45,13 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
             yield from _tasks("unseen_device", None, rows.take(new))
 
 
-def _tasks(protocol: str, train: Measurements | None, judged: Measurements) -> Iterator[Task]:
+def _tasks(protocol: str, train: Measurements | None, held_out: Measurements) -> Iterator[Task]:
     for metric in METRICS:
         baselines = {}
         if train is not None and metric == "latency_ms":
-            baselines["flops_line"] = flops_line(train, judged.queries)
-        if np.isfinite(judged.values[metric]).any():
-            yield Task(f"{protocol}/{metric}", metric, judged, baselines=baselines)
+            baselines["flops_line"] = flops_line(train, held_out.queries)
+        if np.isfinite(held_out.values[metric]).any():
+            yield Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines)
 
 
 def flops_line(train: Measurements, queries: Sequence[Query]) -> Column:

@@ -40,10 +40,10 @@ class PublishedNetworksProtocols(DatasetProtocols):
         """One fold for each held-out family and chip; tasks of a protocol are pooled by name."""
         table = bundle.table("table")
         measured, kept = published_measurements(table, graphs_of(bundle), catalog)
-        for protocol, train, judged in split_rows(
+        for protocol, train, held_out in split_rows(
             PublishedNetworks().splits(bundle), measured, kept
         ):
-            yield Fold(protocol, train, list(_tasks(judged, protocol)))
+            yield Fold(protocol, train, list(_tasks(held_out, protocol)))
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]

@@ -50,9 +50,9 @@ class TimmBenchProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each split; folds of a protocol are pooled by the names of their tasks."""
         measured, kept = network_measurements(bundle.table("bench"), _graphs(bundle), catalog)
-        for protocol, train, judged in split_rows(TimmBench().splits(bundle), measured, kept):
-            yield Fold(protocol, train, list(_tasks(judged, protocol)))
-            few = list(few_models_tasks(judged))
+        for protocol, train, held_out in split_rows(TimmBench().splits(bundle), measured, kept):
+            yield Fold(protocol, train, list(_tasks(held_out, protocol)))
+            few = list(few_models_tasks(held_out))
             if protocol == "unseen_device" and few:
                 yield Fold(FEW_MODELS, train, few)
 

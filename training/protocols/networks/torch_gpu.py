@@ -1,9 +1,9 @@
 """torch_gpu: the released predictors on two GPUs that this project measured, or one GPU held out.
 
 The released predictors were trained on recorded networks and on the power of eager ones, which are
-left out of their evaluation; the protocols `unseen_device` and `unseen_family` fit without the
-rows that they judge. Of eager networks on these GPUs, the training sets hold three training runs on
-an H100 (lambda_bench) and the power of diffusion models on an H100 (mlenergy). The matrix products
+left out of their evaluation; the protocols `unseen_device` and `unseen_family` fit without their
+held-out rows. Of eager networks on these GPUs, the training sets hold three training runs on an
+H100 (lambda_bench) and the power of diffusion models on an H100 (mlenergy). The matrix products
 of aiconfigurator, in 16 bits and fp8, were measured on both, so that linear layers in these
 precisions are no test of an unseen GPU.
 """
@@ -96,9 +96,9 @@ class TorchGpuProtocols(DatasetProtocols):
         others = _other_training_rows(NetworkLatency.name, catalog)
         fold_of_row = folds_of(recorded.groups["family"], FAMILY_FOLDS, "family")
         for fold in np.unique(fold_of_row):
-            judged, rest = recorded.take(fold_of_row == fold), recorded.take(fold_of_row != fold)
-            known = np.isin(others.groups["family"], judged.groups["family"])
-            tasks = list(_tasks(judged, "unseen_family/recorded_latency", "latency_ms"))
+            held_out, rest = recorded.take(fold_of_row == fold), recorded.take(fold_of_row != fold)
+            known = np.isin(others.groups["family"], held_out.groups["family"])
+            tasks = list(_tasks(held_out, "unseen_family/recorded_latency", "latency_ms"))
             yield Fold("unseen_family", others.take(~known) + rest, tasks)
 
     def evaluation_tasks(
@@ -231,24 +231,24 @@ def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Iterat
     rows = rows.take(np.isfinite(rows.values[metric]))
     for device in [only] if only else np.unique(rows.groups["device"]):
         own = rows.groups["device"] == device
-        judged = rows.take(own)
+        held_out = rows.take(own)
         yield Task(
             name,
             metric,
-            judged,
+            held_out,
             device=str(device),
-            baselines=_baselines(judged, rows.take(~own), metric),
+            baselines=_baselines(held_out, rows.take(~own), metric),
             bin_width=BIN_MIB if metric in MEMORY else 0.0,
             device_only="recorded" in name,
         )
 
 
-def _baselines(judged: Measurements, others: Measurements, metric: str) -> dict[str, Column]:
+def _baselines(held_out: Measurements, others: Measurements, metric: str) -> dict[str, Column]:
     """Constants: the median on other GPUs, of power as a share of the design power."""
-    scale = np.ones(len(judged))
+    scale = np.ones(len(held_out))
     values, found = others.values[metric], {}
     if metric == "power_w":
-        scale, values = _tdp_w(judged), values / _tdp_w(others)
+        scale, values = _tdp_w(held_out), values / _tdp_w(others)
         found["constant_share"] = CONSTANT_SHARE * scale
     if len(others):
         found["other_devices"] = float(np.median(values)) * scale

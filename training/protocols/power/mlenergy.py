@@ -67,14 +67,16 @@ class MlEnergyProtocols(DatasetProtocols):
         """
         runs = serving_runs(bundle.table(RUNS), catalog)
         for split in MlEnergy().splits(bundle):
-            judged = runs.take(split.judged)
-            alike = np.isin(runs.groups["kind"], judged.groups["kind"])
+            held_out = runs.take(split.held_out)
+            alike = np.isin(runs.groups["kind"], held_out.groups["kind"])
             train = runs.take(split.train & alike)
             if len(train):
                 protocol = split.protocol.partition("/")[0]
-                bare = replace(judged, queries=[without_configuration(q) for q in judged.queries])
+                bare = replace(
+                    held_out, queries=[without_configuration(q) for q in held_out.queries]
+                )
                 tasks = [
-                    *_tasks(judged, protocol, train),
+                    *_tasks(held_out, protocol, train),
                     *_tasks(bare, f"{protocol}_without_facts", train, parts=False),
                 ]
                 yield Fold(protocol, train, tasks)

@@ -65,10 +65,10 @@ class TorchOpEnergyProtocols(DatasetProtocols):
             if split.table != "ops" or protocol == "unseen_device":
                 continue
             train = measured.take(place[split.train & (place >= 0)])
-            judged = measured.take(place[split.judged & (place >= 0)])
-            if len(train) and len(judged):
-                new = np.isin(others.groups["op_shape"], judged.groups["op_shape"])
-                tasks = list(_tasks(judged, f"{protocol}/power"))
+            held_out = measured.take(place[split.held_out & (place >= 0)])
+            if len(train) and len(held_out):
+                new = np.isin(others.groups["op_shape"], held_out.groups["op_shape"])
+                tasks = list(_tasks(held_out, f"{protocol}/power"))
                 yield Fold(protocol, train + others.take(~new), tasks)
         whole = measured + others
         yield from _unseen_networks(whole)
@@ -163,8 +163,8 @@ def _unseen_networks(rows: Measurements) -> Iterator[Fold]:
         held[networks] = fold
         train, tasks = rows.take(~held), []
         for name in np.unique(part[held]):
-            judged, alike = rows.take(held & (part == name)), train.take(part[~held] == name)
-            tasks += list(_tasks(judged, f"unseen_network/{name}", _baselines(judged, alike)))
+            held_out, alike = rows.take(held & (part == name)), train.take(part[~held] == name)
+            tasks += list(_tasks(held_out, f"unseen_network/{name}", _baselines(held_out, alike)))
         yield Fold("unseen_network", train, tasks)
 
 
@@ -180,10 +180,10 @@ def _unseen_devices(rows: Measurements) -> Iterator[Fold]:
             continue
         booster = _booster_of(train)
         for name in np.unique(part[here & (part != "")]):
-            judged = rows.take(here & (part == name))
+            held_out = rows.take(here & (part == name))
             alike = train.take(part[~here] == name)
-            baselines = _baselines(judged, alike) | booster(judged)
-            tasks += list(_tasks(judged, f"unseen_device/{name}", baselines))
+            baselines = _baselines(held_out, alike) | booster(held_out)
+            tasks += list(_tasks(held_out, f"unseen_device/{name}", baselines))
         yield Fold("unseen_device", train, tasks)
 
 
@@ -198,9 +198,9 @@ def _part(query: Query) -> str:
     return run.phase if isinstance(run, Network) and len(run.graph) > 1 else ""
 
 
-def _baselines(judged: Measurements, alike: Measurements) -> dict[str, Column]:
+def _baselines(held_out: Measurements, alike: Measurements) -> dict[str, Column]:
     """Baselines: a constant share of the design power, and the median share of similar runs."""
-    tdp = _tdp_w(judged)
+    tdp = _tdp_w(held_out)
     found = {"constant_share": CONSTANT_SHARE * tdp}
     if len(alike):
         found["median_share"] = float(np.median(alike.values["power_w"] / _tdp_w(alike))) * tdp
@@ -215,10 +215,10 @@ def _booster_of(train: Measurements) -> Callable[[Measurements], dict[str, Colum
     kernels = train.take(np.array([_part(query) == "power" for query in train.queries]))
     boosters = fit_boosters(kernels, 0, 1, OperatorPower().trees) if kernels else None
 
-    def answer(judged: Measurements) -> dict[str, Column]:
+    def answer(held_out: Measurements) -> dict[str, Column]:
         if boosters is None:
             return {}
-        return {"operator_boosters": mean_boosted_w(boosters, judged.queries)}
+        return {"operator_boosters": mean_boosted_w(boosters, held_out.queries)}
 
     return answer
 

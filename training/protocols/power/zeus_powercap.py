@@ -45,9 +45,9 @@ class ZeusPowerCapProtocols(DatasetProtocols):
             if split.table != TRACE or not split.train.any():
                 continue
             whole = runs(bundle.table(TRACE), catalog)
-            judged = whole.take(split.judged)
+            held_out = whole.take(split.held_out)
             train = whole.take(split.train)
-            yield Fold(split.protocol, train, list(_tasks("unseen_device", judged, train)))
+            yield Fold(split.protocol, train, list(_tasks("unseen_device", held_out, train)))
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -113,14 +113,14 @@ def _share(query: Query) -> float:
 
 
 def _tasks(
-    protocol: str, judged: Measurements, train: Measurements | None = None
+    protocol: str, held_out: Measurements, train: Measurements | None = None
 ) -> Iterator[Task]:
-    device = str(judged.groups["device"][0])
-    shares = np.array([_share(query) for query in judged.queries])
+    device = str(held_out.groups["device"][0])
+    shares = np.array([_share(query) for query in held_out.queries])
     rivals = {"largest_limit": -shares}
     if train is not None:
         rivals["taught_share"] = np.abs(shares - best_share(train))
-    limits = Alternatives(judged.groups["job"], rivals)
+    limits = Alternatives(held_out.groups["job"], rivals)
     for part, metric in PARTS.items():
         among = limits if part == "energy" else None
-        yield Task(f"{protocol}/{part}", metric, judged, device=device, alternatives=among)
+        yield Task(f"{protocol}/{part}", metric, held_out, device=device, alternatives=among)

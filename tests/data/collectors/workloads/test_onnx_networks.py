@@ -22,7 +22,7 @@ def test_every_operator_of_a_network_is_known(name):
     assert len(graph) > 10
 
 
-def test_none_is_a_network_that_is_judged():
+def test_none_is_a_network_of_an_evaluation():
     own = {built_graph(name).digest for name in QUICK}
     assert len(own) == len(QUICK)
     published = {published_graph(file.stem).digest for file in PUBLISHED.glob("light_*.onnx")}

@@ -38,7 +38,7 @@ class TestMlperfInference(DatasetContract):
         later = [s for s in MlperfInference().splits(bundle) if s.protocol.startswith("later")]
         assert [s.protocol for s in later] == ["later_rounds/v3.0", "later_rounds/v3.1"]
         for split in later:
-            assert number[split.train].max() < number[split.judged].min()
+            assert number[split.train].max() < number[split.held_out].min()
 
 
 def test_rounds_have_an_order():

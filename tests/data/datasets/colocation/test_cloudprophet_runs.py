@@ -27,9 +27,9 @@ class TestCloudProphetRuns(DatasetContract):
             *(f"leave_one_application_out/{name}" for name in ("redis", "web_serving")),
         }
         runs = bundle.table("runs")
-        judged = splits["leave_one_experiment_out/exp_b"].judged
-        assert set(runs["exp"][judged]) == {"exp_b"}
-        assert runs["perf_value"][judged].notna().all()
+        held_out = splits["leave_one_experiment_out/exp_b"].held_out
+        assert set(runs["exp"][held_out]) == {"exp_b"}
+        assert runs["perf_value"][held_out].notna().all()
 
     def test_the_packaged_table_is_valid_and_is_the_one_that_was_published(self):
         dataset = CloudProphetRuns()

@@ -31,12 +31,12 @@ class TestContention(DatasetContract):
         runs = bundle.table("runs")
         splits = {split.protocol: split for split in Contention().splits(bundle)}
         split = splits["leave_one_family_out/cache"]
-        assert set(runs[split.judged]["victim"]) == {"chase4"}
+        assert set(runs[split.held_out]["victim"]) == {"chase4"}
         assert "cache" not in set(runs[split.train]["family"])
         assert "none" in set(runs[split.train]["neighbour"])
-        assert "none" not in set(runs[split.judged]["neighbour"])
+        assert "none" not in set(runs[split.held_out]["neighbour"])
 
-    def test_every_family_neighbour_and_the_mode_are_judged_in_turn(self, bundle):
+    def test_every_family_neighbour_and_the_mode_are_held_out_in_turn(self, bundle):
         protocols = [split.protocol for split in Contention().splits(bundle)]
         names = ["compute", "cache", "memory", "io", "inference"]
         families = [f"leave_one_family_out/{name}" for name in names]
@@ -47,14 +47,14 @@ class TestContention(DatasetContract):
         runs = bundle.table("runs")
         split = Contention().splits(bundle)[-1]
         assert set(runs[split.train]["mode"]) == {"static"}
-        assert set(runs[split.judged]["mode"]) == {"dynamic"}
+        assert set(runs[split.held_out]["mode"]) == {"dynamic"}
 
-    def test_runs_that_failed_are_neither_trained_on_nor_judged(self, tables, tmp_path):
+    def test_runs_that_failed_are_neither_trained_on_nor_held_out(self, tables, tmp_path):
         runs = tables["runs"].copy()
         runs.loc[3, ["p_cpu", "p_wall"]] = np.nan
         bundle = Bundle.write(tmp_path / "failed", "contention", tables | {"runs": runs})
         for split in Contention().splits(bundle):
-            assert not (split.train | split.judged)[3]
+            assert not (split.train | split.held_out)[3]
 
     def test_windows_are_as_long_for_every_run(self, bundle):
         runs, samples = bundle.table("runs"), bundle.table("samples")

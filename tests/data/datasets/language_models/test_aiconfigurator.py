@@ -22,7 +22,7 @@ class TestAiConfigurator(DatasetContract):
         splits = {s.protocol: s for s in AiConfigurator().splits(bundle)}
         systems = bundle.table("gemm")["system"]
         hopper = splits["unseen_generation/gemm/hopper"]
-        assert set(systems[hopper.judged]) == {"h100_sxm", "h200_sxm"}
+        assert set(systems[hopper.held_out]) == {"h100_sxm", "h200_sxm"}
         assert set(systems[hopper.train]) == {"a100_sxm"}
         assert set(systems[splits["unseen_device/gemm/h100_sxm"].train]) == {"a100_sxm", "h200_sxm"}
 
@@ -30,13 +30,13 @@ class TestAiConfigurator(DatasetContract):
         gemm = bundle.table("gemm")
         sites = list(zip(gemm["n"], gemm["k"], strict=True))
         folds = [s for s in AiConfigurator().splits(bundle) if "unseen_site/gemm/" in s.protocol]
-        judged = sum(split.judged.astype(int) for split in folds)
-        assert (judged == 1).all()
+        held_out = sum(split.held_out.astype(int) for split in folds)
+        assert (held_out == 1).all()
         for split in folds:
-            held = {site for site, out in zip(sites, split.judged, strict=True) if out}
+            held = {site for site, out in zip(sites, split.held_out, strict=True) if out}
             assert held.isdisjoint(s for s, kept in zip(sites, split.train, strict=True) if kept)
 
-    def test_a_support_set_has_fifty_queries_of_the_system_and_repeats_of_none_are_judged(
+    def test_a_support_set_has_fifty_queries_of_the_system_and_repeats_of_none_are_held_out(
         self, bundle, tmp_path
     ):
         gemm = bundle.table("gemm")
@@ -48,7 +48,7 @@ class TestAiConfigurator(DatasetContract):
         support = table[split.train & (table["system"] == "a100_sxm")]
         assert len(support.drop_duplicates(["m", "n", "k"])) == FEW_ROWS
         assert len(support) == 2 * FEW_ROWS
-        assert set(table["system"][split.judged]) == {"a100_sxm"}
+        assert set(table["system"][split.held_out]) == {"a100_sxm"}
         assert not {p for p in splits if p.startswith("few_rows/nccl")}
 
     def test_messages_are_counted_in_elements(self):

@@ -35,7 +35,7 @@ class TestAiConfiguratorServing(DatasetContract):
         mode = bundle.table(RUNS)["mode"]
         for split in AiConfiguratorServing().splits(bundle):
             one = "disagg" if "disaggregated" in split.protocol else "agg"
-            assert set(mode[split.train | split.judged]) == {one}
+            assert set(mode[split.train | split.held_out]) == {one}
 
     def test_protocols(self, bundle):
         names = {s.protocol.partition("/")[0] for s in AiConfiguratorServing().splits(bundle)}
@@ -141,9 +141,9 @@ def test_no_run_and_no_deployment_of_the_packaged_rows_is_on_both_sides(packaged
         split.check(runs)
         if split.protocol.startswith("unseen_setup"):
             continue
-        assert set(result[split.train]).isdisjoint(result[split.judged]), split.protocol
+        assert set(result[split.train]).isdisjoint(result[split.held_out]), split.protocol
         if split.protocol.startswith("unseen_deployment"):
-            assert set(named[split.train]).isdisjoint(named[split.judged])
+            assert set(named[split.train]).isdisjoint(named[split.held_out])
 
 
 def test_copied_results_join_no_aggregated_runs_on_different_numbers_of_gpus(packaged):

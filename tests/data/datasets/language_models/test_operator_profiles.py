@@ -19,8 +19,8 @@ class TestFrontierSim(DatasetContract):
         more = pd.concat([frame, frame[frame["device"] == "h800"].assign(device="h100")])
         other = Bundle.write(tmp_path / "more", "frontier_sim", {"attention": more})
         splits = {s.protocol: s for s in FrontierSim().splits(other)}
-        judged = splits["unseen_generation/attention/hopper"].judged
-        assert set(other.table("attention")["device"][judged]) == {"h100", "h800"}
+        held_out = splits["unseen_generation/attention/hopper"].held_out
+        assert set(other.table("attention")["device"][held_out]) == {"h100", "h800"}
 
 
 class TestLlmServingSim(DatasetContract):
@@ -31,7 +31,7 @@ class TestLlmServingSim(DatasetContract):
         sites = dense["model"] + dense["layer"] + dense["tp"].astype(str)
         for split in LlmServingSim().splits(bundle):
             if split.protocol.startswith("unseen_site/dense"):
-                assert set(sites[split.judged]).isdisjoint(sites[split.train])
+                assert set(sites[split.held_out]).isdisjoint(sites[split.train])
 
 
 class TestApex(DatasetContract):
@@ -40,10 +40,10 @@ class TestApex(DatasetContract):
     def test_replicas_and_traces_of_a_deployment_are_held_out_with_it(self, bundle):
         runs = bundle.table("e2e_h100x8")
         splits = {s.protocol: s for s in Apex().splits(bundle)}
-        judged = splits["unseen_deployment/vllm x some/model x fp16/bf16 x 8TP"].judged
-        assert set(runs["layout"][judged]) == {"8TP"}
-        assert set(runs["trace"][judged]) == {"lmsys_025", "creation_025"}
-        assert set(runs["trace"][splits["unseen_trace/lmsys_025"].judged]) == {"lmsys_025"}
+        held_out = splits["unseen_deployment/vllm x some/model x fp16/bf16 x 8TP"].held_out
+        assert set(runs["layout"][held_out]) == {"8TP"}
+        assert set(runs["trace"][held_out]) == {"lmsys_025", "creation_025"}
+        assert set(runs["trace"][splits["unseen_trace/lmsys_025"].held_out]) == {"lmsys_025"}
 
 
 class TestVidur(DatasetContract):
@@ -66,13 +66,13 @@ class TestVidur(DatasetContract):
         both = Bundle.write(tmp_path / "twins", "vidur", {OPS: twin})
         (split,) = [s for s in Vidur().splits(both) if s.protocol == f"random_queries/{OPS}"]
         split.check(twin)
-        assert split.judged[: len(ops)].tolist() == split.judged[len(ops) :].tolist()
+        assert split.held_out[: len(ops)].tolist() == split.held_out[len(ops) :].tolist()
 
     def test_the_published_transfer_is_one_of_the_splits(self, bundle):
         splits = {s.protocol: s for s in Vidur().splits(bundle)}
         split, device = splits[f"unseen_device/{OPS}/h100"], bundle.table(OPS)["device"]
         assert set(device[split.train]) == {"a100", "a40"}
-        assert set(device[split.judged]) == {"h100"}
+        assert set(device[split.held_out]) == {"h100"}
 
 
 @pytest.mark.parametrize(

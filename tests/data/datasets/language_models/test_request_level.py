@@ -22,8 +22,8 @@ class TestLlmInferenceBench(DatasetContract):
     def test_one_accelerator_under_two_names_is_held_out_whole(self, bundle):
         splits = {s.protocol: s for s in LlmInferenceBench().splits(bundle)}
         hardware = bundle.table("results")["hardware"]
-        judged = splits["unseen_device/Intel Max 1550"].judged
-        assert set(hardware[judged]) == {"Intel Max 1550", "Intel PVC GPU"}
+        held_out = splits["unseen_device/Intel Max 1550"].held_out
+        assert set(hardware[held_out]) == {"Intel Max 1550", "Intel PVC GPU"}
 
     def test_a_support_set_has_ten_rows(self, bundle):
         splits = {s.protocol: s for s in LlmInferenceBench().splits(bundle)}
@@ -42,9 +42,11 @@ class TestSplitwise(DatasetContract):
 
     def test_a_pair_of_model_and_hardware_is_held_out(self, bundle):
         splits = {s.protocol: s for s in Splitwise().splits(bundle)}
-        judged = bundle.table("perf_model")[splits["unseen_setup/bloom-176b x h100-80gb"].judged]
-        assert set(judged["model"]) == {"bloom-176b"}
-        assert set(judged["hardware"]) == {"h100-80gb"}
+        held_out = bundle.table("perf_model")[
+            splits["unseen_setup/bloom-176b x h100-80gb"].held_out
+        ]
+        assert set(held_out["model"]) == {"bloom-176b"}
+        assert set(held_out["hardware"]) == {"h100-80gb"}
 
 
 def test_power_that_was_not_measured_is_missing():

@@ -29,9 +29,9 @@ class TestPublishedMemory(DatasetContract):
         assert {"unseen_model/bert", "unseen_model/gpt", "unseen_model/sam"} <= set(splits)
         assert {"unseen_source/transformers", "unseen_source/segment-anything-fast"} <= set(splits)
         table = bundle.table("table")
-        judged = table[splits["unseen_source/transformers"].judged]
-        assert set(judged["source_repo"]) == {"huggingface/transformers"}
-        assert not splits["unseen_model/sam"].train[splits["unseen_model/sam"].judged].any()
+        held_out = table[splits["unseen_source/transformers"].held_out]
+        assert set(held_out["source_repo"]) == {"huggingface/transformers"}
+        assert not splits["unseen_model/sam"].train[splits["unseen_model/sam"].held_out].any()
 
     def test_the_packaged_rows_are_valid_and_each_has_a_source(self):
         dataset = PublishedMemory()
@@ -84,7 +84,7 @@ def test_bytes_under_the_heading_of_megabytes_are_read_as_bytes():
     np.testing.assert_allclose(peak_mib(table), [359.21, 953.7], rtol=1e-5)
 
 
-def test_no_peak_that_is_judged_is_larger_than_any_device():
+def test_no_evaluated_peak_is_larger_than_any_device():
     table = PublishedMemory().tidy(PublishedMemory().packaged())["table"]
     assert peak_mib(table)[reasons(table) == ""].max() < 200_000.0
 
@@ -102,7 +102,7 @@ def test_no_peak_that_is_judged_is_larger_than_any_device():
         ({}, ""),
     ],
 )
-def test_only_exact_measurements_are_judged(row, why):
+def test_only_exact_measurements_are_evaluated(row, why):
     assert reasons(memory_table(row)).tolist() == [why]
 
 

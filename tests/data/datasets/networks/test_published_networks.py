@@ -29,8 +29,8 @@ class TestPublishedNetworks(DatasetContract):
             *("unseen_device/a100", "unseen_device/v100"),
         }
         table = bundle.table("table")
-        assert set(table["model"][splits["unseen_model/resnet"].judged]) == {"ResNet50-v1.5"}
-        assert set(table["gpu"][splits["unseen_device/v100"].judged]) == {"v100-sxm-16gb"}
+        assert set(table["model"][splits["unseen_model/resnet"].held_out]) == {"ResNet50-v1.5"}
+        assert set(table["gpu"][splits["unseen_device/v100"].held_out]) == {"v100-sxm-16gb"}
 
     def test_the_packaged_rows_are_valid_and_each_has_a_source(self):
         dataset = PublishedNetworks()

@@ -29,8 +29,8 @@ class TestTorchGpu(DatasetContract):
         runs = bundle.table("runs")
         for mode in EXECUTION_MODES:
             assert not splits[mode].train.any()
-            assert set(execution_modes(runs[splits[mode].judged])) == {mode}
-        assert not any(split.judged[runs["status"] == "oom"].any() for split in splits.values())
+            assert set(execution_modes(runs[splits[mode].held_out])) == {mode}
+        assert not any(split.held_out[runs["status"] == "oom"].any() for split in splits.values())
 
     def test_the_packaged_rows_are_valid_and_each_network_has_its_graph(self):
         dataset = TorchGpu()

@@ -27,8 +27,8 @@ class TestMlEnergy(DatasetContract):
         runs = bundle.table(RUNS)
         splits = {split.protocol: split for split in MlEnergy().splits(bundle)}
         tall = splits["leave_one_model_out/a/Tall-8B"]
-        assert set(runs["task"][tall.judged]) == {"lm-arena-chat", "gpqa"}
-        assert tall.judged.sum() + tall.train.sum() == len(runs)
+        assert set(runs["task"][tall.held_out]) == {"lm-arena-chat", "gpqa"}
+        assert tall.held_out.sum() + tall.train.sum() == len(runs)
         assert {p.partition("/")[0] for p in splits} == {"leave_one_model_out", "unseen_device"}
 
     def test_energy_against_power_and_time_is_flagged(self, bundle, tmp_path):

@@ -41,7 +41,7 @@ def test_no_held_out_device_is_in_the_training_set(bundle):
         trained_on = set(fold.train.groups["device"])
         assert trained_on
         for task in fold.tasks:
-            assert set(task.judged.groups["device"]) == {task.device}
+            assert set(task.held_out.groups["device"]) == {task.device}
             assert task.device not in trained_on
 
 
@@ -55,7 +55,7 @@ def test_training_rows_are_the_first_900_architectures(bundle):
         assert train_architectures == list(space.architectures[:900])
 
 
-def test_help_draws_from_the_middle_and_judges_nothing_that_it_was_given(bundle):
+def test_help_draws_from_the_middle_and_holds_out_nothing_that_it_was_given(bundle):
     helps = [e for e in NasLatencyProtocols().folds(bundle, CATALOG) if e.protocol == "help_nb201"]
     (fold,) = helps
     assert len(fold.tasks) == 2
@@ -63,12 +63,12 @@ def test_help_draws_from_the_middle_and_judges_nothing_that_it_was_given(bundle)
         assert task.shots == 10
         times = task.pool.values["latency_ms"]
         assert 600 < len(times) < 760
-        judged = {q.workload for q in task.judged.queries}
-        assert len(task.judged) <= 100
+        held_out = {q.workload for q in task.held_out.queries}
+        assert len(task.held_out) <= 100
         references = {q.workload for q in task.always.queries}
         references = published_protocols()["help"]["nb201"]["reference_arch_ids"]
         assert len(task.always) == sum(r < 1000 for r in references)
-        assert not {id(w) for w in judged} & {id(w) for w in references}
+        assert not {id(w) for w in held_out} & {id(w) for w in references}
 
 
 def test_what_was_seen_in_one_space_is_unseen_in_another(bundle):

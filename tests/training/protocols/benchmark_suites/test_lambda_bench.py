@@ -26,7 +26,7 @@ def bundle(tmp_path):
     return Bundle.write(tmp_path / "b", "lambda_bench", tables, as_csv=(THROUGHPUT, MEMORY))
 
 
-def test_the_judged_gpu_trains_in_no_number(bundle):
+def test_the_held_out_gpu_trains_in_no_number(bundle):
     folds = list(LambdaBenchProtocols().folds(bundle, CATALOG))
     assert {task.device for fold in folds for task in fold.tasks} == {
         *("h100-sxm-80gb", "rtx-3090", "v100-sxm2-16gb")
@@ -36,10 +36,10 @@ def test_the_judged_gpu_trains_in_no_number(bundle):
         assert trained.isdisjoint({task.device for task in fold.tasks})
 
 
-def test_systems_of_one_gpu_are_judged_apart_from_those_of_several(bundle):
+def test_systems_of_one_gpu_are_scored_apart_from_those_of_several(bundle):
     for fold in LambdaBenchProtocols().folds(bundle, CATALOG):
         for task in fold.tasks:
-            counts = {query.operation.device_count for query in task.judged.queries}
+            counts = {query.operation.device_count for query in task.held_out.queries}
             assert (counts == {1}) == task.name.startswith("unseen_device/throughput_1_")
 
 
@@ -59,14 +59,14 @@ def test_the_simple_rule_scales_by_peak_and_number(bundle):
     rows = benchmark_measurements(bundle.table(THROUGHPUT), CATALOG)
     out = rows.groups["device"] == "rtx-3090"
     guessed = scaled_by_peak(rows.take(~out), rows.take(out))
-    judged = rows.take(out)
-    counts = np.array([query.operation.device_count for query in judged.queries])
-    for key in np.unique(judged.groups["model"] + judged.groups["precision"]):
-        mine = (judged.groups["model"] + judged.groups["precision"]) == key
+    held_out = rows.take(out)
+    counts = np.array([query.operation.device_count for query in held_out.queries])
+    for key in np.unique(held_out.groups["model"] + held_out.groups["precision"]):
+        mine = (held_out.groups["model"] + held_out.groups["precision"]) == key
         assert len(np.unique(np.round(guessed[mine] / counts[mine], 6))) == 1
 
 
-def test_steps_of_single_gpus_are_judged_where_graphs_are_given(bundle):
+def test_steps_of_single_gpus_are_evaluated_where_graphs_are_given(bundle):
     graphs = {GRAPHS["resnet50"]: GRAPH}
     steps = step_measurements(bundle.table(THROUGHPUT), graphs, CATALOG)
     # two precisions of two systems with one GPU and a known batch size
@@ -75,7 +75,7 @@ def test_steps_of_single_gpus_are_judged_where_graphs_are_given(bundle):
     np.testing.assert_allclose(steps.values["latency_ms"][fast], 1e3 * 256 / 600)
 
 
-def test_a_folder_is_judged_by_steps_alone_where_no_row_of_the_suite_trained(bundle):
+def test_a_folder_is_evaluated_on_steps_alone_where_no_row_of_the_suite_trained(bundle):
     protocols_of_dataset = LambdaBenchProtocols({GRAPHS["resnet50"]: GRAPH})
     names = {task.name for task in protocols_of_dataset.evaluation_tasks(bundle, CATALOG, {})}
     assert names == {"unseen_device/step_fp16", "unseen_device/step_fp32"}

@@ -30,22 +30,24 @@ def bundle(tmp_path_factory):
 def test_families_and_large_designs_are_held_out(bundle):
     folds = list(CircuitFpgaProtocols().folds(bundle, CATALOG))
     assert {fold.protocol for fold in folds} == {"unseen_family", "large_design"}
-    judged = []
+    held_out = []
     for fold in folds:
         task, unplaced = fold.tasks
-        assert unplaced.judged.groups["design"].tolist() == task.judged.groups["design"].tolist()
-        designs = set(task.judged.groups["design"].tolist())
+        assert (
+            unplaced.held_out.groups["design"].tolist() == task.held_out.groups["design"].tolist()
+        )
+        designs = set(task.held_out.groups["design"].tolist())
         assert not designs & set(fold.train.groups["design"].tolist())
-        families = set(task.judged.groups["family"].tolist())
+        families = set(task.held_out.groups["family"].tolist())
         if fold.protocol == "unseen_family":
             assert not families & set(fold.train.groups["family"].tolist())
-            judged += task.judged.groups["design"].tolist()
+            held_out += task.held_out.groups["design"].tolist()
             continue
         cells = bundle.table("runs").groupby("design")["logic_cells"].first()
         assert (cells[sorted(designs)] >= LARGE_CELLS).all()
         assert (cells[sorted(set(fold.train.groups["design"]))] < LARGE_CELLS).all()
     measured, _ = circuit_measurements(bundle)
-    assert sorted(judged) == sorted(measured.groups["design"].tolist())
+    assert sorted(held_out) == sorted(measured.groups["design"].tolist())
 
 
 def test_processors_are_a_test_set_that_nothing_is_trained_on(bundle, tmp_path):
@@ -58,19 +60,19 @@ def test_processors_are_a_test_set_that_nothing_is_trained_on(bundle, tmp_path):
     for fold in protocols.folds(own, CATALOG):
         assert PROCESSORS[0] not in fold.train.groups["family"]
         for task in fold.tasks:
-            families = set(task.judged.groups["family"])
+            families = set(task.held_out.groups["family"])
             assert (families == {PROCESSORS[0]}) == (fold.protocol == "processor")
             assert fold.protocol == "processor" or PROCESSORS[0] not in families
 
 
 def test_circuits_that_are_asked_about_have_no_routes_and_those_of_training_do(bundle):
     for fold in CircuitFpgaProtocols().folds(bundle, CATALOG):
-        asked = [circuit_of(query) for task in fold.tasks for query in task.judged.queries]
+        asked = [circuit_of(query) for task in fold.tasks for query in task.held_out.queries]
         assert all(own.routed_ps is None for own in asked)
         assert all(circuit_of(query).routed_ps is not None for query in fold.train.queries)
         placed, unplaced = fold.tasks
-        assert all(circuit_of(query).placement is not None for query in placed.judged.queries)
-        assert all(circuit_of(query).placement is None for query in unplaced.judged.queries)
+        assert all(circuit_of(query).placement is not None for query in placed.held_out.queries)
+        assert all(circuit_of(query).placement is None for query in unplaced.held_out.queries)
 
 
 def test_a_design_with_two_clocks_has_no_row(bundle):
@@ -102,12 +104,12 @@ def test_the_baseline_is_the_placer_s_estimate_except_for_fixed_connections(bund
     assert found[1:].tolist() == plain[1:].tolist()
 
 
-def test_a_folder_of_other_families_is_judged_without_those_of_training(bundle):
+def test_a_folder_of_other_families_is_evaluated_without_those_of_training(bundle):
     measured, _ = circuit_measurements(bundle)
     families = np.unique(measured.groups["family"])
     seen = {"family": families[:-1].tolist()}
     tasks = list(CircuitFpgaProtocols().evaluation_tasks(bundle, CATALOG, seen))
     assert [task.name for task in tasks] == ["unseen_family", "unseen_family/netlist"]
-    assert all(set(task.judged.groups["family"]) == {families[-1]} for task in tasks)
+    assert all(set(task.held_out.groups["family"]) == {families[-1]} for task in tasks)
     every = {"family": families.tolist()}
     assert not list(CircuitFpgaProtocols().evaluation_tasks(bundle, CATALOG, every))

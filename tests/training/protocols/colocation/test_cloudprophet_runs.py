@@ -41,14 +41,14 @@ def test_no_result_of_a_run_is_part_of_its_question():
     assert asked == {*NEIGHBOUR_COLUMNS, "application", "log_load"}
 
 
-def test_no_protocol_trains_on_what_it_judges(packaged):
+def test_no_protocol_trains_on_what_it_holds_out(packaged):
     keys = {"leave_one_experiment_out": "experiment", "leave_one_application_out": "application"}
     seen = set()
     for fold in protocols_of_dataset("cloudprophet_runs").folds(packaged, CATALOG):
         key = keys[fold.protocol]
         seen.add(fold.protocol)
         for task in fold.tasks:
-            assert not set(fold.train.groups[key]) & set(task.judged.groups[key])
+            assert not set(fold.train.groups[key]) & set(task.held_out.groups[key])
     assert seen == set(keys)
 
 
@@ -56,7 +56,7 @@ def test_ideal_speeds_of_an_experiment_left_out_come_from_the_others(packaged):
     runs = packaged.table("runs")
     dataset_protocols = protocols_of_dataset("cloudprophet_runs")
     before = {
-        str(e.tasks[0].judged.groups["experiment"][0]): e
+        str(e.tasks[0].held_out.groups["experiment"][0]): e
         for e in dataset_protocols.folds(packaged, CATALOG)
         if e.protocol == "leave_one_experiment_out"
     }
@@ -69,13 +69,13 @@ def test_ideal_speeds_of_an_experiment_left_out_come_from_the_others(packaged):
     np.testing.assert_array_equal(finite, theirs)
 
 
-def test_an_experiment_that_the_package_lacks_is_judged_by_a_fit_on_the_package(tmp_path):
+def test_an_experiment_that_the_package_lacks_is_predicted_by_a_fit_on_the_package(tmp_path):
     table = cloudprophet_table(("exp_new",)).assign(app="redis", vm=1, load_param=np.nan)
     bundle = Bundle.write(tmp_path / "b", "cloudprophet_runs", {"runs": table})
     (fold,) = protocols_of_dataset("cloudprophet_runs").folds(bundle, CATALOG)
     assert fold.protocol == "leave_one_experiment_out"
     assert len(fold.train) == 2463
-    assert set(fold.tasks[0].judged.groups["experiment"]) == {"exp_new"}
+    assert set(fold.tasks[0].held_out.groups["experiment"]) == {"exp_new"}
     assert (
         list(protocols_of_dataset("cloudprophet_runs").evaluation_tasks(bundle, CATALOG, {})) == []
     )
@@ -85,12 +85,14 @@ def test_rules_are_fitted_on_the_training_rows_alone():
     found = run_measurements(cloudprophet_table(), KNOWN)
     finite = np.isfinite(found.values["p_wall"])
     out = found.groups["experiment"] == "exp_c"
-    train, judged = found.take(finite & ~out), found.take(finite & out)
-    answers = rules(train, judged)
+    train, held_out = found.take(finite & ~out), found.take(finite & out)
+    answers = rules(train, held_out)
     assert (answers["rule_unslowed"] == 1.0).all()
     doubled = rules(
         train,
-        type(judged)(judged.queries, {"p_wall": 2.0 * judged.values["p_wall"]}, judged.groups),
+        type(held_out)(
+            held_out.queries, {"p_wall": 2.0 * held_out.values["p_wall"]}, held_out.groups
+        ),
     )
     for name, column in answers.items():
         np.testing.assert_array_equal(doubled[name], column)
@@ -112,9 +114,9 @@ def test_medians_fall_back_to_the_neighbour_then_to_all():
     found = run_measurements(table, KNOWN)
     finite = np.isfinite(found.values["p_wall"])
     web = found.groups["application"] == "web_serving"
-    train, judged = found.take(finite & ~web), found.take(web)
+    train, held_out = found.take(finite & ~web), found.take(web)
     expected = np.median(train.values["p_wall"])
-    np.testing.assert_allclose(neighbour_median(train, judged), expected)
+    np.testing.assert_allclose(neighbour_median(train, held_out), expected)
 
 
 def test_the_main_neighbour_is_the_one_that_ran_longest():
@@ -150,9 +152,13 @@ def test_results_smuggled_in_as_a_neighbour_column_win(packaged):
     )
 
     def error(smuggle):
-        train, judged = (with_answer(part, smuggle) for part in (fold.train, fold.tasks[0].judged))
-        answers = dataset_protocols.predictor().fit(train).predict(judged.queries).values["p_wall"]
-        return np.abs(answers - judged.values["p_wall"]).mean()
+        train, held_out = (
+            with_answer(part, smuggle) for part in (fold.train, fold.tasks[0].held_out)
+        )
+        answers = (
+            dataset_protocols.predictor().fit(train).predict(held_out.queries).values["p_wall"]
+        )
+        return np.abs(answers - held_out.values["p_wall"]).mean()
 
     assert error(True) < 0.6 * error(False)
 

@@ -52,7 +52,7 @@ def test_relative_speed_is_scored_on_its_own_scale_with_noise_and_baselines():
     assert found["repeated_rows"] == 2
 
 
-def test_a_class_is_judged_by_its_false_alarms_and_its_misses():
+def test_a_class_is_scored_by_its_false_alarms_and_its_misses():
     measured = np.array([0.5, 0.6, 0.7, 0.8, 0.95, 1.0])
     answers = np.array([0.5, 0.95, 0.6, 1.0, 0.8, 1.0])
     assert class_errors(measured, answers) == (50.0, 50.0)
@@ -100,13 +100,13 @@ def test_windows_are_as_long_for_every_run_and_hold_no_counts(made_up):
 def test_profiles_are_from_runs_alone(made_up):
     runs, samples = made_up.table("runs"), made_up.table("samples")
     colocated = runs["neighbour"] != "none"
-    judged = ("cpu_s", "wall_s", "p_cpu", "p_wall")
-    changed = runs.assign(**{name: runs[name].where(~colocated, 1e3) for name in judged})
+    held_out = ("cpu_s", "wall_s", "p_cpu", "p_wall")
+    changed = runs.assign(**{name: runs[name].where(~colocated, 1e3) for name in held_out})
     for one, other in zip(colocations(runs, samples), colocations(changed, samples), strict=True):
         assert repr(one.profile) == repr(other.profile)  # What is missing equals nothing.
 
 
-def test_how_programs_scatter_is_read_from_runs_alone_and_from_nothing_that_is_judged():
+def test_how_programs_scatter_is_read_from_runs_alone_and_from_no_held_out_row():
     bundle = Bundle.open(Contention().packaged().folder, "contention")
     runs, samples = bundle.table("runs"), bundle.table("samples")
     colocated = runs["neighbour"] != "none"
@@ -137,13 +137,13 @@ def all_tasks(bundle):
     return found
 
 
-def test_the_run_that_a_profile_is_made_of_is_not_judged(made_up):
+def test_the_run_that_a_profile_is_made_of_is_not_held_out(made_up):
     for protocol, tasks in all_tasks(made_up).items():
         for _, task in tasks:
-            known = [q.workload.profile.p_cpu_beside_cache for q in task.judged.queries]
+            known = [q.workload.profile.p_cpu_beside_cache for q in task.held_out.queries]
             profiled = "_profiled" in protocol
             assert all((one is not None) == profiled for one in known)
-            keys = task.judged.groups["repeated"]
+            keys = task.held_out.groups["repeated"]
             loads = [key for key in keys if "cache high other static" in key]
             assert not (profiled and loads)
 
@@ -153,8 +153,8 @@ def test_pairs_are_asked_about_before_they_meet(made_up):
     runs, samples = made_up.table("runs"), made_up.table("samples")
     measured = [one.window for one in colocations(runs, samples)]
     for _, task in tasks:
-        assert set(task.judged.groups["neighbour"]) == {"victim:triad"}
-        for query in task.judged.queries:
+        assert set(task.held_out.groups["neighbour"]) == {"victim:triad"}
+        for query in task.held_out.queries:
             assert query.workload.estimated
             assert query.workload.window.seconds
             assert query.workload.window not in measured
@@ -174,19 +174,19 @@ def test_no_protocol_trains_on_held_out_rows(made_up):
     for protocol, mine in tasks.items():
         for train, task in mine:
             key = keys[protocol]
-            assert not set(train.groups[key]) & set(task.judged.groups[key])
-            assert "none" not in task.judged.groups["neighbour"]
+            assert not set(train.groups[key]) & set(task.held_out.groups[key])
+            assert "none" not in task.held_out.groups["neighbour"]
             assert task.name == f"{protocol}/{task.metric}"
 
 
-def test_rows_of_families_never_seen_are_judged_without_a_fit(made_up):
+def test_rows_of_families_never_seen_are_evaluated_without_a_fit(made_up):
     seen = {"family": ["compute"], "neighbour": ["cpu"], "session": []}
     tasks = list(protocols_of_dataset("contention").evaluation_tasks(made_up, CATALOG, seen))
     assert {task.name.partition("/")[0] for task in tasks} >= {"leave_one_family_out"}
     for task in tasks:
-        assert {q.workload.profile.p_cpu_beside_cache for q in task.judged.queries} == {None}
+        assert {q.workload.profile.p_cpu_beside_cache for q in task.held_out.queries} == {None}
         if task.name.startswith("leave_one_family_out"):
-            assert "compute" not in task.judged.groups["family"]
+            assert "compute" not in task.held_out.groups["family"]
 
 
 def test_profiles_in_training_hold_no_run_of_a_held_out_neighbour(made_up):
@@ -216,7 +216,7 @@ def test_counts_of_our_own_runs_are_no_features(monkeypatch):
             rows, [dict(zip(metrics, one, strict=False)) for one in rates.tolist()]
         )
         fitted = ColocationBoost(bags=1).fit(given.take(split.train))
-        return fitted.predict(given.take(split.judged).queries).values["p_cpu"]
+        return fitted.predict(given.take(split.held_out).queries).values["p_cpu"]
 
     nothing = answers(())
     np.testing.assert_array_equal(answers(names), nothing)
@@ -230,7 +230,7 @@ def pilot_fold(request):
     folds = protocols_of_dataset("contention_pilot").folds(
         Bundle.open(folder, "contention_pilot"), CATALOG
     )
-    return next(e for e in folds if set(e.tasks[0].judged.groups["neighbour"]) == {"cache_other"})
+    return next(e for e in folds if set(e.tasks[0].held_out.groups["neighbour"]) == {"cache_other"})
 
 
 def cpu_only(fold):
@@ -254,14 +254,14 @@ def test_the_pilot_is_scored_with_its_baseline_and_its_noise(pilot_fold, monkeyp
 
 
 @pytest.mark.reference
-def test_shots_of_the_judged_rows_are_not_scored(pilot_fold, monkeypatch):
+def test_shots_among_the_held_out_rows_are_not_scored(pilot_fold, monkeypatch):
     monkeypatch.setattr(colocation, "TREES", 20)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
     dataset_protocols = protocols_of_dataset("contention_pilot")
     fold, predictors = cpu_only(pilot_fold), ("colocation_boost",)
     predictions = predictions_of(dataset_protocols, fold, (8,), predictors=predictors)
     (row,) = rows(predictions)
-    assert row["n"] == len(pilot_fold.tasks[0].judged) - 8
+    assert row["n"] == len(pilot_fold.tasks[0].held_out) - 8
 
 
 def with_windows(measured, columns):
@@ -280,13 +280,13 @@ def test_rates_of_quantities_fixed_in_a_run_are_no_features(pilot_fold, referenc
     monkeypatch.setattr(colocation, "TREES", 60)
     monkeypatch.setattr(ColocationBoost, "folds", 2)
     fold = cpu_only(pilot_fold)
-    judged = fold.tasks[0].judged
-    mean = ProgramMean().fit(fold.train).predict(judged.queries).values["p_cpu"]
+    held_out = fold.tasks[0].held_out
+    mean = ProgramMean().fit(fold.train).predict(held_out.queries).values["p_cpu"]
 
     def error(names):
-        counted = [with_windows(part, trap(part, names)) for part in (fold.train, judged)]
+        counted = [with_windows(part, trap(part, names)) for part in (fold.train, held_out)]
         answers = ColocationBoost(bags=1).fit(counted[0]).predict(counted[1].queries)
-        return float(np.abs(answers.values["p_cpu"] - judged.values["p_cpu"]).mean())
+        return float(np.abs(answers.values["p_cpu"] - held_out.values["p_cpu"]).mean())
 
     def trap(part, names):
         """A fixed count divided by the time of a run, with noise."""
@@ -295,7 +295,7 @@ def test_rates_of_quantities_fixed_in_a_run_are_no_features(pilot_fold, referenc
         rates = 1e4 * part.values["p_cpu"][:, None] * noise
         return [dict(zip(names, row, strict=True)) for row in rates.tolist()]
 
-    baseline = float(np.abs(mean - judged.values["p_cpu"]).mean())
+    baseline = float(np.abs(mean - held_out.values["p_cpu"]).mean())
     assert error(("vmstat.pgfault_per_s", "stat.processes_per_s")) >= 0.85 * baseline
     assert error(("probe.latency_ns",)) < 0.6 * baseline
 
@@ -311,7 +311,7 @@ def test_the_median_baseline_knows_the_training_rows_alone(made_up):
         for train, task in tasks:
             values, programs = train.values[task.metric], train.groups["program"]
             for name, found in zip(
-                task.judged.groups["program"], task.baselines["program_median"], strict=True
+                task.held_out.groups["program"], task.baselines["program_median"], strict=True
             ):
                 mine = values[programs == name]
                 assert found == np.median(mine if len(mine) else values)
@@ -332,11 +332,11 @@ def test_tasks_of_steady_programs_are_chosen_by_measured_variation_alone():
 def test_the_noise_floor_of_our_own_runs_rests_on_162_of_621_rows():
     bundle = Bundle.open(Contention().packaged().folder, "contention")
     rows = contention_measurements(bundle)
-    judged = np.zeros(len(rows), dtype=bool)
+    held_out = np.zeros(len(rows), dtype=bool)
     for split in Contention().splits(bundle):
         if split.protocol.startswith("leave_one_family_out"):
-            judged |= split.judged
-    keys = rows.groups["repeated"][judged]
+            held_out |= split.held_out
+    keys = rows.groups["repeated"][held_out]
     assert (repeated(keys).sum(), len(keys)) == (162, 621)
 
 

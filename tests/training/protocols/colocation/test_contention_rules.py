@@ -51,9 +51,9 @@ TRAIN = runs(
     [(1.0, "1", 0.5), (0.8, "1", 0.625), (0.5, "1", 1.0), (0.2, "1", 1.0), (1.0, "2", 1.0)],
 )
 def test_a_program_gets_no_more_than_an_equal_part_of_a_shared_cpu(wanted, cpus, expected):
-    judged = runs(("cache", cpus, wanted, 0.0, None))
-    assert fair_share(judged, "p_wall") == pytest.approx([expected])
-    assert fair_share(judged, "p_cpu") == pytest.approx([1.0])
+    held_out = runs(("cache", cpus, wanted, 0.0, None))
+    assert fair_share(held_out, "p_wall") == pytest.approx([expected])
+    assert fair_share(held_out, "p_cpu") == pytest.approx([1.0])
 
 
 def test_a_program_of_unknown_share_is_taken_to_want_a_whole_cpu():
@@ -61,7 +61,7 @@ def test_a_program_of_unknown_share_is_taken_to_want_a_whole_cpu():
 
 
 def test_medians_are_by_neighbour_and_placement_then_by_placement_then_of_all():
-    judged = runs(
+    held_out = runs(
         ("cache", "1", 1.0, 0.0, None),
         ("cache", "2", 1.0, 0.0, None),
         ("disk", "1", 1.0, 0.0, None),
@@ -69,21 +69,21 @@ def test_medians_are_by_neighbour_and_placement_then_by_placement_then_of_all():
     )
     # Isolated runs are no part of any median.
     expected = [0.5, 0.8, np.median([0.4, 0.5, 0.9, 0.3]), np.median([0.4, 0.5, 0.9, 0.8, 0.3])]
-    np.testing.assert_allclose(neighbour_median(TRAIN, judged, "p_wall"), expected)
+    np.testing.assert_allclose(neighbour_median(TRAIN, held_out, "p_wall"), expected)
 
 
 def test_a_slower_reference_multiplies_the_fair_share():
-    judged = runs(("cache", "1", 1.0, 0.0, 1.2), ("cache", "1", 1.0, 0.0, None))
-    np.testing.assert_allclose(reference_ratio(judged), [1.2, 1.0])
-    found = rules(TRAIN, judged, "p_wall")
+    held_out = runs(("cache", "1", 1.0, 0.0, 1.2), ("cache", "1", 1.0, 0.0, None))
+    np.testing.assert_allclose(reference_ratio(held_out), [1.2, 1.0])
+    found = rules(TRAIN, held_out, "p_wall")
     np.testing.assert_allclose(found["rule_fair_share_of_reference"], [0.6, 0.5])
     np.testing.assert_allclose(found["rule_unslowed"], 1.0)
 
 
-def test_no_rule_looks_at_what_is_judged():
-    judged = runs(("cache", "1", 1.0, 0.1, None), ("cpu", "2", 0.7, 0.2, 1.1))
+def test_no_rule_reads_the_measured_values_of_held_out_rows():
+    held_out = runs(("cache", "1", 1.0, 0.1, None), ("cpu", "2", 0.7, 0.2, 1.1))
     other = runs(("cache", "1", 1.0, 9.0, None), ("cpu", "2", 0.7, 8.0, 1.1))
     for metric in ("p_cpu", "p_wall"):
-        one, two = rules(TRAIN, judged, metric), rules(TRAIN, other, metric)
+        one, two = rules(TRAIN, held_out, metric), rules(TRAIN, other, metric)
         for name in one:
             np.testing.assert_array_equal(one[name], two[name])

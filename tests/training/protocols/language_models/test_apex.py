@@ -1,4 +1,4 @@
-"""Protocols of apex: the requests of a run, its query, and runs that cannot be judged."""
+"""Protocols of apex: the requests of a run, its query, and runs that cannot be evaluated."""
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ SGLANG = {
 
 @pytest.fixture
 def bundle(tmp_path):
-    """Two runs that can be judged, and one without its requests."""
+    """Two runs that can be evaluated, and one without its requests."""
     unknown = {**ALONE, "trace": "summarization_05"}
     table = pd.DataFrame([ROW, SGLANG, unknown])
     return Bundle.write(tmp_path / "b", "apex", {RUNS: table})
@@ -90,7 +90,7 @@ def test_results_of_a_run_are_not_part_of_its_query():
 def test_nothing_is_fitted_and_runs_without_requests_are_counted(bundle):
     (fold,) = ApexProtocols().folds(bundle, CATALOG)
     assert len(fold.train) == 0
-    assert {task.name: len(task.judged) for task in fold.tasks} == {
+    assert {task.name: len(task.held_out) for task in fold.tasks} == {
         "replay/request_latency_ms": 2,
         "replay/request_latency_ms/sglang": 1,
         "replay/request_latency_ms/vllm": 1,

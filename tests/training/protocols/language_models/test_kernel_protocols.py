@@ -54,30 +54,30 @@ def questions(queries: list[Query]) -> set[tuple[object, str]]:
     return {(query.workload, query.device.name) for query in queries}
 
 
-def test_no_question_that_is_judged_trains(folds):
+def test_no_held_out_question_is_in_the_training_set(folds):
     for fold in (fold for of_protocol in folds.values() for fold in of_protocol):
         trained = questions(fold.train.queries)
-        judged = [query for task in fold.tasks for query in task.judged.queries]
-        assert judged
-        assert not trained & questions(judged), fold.protocol
+        held_out = [query for task in fold.tasks for query in task.held_out.queries]
+        assert held_out
+        assert not trained & questions(held_out), fold.protocol
 
 
-def test_no_row_of_a_gpu_that_is_judged_trains(folds):
+def test_no_row_of_a_held_out_gpu_is_in_the_training_set(folds):
     held_out = []
     for protocol in ("aiconfigurator/gemm_unseen_device", "vidur/unseen_device"):
         for fold in folds[protocol]:
-            judged = {task.device for task in fold.tasks}
-            assert len(judged) == 1
-            assert not judged & {query.device.name for query in fold.train.queries}
-            held_out += judged
+            own = {task.device for task in fold.tasks}
+            assert len(own) == 1
+            assert not own & {query.device.name for query in fold.train.queries}
+            held_out += own
     assert held_out == ["a100-sxm-80gb", "h100-sxm-80gb", "l40s", "h100-sxm-80gb"]
 
 
-def test_sizes_that_are_judged_train_on_no_gpu(folds):
+def test_held_out_sizes_are_in_the_training_set_of_no_gpu(folds):
     (fold,) = folds["aiconfigurator/gemm_held_out_sites"]
-    judged = {site for task in fold.tasks for site in task.judged.groups["site"].tolist()}
-    assert judged
-    assert not judged & set(fold.train.groups["site"].tolist())
+    held_out = {site for task in fold.tasks for site in task.held_out.groups["site"].tolist()}
+    assert held_out
+    assert not held_out & set(fold.train.groups["site"].tolist())
 
 
 def test_a_task_is_one_engine_and_format_on_one_gpu(folds):
@@ -87,7 +87,7 @@ def test_a_task_is_one_engine_and_format_on_one_gpu(folds):
             "gemm/bf16/vllm",
         }
         for task in fold.tasks:
-            assert {query.device.name for query in task.judged.queries} == {task.device}
+            assert {query.device.name for query in task.held_out.queries} == {task.device}
 
 
 def test_the_factor_of_the_baseline_is_that_of_the_training_set(folds):

@@ -43,10 +43,10 @@ def test_each_accelerator_is_held_out_under_all_its_names(folds):
     for fold in folds:
         for task in fold.tasks:
             if fold.protocol == "unseen_device":
-                judged = set(task.judged.groups["device"])
-                assert judged == {task.device}
-                assert not judged & set(fold.train.groups["device"])
-    assert len(of(folds, "intel-max-1550").tasks[0].judged) == 18 + 4
+                held_out = set(task.held_out.groups["device"])
+                assert held_out == {task.device}
+                assert not held_out & set(fold.train.groups["device"])
+    assert len(of(folds, "intel-max-1550").tasks[0].held_out) == 18 + 4
 
 
 def test_ten_rows_are_chosen_by_the_predictor_or_by_lot(folds):
@@ -63,7 +63,7 @@ def test_support_rows_are_not_scored_and_reduce_the_error(folds):
     for task in fold.tasks:
         found = predict_task(task, predictor, None, 0, 0)
         columns = found.columns
-        assert len(columns["measured"]) == len(task.judged) - task.shots
+        assert len(columns["measured"]) == len(task.held_out) - task.shots
         assert np.isfinite(columns["low"]).all()
         assert (columns["low"] <= columns["predicted"]).all()
         assert (columns["predicted"] <= columns["high"]).all()
@@ -77,13 +77,13 @@ def test_results_of_the_held_out_accelerator_are_in_no_training_set(folds, tmp_p
     changed = benchmark_table({**FACTORS, "Nvidia A100 GPU": 0.01})
     others = [*PROTOCOLS.folds(bundle(tmp_path, changed), CATALOG)]
     own, other = of(folds, "a100-sxm-40gb"), of(others, "a100-sxm-40gb")
-    assert (own.tasks[0].judged.values[RATE] > other.tasks[0].judged.values[RATE]).all()
+    assert (own.tasks[0].held_out.values[RATE] > other.tasks[0].held_out.values[RATE]).all()
     chosen, found = [], []
     for fold in (own, other):
         names = fold.train.groups["device"]
         train = fold.train.take((names != "intel-max-1550") & (names != "mi250"))
         predictor = PROTOCOLS.predictor().fit(train)
-        queries = fold.tasks[0].judged.queries
+        queries = fold.tasks[0].held_out.queries
         chosen.append(predictor.suggest(queries, 10))
         found.append(predictor.predict(queries).values[RATE])
     assert chosen[0] == chosen[1]
@@ -106,7 +106,7 @@ def test_baselines_adapt_on_the_support_set(folds):
 
 def test_the_factor_is_the_median_ratio_to_the_closed_form(folds):
     fold = of(folds, "mi250")
-    factor = PROTOCOLS.predictors()[1].fit(fold.train).adapt(fold.tasks[0].judged)
+    factor = PROTOCOLS.predictors()[1].fit(fold.train).adapt(fold.tasks[0].held_out)
     assert factor.factors["mi250"] == pytest.approx(0.5, rel=0.03)
 
 

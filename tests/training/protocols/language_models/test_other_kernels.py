@@ -1,4 +1,4 @@
-"""Protocols of attention, experts, collectives and power: nothing that is judged trains."""
+"""Protocols of attention, experts, collectives and power: no held-out row is trained on."""
 
 from dataclasses import replace
 from itertools import product
@@ -78,12 +78,12 @@ def folds(bundle: Bundle) -> list[Fold]:
     return found
 
 
-def test_no_question_that_is_judged_trains(bundle):
+def test_no_held_out_question_is_in_the_training_set(bundle):
     for fold in folds(bundle):
         trained = {(query.workload, query.device.name) for query in fold.train.queries}
-        judged = [query for task in fold.tasks for query in task.judged.queries]
-        assert judged
-        assert not trained & {(query.workload, query.device.name) for query in judged}
+        held_out = [query for task in fold.tasks for query in task.held_out.queries]
+        assert held_out
+        assert not trained & {(query.workload, query.device.name) for query in held_out}
 
 
 def test_no_row_of_a_gpu_that_is_held_out_trains(bundle):

@@ -21,11 +21,11 @@ def test_pairs_and_hardware_are_held_out_whole(tmp_path):
         names = ("device", "model") if fold.protocol == "unseen_setup" else ("device",)
         sides = [
             set(zip(*(side.groups[name] for name in names), strict=True))
-            for side in (fold.train, task.judged)
+            for side in (fold.train, task.held_out)
         ]
         assert not sides[0] & sides[1]
         assert len(sides[1]) == 1
-        assert len(fold.train) + len(task.judged) == len(frame)
+        assert len(fold.train) + len(task.held_out) == len(frame)
         assert (task.baselines["closed_form"] > 0).all()
     (task,) = SplitwiseProtocols().evaluation_tasks(bundle, CATALOG, {})
-    assert len(task.judged) == len(frame)
+    assert len(task.held_out) == len(frame)

@@ -92,8 +92,8 @@ def test_tasks_hold_measured_rows_that_are_not_in_the_training_set(bundle):
     assert {e.protocol for e in folds} >= {"mlp_3fold", "mlp_5fold", "unseen_family"}
     for fold in folds:
         for task in fold.tasks:
-            assert not np.isnan(task.judged.values[PEAK]).any()
-            assert not set(task.judged.groups["model"]) & set(fold.train.groups["model"])
+            assert not np.isnan(task.held_out.values[PEAK]).any()
+            assert not set(task.held_out.groups["model"]) & set(fold.train.groups["model"])
 
 
 def test_training_rows_are_not_evaluated(bundle):
@@ -104,7 +104,7 @@ def test_training_rows_are_not_evaluated(bundle):
     seen["model"] = ["cait_m36", "tf_mixnet", "vit_tiny"]
     (task,) = dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)
     assert task.name == "unseen_model/training_peak"
-    assert set(task.judged.groups["model"]) == {"resnet50"}
+    assert set(task.held_out.groups["model"]) == {"resnet50"}
 
 
 def test_capacity_scores_by_hand():

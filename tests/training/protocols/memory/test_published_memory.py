@@ -67,7 +67,7 @@ def measured(packaged):
     return memory_measurements(packaged["table"], read_graphs(packaged["graphs"]), CATALOG)
 
 
-def test_rows_become_networks_and_are_judged_by_what_was_measured(bundle):
+def test_rows_become_networks_with_the_metric_that_was_measured(bundle):
     found, kept = memory_measurements(bundle.table("table"), graphs_of(bundle), CATALOG)
     assert kept.tolist() == [0, 1, 2, 3, 4, 5]
     query = found.queries[0]
@@ -79,7 +79,7 @@ def test_rows_become_networks_and_are_judged_by_what_was_measured(bundle):
     assert set(found.groups) == set(GROUPS)
 
 
-def test_every_row_is_judged_or_counted_with_a_reason(packaged, measured):
+def test_every_row_is_evaluated_or_counted_with_a_reason(packaged, measured):
     why = left_out(packaged["table"], read_graphs(packaged["graphs"]))
     assert sum(why.values()) + len(measured[0]) == len(packaged["table"])
     assert why["a rule of thumb, not a measurement"] == 24
@@ -199,10 +199,10 @@ def test_nothing_is_fitted_for_published_and_no_family_or_source_leaks(packaged,
     for fold in folds[1:]:
         key = "family" if fold.protocol == "unseen_model" else "source"
         for task in fold.tasks:
-            assert not set(task.judged.groups[key]) & set(fold.train.groups[key])
-            assert not set(task.judged.groups["row"]) & set(fold.train.groups["row"])
-            assert len(set(task.judged.groups["phase"])) == 1
-            assert np.isfinite(task.judged.values[task.metric]).all()
+            assert not set(task.held_out.groups[key]) & set(fold.train.groups[key])
+            assert not set(task.held_out.groups["row"]) & set(fold.train.groups["row"])
+            assert len(set(task.held_out.groups["phase"])) == 1
+            assert np.isfinite(task.held_out.values[task.metric]).all()
 
 
 def test_fitting_ranges_changes_no_estimate(bundle, monkeypatch):
@@ -214,8 +214,8 @@ def test_fitting_ranges_changes_no_estimate(bundle, monkeypatch):
         np.testing.assert_array_equal(before.values[metric], after.values[metric])
 
 
-def test_the_bundled_predictor_of_memory_is_the_calibrated_one_and_is_not_judged_as_it_ships():
-    """Its ranges were calibrated on the judged rows: judging starts from the memory inside it."""
+def test_the_bundled_predictor_of_memory_is_the_calibrated_one_and_is_not_evaluated_as_it_ships():
+    """Its intervals were calibrated on the held-out rows: the memory inside it is evaluated."""
     (part,) = [
         p for p in bundled().predictor.parts if PEAK in p.metrics and p.name != "cpu_latency"
     ]
@@ -232,9 +232,9 @@ def test_bundled_ranges_hold_nearly_all_upper_ends_of_families_and_sources_left_
         for name in np.unique(rows.groups[key]):
             out = rows.groups[key] == name
             fitted = CalibratedMemory(published_memory.bundled_memory()).fit(rows.take(~out))
-            judged = rows.take(out)
-            answers = fitted.predict(judged.queries)
-            for metric, peaks in judged.values.items():
+            held_out = rows.take(out)
+            answers = fitted.predict(held_out.queries)
+            for metric, peaks in held_out.values.items():
                 share = answers.row_coverage[metric]
                 inside = (answers.low[metric] <= peaks) & (peaks <= answers.high[metric])
                 claimed += int((np.isfinite(share) & np.isfinite(peaks)).sum())
@@ -249,16 +249,16 @@ def test_a_folder_with_a_table_alone_takes_the_packaged_graphs(tmp_path):
     tables = {"table": memory_table({}, SEGMENT)}
     bundle = Bundle.write(tmp_path / "own", "published_memory", tables)
     tasks = list(PublishedMemoryProtocols().evaluation_tasks(bundle, CATALOG, {}))
-    assert sum(len(task.judged) for task in tasks) == 2
+    assert sum(len(task.held_out) for task in tasks) == 2
     assert {task.name.partition("/")[0] for task in tasks} == {"unseen_model_and_source"}
 
 
-def test_what_training_saw_is_not_judged_again(bundle):
+def test_rows_of_the_training_set_are_not_evaluated(bundle):
     seen = {"family": ["bert"], "source": ["transformers"]}
     tasks = list(PublishedMemoryProtocols().evaluation_tasks(bundle, CATALOG, seen))
     protocols = {task.name.partition("/")[0]: task for task in tasks}
     assert set(protocols) == {"unseen_model", "unseen_model_and_source"}
-    assert set(protocols["unseen_model"].judged.groups["family"]) == {"gpt"}
+    assert set(protocols["unseen_model"].held_out.groups["family"]) == {"gpt"}
 
 
 def test_no_set_up_that_ran_on_one_card_is_refused_on_it(measured):

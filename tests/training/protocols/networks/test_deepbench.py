@@ -31,21 +31,21 @@ def bundle(tmp_path):
 
 
 @pytest.mark.slow
-def test_no_row_of_the_judged_gpu_trains(bundle):
+def test_no_row_of_the_held_out_gpu_trains(bundle):
     folds = [
         e for e in DeepBenchProtocols().folds(bundle, CATALOG) if e.protocol == "unseen_device"
     ]
     assert len(folds) == 3
     for fold in folds:
         trained = {query.device.name for query in fold.train.queries}
-        judged = {query.device.name for task in fold.tasks for query in task.judged.queries}
-        assert len(judged) == 1
-        assert not trained & judged
+        held_out = {query.device.name for task in fold.tasks for query in task.held_out.queries}
+        assert len(held_out) == 1
+        assert not trained & held_out
 
 
-def test_an_architecture_is_judged_whole(bundle):
+def test_an_architecture_is_held_out_whole(bundle):
     folds = {
-        fold.tasks[0].judged.groups["generation"][0]: fold
+        fold.tasks[0].held_out.groups["generation"][0]: fold
         for fold in DeepBenchProtocols().folds(bundle, CATALOG)
         if fold.protocol == "unseen_generation"
     }
@@ -57,12 +57,12 @@ def test_an_architecture_is_judged_whole(bundle):
 def test_tasks_are_one_class_in_one_precision_on_one_device(bundle):
     for fold in DeepBenchProtocols().folds(bundle, CATALOG):
         for task in fold.tasks:
-            assert len(set(task.judged.groups["kernel_class"])) == 1
-            assert len({query.run.precision for query in task.judged.queries}) == 1
-            assert set(task.judged.groups["device"]) == {task.device}
+            assert len(set(task.held_out.groups["kernel_class"])) == 1
+            assert len({query.run.precision for query in task.held_out.queries}) == 1
+            assert set(task.held_out.groups["device"]) == {task.device}
 
 
-def test_recurrent_layers_are_judged_and_do_not_train(bundle):
+def test_recurrent_layers_are_held_out_and_do_not_train(bundle):
     for fold in DeepBenchProtocols().folds(bundle, CATALOG):
         assert {query.run.operator.kind for query in fold.train.queries} <= {
             *("linear", "conv", "conv_transpose")
@@ -93,7 +93,7 @@ def test_what_cannot_be_asked_is_counted_with_its_reason(bundle):
     assert counted["no operator kind"] == 4 * (2 + 1)
 
 
-def test_a_folder_of_new_gpus_is_judged_by_the_predictor_in_use(bundle, tmp_path):
+def test_on_a_folder_of_new_gpus_the_predictor_in_use_is_evaluated(bundle, tmp_path):
     current = LoadedPredictor(Router((Roofline(),)), "1", "2000-01-01", "")
     found = evaluate("deepbench", current=current, record=TrainingRecord(), data_dir=bundle.folder)
     names = {row["task"].partition("/")[0] for row in found["tasks"]}

@@ -1,4 +1,4 @@
-"""A few models of an unseen device in both execution modes: none of their rows is judged."""
+"""A few models of an unseen device in both execution modes: none of their rows is held out."""
 
 import numpy as np
 import pytest
@@ -24,17 +24,17 @@ def rows(models=12, parts=("eager", "compiled", "eager_nhwc")) -> Measurements:
     return Measurements([Query(Kernel(relu), T4)] * len(names), values, groups)
 
 
-def test_the_support_set_has_each_model_in_both_modes_and_is_not_judged():
+def test_the_support_set_has_each_model_in_both_modes_and_is_not_held_out():
     tasks = list(few_models_tasks(rows(), models=3, draws=4))
     assert len(tasks) == 4 * 2 * 2
     for task in tasks:
         support = task.pool.groups
         assert (len(task.pool), task.shots) == (6, 6)
         assert sorted(support["part"]) == ["compiled"] * 3 + ["eager"] * 3
-        assert not set(support["model"]) & set(task.judged.groups["model"])
-        assert len(set(task.judged.groups["part"])) == 1
+        assert not set(support["model"]) & set(task.held_out.groups["model"])
+        assert len(set(task.held_out.groups["part"])) == 1
         if "families" in task.name:
-            assert not set(support["family"]) & set(task.judged.groups["family"])
+            assert not set(support["family"]) & set(task.held_out.groups["family"])
 
 
 def test_draws_differ_and_come_again():

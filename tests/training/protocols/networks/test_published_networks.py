@@ -66,7 +66,7 @@ def test_rows_become_networks_on_boards_under_software(bundle):
     assert set(found.groups) == set(GROUPS)
 
 
-def test_what_is_judged_together_names_runtime_phase_precision_and_band(bundle):
+def test_what_is_scored_together_names_runtime_phase_precision_and_band(bundle):
     found = published_measurements(bundle.table("table"), graphs_of(bundle), CATALOG)[0]
     assert set(found.groups["part"]) == {
         "eager_inference_amp_1-16",
@@ -140,9 +140,9 @@ def test_families_and_chips_are_predicted_from_others(packaged, tmp_path):
     for fold in folds:
         key = "family" if fold.protocol == "unseen_model" else "chip"
         for task in fold.tasks:
-            assert not set(task.judged.groups[key]) & set(fold.train.groups[key])
-            assert len(set(task.judged.groups["part"])) == 1
-            assert {q.software.runtime for q in task.judged.queries} == {
+            assert not set(task.held_out.groups[key]) & set(fold.train.groups[key])
+            assert len(set(task.held_out.groups["part"])) == 1
+            assert {q.software.runtime for q in task.held_out.queries} == {
                 task.name.partition("/")[2].partition("_")[0]
             }
 
@@ -151,17 +151,17 @@ def test_a_folder_with_a_table_alone_takes_the_packaged_graphs(tmp_path):
     table = published_table({}, {**V100, "model": "EfficientNet-B0"})
     bundle = Bundle.write(tmp_path / "own", "published_networks", {"table": table})
     tasks = list(PublishedNetworksProtocols().evaluation_tasks(bundle, CATALOG, {}))
-    assert sum(len(task.judged) for task in tasks) == 2
+    assert sum(len(task.held_out) for task in tasks) == 2
     assert {task.name.partition("/")[0] for task in tasks} == {"unseen_device_and_model"}
 
 
-def test_what_training_saw_is_not_judged_again(bundle):
+def test_rows_of_the_training_set_are_not_evaluated(bundle):
     seen = {"chip": ["a100"], "family": ["resnet"]}
     tasks = list(PublishedNetworksProtocols().evaluation_tasks(bundle, CATALOG, seen))
     found = {task.name.partition("/")[0]: task for task in tasks}
     assert set(found) == {"unseen_device", "unseen_device_and_model", "unseen_model"}
-    assert set(found["unseen_model"].judged.groups["chip"]) == {"a100"}
-    assert set(found["unseen_model"].judged.groups["family"]) == {"efficientnet"}
+    assert set(found["unseen_model"].held_out.groups["chip"]) == {"a100"}
+    assert set(found["unseen_model"].held_out.groups["family"]) == {"efficientnet"}
 
 
 def test_no_row_is_faster_than_its_roofline_but_where_the_reason_is_known(measured):

@@ -45,7 +45,7 @@ def test_each_mode_phase_and_metric_is_a_task_of_each_gpu(tasks):
         *(f"eager/{phase}_{what}" for phase in ("inference", "training")
           for what in ("latency", "power", *memory)),
     }  # fmt: skip
-    assert all(len(task.judged) == 1 for task in tasks.values())
+    assert all(len(task.held_out) == 1 for task in tasks.values())
 
 
 def test_baselines_are_medians_of_other_gpus_and_a_share_of_the_design_power(tasks):
@@ -76,7 +76,7 @@ def test_recorded_networks_are_scored_without_the_host(tasks):
     recorded = tasks["recorded/inference_latency", GPUS[1]]
     eager = tasks["eager/inference_latency", GPUS[1]]
     columns = [predict_task(task, predictor, None, 0, 0).columns for task in (recorded, eager)]
-    host_ms = predictor.predict(eager.judged.queries).breakdowns_ms[0]["host"]
+    host_ms = predictor.predict(eager.held_out.queries).breakdowns_ms[0]["host"]
     assert host_ms > 0.0
     assert columns[0]["predicted"] == pytest.approx(columns[1]["predicted"] - host_ms)
     assert np.isnan(columns[0]["low"]).all()
@@ -119,13 +119,13 @@ def test_rows_of_the_training_set_are_not_evaluated(packaged):
     train = protocols.training_rows(packaged, CATALOG)
     seen = {key: train.groups[key].tolist() for key in ("device", "model")}
     tasks = list(protocols.evaluation_tasks(packaged, CATALOG, seen))
-    recorded = [task.judged for task in tasks if task.name.startswith("recorded/")]
+    recorded = [task.held_out for task in tasks if task.name.startswith("recorded/")]
     assert recorded
     assert not any(trains(rows).any() for rows in recorded)
     left_out = protocols.left_out(packaged, CATALOG, seen)
     assert left_out["training saw this recorded network on this GPU"] == len(train)
     powered = {q.network.graph.digest for t in tasks if t.name.startswith("eager/")
-               and t.metric == "power_w" for q in t.judged.queries}  # fmt: skip
+               and t.metric == "power_w" for q in t.held_out.queries}  # fmt: skip
     assert not powered & {query.network.graph.digest for query in train.queries}
 
 
@@ -133,7 +133,7 @@ def test_no_row_that_trained_the_released_predictors_is_evaluated(packaged):
     protocols = TorchGpuProtocols()
     tasks = list(protocols.evaluation_tasks(packaged, CATALOG, bundled().record.seen("torch_gpu")))
     for task in tasks:
-        assert not trains(task.judged).any()
+        assert not trains(task.held_out).any()
         assert not (task.metric == "power_w" and task.name.startswith("eager/"))
     assert {task.name for task in tasks if "recorded" in task.name}
 
@@ -148,7 +148,7 @@ def test_folds_hold_out_a_gpu_or_families_on_both_sides(packaged, monkeypatch):
     for fold in folds:
         key = fold.protocol.removeprefix("unseen_")
         for task in fold.tasks:
-            assert not set(task.judged.groups[key]) & set(fold.train.groups[key])
+            assert not set(task.held_out.groups[key]) & set(fold.train.groups[key])
     metrics = {task.metric for fold in folds for task in fold.tasks}
     assert metrics == {"latency_ms", "power_w"}
 

@@ -56,11 +56,11 @@ def test_held_out_models_are_no_training_rows(bundle):
     for fold in folds:
         key = "model" if fold.protocol == "leave_one_model_out" else "device"
         for task in fold.tasks:
-            assert not set(task.judged.groups[key]) & set(fold.train.groups[key])
-            assert not np.isnan(task.judged.values[task.metric]).any()
+            assert not set(task.held_out.groups[key]) & set(fold.train.groups[key])
+            assert not np.isnan(task.held_out.values[task.metric]).any()
 
 
-def test_only_models_or_devices_never_seen_are_judged_without_fitting(bundle):
+def test_only_models_or_devices_never_seen_are_evaluated_without_fitting(bundle):
     dataset_protocols = MlEnergyProtocols()
     train = dataset_protocols.training_rows(bundle, CATALOG)
     seen = {k: sorted(set(v)) for k, v in train.groups.items()}
@@ -68,7 +68,7 @@ def test_only_models_or_devices_never_seen_are_judged_without_fitting(bundle):
     seen["model"].remove("b/Many-12B")
     tasks = list(dataset_protocols.evaluation_tasks(bundle, CATALOG, seen))
     assert {t.name for t in tasks} >= {"unseen_model/power_w", "unseen_model/power_w/moe"}
-    assert {m for t in tasks for m in t.judged.groups["model"]} == {"b/Many-12B"}
+    assert {m for t in tasks for m in t.held_out.groups["model"]} == {"b/Many-12B"}
     seen["device"].remove("b200-sxm-180gb")
     names = {t.name for t in dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)}
     assert "unseen_device/latency_ms" in names

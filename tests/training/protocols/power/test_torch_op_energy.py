@@ -1,4 +1,4 @@
-"""Power is judged on GPUs left out whole, and comparable runs of other datasets train."""
+"""Power is evaluated on GPUs left out whole, and comparable runs of other datasets train."""
 
 import numpy as np
 import pandas as pd
@@ -75,9 +75,9 @@ def bundle(tmp_path) -> Bundle:
 
 def test_a_gpu_is_left_out_with_all_its_runs(bundle):
     folds = [e for e in PROTOCOLS.folds(bundle, CATALOG) if e.protocol == "unseen_device"]
-    judged = {task.device: {t.name for t in e.tasks} for e in folds for task in e.tasks}
-    assert judged["a30"] == {f"unseen_device/{p}" for p in ("power", "training", "inference")}
-    assert judged["a40"] == {"unseen_device/training"}
+    held_out = {task.device: {t.name for t in e.tasks} for e in folds for task in e.tasks}
+    assert held_out["a30"] == {f"unseen_device/{p}" for p in ("power", "training", "inference")}
+    assert held_out["a40"] == {"unseen_device/training"}
     for fold in folds:
         assert {t.device for t in fold.tasks}.isdisjoint(fold.train.groups["device"])
         assert len(fold.train) > 20
@@ -87,7 +87,7 @@ def test_every_held_out_gpu_has_baselines(bundle):
     for fold in PROTOCOLS.folds(bundle, CATALOG):
         if fold.protocol == "unseen_device":
             for task in fold.tasks:
-                tdp = np.array([q.device.tdp_w for q in task.judged.queries])
+                tdp = np.array([q.device.tdp_w for q in task.held_out.queries])
                 assert task.baselines["constant_share"] == pytest.approx(0.9 * tdp)
                 assert len(task.baselines["operator_boosters"]) == len(tdp)
 
@@ -96,9 +96,9 @@ def test_a_network_left_out_does_not_train(bundle):
     folds = [e for e in PROTOCOLS.folds(bundle, CATALOG) if e.protocol == "unseen_network"]
     names = set()
     for fold in folds:
-        judged = {name for task in fold.tasks for name in task.judged.groups["op_shape"]}
-        assert judged.isdisjoint(fold.train.groups["op_shape"])
-        names |= judged
+        held_out = {name for task in fold.tasks for name in task.held_out.groups["op_shape"]}
+        assert held_out.isdisjoint(fold.train.groups["op_shape"])
+        names |= held_out
     assert names == {*JOBS.values(), "resnet18"}
 
 
@@ -106,11 +106,11 @@ def test_an_operator_left_out_does_not_train_with_its_backward_pass(bundle):
     folds = [e for e in PROTOCOLS.folds(bundle, CATALOG) if e.protocol == "unseen_operator"]
     assert folds
     for fold in folds:
-        judged = {shape for task in fold.tasks for shape in task.judged.groups["op_shape"]}
-        assert judged.isdisjoint(fold.train.groups["op_shape"])
+        held_out = {shape for task in fold.tasks for shape in task.held_out.groups["op_shape"]}
+        assert held_out.isdisjoint(fold.train.groups["op_shape"])
 
 
-def test_without_the_other_datasets_its_own_rows_are_judged(tmp_path, monkeypatch):
+def test_without_the_other_datasets_its_own_rows_are_held_out(tmp_path, monkeypatch):
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("FORERUN_REFERENCE", raising=False)
     alone = Bundle.write(tmp_path / "alone" / "torch_op_energy", "torch_op_energy", {"ops": ops()})
@@ -169,8 +169,8 @@ def test_gpus_left_out_are_predicted_better_than_by_a_constant(reference):
             if task.name == "unseen_device/training":
                 fitted = dataset_protocols.predictor()
                 plain = type(fitted)(calibrated=False).fit(fold.train)
-                value = plain.predict(task.judged.queries).values["power_w"]
-                truth = task.judged.values["power_w"]
+                value = plain.predict(task.held_out.queries).values["power_w"]
+                truth = task.held_out.values["power_w"]
                 error = np.mean(np.abs(value / truth - 1))
                 assert error < MOST_ERROR[str(task.device)], task.device
                 assert error < np.mean(np.abs(task.baselines["constant_share"] / truth - 1))

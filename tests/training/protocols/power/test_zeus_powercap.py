@@ -37,7 +37,7 @@ def test_each_gpu_is_predicted_from_the_others(bundle):
     for fold in folds:
         for task in fold.tasks:
             trained_on = {query.device.name for query in fold.train.queries}
-            assert {q.device.name for q in task.judged.queries} == {task.device}
+            assert {q.device.name for q in task.held_out.queries} == {task.device}
             assert task.device not in trained_on
             assert len(trained_on) == 2
 
@@ -79,7 +79,7 @@ def test_the_share_that_saves_most_is_found(bundle):
     assert 0.4 <= share <= 0.5
 
 
-def test_a_folder_of_one_new_gpu_is_judged_with_and_without_shots(bundle, tmp_path):
+def test_a_folder_of_one_new_gpu_is_evaluated_with_and_without_shots(bundle, tmp_path):
     whole = bundle.table(TRACE)
     old = Bundle.write(tmp_path / "t", "zeus_powercap", {TRACE: whole[whole["gpu"] != "A40"]})
     dataset_protocols = Quick()
