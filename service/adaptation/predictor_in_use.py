@@ -141,7 +141,7 @@ class Adaptation:
             budget_s: time for the cross-validation of the adaptation, seconds.
             names: a name per row for messages.
             request: the request, where it may be repeated.
-            predicts: predicts rows as they are answered, by which the adaptation is judged.
+            predicts: predicts rows as they are answered, for the errors of the adaptation.
 
         Raises:
             AlreadyStored: the same request stored the rows before.

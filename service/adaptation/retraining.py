@@ -1,7 +1,7 @@
-"""Retraining: a candidate that is adapted to measurements of users, and judged on others.
+"""Retraining: a candidate that is adapted to measurements of users, and evaluated on others.
 
 The predictors themselves stay as they are; what is new in a candidate are the measurements that it
-comes with and adapts to. A quarter of the workloads is never among them, and judges it.
+comes with and adapts to. A quarter of the workloads is held out, for its evaluation.
 """
 
 import hashlib
@@ -142,12 +142,12 @@ def candidate(
         return Candidate(output, check(output).version, comparison)
     own = taken.part(is_held_out=False, observed=False)
     training = [*own, *taken.part(is_held_out=False, observed=True)]
-    judged = [
+    evaluated = [
         made for kind in (False, True) for made in taken.part(is_held_out=True, observed=kind)
     ]
-    slices = _judged(
+    slices = _comparisons(
         adaptation,
-        judged,
+        evaluated,
         # The champion adapts to the same rows as anywhere, but not to observations.
         adaptation.adapted_to([*adaptation.released(), *own]),
         adaptation.adapted_to(training),
@@ -157,7 +157,7 @@ def candidate(
         champion=adaptation.base_version,
         measurements=taken.hash,
         training_rows=sum(len(made.rows) for made in training),
-        held_out_rows=sum(len(made.rows) for made in judged),
+        held_out_rows=sum(len(made.rows) for made in evaluated),
         slices=tuple(slices),
     )
     support = text_of(training, _graphs(adaptation, training))
@@ -170,7 +170,7 @@ def candidate(
     return Candidate(output, version, comparison)
 
 
-def _judged(
+def _comparisons(
     adaptation: Adaptation,
     sets: Sequence[MeasurementSet],
     champion: InUse,
@@ -209,7 +209,7 @@ def _able(rows: Measurements, *predictors: InUse) -> Mask:
 
 
 def _of_part(rows: Sequence[MeasuredRow], is_held_out: bool) -> tuple[MeasuredRow, ...]:
-    """The rows that train, or those that judge."""
+    """The training rows, or the held-out rows."""
     held = held_out([_group(row) for row in rows])
     return tuple(row for row, own in zip(rows, held, strict=True) if own == is_held_out)
 

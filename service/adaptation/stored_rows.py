@@ -35,7 +35,7 @@ def check_new(
     live: Sequence[MeasurementSet],
     request: RepeatableRequest | None = None,
 ) -> None:
-    """Refuse rows that are those of a set in use: held out, they would be judged on themselves.
+    """Refuse rows of a set in use: held out, they would be predicted from themselves.
 
     Args:
         rows: the rows as they would be stored.

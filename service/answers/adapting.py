@@ -19,7 +19,7 @@ from forerun.service.adaptation.measurement_files import (
     read_rows,
 )
 from forerun.service.adaptation.predictor_in_use import Adaptation
-from forerun.service.answers.llm.judged_rows import as_answered
+from forerun.service.answers.llm.answered_rows import as_answered
 from forerun.service.answers.observing import Observed, observe
 from forerun.service.schemas.llm.answers import counted
 from forerun.service.settings import Settings

@@ -27,7 +27,7 @@ from forerun.service.stores.measurement_sets import AdaptationStore, Measurement
 from forerun.service.stores.places import place_of
 from forerun.training.monitoring.changes import Change
 from forerun.training.monitoring.slices import (
-    JudgedRows,
+    ObservedRows,
     SliceReport,
     epochs_of,
     plainest,
@@ -42,12 +42,12 @@ UNVERSIONED: Final = ("version", "cuda", "driver")
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _Compared:
     """One metric of an observation: the ratio, and all that it is grouped by.
 
     Attributes:
         time: when it was stored, seconds since 1970.
-        log_ratio, inside: as in `JudgedRows`.
+        log_ratio, inside: as in `ObservedRows`.
         answer, version: what was answered, and by which predictor.
         question: hash of the workload and its software.
         workload: the same, for workloads of nearly the same sizes.
@@ -102,7 +102,8 @@ class Drift:
     Args:
         store: the store of measurements.
         in_use: gives the versions of the predictors that answer now. Where no observation of a
-            device judges one of them, the version that answered the newest one counts as such.
+            device has an answer of one of them, the version that answered the newest one counts as
+            such.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Drift:
     ) -> None:
         self._store, self._in_use = store, in_use
         self._lock = Lock()
-        self._sets: dict[str, tuple[Mapping[str, _Judged], ...]] = {}
+        self._sets: dict[str, tuple[Mapping[str, _Compared], ...]] = {}
         self._devices: dict[str, _OfDevice] = {}
         self._stamp = -1
 
@@ -119,7 +120,7 @@ class Drift:
 
         Args:
             device: name of the device; None for all.
-            version: version of the predictors whose answers are judged; `ALL` for every one, None
+            version: version of the predictors whose answers are scored; `ALL` for every one, None
                 for those in use.
         """
         with self._lock:
@@ -139,15 +140,15 @@ class Drift:
     def _joined(self, device: str | None, version: str | None) -> DriftOut:
         chosen = {name: own for name, own in self._devices.items() if device in (None, name)}
         in_use = frozenset(self._in_use())
-        judged = [part for own in chosen.values() for part in _judged_parts(own, version, in_use)]
+        parts = [part for own in chosen.values() for part in _reported_parts(own, version, in_use)]
         counts: Counter[str] = Counter()
         for own in chosen.values():
             counts.update({name: part.rows for name, part in own.versions.items() if name})
         return DriftOut(
             observations={name: own.rows for name, own in chosen.items()},
             versions=dict(counts),
-            alarms=[alarm for part in judged for alarm in part.alarms],
-            slices=[each for part in judged for each in part.slices],
+            alarms=[alarm for part in parts for alarm in part.alarms],
+            slices=[each for part in parts for each in part.slices],
         )
 
     def _refresh(self) -> None:
@@ -170,11 +171,11 @@ class Drift:
             names, len(rows), {version: _of_version(device, version, rows) for version in versions}
         )
 
-    def _read(self, name: str) -> tuple[Mapping[str, _Judged], ...]:
+    def _read(self, name: str) -> tuple[Mapping[str, _Compared], ...]:
         if name not in self._sets:
             stored = self._store.read(name, "observe")
             # A set that another process removed meanwhile is missing from the next list of names.
-            self._sets[name] = () if stored is None else _judged(stored)
+            self._sets[name] = () if stored is None else _compared(stored)
         return self._sets[name]
 
 
@@ -200,7 +201,7 @@ def drift_here(
     return Drift(store, lambda: in_use).report(name, version)
 
 
-def _judged_parts(
+def _reported_parts(
     own: _OfDevice, version: str | None, in_use: frozenset[str]
 ) -> Iterator[_OfVersion]:
     """What is reported of a device; answers of versions that are not known always are."""
@@ -211,31 +212,31 @@ def _judged_parts(
             yield part
 
 
-def _of_version(device: str, version: str, rows: Sequence[Mapping[str, _Judged]]) -> _OfVersion:
+def _of_version(device: str, version: str, rows: Sequence[Mapping[str, _Compared]]) -> _OfVersion:
     """What the observations of a device say of the answers of one version, by metric."""
     slices: list[SliceOut] = []
     alarms: list[AlarmOut] = []
-    judged = [{m: own for m, own in row.items() if own.base == version} for row in rows]
-    for metric in dict.fromkeys(metric for row in judged for metric in row):
-        numbers = [number for number, row in enumerate(judged) if metric in row]
-        found = _OfMetric(device, metric, numbers, [judged[number][metric] for number in numbers])
+    answered = [{m: own for m, own in row.items() if own.base == version} for row in rows]
+    for metric in dict.fromkeys(metric for row in answered for metric in row):
+        numbers = [number for number, row in enumerate(answered) if metric in row]
+        found = _OfMetric(device, metric, numbers, [answered[number][metric] for number in numbers])
         slices += found.slices()
         alarms += found.alarms()
-    return _OfVersion(sum(map(bool, judged)), tuple(slices), tuple(alarms))
+    return _OfVersion(sum(map(bool, answered)), tuple(slices), tuple(alarms))
 
 
 class _OfMetric:
     """The observations of one metric of a device."""
 
     def __init__(
-        self, device: str, metric: str, numbers: Sequence[int], own: Sequence[_Judged]
+        self, device: str, metric: str, numbers: Sequence[int], own: Sequence[_Compared]
     ) -> None:
         self._device, self._metric, self._numbers, self._own = device, metric, numbers, own
         codes = {workload: n for n, workload in enumerate(dict.fromkeys(o.workload for o in own))}
         kinds, families, precisions = (
             np.array(column, dtype=np.str_) for column in zip(*(o.facts for o in own), strict=True)
         )
-        self._rows = JudgedRows(
+        self._rows = ObservedRows(
             np.array([each.log_ratio for each in own]),
             np.array([each.inside for each in own]),
             np.array([codes[each.workload] for each in own], dtype=np.int64),
@@ -314,7 +315,7 @@ def _workloads(fixed: Mapping[str, str]) -> str:
     return " ".join(word for word in words if word) if fixed else "all workloads"
 
 
-def _judged(stored: MeasurementSet) -> tuple[Mapping[str, _Judged], ...]:
+def _compared(stored: MeasurementSet) -> tuple[Mapping[str, _Compared], ...]:
     """The metrics with an answer of each observation of a set."""
     time, found = stored.time.timestamp(), []
     for row, family in zip(stored.rows, stored.families, strict=True):
@@ -324,7 +325,7 @@ def _judged(stored: MeasurementSet) -> tuple[Mapping[str, _Judged], ...]:
         for metric, (ratio, inside) in log_ratios(row).items():
             answer = (row.answer or {})[metric]
             version = answer.version or ""
-            own[metric] = _Judged(
+            own[metric] = _Compared(
                 time, ratio, inside, answer.value, version, question, workload, facts
             )
         found.append(own)

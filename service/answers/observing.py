@@ -1,4 +1,4 @@
-"""Store observations with the answers that they judge; the predictor does not adapt to them."""
+"""Store observations with the answers about them; the predictor does not adapt to them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -95,7 +95,7 @@ def observe(
     return Observed(made, is_new=True)
 
 
-def judged(stored: MeasurementSet) -> ObservedOut:
+def summary_of(stored: MeasurementSet) -> ObservedOut:
     """How good the answers about a set of observations were; equal for equal sets."""
     ratios: dict[str, list[tuple[float, float]]] = {}
     count = 0
@@ -183,7 +183,7 @@ def _answered(
 
 
 def _given(estimate: EstimateOut, version: str) -> GivenEstimate:
-    """An estimate as it is kept; a range that is not calibrated is no interval to be judged."""
+    """An estimate as it is kept; a range that is not calibrated is not scored as an interval."""
     if estimate.coverage is None:
         return GivenEstimate(value=estimate.value, version=version)
     return GivenEstimate(

@@ -280,18 +280,18 @@ def _against(answer: PredictionOut, limits: Limits) -> tuple[list[Reason], dict[
         if estimate is None:
             reasons.append(Reason(f"{name} is not known: {answer.missing[name]}", unknown=True))
             continue
-        judged = estimate.high if limits.risk == "high" else estimate.value
-        if judged is not None and name == "power_w":
-            judged = min(judged, _enforced_w(answer))
-        if judged is None:
-            sentence = f"{name} has no upper end; risk `value` judges the estimate"
+        largest = estimate.high if limits.risk == "high" else estimate.value
+        if largest is not None and name == "power_w":
+            largest = min(largest, _enforced_w(answer))
+        if largest is None:
+            sentence = f"{name} has no upper end; risk `value` compares the best estimate"
             reasons.append(Reason(sentence, unknown=True))
             continue
-        margins[name] = most - judged
-        if judged > most:
+        margins[name] = most - largest
+        if largest > most:
             end = "upper end of " if limits.risk == "high" else ""
             text = metric(name).text
-            reasons.append(Reason(f"{end}{name} is {text(judged)}, the limit {text(most)}"))
+            reasons.append(Reason(f"{end}{name} is {text(largest)}, the limit {text(most)}"))
     if limits.must_fit and answer.graph is not None:
         reasons += _does_not_fit(answer, limits.risk)
     return reasons, margins

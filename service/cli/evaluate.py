@@ -122,7 +122,7 @@ def _print(result: dict[str, Any]) -> None:
         _show(result)
     _show_breakdown(result)
     for reason, count in result["left_out"].items():
-        typer.echo(f"not judged, {count:,} rows: {reason}")
+        typer.echo(f"not evaluated, {count:,} rows: {reason}")
 
 
 def _show_breakdown(result: dict[str, Any]) -> None:

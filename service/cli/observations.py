@@ -1,4 +1,4 @@
-"""`forerun observe` and `forerun drift`: measurements that judge the answers, and what they say."""
+"""`forerun observe` and `forerun drift`: measurements that answers are compared with."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,14 +32,14 @@ def observe(
     from functools import partial
 
     from forerun.service.answers.adapting import observe_file
-    from forerun.service.answers.observing import judged
+    from forerun.service.answers.observing import summary_of
     from forerun.service.cli.adapt import served
     from forerun.service.loading import adaptation_here
     from forerun.service.settings import Settings
 
     opens = partial(adaptation_here, Settings.load())
     done = observe_file(opens, device, file, graphs, served(model, tensor, engine))
-    out = judged(done.observed.kept)
+    out = summary_of(done.observed.kept)
     if json:
         new = done.observed.is_new
         print_json({**out.model_dump(), "left_out": done.left_out, "new": new})
@@ -69,7 +69,7 @@ def drift(
     device: Annotated[str | None, typer.Option(help="name of a device [all]")] = None,
     version: Annotated[
         str | None,
-        typer.Option(help="version of the predictors whose answers are judged, or all [in use]"),
+        typer.Option(help="version of the predictors whose answers are scored, or all [in use]"),
     ] = None,
     track: Annotated[bool, typer.Option(help="log the report as a run in MLflow")] = False,
     uri: Annotated[str | None, typer.Option(help="MLflow tracking URI, with --track")] = None,
@@ -91,9 +91,9 @@ def drift(
         typer.echo("no observations are kept" + (f" of {device}" if device else ""))
         return
     _show_drift(report)
-    judged = {own.version for own in report.slices}
-    if others := [name for name in report.versions if name not in judged]:
-        typer.echo(f"not judged here: answers of {', '.join(others)}; --version all judges them")
+    scored = {own.version for own in report.slices}
+    if others := [name for name in report.versions if name not in scored]:
+        typer.echo(f"not scored here: answers of {', '.join(others)}; --version all adds them")
     for alarm in report.alarms:
         screen().print(alarm.message, style="yellow", markup=False)
     if not report.alarms:

@@ -31,7 +31,7 @@ def train(
     alone: Annotated[
         bool, typer.Option("--alone", help="copy no other predictors into the artifact")
     ] = False,
-    judge: Annotated[
+    evaluate: Annotated[
         bool, typer.Option(help="run the evaluation protocols for the model card")
     ] = True,
     protocol: Annotated[
@@ -55,7 +55,7 @@ def train(
             names=names,
             base=kept,
             data=data,
-            judge=judge,
+            evaluate=evaluate,
             protocols=tuple(protocol or ()),
             track=track,
             progress=progress,

@@ -213,7 +213,7 @@ def adapt(device: str, measurements: Sequence[Body], key: str | None = None) -> 
 
 
 def observe(device: str, measurements: Sequence[Body], key: str | None = None) -> Call[ObservedOut]:
-    """Store observations of a device, which judge the answers and change none; as `adapt`."""
+    """Store observations of a device, which answers are compared with; otherwise as `adapt`."""
     return _measured(device, measurements, "observe", key, ObservedOut)
 
 

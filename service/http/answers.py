@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from forerun.service.answers.drift import Drift
     from forerun.service.answers.observing import Observed
 
-JUDGED = 500
+MOST_OF_CLUSTER = 500
 """Answers about devices of a cluster that are kept: scores of nodes follow a filter of them."""
 
 
@@ -67,8 +67,8 @@ class Answers:
         self.trial = trial or Trial(Shares(0.0, 0.0), Telemetry())
         self._kept = kept
         self._answers: Recent[Hashable, bytes] = Recent(kept)
-        self._judged: Recent[Hashable, PredictionOut | InputError] = Recent(JUDGED)
-        self._served: Recent[Hashable, ServingOut | InputError] = Recent(JUDGED)
+        self._predicted: Recent[Hashable, PredictionOut | InputError] = Recent(MOST_OF_CLUSTER)
+        self._served: Recent[Hashable, ServingOut | InputError] = Recent(MOST_OF_CLUSTER)
         self.bodies = self._no_bodies()
 
     @cached_property
@@ -210,7 +210,7 @@ class Answers:
         name = None if device is None else self.devices.get(device).name
         return self.drift.report(name, version)
 
-    def judged(self, questions: Sequence[Question]) -> list[PredictionOut | InputError]:
+    def predicted(self, questions: Sequence[Question]) -> list[PredictionOut | InputError]:
         """The answers to n different questions or the errors in place of them; the last are kept.
 
         Raises:
@@ -226,7 +226,7 @@ class Answers:
             return found
 
         version = in_use.loaded.version
-        return self._judged.of_each([(version, question.key) for question in questions], new)
+        return self._predicted.of_each([(version, question.key) for question in questions], new)
 
     def served(self, asked: Sequence[LlmEstimateIn]) -> list[ServingOut | InputError]:
         """What n different requests about language models get; the last answers are kept.

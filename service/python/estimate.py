@@ -21,7 +21,7 @@ class Estimate:
         coverage: calibrated share of measured values in the interval; None where not calibrated.
         unit: unit of value and ends, such as ms, MiB, W or J.
         p95: value that 95 % of runs stay below, in `unit`; calibrated memory metrics only.
-        in_domain: whether all inputs are in the training range; None where that is not judged.
+        in_domain: whether all inputs are in the training range; None where that is not known.
         grade: trust in the value: A measured on this device, B calibrated, C extrapolated; None
             where it is not graded.
         grade_reason: one sentence about the grade.

@@ -54,7 +54,7 @@ EXAMPLE_ROWS: dict[str, Any] = {
 MeasuredWorkloadIn = Annotated[KernelIn | NetworkIn | LlmDeploymentIn, Field(discriminator="kind")]
 MetricName = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Source = Literal["adapt", "observe"]
-"""What measurements are for: to adapt the predictor to, or only to judge its answers by."""
+"""What measurements are for: to adapt the predictor to, or only to compare its answers with."""
 
 
 class BadMeasurement(InputError):
@@ -86,7 +86,7 @@ class MeasuredRow(BaseModel):
         default=None,
         max_length=len(NAMES),
         description="metric -> what was answered about this run before it was measured; where it "
-        "is missing, an observation is judged by the answer at the time at which it is stored",
+        "is missing, it is the answer at the time at which an observation is stored",
     )
 
     def measured(self) -> dict[str, float]:
@@ -105,7 +105,7 @@ class MeasurementsIn(BaseModel):
     source: Source = Field(
         default="adapt",
         description="adapt: answers change with these measurements; observe: they are stored and "
-        "judge the answers, which never change",
+        "compared with the answers, which never change",
     )
 
 

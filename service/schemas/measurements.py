@@ -52,7 +52,7 @@ class SetOut(BaseModel):
     rows: int = Field(description="number of measurements in the set")
     undone: bool = Field(description="whether it was rolled back")
     source: Literal["adapt", "observe"] = Field(
-        description="whether answers adapt to it, or are only judged by it"
+        description="whether answers adapt to it, or are only compared with it"
     )
 
 

@@ -97,7 +97,7 @@ class SliceOut(BaseModel):
     device: str = Field(description="name of the device")
     version: str | None = Field(
         default=None,
-        description="version of the predictors whose answers are judged, without the measurements "
+        description="version of the predictors whose answers are scored, without the measurements "
         "that they were adapted to; null where the observations do not name one",
     )
     kind: str | None = Field(description="kind of workload; null for all")
@@ -131,7 +131,7 @@ class DriftOut(BaseModel):
     observations: dict[str, int] = Field(description="device -> observations that are kept of it")
     versions: dict[str, int] = Field(
         default_factory=dict,
-        description="version of the predictors -> observations that judge its answers; slices and "
+        description="version of the predictors -> observations that have its answers; slices and "
         "alarms are those of the versions in use, unless others are asked for",
     )
     alarms: list[AlarmOut] = Field(

@@ -1,7 +1,7 @@
 """Measurements that users gave, as immutable sets that are added and rolled back.
 
-There are two sources. The predictor adapts to sets of `adapt`; sets of `observe` only judge its
-answers, and are called observations.
+There are two sources. The predictor adapts to sets of `adapt`; with sets of `observe`, its answers
+are only compared. They are called observations.
 """
 
 import re
@@ -61,7 +61,7 @@ class MeasurementSet:
         id: identifier; identifiers sort by time.
         device: name of the device.
         time: time at which it was stored, UTC.
-        rows: the measurements; each observation has the answer that it is judged by, where one
+        rows: the measurements; each observation has the answer that is compared with it, where one
             was given or could be.
         undone: whether it was rolled back.
         source: what the measurements are for.

@@ -14,7 +14,7 @@ from forerun.models.artifact.loading import bundled
 from tests.fuzz.asked import Asked
 from tests.fuzz.generated import generated_cases
 from tests.fuzz.mutated import mutated_cases
-from tests.fuzz.promises import judged
+from tests.fuzz.promises import promises_broken_by
 from tests.fuzz.service import in_process
 
 CASES_OF_ONE_HOME = 500
@@ -48,7 +48,7 @@ def _mutated(found: "_Found", seed: int, numbers: range) -> None:
         with in_process(loaded) as client:
             for number, asked in mutated_cases(client, seed, part):
                 answer = asked.sent(client)
-                found.note(asked, judged(asked, answer), answer.status_code)
+                found.note(asked, promises_broken_by(asked, answer), answer.status_code)
                 found.took(f"{number}: {asked.name}", answer.elapsed.total_seconds())
         print(f"{part.stop} mutated cases, {len(found.wrong)} wrong", flush=True)
 

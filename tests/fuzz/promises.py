@@ -38,7 +38,7 @@ def broken(path: str, status: int, kind: str, content: bytes) -> list[str]:
         return [f"not JSON with finite numbers: {error}"]
 
 
-def judged(asked: Asked, answer: httpx.Response) -> list[str]:
+def promises_broken_by(asked: Asked, answer: httpx.Response) -> list[str]:
     """The promises that the answer to a request breaks."""
     kind = answer.headers.get("content-type", "")
     return broken(asked.path, answer.status_code, kind, answer.content)

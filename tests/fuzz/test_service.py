@@ -11,7 +11,7 @@ from forerun.models.artifact.loading import bundled
 from tests.fuzz.asked import Asked
 from tests.fuzz.generated import generated_cases
 from tests.fuzz.mutated import mutated_cases
-from tests.fuzz.promises import broken, judged
+from tests.fuzz.promises import broken, promises_broken_by
 from tests.fuzz.service import in_process
 from tests.fuzz.valid import valid_requests
 
@@ -36,7 +36,7 @@ def valid(client):
 
 def test_valid_requests_are_answered(valid):
     assert [(a.name, r.text[:300]) for a, r in valid if r.status_code >= 300] == []
-    assert [(a.name, wrong) for a, r in valid if (wrong := judged(a, r))] == []
+    assert [(a.name, wrong) for a, r in valid if (wrong := promises_broken_by(a, r))] == []
 
 
 def test_valid_requests_reach_every_endpoint(client, valid):
@@ -60,7 +60,7 @@ def test_mutated_requests_break_no_promise(client):
     wrong = [
         (number, asked.name, promises)
         for number, asked in mutated_cases(client, SEED, range(CASES))
-        if (promises := judged(asked, asked.sent(client)))
+        if (promises := promises_broken_by(asked, asked.sent(client)))
     ]
     assert wrong == []
 
@@ -81,7 +81,7 @@ def test_generated_requests_break_no_promise():
 @pytest.mark.parametrize("file", SAVED, ids=lambda file: file.stem)
 def test_requests_that_once_broke_a_promise_break_none(client, file):
     asked = Asked.load(file)
-    assert judged(asked, asked.sent(client)) == []
+    assert promises_broken_by(asked, asked.sent(client)) == []
 
 
 def test_a_request_is_the_same_after_it_was_saved(tmp_path):

@@ -66,7 +66,7 @@ def test_a_restart_loses_nothing(adapting, settings, trained):
         assert restarted.post("/v1/predict", json=asked()).content == answer
 
 
-def test_twenty_networks_at_once_are_judged_by_both_metrics(adapting, light):
+def test_twenty_networks_at_once_are_scored_in_both_metrics(adapting, light):
     models = [light / f"light_{name}.onnx" for name in ("squeezenet", "resnet50", "shufflenet")]
     digests = [
         adapting.post("/v1/graphs", content=model.read_bytes()).json()["digest"] for model in models

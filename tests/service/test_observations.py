@@ -1,4 +1,4 @@
-"""Observations over HTTP: judged and stored once, and never adapted to."""
+"""Observations over HTTP: compared and stored once, and never adapted to."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def observed(client, *rows, path=PATH, **headers):
     return answer.json()
 
 
-def test_observations_judge_the_answers_and_change_none(client):
+def test_answers_are_compared_with_observations_and_none_changes(client):
     before = {size: value(client, size) for size in SIZES}
     rows = [linear_row(size, before[size]["value"] * 2) for size in SIZES]
     made = observed(client, *rows)
@@ -44,7 +44,7 @@ def test_observations_judge_the_answers_and_change_none(client):
     assert (listed["set"], listed["rows"], listed["source"]) == (made["set"], 5, "observe")
 
 
-def test_a_row_is_judged_by_the_answer_that_it_brings(client):
+def test_a_row_is_compared_with_the_answer_that_it_brings(client):
     own = {"value": 2.0, "low": 1.0, "high": 3.0, "version": "theirs"}
     row = linear_row(64, 4.0) | {"answer": {"latency_ms": own}}
     error = observed(client, row)["errors"]["latency_ms"]

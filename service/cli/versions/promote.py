@@ -18,7 +18,7 @@ def promote(
     ] = False,
     force: Annotated[
         bool,
-        typer.Option(help="promote although it is worse or was not judged; needs --reason"),
+        typer.Option(help="promote although it is worse or was not evaluated; needs --reason"),
     ] = False,
     reason: Annotated[
         str | None, typer.Option(help="reason for --force, which is recorded")
@@ -37,7 +37,7 @@ def promote(
 
     A version is refused if it answers less than the champion (the bundled predictors where there
     is none), if its stored scores are worse by more than the variation over seeds, or if it was
-    retrained and no held-out measurement judges it; the differences are printed as a table.
+    retrained and evaluated on no held-out measurement; the differences are printed as a table.
     """
     from forerun.data.errors import InputError
     from forerun.training.release import registry
@@ -96,7 +96,7 @@ def show_differences(differences: Sequence["Difference"]) -> None:
     """Print the differences that a promotion makes as a table; nothing where there are none."""
     from rich.table import Table
 
-    from forerun.training.release.promotion import JUDGED
+    from forerun.training.release.promotion import EVALUATED
 
     if not differences:
         return
@@ -106,6 +106,6 @@ def show_differences(differences: Sequence["Difference"]) -> None:
     for each in differences:
         figures = ("" if v is None else f"{v:.4g}" for v in (each.before, each.after))
         noise = f"{each.noise:.2g}" if each.noise else ""
-        verdict = "NOT JUDGED" if each.field == JUDGED else "LOST" if each.lost else ""
+        verdict = "NOT EVALUATED" if each.field == EVALUATED else "LOST" if each.lost else ""
         table.add_row(each.what, each.field, *figures, noise, verdict)
     screen().print(table)

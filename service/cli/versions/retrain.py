@@ -54,10 +54,10 @@ def _show(made: "Candidate") -> None:
     from rich.table import Table
 
     own = made.comparison
-    title = f"{own.training_rows} measurements adapt the candidate, {own.held_out_rows} judge it"
+    title = f"adapted to {own.training_rows} measurements, evaluated on {own.held_out_rows}"
     if not own.slices:
         typer.echo(
-            f"{title}\nnot judged: too few workloads are held out to compare; `forerun promote` "
+            f"{title}\nnot evaluated: too few workloads are held out; `forerun promote` "
             "refuses it without --force"
         )
         return

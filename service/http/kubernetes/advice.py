@@ -1,7 +1,7 @@
 """Which nodes suit a pod, and how well.
 
-What is not known never keeps a pod from a node: a node whose device is unknown, or about which no
-limit can be judged, passes the filter and has the score 0.
+What is not known never keeps a pod from a node: a node whose device is unknown, or for which no
+limit can be assessed, passes the filter and has the score 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def advice_on(
 
 
 def _by_device(asked: ExtenderArgs, placed: Placed, answers: Answers) -> Advice:
-    """Advice by the device of each node, which is judged once; none where the pod asks nothing."""
+    """Advice by the device of each node, assessed once; none where the pod asks nothing."""
     if placed.ranking is None and placed.serving is None:
         return Advice()
     profile = requested_slice(asked.pod)

@@ -105,7 +105,7 @@ def served_on(
     nodes: Sequence[ClusterNode],
     answers: Answers,
 ) -> dict[str, Served]:
-    """Node -> what it would serve; each device is judged once.
+    """Node -> what it would serve; each device is assessed once.
 
     Args:
         wanted: the model, its load and the limits.
@@ -122,7 +122,7 @@ def served_on(
     found = dict(zip((device.name for device in devices), answers.served(asked), strict=True))
     counts = {node.name: requested or devices_on(node) for node in nodes}
     return {
-        node: _judged(wanted, found[device.name], counts[node], asked[0])
+        node: _assessed(wanted, found[device.name], counts[node], asked[0])
         for node, device in of_node.items()
     }
 
@@ -148,11 +148,11 @@ def _asked(request: Mapping[str, Any]) -> LlmEstimateIn:
         raise BadRequest(unfit(error.errors()).detail) from None
 
 
-def _judged(
+def _assessed(
     wanted: ServedIn, answer: ServingOut | InputError, count: int | None, asked: LlmEstimateIn
 ) -> Served:
     if isinstance(answer, InputError):
-        log().warning("a device is not judged for a language model", why=str(answer))
+        log().warning("a device is not assessed for a language model", why=str(answer))
         return Served()
     if count is not None and answer.device_count > count:
         return Served(f"takes {answer.device_count} devices, there are {count}")
@@ -181,8 +181,8 @@ def _overload(wanted: ServedIn, answer: ServingOut, arriving: float | None) -> _
     """Whether a node answers fewer requests than arrive, so that their times grow without end.
 
     Where that is certain, every limit on a time is broken, except on a time per token that is not
-    known. Where the capacity is only uncertain, limits on times with queueing are broken, if upper
-    ends are judged, because these have none.
+    known. Where the capacity is only uncertain, limits on times with queueing are broken, if limits
+    apply to upper ends, because these have none.
     """
     own = None if answer.deployment is None else answer.deployment.capacity
     if own is None or arriving is None:
@@ -225,6 +225,6 @@ def _beyond(wanted: ServedIn, answer: ServingOut) -> list[str]:
         end = None if own is None else (own.low if is_least else own.high)
         value = end if wanted.risk == "high" else (None if own is None else own.value)
         if value is not None and (value < bound if is_least else value > bound):
-            judged = ("lower end of " if is_least else "upper end of ") * (wanted.risk == "high")
-            broken.append(f"{judged}{name} is {value:,.4g}, the limit {bound:,.4g}")
+            which = ("lower end of " if is_least else "upper end of ") * (wanted.risk == "high")
+            broken.append(f"{which}{name} is {value:,.4g}, the limit {bound:,.4g}")
     return broken

@@ -235,7 +235,7 @@ def _cells(one: WorkloadClassIn, devices: Sequence[Device], answers: Answers) ->
         queries = _queries(one, devices, answers)
         if isinstance(queries[0], LlmEstimateIn):
             return _listed(devices, answers.served(queries), _deployed)
-        found = answers.judged([question_about(query, METRICS) for query in queries])
+        found = answers.predicted([question_about(query, METRICS) for query in queries])
     except DeadlineExceeded:
         raise
     except InputError as error:

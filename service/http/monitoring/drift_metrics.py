@@ -12,7 +12,7 @@ MOST_SLICES: Final = 200
 LABELS: Final = ("metric", "device", "version", "kind", "family", "precision")
 _VALUES: Final[Mapping[str, tuple[str, Callable[[SliceOut], float | None]]]] = {
     "forerun_live_observations": (
-        "Observations by which the answers of now are judged",
+        "Observations with which the answers of now are compared",
         lambda own: own.live.rows,
     ),
     "forerun_live_error_ratio": (

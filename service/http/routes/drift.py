@@ -22,7 +22,7 @@ async def drift(
     version: Annotated[
         str | None,
         Query(
-            description="version of the predictors whose answers are judged, `all` for every one; "
+            description="version of the predictors whose answers are scored, `all` for every one; "
             "those in use when missing",
             max_length=LONGEST_NAME,
         ),

@@ -1,4 +1,4 @@
-"""POST /v1/devices/{name}/measurements: adapt to a few measurements, or judge answers by them."""
+"""POST /v1/devices/{name}/measurements: adapt to measurements, or compare answers with them."""
 
 from time import perf_counter
 from typing import Annotated
@@ -16,7 +16,7 @@ from forerun.service.schemas.observations import ObservedOut
 from forerun.service.stores.idempotency import RepeatableRequest
 from forerun.service.stores.measurement_sets import AlreadyStored, MeasurementSet
 
-JUDGING_S = 0.6
+CROSS_VALIDATION_S = 0.6
 """Time for cross-validation in a request, seconds; a few groups are held out one by one."""
 
 router = APIRouter(
@@ -50,7 +50,7 @@ async def put_measurements(
     """Store measurements of a device.
 
     With the source `adapt`, answers adapt to them, and the answer has errors on held-out rows. With
-    `observe` they judge the answers and never change them (`GET /v1/drift`).
+    `observe` answers are compared with them and never change (`GET /v1/drift`).
     """
     request = None if key is None else RepeatableRequest.of(key, given.model_dump(mode="json"))
     if given.source == "observe":
@@ -65,13 +65,13 @@ def _observed(
     given: MeasurementsIn,
     request: RepeatableRequest | None,
 ) -> ObservedOut:
-    from forerun.service.answers.observing import judged
+    from forerun.service.answers.observing import summary_of
 
     observed = answers.observe(name, given.measurements, request)
     if observed.is_new:
         kept = observed.kept
         state.telemetry.observations.labels(kept.device).inc(len(kept.rows))
-    return judged(observed.kept)
+    return summary_of(observed.kept)
 
 
 def _adapted(
@@ -81,14 +81,14 @@ def _adapted(
     given: MeasurementsIn,
     request: RepeatableRequest | None,
 ) -> AdaptationOut:
-    from forerun.service.answers.llm.judged_rows import as_answered
+    from forerun.service.answers.llm.answered_rows import as_answered
 
     start_s = perf_counter()
     try:
         result = answers.adaptation.learn(
             name,
             given.measurements,
-            JUDGING_S,
+            CROSS_VALIDATION_S,
             request=request,
             predicts=as_answered(answers.adaptation.loaded),
         )

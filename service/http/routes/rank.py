@@ -45,7 +45,7 @@ def rank_of(asked: RankIn, answers: Answers) -> RankOut:
 def outcomes_of(asked: RankIn, answers: Answers) -> dict[str, Outcome]:
     """Name of a device -> the device with its objective, or the reasons to exclude it."""
     queries, goal, limits = _resolved(asked, answers)
-    return outcomes(queries, goal, limits, answers.judged)
+    return outcomes(queries, goal, limits, answers.predicted)
 
 
 def queries_of(asked: RankIn, answers: Answers) -> list[Query]:

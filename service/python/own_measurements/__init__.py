@@ -1,1 +1,1 @@
-"""Measure on this machine, adapt the predictor to own measurements, or judge it by them."""
+"""Measure on this machine, adapt the predictor to own measurements, or evaluate it on them."""

@@ -1,4 +1,4 @@
-"""Judge the predictor's answers by measurements, and report whether they drift."""
+"""Compare the predictor's answers with measurements, and report whether they drift."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from forerun.service.answers.adapting import observe_file
 from forerun.service.answers.drift import drift_here
-from forerun.service.answers.observing import judged
+from forerun.service.answers.observing import summary_of
 from forerun.service.loading import adaptation_here, versions_at_hand
 from forerun.service.python.own_measurements.measured_rows import Rows, file_of
 from forerun.service.python.session import session
@@ -96,7 +96,7 @@ class Drift(Viewed):
 def observe(
     measurements: Rows, *, device: str, graphs: str | PathLike[str] | None = None
 ) -> Observations:
-    """Store measurements of a device that judge the answers and never change them.
+    """Store measurements of a device that answers are compared with and never adapted to.
 
     The same measurements are stored once.
 
@@ -114,7 +114,7 @@ def observe(
     folder = None if graphs is None else Path(graphs)
     with TemporaryDirectory(prefix="forerun-") as scratch:
         done = observe_file(opens, device, file_of(measurements, Path(scratch)), folder)
-    out = judged(done.observed.kept)
+    out = summary_of(done.observed.kept)
     return Observations(
         out.device, out.rows, out.judged, done.left_out, out.errors, out.set, done.observed.is_new
     )
@@ -125,8 +125,8 @@ def drift(device: str | None = None, version: str | None = None) -> Drift:
 
     Args:
         device: name of a device; None for all.
-        version: version of the predictors whose answers are judged, `all` for every one; None for
-            the one in use.
+        version: version of the predictors whose answers are scored, `all` for every one; None for
+            those in use.
 
     Raises:
         UnknownDevice: no device has that name.

@@ -56,13 +56,13 @@ def rows(values, sizes=None) -> Measurements:
     return Measurements(queries, {"latency_ms": np.array(values, dtype=float)})
 
 
-def judged(base, measured, **more):
+def errors_of(base, measured, **more):
     return held_out(base, measured, base.predict(measured.queries), **more)
 
 
 def test_learning_by_heart_gains_nothing():
     base = Rote()
-    found = judged(base, rows([3.0, 4.0, 5.0]))
+    found = errors_of(base, rows([3.0, 4.0, 5.0]))
     error = found.metrics["latency_ms"]
     assert error.mape_after == error.mape_before
     assert (found.folds, found.one_by_one) == (3, True)
@@ -74,7 +74,7 @@ def test_runs_of_one_workload_do_not_give_each_other_away():
     base = Rote()
     measured = rows([3.0, 3.1, 5.0, 5.1], sizes=[1, 1, 2, 2])
     earlier = rows([3.05, 7.0], sizes=[1, 9])
-    found = judged(base, measured, earlier=earlier)
+    found = errors_of(base, measured, earlier=earlier)
     assert found.metrics["latency_ms"].mape_after == found.metrics["latency_ms"].mape_before
     every = {key_of(query) for query in (measured + earlier).queries}
     keys = [key_of(query) for query in measured.queries]
@@ -82,20 +82,20 @@ def test_runs_of_one_workload_do_not_give_each_other_away():
 
 
 def test_errors_are_given_by_group_too():
-    found = judged(Level(), rows([2.0, 4.0, 2.0, 2.0], sizes=[1, 2, 3, 4])).metrics["latency_ms"]
+    found = errors_of(Level(), rows([2.0, 4.0, 2.0, 2.0], sizes=[1, 2, 3, 4])).metrics["latency_ms"]
     assert list(found.by_group) == [f"linear {n}x8" for n in (1, 2, 3, 4)]
     assert found.by_group["linear 2x8"] == pytest.approx(50.0)
 
 
 def test_one_row_alone_has_no_error_after():
-    error = judged(Level(), rows([3.0])).metrics["latency_ms"]
+    error = errors_of(Level(), rows([3.0])).metrics["latency_ms"]
     assert error.mape_after is None
     assert error.gain is None
     assert not error.enough
 
 
 def test_one_level_is_learnt_from_the_others():
-    error = judged(Level(), rows([2.0, 2.0, 2.0])).metrics["latency_ms"]
+    error = errors_of(Level(), rows([2.0, 2.0, 2.0])).metrics["latency_ms"]
     assert error.mape_before == 50.0
     assert error.mape_after == pytest.approx(0.0, abs=1e-9)
 
@@ -105,18 +105,18 @@ def test_one_level_is_learnt_from_the_others():
 )
 def test_it_is_enough_when_the_level_is_known_well(spread, count, enough):
     values = 2.0 * np.exp(spread * np.random.default_rng(0).standard_normal(count))
-    found = judged(Level(), rows(values))
+    found = errors_of(Level(), rows(values))
     assert found.enough == enough
     assert (found.metrics["latency_ms"].gain < 0.01) == enough
 
 
 def test_fewer_than_five_rows_are_never_enough():
-    assert not judged(Level(), rows([2.0, 2.0, 2.0, 2.0])).enough
+    assert not errors_of(Level(), rows([2.0, 2.0, 2.0, 2.0])).enough
 
 
 def test_many_rows_and_little_time_are_held_out_in_parts():
-    many = judged(Level(), rows(np.linspace(1, 2, 60)))
+    many = errors_of(Level(), rows(np.linspace(1, 2, 60)))
     assert (many.folds, many.one_by_one) == (10, False)
-    hurried = judged(Level(), rows(np.linspace(1, 2, 20)), budget_s=1.0, adapt_s=0.6)
+    hurried = errors_of(Level(), rows(np.linspace(1, 2, 20)), budget_s=1.0, adapt_s=0.6)
     assert (hurried.folds, hurried.one_by_one) == (2, False)
     assert hurried.metrics["latency_ms"].rows == 20

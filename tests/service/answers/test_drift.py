@@ -101,7 +101,7 @@ def test_an_alarm_lasts_through_versions_with_the_same_answers_and_ends_with_oth
     assert alarm.slice.version == "v1"
 
 
-def test_a_few_new_answers_are_judged_without_the_many_of_the_version_before(store, chance):
+def test_a_few_new_answers_are_scored_without_the_many_of_the_version_before(store, chance):
     observe(store, chance, 70, 2.0)
     observe(store, chance, 25, version="v2+measured")
     (own,) = Drift(store).report().slices
@@ -114,13 +114,13 @@ def test_a_few_new_answers_are_judged_without_the_many_of_the_version_before(sto
     assert unobserved.versions == {"v1": 70, "v2": 25}
 
 
-def test_answers_that_name_no_version_are_judged_with_any(store, chance):
+def test_answers_that_name_no_version_are_scored_with_any(store, chance):
     observe(store, chance, 30, version=None)
     (own,) = Drift(store, lambda: {"v1"}).report().slices
     assert (own.version, own.rows) == (None, 30)
 
 
-def test_answers_after_an_adaptation_are_judged_from_the_eleventh_on(store, chance):
+def test_answers_after_an_adaptation_are_scored_from_the_eleventh_on(store, chance):
     observe(store, chance, 100, 2.0)
     observe(store, chance, 12, version="v1+measured", answered=1.0)
     (own,) = Drift(store).report().slices

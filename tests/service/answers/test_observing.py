@@ -1,4 +1,4 @@
-"""The families of workloads, and whose answer an observation is judged by."""
+"""The families of workloads, and with whose answer an observation is compared."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def row(measured, **answers) -> MeasuredRow:
     return MeasuredRow.model_validate(content).model_copy(update={"answer": given})
 
 
-def test_metrics_without_a_measured_value_or_an_answer_are_not_judged():
+def test_metrics_without_a_measured_value_or_an_answer_are_not_compared():
     found = log_ratios(
         row(
             {"latency_ms": 2.0, "power_w": None, "energy_j": 5.0, "utilisation": 0.0},
@@ -72,5 +72,5 @@ def test_the_ends_of_an_interval_are_inside(measured, inside):
     assert log_ratios(row({"latency_ms": measured}, latency_ms=answer))["latency_ms"][1] == inside
 
 
-def test_a_row_without_any_answer_is_not_judged():
+def test_a_row_without_any_answer_is_not_compared():
     assert log_ratios(MeasuredRow.model_validate(linear_row(64, 1.0))) == {}

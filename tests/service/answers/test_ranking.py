@@ -1,4 +1,4 @@
-"""Ranking: in order of the objective, limits judged safely, every exclusion with its reason."""
+"""Ranking: in order of the objective, limits on upper ends, every exclusion with its reason."""
 
 from typing import NamedTuple
 
@@ -117,7 +117,7 @@ def test_equal_devices_share_a_rank_and_the_next_one_does_not():
     assert [row.overlaps_best for row in found.ranked] == [True, True, False, False, False]
 
 
-def test_limits_are_judged_by_the_upper_end_unless_the_risk_is_taken():
+def test_limits_are_compared_with_the_upper_end_unless_the_risk_is_taken():
     answers = [answer(d, latency_ms=10.0) for d in DEVICES]
     safe = rank(answers, most={"latency_ms": 11.0})
     assert names(safe) == []

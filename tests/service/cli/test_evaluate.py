@@ -35,7 +35,7 @@ def test_a_folder_is_scored_broken_down_and_written(forerun, folder, tmp_path):
     assert set(pd.read_csv(rows)["device"]) == {"a40"}
     code, out, _ = forerun("evaluate", *words)
     assert code == 0
-    assert "not judged, 1 rows: the layer" in out
+    assert "not evaluated, 1 rows: the layer" in out
 
 
 def test_nothing_to_evaluate_is_code_two_and_says_why(forerun, folder):

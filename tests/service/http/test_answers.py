@@ -142,13 +142,13 @@ def test_only_limits_of_the_requested_metrics_are_returned(answers, loaded):
     assert answer["metrics"]["latency_ms"]["in_domain"] is False
 
 
-def test_what_was_judged_is_kept_for_one_predictor(answers, loaded):
+def test_what_was_estimated_is_kept_for_one_predictor(answers, loaded):
     request = EXAMPLE_DEPLOYMENT | {"device": answers.devices.get("l4")}
     asked = [LlmEstimateIn.model_validate(request)]
     questions = [answers.question(about())]
-    (first,), (served,) = answers.judged(questions), answers.served(asked)
-    assert answers.judged(questions)[0] is first
+    (first,), (served,) = answers.predicted(questions), answers.served(asked)
+    assert answers.predicted(questions)[0] is first
     assert answers.served(asked)[0] is served
     answers.swap(replace(loaded, version="next"))
-    assert answers.judged(questions)[0].predictor.version == "next"
+    assert answers.predicted(questions)[0].predictor.version == "next"
     assert answers.served(asked)[0].predictor.version == "next"

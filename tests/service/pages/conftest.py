@@ -28,7 +28,7 @@ def browser():
 def page_at(pages_server, browser):
     """A function that opens a path in a window of some width and colour scheme.
 
-    Whatever it opened is judged at the end: no error of a script, no request to another host.
+    Whatever it opened is checked at the end: no error of a script, no request to another host.
     """
     visits = []
 

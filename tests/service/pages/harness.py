@@ -71,7 +71,7 @@ def wait_for_charts(page):
 def check_everywhere(page, name):
     """No sideways scrolling at any width, and no violation at the narrowest and a wide one.
 
-    The page is not loaded again. In the dark scheme axe judges contrasts alone, because nothing
+    The page is not loaded again. In the dark scheme axe checks contrasts alone, because nothing
     else changes with the scheme, and at one width, because contrasts do not change with it.
 
     Args:

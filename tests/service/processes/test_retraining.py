@@ -54,9 +54,9 @@ def test_a_drifted_device_is_answered_better_after_retraining_and_promotion(tmp_
         eventually(lambda: not np.array_equal(answers(client), before))
         after = answers(client)
         version = client.get("/readyz").json()["version"]
-    judged = np.isin([str(size) for size in SIZES], held_out_sizes(made))
-    assert 5 <= judged.sum() < len(SIZES) / 2
-    errors = [np.abs(given / truth - 1)[judged].mean() for given in (before, after)]
+    is_held_out = np.isin([str(size) for size in SIZES], held_out_sizes(made))
+    assert 5 <= is_held_out.sum() < len(SIZES) / 2
+    errors = [np.abs(given / truth - 1)[is_held_out].mean() for given in (before, after)]
     assert errors[1] < errors[0] / 3
     assert version.startswith(made.version)
     assert champion(store).name == made.version
@@ -90,7 +90,7 @@ def test_candidates_are_made_once_and_refused_against_another_champion(store, tm
         assert (repeated.folder / "manifest.json").stat().st_mtime_ns == stamp
         observe(client, linear_row(2560, 0.5))
     _, second = retrained()
-    with pytest.raises(PromotionRefused, match="not judged, because fewer than 5"):
+    with pytest.raises(PromotionRefused, match="not evaluated, because fewer than 5"):
         promote(first)
     promote(first, reason="there are two measurements")
     with pytest.raises(PromotionRefused, match="compared with"):

@@ -197,7 +197,7 @@ def test_a_time_per_token_that_is_not_known_passes_also_above_the_capacity(adapt
 
 
 @pytest.mark.parametrize(("risk", "says"), [("high", "upper end of tpot_ms is"), ("value", "tpot")])
-def test_a_reason_names_the_end_that_is_judged(adapting, risk, says):
+def test_a_reason_names_the_end_that_is_compared_with_the_limit(adapting, risk, says):
     wanted = {**LLAMA, "max-tpot-ms": "0.1", "risk": risk}
     result = asked(adapting, "filter", args(pod(wanted, ONE), NODES[:1]))
     assert result["FailedAndUnresolvableNodes"]["h100"].startswith(f"h100-sxm-80gb: {says}")

@@ -78,7 +78,7 @@ def test_nodes_of_which_nothing_tells_the_programs_are_left_out(trained):
     assert set(Neighbours().slowest(NEW, [silent], {}, trained)) == {"silent"}
 
 
-def test_more_nodes_than_a_request_may_rank_are_judged(trained, predicted):
+def test_more_nodes_than_a_request_may_rank_are_estimated(trained, predicted):
     nodes = [on(str(each), {"name": f"p{each}"}) for each in range(MOST_HOSTS + 1)]
     assert len(Neighbours().slowest(NEW, nodes, None, trained)) == MOST_HOSTS + 1
     assert predicted == [MOST_HOSTS, 1]

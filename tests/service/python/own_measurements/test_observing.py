@@ -1,4 +1,4 @@
-"""Observations in Python: lists and tables, judged and reported."""
+"""Observations in Python: lists and tables, compared with the answers and reported."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.service.conftest import linear_row
 ROWS = [linear_row(size, 0.001 * size) for size in range(256, 6_400, 256)]
 
 
-def test_observations_are_judged_reported_and_taken_back():
+def test_observations_are_compared_reported_and_taken_back():
     before = forerun.devices()["l4"].name
     made = forerun.observe(ROWS, device=before)
     assert (made.device, made.rows, made.judged, made.left_out) == ("l4", len(ROWS), len(ROWS), 0)

@@ -1,4 +1,4 @@
-"""Predictions of measured rows as they are answered, by which an adaptation is judged."""
+"""Predictions of measured rows as they are answered, for the errors of an adaptation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
