@@ -46,7 +46,8 @@ class Limit:
         return _TOPICS.get(self.metric or "", "") + (self.message or self._range_sentence())
 
     def _range_sentence(self) -> str:
-        return f"{self.feature} is {self.value:.3g}, training saw {self.low:.3g} to {self.high:.3g}"
+        known = f"{self.low:.3g} to {self.high:.3g}"
+        return f"{self.feature} is {self.value:.3g}, the training set has {known}"
 
     @property
     def in_domain(self) -> bool:

@@ -84,9 +84,11 @@ class NetworkDomain:
         ranges: list[Limit] = []
         precisions = self.precisions.get(device.kind, ())
         if network.precision not in precisions:
-            lines.append(f"precision is {network.precision}, training saw {', '.join(precisions)}")
+            lines.append(
+                f"precision is {network.precision}, the training set has {', '.join(precisions)}"
+            )
         if query.software.runtime == "onnxruntime":
-            lines.append("runtime is onnxruntime, training saw eager and compiled torch")
+            lines.append("runtime is onnxruntime, the training set has eager and compiled torch")
         unknown = network.graph.unknown
         if unknown:
             names = ", ".join(sorted(unknown))

@@ -333,8 +333,8 @@ class OperatorBoost(StoredPredictor):
         precision, device = query.run.precision, query.device
         limits = []
         if self.precisions and precision not in self.precisions:
-            saw = ", ".join(self.precisions)
-            limits.append(Limit(f"precision is {precision}, training saw {saw}", LATENCY))
+            known = ", ".join(self.precisions)
+            limits.append(Limit(f"precision is {precision}, the training set has {known}", LATENCY))
         enough = max(self.kernels.rows(device), self.networks.rows(device)) >= ENOUGH_ROWS
         if device not in self.known and not enough and self.domain is not None:
             if device.kind == "gpu":

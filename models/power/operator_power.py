@@ -204,8 +204,8 @@ class OperatorPower(StoredPredictor):
             others = len(measured.devices.sheets)
             transfers.append(f"{known} measured on this device; a law of {others} others answers")
         if query.run.precision not in measured.precisions:
-            saw = ", ".join(measured.precisions)
-            lines.append(f"precision is {query.run.precision}, training saw {saw}")
+            precisions = ", ".join(measured.precisions)
+            lines.append(f"precision is {query.run.precision}, the training set has {precisions}")
         if is_network(query) and measured.phases and phase_of(query) not in measured.phases:
             lines.append(f"no network was measured in {phase_of(query)}")
         if isinstance(query.workload, Kernel):

@@ -233,13 +233,13 @@ class PowerCap(StoredPredictor):
             low, high = self.batches[self.jobs.index(job)]
             if not low - 1e-9 <= batch <= high + 1e-9:
                 seen = f"{np.exp(low):.0f} to {np.exp(high):.0f}"
-                line = f"batch size is {np.exp(batch):.0f}, training saw {seen}"
+                line = f"batch size is {np.exp(batch):.0f}, the training set has {seen}"
                 ends = (float(np.exp(end)) for end in (batch, low, high))
                 limits.append(Limit(line, TIME, "outside", "batch size", *ends))
         limit, tdp = query.operation.power_limit_w, query.device.tdp_w
         if limit is not None and tdp is not None and limit < LOWEST * tdp:
             share = f"power limit is {limit / tdp:.0%} of the design power"
-            limits.append(Limit(f"{share}, training saw {LOWEST:.0%} and more", TIME))
+            limits.append(Limit(f"{share}, the training set has {LOWEST:.0%} and more", TIME))
         return tuple(limits)
 
 

@@ -1,7 +1,8 @@
 """Limits for users: the names and logarithms of features become words and quantities.
 
-A limit such as `log_ridge is 4.94, training saw 2.31 to 3.62` becomes `FLOPs at peak per byte of
-memory bandwidth: 140, training saw 10 to 37`. The sentence of every other limit stays as it is.
+A limit such as `log_ridge is 4.94, the training set has 2.31 to 3.62` becomes `FLOPs at peak per
+byte of memory bandwidth: 140, the training set has 10 to 37`. The sentence of every other limit
+stays as it is.
 """
 
 from dataclasses import replace
@@ -69,8 +70,8 @@ def in_words(limit: Limit) -> Limit:
     figures = (limit.value, limit.low, limit.high)
     rounded = figures if words.scale == "count" else map(_rounded, figures)
     value, low, high = (_formatted(figure or 0.0, words.scale) for figure in rounded)
-    saw = low if low == high else f"{low} to {high}"
-    return replace(limit, message=f"{words.text}: {value}, training saw {saw}")
+    known = low if low == high else f"{low} to {high}"
+    return replace(limit, message=f"{words.text}: {value}, the training set has {known}")
 
 
 def readable(text: str) -> str:

@@ -65,7 +65,7 @@ def checked_splits(dataset, bundle):
     """All splits with their tables, after checking them."""
     splits = dataset.splits(bundle)
     assert splits, f"{dataset.name} has no split"
-    assert any(split.train.any() for split in splits), f"nothing teaches in {dataset.name}"
+    assert any(split.train.any() for split in splits), f"nothing trains in {dataset.name}"
     tables = {split.table: bundle.table(split.table) for split in splits}
     hashes = {}
 

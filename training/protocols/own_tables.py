@@ -71,7 +71,7 @@ class OwnTableProtocols(DatasetProtocols):
         """Questions of the training set."""
         rows = own_measurements(bundle, self.table.description)
         same = np.isin(rows.groups["question"], list(seen.get("question", ())))
-        return counted({"training saw this question": same})
+        return counted({"this question is in the training set": same})
 
     def _tasks(
         self, protocol: str, train: Measurements | None, held_out: Measurements

@@ -86,7 +86,7 @@ def _timm(system: str, values: dict[str, float], citation: str) -> tuple[Publish
 
 _TIMM_OVER = {
     "unseen_device": "trained on RTX 3090 and RTX 4090, evaluated on RTX PRO 6000 Max-Q",
-    "unseen_family": "families of models that fitting never saw",
+    "unseen_family": "families of models outside the training set",
 }
 
 
@@ -125,7 +125,7 @@ PUBLISHED: tuple[Published, ...] = (
     *_neusight(
         "e2e_a100_80",
         {"NeuSight": 8.14, "Roofline": 28.24, "Li et al.": 24.44, "Habitat": 38.32},
-        "A100-80GB, a GPU that fitting never saw",
+        "A100-80GB, a GPU outside the training set",
         _NEUSIGHT_ROWS,
         n=7,
     ),

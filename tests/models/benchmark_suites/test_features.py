@@ -46,7 +46,7 @@ def test_settings_beyond_a_tenth_of_their_range_are_named():
     assert SETTINGS.limits(ROWS[0]) == ()
     assert SETTINGS.limits(query(n=17.4, k=8.0, mode="a")) == ()
     (line,) = SETTINGS.limits(query(n=17.6, k=8.0, mode="a"))
-    assert str(line) == "n is 17.6, training saw 1 to 16"
+    assert str(line) == "n is 17.6, the training set has 1 to 16"
 
 
 def test_settings_that_reach_zero_have_no_logarithm():

@@ -63,4 +63,4 @@ def test_medians_are_compared_in_their_own_units():
     assert lines(ranges=inside) == ()
     outside = FeatureRange(names, np.array([0.0, 9.0]), np.array([4.0, 10.0]))
     (line,) = lines(ranges=outside)
-    assert line == "probe.read_gbs is 8, training saw 9 to 10"
+    assert line == "probe.read_gbs is 8, the training set has 9 to 10"

@@ -96,11 +96,11 @@ def test_training_lowers_the_error_and_keeps_the_best_pass() -> None:
     held = rows[rows % 5 == 0]
     seen: list[float] = []
     with seeded_torch(0):
-        learnt, held_out = (
+        fitted_on, held_out = (
             data_of(measured, training, times, part) for part in (rows[rows % 5 != 0], held)
         )
         _, found = train(
-            learnt,
+            fitted_on,
             held_out,
             shape=GraphShape(hidden=8, head=8, last=4, epochs=12, graphs_a_batch=4),
             progress=lambda _, error: seen.append(error),

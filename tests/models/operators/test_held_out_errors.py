@@ -1,4 +1,4 @@
-"""Errors of boosters on devices that they never saw, by boosters whose ratio is known."""
+"""Errors of boosters on devices outside their training sets, by boosters of known ratios."""
 
 from types import SimpleNamespace
 

@@ -195,5 +195,5 @@ def test_a_program_that_was_not_measured_is_graded_by_its_limits_alone():
 
 def test_a_feature_outside_its_range_is_named_with_its_figures():
     outside = Limit("", None, "outside", "cpu_user_share", 1.0, 0.0, 0.5)
-    reason = "extrapolated: cpu_user_share is 1, training saw 0 to 0.5"
+    reason = "extrapolated: cpu_user_share is 1, the training set has 0 to 0.5"
     assert trust_by([outside]).reason == reason

@@ -30,17 +30,21 @@ METRICS = ("latency_ms", "power_w", "peak_memory_mib", "energy_j", "allocated_me
     [
         (
             ("log_ridge", 4.94, 2.31, 3.62),
-            "FLOPs at peak per byte of memory bandwidth: 140, training saw 10 to 37",
+            "FLOPs at peak per byte of memory bandwidth: 140, the training set has 10 to 37",
         ),
         (
             ("share_pool", 0.0106, 0.0, 0.0),
-            "time in kernels of class pool: 1.1 %, training saw 0 %",
+            "time in kernels of class pool: 1.1 %, the training set has 0 %",
         ),
         (
             ("in_l2_share", 1.0, 1.33e-05, 0.855),
-            "time on tensors that fit into the L2 cache: 100 %, training saw 0.0013 % to 86 %",
+            "time on tensors that fit into the L2 cache: 100 %, "
+            "the training set has 0.0013 % to 86 %",
         ),
-        (("torch_version", 2.09, 2.02, 2.04), "torch version: 2.9, training saw 2.2 to 2.4"),
+        (
+            ("torch_version", 2.09, 2.02, 2.04),
+            "torch version: 2.9, the training set has 2.2 to 2.4",
+        ),
     ],
 )
 def test_a_feature_out_of_range_is_reported_as_a_quantity(figures, sentence):
@@ -101,4 +105,4 @@ def test_answers_of_the_bundled_predictors_are_words():
 
 def test_numbers_of_tokens_are_whole():
     limit = Limit("", None, "outside", "log_input_tokens", log(512.0), log(1002.0), log(15063.0))
-    assert in_words(limit).message == "input tokens: 512, training saw 1,002 to 15,063"
+    assert in_words(limit).message == "input tokens: 512, the training set has 1,002 to 15,063"

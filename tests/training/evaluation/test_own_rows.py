@@ -80,10 +80,10 @@ def test_rows_that_training_saw_are_counted_and_an_empty_result_says_so(tmp_path
     seen = {"device": ["l4"], "model": ["tiny", "unknown"], "family": ["tiny", "unknown"]}
     result = run(own(tmp_path / "mine"), TrainingRecord(keys={"timm_bench": seen}))
     assert result["tasks"] == []
-    assert result["left_out"]["training saw this model on this device"] == 2
+    assert result["left_out"]["this model on this device is in the training set"] == 2
     said = nothing_evaluated(result)
     assert said.startswith("Nothing could be evaluated.")
-    assert "2 rows: training saw" in said
+    assert "2 rows: this model" in said
 
 
 @pytest.mark.usefixtures("pulled")

@@ -65,7 +65,7 @@ class MlperfInferenceProtocols(DatasetProtocols):
         unknown = "result_units are tokens, and how many a sample has is not known of that model"
         return counted(
             {
-                "training saw this round": same,
+                "this round is in the training set": same,
                 unknown: ~same & (rows.groups["counted_in"] == "nan"),
             }
         )

@@ -79,7 +79,7 @@ class AiConfiguratorProtocols(DatasetProtocols):
         """Products on devices in the training set."""
         names = bundle.table("gemm")["system"].astype(str).map(DEVICES)
         same = names.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
-        return counted({"gemm: training saw this device": same})
+        return counted({"gemm: this device is in the training set": same})
 
 
 class KernelPowerRows(AiConfiguratorProtocols):

@@ -79,7 +79,10 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
         same = np.zeros(len(table), dtype=np.bool_)
         same[kept] = np.isin(rows.groups["device"], list(seen.get("device", ())))
         return counted(
-            {"the model has no configuration here": ~known, "training saw this device": same}
+            {
+                "the model has no configuration here": ~known,
+                "this device is in the training set": same,
+            }
         )
 
 

@@ -72,7 +72,7 @@ class VidurProtocols(DatasetProtocols):
         """Operators of devices in the training set."""
         names = bundle.table("ops_mlp")["device"].astype(str).map(DEVICES)
         same = names.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
-        return counted({"ops_mlp: training saw this device": same})
+        return counted({"ops_mlp: this device is in the training set": same})
 
 
 def operator_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:

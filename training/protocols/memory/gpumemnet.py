@@ -116,7 +116,7 @@ class GpuMemNetProtocols(DatasetProtocols):
             {
                 f"no operator graph of that model in {GRAPHS}": ~here,
                 "the column suspect says that the peak is not one": suspect,
-                "training saw this model": same & ~suspect,
+                "this model is in the training set": same & ~suspect,
             }
         )
 

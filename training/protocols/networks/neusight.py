@@ -82,7 +82,7 @@ class NeuSightProtocols(DatasetProtocols):
         if bundle.has("ops"):
             names = _device_names(bundle.table("ops")["device"], catalog)
             same = names.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
-            reasons["ops: training saw this device"] = same
+            reasons["ops: this device is in the training set"] = same
         if bundle.has("e2e"):
             rows = bundle.table("e2e")
             rows = rows.assign(option=rows["option"].fillna("").astype(str))

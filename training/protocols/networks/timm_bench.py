@@ -99,7 +99,7 @@ class TimmBenchProtocols(DatasetProtocols):
                     ~has_graph
                 ),
                 "batch_size or step_time_ms is missing or not positive": has_graph & ~timed,
-                "training saw this model on this device": has_graph & timed & same,
+                "this model on this device is in the training set": has_graph & timed & same,
             }
         )
 

@@ -60,7 +60,7 @@ class TorchGpuProtocols(DatasetProtocols):
     fitted_protocols = ("unseen_device", "unseen_family")
 
     def predictor(self, seed: int = 0) -> Predictor:
-        """`NetworkLatency` with the bundled predictors of device time, which saw none of the rows.
+        """`NetworkLatency` with the bundled predictors of device time, trained on none of the rows.
 
         What published tables and recorded networks fit in it is fitted in each fold.
         """
@@ -81,7 +81,7 @@ class TorchGpuProtocols(DatasetProtocols):
         """Power on a held-out GPU, and device times of held-out architecture families.
 
         The other datasets that train the released predictors train too, without held-out families;
-        the bundled predictors of device time saw most vision families on other GPUs.
+        the bundled predictors of device time were trained on most vision families on other GPUs.
 
         Raises:
             MissingData: another dataset that trains the predictor is not on this machine.
@@ -135,8 +135,8 @@ class TorchGpuProtocols(DatasetProtocols):
         return counted(
             {
                 "ran out of memory, failed or was throttled": ~_usable(bundle),
-                "training saw this recorded network on this GPU": known & trains(rows),
-                "power: training saw this network on this GPU": known & eager & powered,
+                "the training set has this recorded network on this GPU": known & trains(rows),
+                "power: the training set has this network on this GPU": known & eager & powered,
             }
         )
 

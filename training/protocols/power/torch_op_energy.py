@@ -92,7 +92,7 @@ class TorchOpEnergyProtocols(DatasetProtocols):
         same = np.zeros(len(ops), dtype=np.bool_)
         same[place >= 0] = np.isin(measured.groups["device"], list(seen.get("device", ())))
         unread = "the layer and its input_shape name no operator that is known"
-        return counted({unread: place < 0, "training saw this device": same})
+        return counted({unread: place < 0, "this device is in the training set": same})
 
 
 def operator_power(

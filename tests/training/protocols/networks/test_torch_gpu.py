@@ -123,7 +123,7 @@ def test_rows_of_the_training_set_are_not_evaluated(packaged):
     assert recorded
     assert not any(trains(rows).any() for rows in recorded)
     left_out = protocols.left_out(packaged, CATALOG, seen)
-    assert left_out["training saw this recorded network on this GPU"] == len(train)
+    assert left_out["the training set has this recorded network on this GPU"] == len(train)
     powered = {q.network.graph.digest for t in tasks if t.name.startswith("eager/")
                and t.metric == "power_w" for q in t.held_out.queries}  # fmt: skip
     assert not powered & {query.network.graph.digest for query in train.queries}
