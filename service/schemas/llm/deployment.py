@@ -74,9 +74,10 @@ def _keys_written(part: Any, field: Sequence[str | int]) -> tuple[str | int, ...
     if not field or not isinstance(part, BaseModel):
         return tuple(field)
     names = part._written if isinstance(part, NamedPart) else {}
-    path = ".".join(map(str, field))
-    if path in names:
-        return (names[path],)
+    for end in range(len(field), 0, -1):
+        name = names.get(".".join(map(str, field[:end])))
+        if name is not None:
+            return (name, *field[end:])
     return (field[0], *_keys_written(getattr(part, str(field[0]), None), field[1:]))
 
 

@@ -152,7 +152,9 @@ def test_many_parts_are_added_up_in_the_last(in_use):
 def test_sums_by_class_include_the_parts_without_an_entry(in_use):
     shapes = [(1, 64 + place) for place in range(2 * MOST_PARTS)]
     ops = [
-        Operator(kind, kind, (s,), (s,), prod(s) ** 2) for s in shapes for kind in ("linear", "softmax")
+        Operator(kind, kind, (s,), (s,), prod(s) ** 2)
+        for s in shapes
+        for kind in ("linear", "softmax")
     ]
     query = Query(Network(OperatorGraph(tuple(ops)), 1), CATALOG.get("t4"), Software())
     answer = explained(query, in_use)

@@ -233,6 +233,26 @@ def test_what_cannot_be_answered_names_the_field_and_the_remedy(adapting, case):
     assert said in problem["detail"], json.dumps(problem)
 
 
+@pytest.mark.parametrize(
+    ("case", "pointer"),
+    [
+        ("suite", "#/workload/suite"),
+        ("setting", "#/workload/settings/speed"),
+        ("missing", "#/workload/settings"),
+        ("choice", "#/workload/settings/model"),
+        ("number", "#/workload/settings/d_in"),
+        ("devices", "#/workload/tensor_parallel"),
+        ("count", "#/operation/device_count"),
+        ("tool", "#/software"),
+        ("program", "#/workload/program"),
+    ],
+)
+def test_a_refusal_points_to_the_field_that_it_is_about(adapting, case, pointer):
+    workload, device, more, _ = REFUSED[case]
+    problem = ask(adapting, workload, device, **more)[1]
+    assert [each["pointer"] for each in problem["errors"]] == [pointer]
+
+
 @pytest.mark.parametrize("given", [5, None, [], "network", {"kind": 3}, {"kind": "architecture"}])
 def test_a_workload_without_a_kind_is_a_problem_that_lists_the_kinds(client, given):
     answer = client.post("/v1/predict", json={"workload": given, "device": "l4"})
