@@ -285,6 +285,30 @@ def test_a_field_that_is_given_twice_has_a_pointer_and_both_values(
     assert problem["detail"] == wrong["detail"]
 
 
+def test_a_field_in_the_wrong_part_is_pointed_to_with_the_part_that_has_it(client):
+    problem = client.post("/v1/llm/estimate", json=DEPLOYED | {"parallelism": {"workers": 2}})
+    (wrong,) = problem.json()["errors"]
+    assert wrong["pointer"] == "#/parallelism/workers"
+    assert "belongs next to parallelism, not in it (given 2)" in wrong["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("/v1/predict", EXAMPLE | {"device": "h100, a100"}, "#/device"),
+        ("/v1/llm/estimate", DEPLOYED | {"device": "h100,a100"}, "#/device"),
+        ("/v1/rank", {"workload": EXAMPLE["workload"], "devices": ["h100;a100"]}, "#/devices/0"),
+    ],
+)
+def test_a_list_of_devices_as_one_name_is_said_to_be_items(client, path, body, pointer):
+    problem = client.post(path, json=body).json()
+    assert (problem["status"], problem["type"]) == (404, "/problems/unknown-device")
+    assert "each as an item of a list" in problem["detail"]
+    assert "each is an item of a request to :batch" in problem["detail"]
+    assert problem["errors"][0]["pointer"] == pointer
+    assert len(problem["did_you_mean"]) == 2
+
+
 def test_in_a_batch_a_pointer_begins_at_the_batch(client):
     items = [EXAMPLE, EXAMPLE | {"device": "l5"}, EXAMPLE | {"metrics": 3}]
     _, unknown, unfit = client.post("/v1/predict:batch", json={"items": items}).json()["items"]
