@@ -113,6 +113,19 @@ def test_directives_outside_the_training_designs_of_the_program_give_grade_c(ada
         assert own["grade_reason"].startswith("extrapolated: __TILE__L2 is 8")
 
 
+def test_a_combination_far_from_all_measured_designs_gives_grade_c(adapting):
+    """Every value is one of a measured design of the program, and two of the three are near one."""
+    assert design_answer(adapting, __PARA__L0=32, __PIPE__L0="")["limits"] == []
+    answer = design_answer(adapting, __PARA__L0=32, __PIPE__L0="", __PARA__L2=32)
+    (limit,) = answer["limit_details"]
+    assert (limit["severity"], limit["high"]) == ("outside", 1.0)
+    assert limit["value"] > 1.2
+    for own in answer["metrics"].values():
+        assert own["grade"] == "C"
+        assert own["grade_reason"].startswith("extrapolated: each directive has a value of")
+        assert "but together they lie 1.36 times as far" in own["grade_reason"]
+
+
 def test_a_design_is_answered_for_its_program_tool_and_chip(adapting):
     design = {"kind": "design", "program": "gesummv", "directives": {"__PARA__L1": 9}}
     sdx = ask(adapting, design, "xilinx-vcu1525")[1]["metrics"]
