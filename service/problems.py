@@ -16,12 +16,16 @@ from starlette.responses import Response
 
 from forerun.data.errors import InputError
 from forerun.service.log import log
-from forerun.service.requests.faults import ABOUT_FIELDS, message_of
+from forerun.service.requests.faults import (
+    ABOUT_FIELDS,
+    LONGEST_VALUE,
+    excerpt,
+    message_of,
+)
 from forerun.service.requests.field_names import name_in, written_as
 from forerun.service.requests.record import current
 
 MEDIA_TYPE = "application/problem+json"
-LONGEST_VALUE = 80
 LONGEST_DETAIL = 1_200
 MOST_LINES = 5
 MOST_FIELDS = 100
@@ -37,6 +41,29 @@ STATUSES: Mapping[int, tuple[str, str]] = {
     500: ("fault", "A fault of ours"),
 }
 """HTTP status -> slug and title of problems that do not come from an `InputError`."""
+
+
+class WrongField(HTTPException):
+    """What is wrong with one field of a body before the body is compared with its schema."""
+
+    def __init__(self, status: int, field: tuple[str | int, ...], why: str) -> None:
+        """
+        Args:
+            status: HTTP status.
+            field: keys and positions from the body to the field.
+            why: what is wrong with it.
+        """
+        self.field, self.why = field, why
+        where = ".".join(str(step)[:LONGEST_VALUE] for step in ("body", *field))
+        super().__init__(status, f"{where}: {why}")
+
+    def inside(self, *place: str | int) -> "WrongField":
+        """The same of a body that holds this one.
+
+        Args:
+            place: keys and positions from that body to this one.
+        """
+        return WrongField(self.status_code, (*place, *self.field), self.why)
 
 
 def one_line(text: str) -> str:
@@ -305,7 +332,7 @@ def _line(item: Mapping[str, Any], place: Sequence[str | int], holder: Any = Non
     if item["type"] == "missing":
         return f"{start}{item['msg']}"
     said = message_of(item, partial(name_in, holder))
-    return f"{start}{said} (given {_excerpt(holder if isinstance(holder, dict) else given)})"
+    return f"{start}{said} (given {excerpt(holder if isinstance(holder, dict) else given)})"
 
 
 def _named_line(
@@ -315,27 +342,7 @@ def _named_line(
     said, given = message_of(item, name_of), item.get("input")
     is_named = not place or item["type"] == ABOUT_FIELDS
     start = "" if is_named else f"{name_of('.'.join(map(str, place)))}: "
-    return f"{start}{said}" + ("" if isinstance(given, dict) else f" (given {_excerpt(given)})")
-
-
-def _excerpt(value: Any) -> str:
-    """The start of a value, because large values are never repeated in full."""
-    if isinstance(value, str | bytes | list):
-        return repr(value[:LONGEST_VALUE])[:LONGEST_VALUE]
-    if isinstance(value, dict):
-        return f"an object with {_listed(list(value))}"
-    return repr(value)[:LONGEST_VALUE]
-
-
-def _listed(names: Sequence[Any]) -> str:
-    """The first names whole, as far as there is room, and how many more there are."""
-    text = ""
-    for number, name in enumerate(names):
-        one = repr(name)[:LONGEST_VALUE]
-        if text and len(text) + len(one) > LONGEST_VALUE:
-            return f"{text} and {len(names) - number} more"
-        text += f", {one}" if text else one
-    return text
+    return f"{start}{said}" + ("" if isinstance(given, dict) else f" (given {excerpt(given)})")
 
 
 async def _input_error(request: Request, error: Exception) -> Response:
@@ -353,6 +360,9 @@ async def _invalid(request: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path
+    if isinstance(error, WrongField):
+        said = FieldProblem(pointer=pointer(error.field), detail=error.detail)
+        return response(_plain(error.status_code, error.detail, path, errors=[said]))
     hint = " /docs lists all paths." if error.status_code in (404, 405) else ""
     detail = f"{request.method} {path}: {error.detail.rstrip('.')}.{hint}"
     answer = response(_plain(error.status_code, detail, path))

@@ -1,6 +1,6 @@
 """Model files of published packages: where they are found, and copies of them without weights.
 
-`real_models.json` beside the tests of the readers lists them. `scripts/fetch_real_models FOLDER`
+`real_models.json` next to the tests of the readers lists them. `scripts/fetch_real_models FOLDER`
 downloads the packages; `FORERUN_REAL_MODELS=FOLDER` makes the tests read them there. Where a
 licence allows it, `real_models.zip` holds the structure of the file, so that tests run everywhere.
 `python -m tests.real_models` renews list and copies from the folder.

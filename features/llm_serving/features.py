@@ -50,7 +50,7 @@ _RELEASE: Final = re.compile(
     r"(\d+)\.(\d+)(?:\.(\d+))?(?:[.-]?rc(\d+))?(?:\.pre\d+)?(?:[.-]?post(\d+))?"
 )
 _CANDIDATES: Final = 50
-"""Candidates of a release that are told apart, and later patches of one."""
+"""Candidates of a release that are distinguished, and later patches of one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -333,8 +333,13 @@ class DesignBoost(StoredPredictor):
         if self.known is not None:
             measured = () if support is None else support.directives
             of_directives = self.known.directive_range(key, measured).outside(query.design)
-        if support is not None or key in self.programs:
+        if support is not None:
+            # The interval of a process widens with the distance from measured designs by itself.
             return of_directives
+        if key in self.programs:
+            known = None if self.known is None or of_directives else self.known
+            far = None if known is None else known.combination_limit(query)
+            return of_directives if far is None else (far,)
         assert self.ranges is not None
         others = f"{len(self.programs)} other programs were in the training set"
         unseen = f"no design of this program was measured; {others}"

@@ -27,9 +27,12 @@ from forerun.models.hls_designs.features import (
     program_key,
 )
 from forerun.models.hls_designs.limits import DirectiveRange
+from forerun.models.limit import Limit
 
 NEIGHBOURS: Final = 3
 """Training designs that a design is compared with."""
+COMBINATION: Final = "distance_to_measured_designs"
+"""Distance from the nearest training design, over the largest between neighbours of these."""
 FURTHEST: Final = 50.0
 """Largest value of a feature in units of its deviation, for distances."""
 
@@ -58,6 +61,7 @@ class _OfProgram(NamedTuple):
     """The k training designs of one program.
 
     `scaled` has the columns of `place_matrix` that differ between them, in units of `units`.
+    `reach` is the largest distance of one of them from the nearest other.
     """
 
     directives: tuple[Directives, ...]
@@ -65,6 +69,7 @@ class _OfProgram(NamedTuple):
     places: Matrix
     varying: Positions
     scaled: Matrix
+    reach: float
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,31 @@ class KnownDesigns:
         of = DirectiveRange.of_program if key in self.directives else DirectiveRange.of_programs
         return of([*self._directives(key), *support])
 
+    def combination_limit(self, query: Query) -> Limit | None:
+        """A limit where directives together lie far from those of all training designs.
+
+        Intervals are calibrated on held-out designs, which lie as far from the nearest of the
+        others as training designs do.
+
+        Args:
+            query: a design of a program in the training set.
+
+        Returns:
+            None where it is no further from the nearest training design than one of these is from
+            the nearest other, or where the program has only one.
+        """
+        known = self._of_program(program_key(query), query)
+        place = place_matrix([query])[0] / self._units
+        distance = float(np.sqrt(_squared_distances(known, place).min()))
+        if not 0.0 < known.reach < distance:
+            return None
+        times = distance / known.reach
+        message = (
+            "each directive has a value of a measured design of this program, but together they "
+            f"lie {times:.3g} times as far from the nearest of these as any of them from the next"
+        )
+        return Limit(message, feature=COMBINATION, value=times, low=0.0, high=1.0)
+
     def _range(self, key: Key) -> DirectiveRange:
         """The range of training designs alone, which is computed once."""
         own = key if key in self.directives else None
@@ -187,12 +217,32 @@ class KnownDesigns:
             scaled = np.clip(places / self._units, -FURTHEST, FURTHEST)
             varying = np.flatnonzero(np.ptp(scaled, axis=0) > 0)
             bounds = feature_matrix(queries)[:, BOUND_COLUMNS]
-            found = _OfProgram(directives, bounds, places, varying, scaled[:, varying])
+            own = scaled[:, varying]
+            found = _OfProgram(directives, bounds, places, varying, own, _reach(own))
             self._programs[key] = found
         return found
 
 
 def _nearest(known: _OfProgram, scaled: Column, furthest: float) -> Positions:
     """Training designs by distance, each computed alone so that no batch changes ties."""
+    return np.argsort(_squared_distances(known, scaled, furthest), kind="stable")
+
+
+def _squared_distances(known: _OfProgram, scaled: Column, furthest: float = FURTHEST) -> Column:
+    """Squared distance of a design from each of the k training designs, shape (k,)."""
     own = np.clip(scaled[known.varying], -furthest, furthest)
-    return np.argsort(np.square(known.scaled - own).sum(axis=1), kind="stable")
+    return np.asarray(np.square(known.scaled - own).sum(axis=1))
+
+
+def _reach(points: Matrix) -> float:
+    """Largest distance of one of k points from the nearest other; 0 of a single one.
+
+    Args:
+        points: shape (k, columns).
+    """
+    if len(points) < 2:
+        return 0.0
+    lengths = np.square(points).sum(axis=1)
+    squared = lengths[:, None] + lengths - 2.0 * points @ points.T
+    np.fill_diagonal(squared, np.inf)
+    return float(np.sqrt(max(squared.min(axis=1).max(), 0.0)))

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from forerun.data.errors import BadBenchmark
+from forerun.data.errors import BadBenchmark, in_field
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.known_suites import KnownSetting, KnownSuite
@@ -23,9 +23,10 @@ def suite_of(workload: Benchmark, predictor: Predictor) -> AnsweredSuite:
     """
     known = suites_of(predictor)
     if workload.suite not in known:
-        raise BadBenchmark(
-            f"workload.suite: no suite {workload.suite!r:.80}; there are {_listed(known)}."
-        )
+        with in_field("suite"):
+            raise BadBenchmark(
+                f"workload.suite: no suite {workload.suite!r:.80}; there are {_listed(known)}."
+            )
     return known[workload.suite]
 
 
@@ -39,15 +40,20 @@ def checked_settings(workload: Benchmark, suite: KnownSuite) -> Benchmark:
     given = workload.by_name
     for name in given:
         if name not in known:
-            raise BadBenchmark(
-                f"workload.settings: {suite.name} has no setting {name!r:.80}; its settings are "
-                f"{_listed(known)}."
-            )
+            with in_field("settings", name):
+                raise BadBenchmark(
+                    f"workload.settings: {suite.name} has no setting {name!r:.80}; its settings "
+                    f"are {_listed(known)}."
+                )
     missing = [s for s in suite.settings if s.required and s.name not in given]
     if missing:
         needed = "; ".join(f"{s.name} ({_allowed(s)})" for s in missing)
-        raise BadBenchmark(f"workload.settings: {suite.name} needs {needed}.")
-    settings = {name: _value(known[name], value) for name, value in given.items()}
+        with in_field("settings"):
+            raise BadBenchmark(f"workload.settings: {suite.name} needs {needed}.")
+    settings = {}
+    for name, value in given.items():
+        with in_field("settings", name):
+            settings[name] = _value(known[name], value)
     return replace(workload, settings=tuple(sorted(settings.items())))
 
 

@@ -8,7 +8,7 @@ reads it in pieces; other threads run in between.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from json import JSONDecodeError
 from typing import Any
 
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from forerun.data.shapes import Int
+from forerun.service.problems import WrongField
+from forerun.service.requests.faults import excerpt
 
 PIECE_BYTES = 128 * 2**10
 MOST_DEPTH = 64
@@ -36,7 +38,8 @@ def parsed(content: bytes, piece_bytes: int = PIECE_BYTES) -> Any:
     Raises:
         JSONDecodeError: it is not JSON.
         HTTPException: it is not text in UTF-8, nests deeper than 64 levels, or holds too many
-            values or keys; or an object gives a field twice with different values.
+            values or keys.
+        WrongField: an object gives a field several times with different values.
     """
     if len(content) <= piece_bytes and content.count(b"[") + content.count(b"{") <= MOST_DEPTH:
         return _loaded(content, content, 0)
@@ -103,7 +106,8 @@ class _Text:
 
         Raises:
             JSONDecodeError: it is not JSON.
-            HTTPException: an object has too many keys, or a field twice with different values.
+            HTTPException: an object has too many keys.
+            WrongField: an object gives a field several times with different values.
         """
         first = self.content[: self.marks[0]] if self.marks.size else b"."
         if first.strip():
@@ -129,11 +133,17 @@ class _Text:
         members: dict[str, Any] = {}
         for left, right in self._pieces(first, last):
             if is_list:
-                values.extend(self._piece(left, right, b"[", b"]"))
+                try:
+                    values.extend(self._piece(left, right, b"[", b"]"))
+                except WrongField as error:
+                    number, *rest = error.field
+                    place = (len(values) + int(number), *rest)
+                    raise WrongField(error.status_code, place, error.why) from None
             else:
                 piece = self._piece(left, right, b"{", b"}")
                 for name in members.keys() & piece.keys():
-                    _check_equal(name, members[name], piece[name])
+                    if members[name] != piece[name]:
+                        raise _given_twice((name,), members[name], piece[name])
                 members.update(piece)
                 if len(members) > MOST_KEYS:
                     raise HTTPException(413, f"an object has over {MOST_KEYS:,} keys; send fewer")
@@ -166,7 +176,11 @@ class _Text:
         if self.content[int(self.marks[outer]) + 1 : end].strip():
             raise _mistake("Expecting ',' delimiter", self.content, int(self.marks[outer]) + 1)
         held = _loaded(self.content, opening + before + b"null" + closing, start - 1)
-        value = self._container(inner, outer)
+        names = [0] if isinstance(held, list) else list(held)
+        try:
+            value = self._container(inner, outer)
+        except WrongField as error:
+            raise error.inside(*names) from None
         return [value] if isinstance(held, list) else dict.fromkeys(held, value)
 
 
@@ -181,28 +195,59 @@ def _escaped(letters: NDArray[np.uint8]) -> Int[np.ndarray, " n"]:
     return after[: np.searchsorted(after, len(letters))]
 
 
-def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object with these fields.
+class _Ambiguous(dict[str, Any]):
+    """An object that gives a field several times with different values; equal to itself alone."""
 
-    Raises:
-        HTTPException: it gives a field several times with different values.
-    """
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        for name, value in pairs:
-            _check_equal(name, found[name], value)
-    return found
+    name: str
+    ends: tuple[Any, Any]
+    """The first value and the last."""
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
 
 
-def _check_equal(name: str, one: Any, other: Any) -> None:
-    if one != other:
-        raise HTTPException(400, f"the JSON gives {name!r:.80} several times with different values")
+def _object(found: list[_Ambiguous], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these fields; one that is ambiguous is put into the list as well."""
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    for name, value in pairs:
+        if made[name] != value:
+            ambiguous = _Ambiguous(made)
+            ambiguous.name, ambiguous.ends = name, (value, made[name])
+            found.append(ambiguous)
+            return ambiguous
+    return made
+
+
+def _given_twice(field: tuple[str | int, ...], one: Any, other: Any) -> WrongField:
+    """The refusal of a field, with the first value and the last."""
+    why = f"it is given several times, as {excerpt(one)} and {excerpt(other)}"
+    return WrongField(400, field, why)
+
+
+def _place_of(wanted: _Ambiguous, value: Any) -> tuple[str | int, ...] | None:
+    """Keys and positions from a value to one of its objects; None where it does not hold it."""
+    if value is wanted:
+        return ()
+    held = value.items() if isinstance(value, dict) else ()
+    for step, inner in enumerate(value) if isinstance(value, list) else held:
+        if isinstance(inner, dict | list):
+            place = _place_of(wanted, inner)
+            if place is not None:
+                return (step, *place)
+    return None
 
 
 def _loaded(whole: bytes, piece: bytes, offset: int) -> Any:
     """The value of a text, or of a piece of one that begins at that position of the whole."""
+    ambiguous: list[_Ambiguous] = []
     try:
-        return json.loads(piece, object_pairs_hook=_unambiguous)
+        value = json.loads(piece, object_pairs_hook=partial(_object, ambiguous))
     except JSONDecodeError as error:
         before = error.doc[: error.pos].encode("utf-8", "surrogatepass")
         raise _mistake(error.msg, whole, offset + len(before)) from None
@@ -210,6 +255,11 @@ def _loaded(whole: bytes, piece: bytes, offset: int) -> Any:
         raise HTTPException(400, "the body is not text in UTF-8") from None
     except ValueError:
         raise _mistake("A number has too many digits", whole, offset) from None
+    if not ambiguous:
+        return value
+    # The last to be complete holds all others that it could have hidden.
+    last = ambiguous[-1]
+    raise _given_twice((*(_place_of(last, value) or ()), last.name), *last.ends)
 
 
 def _mistake(why: str, whole: bytes, position: int) -> JSONDecodeError:

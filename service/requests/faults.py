@@ -1,12 +1,14 @@
 """What is wrong with a request, in words."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+LONGEST_VALUE: Final = 80
+"""Characters of a value that are repeated."""
 LIKE: Final = 0.75
 """Similarity from which on the name of a field is suggested for one that does not exist, 0 to 1."""
 
@@ -60,3 +62,23 @@ def _field_names(kind: type[BaseModel]) -> set[str]:
     """Names of the fields of all requests and answers that are in use."""
     own = set(kind.model_fields) if kind.__module__.startswith("forerun.service.schemas") else set()
     return own.union(*(_field_names(each) for each in kind.__subclasses__()))
+
+
+def excerpt(value: Any) -> str:
+    """The start of a value, because large values are never repeated in full."""
+    if isinstance(value, str | bytes | list):
+        return repr(value[:LONGEST_VALUE])[:LONGEST_VALUE]
+    if isinstance(value, dict):
+        return f"an object with {_listed(list(value))}"
+    return repr(value)[:LONGEST_VALUE]
+
+
+def _listed(names: Sequence[Any]) -> str:
+    """The first names whole, as far as there is room, and how many more there are."""
+    text = ""
+    for number, name in enumerate(names):
+        one = repr(name)[:LONGEST_VALUE]
+        if text and len(text) + len(one) > LONGEST_VALUE:
+            return f"{text} and {len(names) - number} more"
+        text += f", {one}" if text else one
+    return text

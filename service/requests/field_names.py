@@ -4,7 +4,7 @@ A request may use these names at its top level, or those of a part within that p
 given twice must agree.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -96,17 +96,21 @@ def names_written(given: Any, part: str = "") -> dict[str, str]:
     }
 
 
-def in_own_names(given: Any, known: Mapping[str, Any], part: str = "") -> Any:
+def in_own_names(
+    given: Any, known: Mapping[str, Any], part: str = "", paths: Collection[str] = ()
+) -> Any:
     """A request, or a part of one, with the names of its fields as the schema has them.
 
     Args:
         given: the content; what is no object is returned as it is.
         known: names of the schema's fields, at this level.
         part: name of the part; empty for the request.
+        paths: paths of the fields of all parts, such as `workers` and `parallelism.tensor`.
 
     Raises:
         ValidationError: one field is given twice with different values, or a name is unknown and a
-            similar one is known; the message names both, and the place is the name.
+            similar one is known, or it is a field of another part; the message names both, and the
+            place is the name.
     """
     if not isinstance(given, Mapping):
         return {"name": given} if part in SHORT and isinstance(given, str) else given
@@ -121,6 +125,7 @@ def in_own_names(given: Any, known: Mapping[str, Any], part: str = "") -> Any:
         path = _PATHS.get(name, "")
         if not _is_within(path, part, known):
             _suggest(name, value, known, part)
+            _say_where(name, value, known, part, paths)
             own[name] = value
             continue
         meant = not value if name in NEGATED and isinstance(value, bool) else value
@@ -171,3 +176,16 @@ def _suggest(name: str, value: Any, known: Mapping[str, Any], part: str) -> None
     if close:
         why = f"{name!r:.80} is no field; did you mean {' or '.join(close)}?"
         raise fault_in(name, value, why)
+
+
+def _say_where(
+    name: str, value: Any, known: Mapping[str, Any], part: str, paths: Collection[str]
+) -> None:
+    """Refuse a name that a part does not have, and another part or the request has."""
+    what = f"{name!r:.80} is no field"
+    if part and (name in paths or _PATHS.get(name) in paths):
+        raise fault_in(name, value, f"{what} of {part}; it belongs next to {part}, not in it")
+    parts = {part for part, _, field in (path.rpartition(".") for path in paths) if field == name}
+    meant = [f"{other}.{name}" for other in sorted(parts - {""}) if part or other in known]
+    if meant:
+        raise fault_in(name, value, f"{what} here; did you mean {' or '.join(meant)}?")

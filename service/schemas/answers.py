@@ -43,6 +43,18 @@ class AttributedOut(BaseModel):
     )
 
 
+class ClassSumOut(BaseModel):
+    """The parts of an answer that belong to one class of operators, added up."""
+
+    group: str = Field(description="operator class or host, as the `group` of parts")
+    parts: int = Field(description="its parts, with those that `rest` holds")
+    count: float = Field(description="runs of its parts in one pass")
+    value: float = Field(
+        description="sum of its contributions, in the unit of the metric: its entry of "
+        "`breakdown_ms`"
+    )
+
+
 class AttributionOut(BaseModel):
     """An estimate divided among its parts, exactly up to rounding."""
 
@@ -58,6 +70,12 @@ class AttributionOut(BaseModel):
     parts: list[AttributedOut] = Field(
         description="the parts, the largest contribution first; smaller ones are added up in the "
         "last"
+    )
+    by_class: list[ClassSumOut] = Field(
+        default_factory=list,
+        description="the sum of every class of operators, the largest first, over all parts, also "
+        "those that the last of `parts` adds up; the values add up to the estimate; empty for a "
+        "product",
     )
     kernels: float | None = Field(
         description="sum of the times of single operators before corrections of the whole "

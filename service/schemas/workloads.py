@@ -55,9 +55,10 @@ def any_workload_of(given: WorkloadIn, graph_named: Callable[[str], OperatorGrap
         case KernelIn() | NetworkIn():
             return workload_of(given, graph_named)
         case Nb201In():
-            written = given.cell
-            names = search_spaces.nb201_operations(written) if isinstance(written, str) else written
-            return search_spaces.nb201(names)
+            with in_field("cell"):
+                cell = given.cell
+                names = search_spaces.nb201_operations(cell) if isinstance(cell, str) else cell
+                return search_spaces.nb201(names)
         case FbnetIn():
             return search_spaces.fbnet(given.blocks)
         case OfaIn():
@@ -85,10 +86,12 @@ def _design(given: DesignIn) -> Design:
         known = program_named(given.program)
         if known is None:
             names = ", ".join(program_names())
-            raise BadDesign(f"No program named {given.program!r:.80}; there are {names}.")
+            with in_field("program"):
+                raise BadDesign(f"No program named {given.program!r:.80}; there are {names}.")
         program = known
     directives = {slot: str(value) for slot, value in given.directives.items()}
-    check_directives(program, directives)
+    with in_field("directives"):
+        check_directives(program, directives)
     return Design(program, tuple(sorted(directives.items())))
 
 
@@ -179,16 +182,20 @@ def operation_of(
     if device_count is None:
         device_count = count
     elif not isinstance(workload, Benchmark | LlmServing | Diffusion) and device_count != count:
-        raise BadTrainingSetup(
-            f"operation.device_count is {device_count}, but a workload of kind {workload.kind} "
-            f"runs on {count}: leave it out; networks take their devices from workload.training."
-        )
+        with in_field("operation", "device_count"):
+            raise BadTrainingSetup(
+                f"operation.device_count is {device_count}, but a workload of kind {workload.kind} "
+                f"runs on {count}: leave it out; networks take their devices from "
+                "workload.training."
+            )
     if isinstance(workload, LlmServing):
         for name in ("tensor_parallel", "expert_parallel", "data_parallel"):
             if getattr(workload, name) > device_count:
-                raise BadTrainingSetup(
-                    f"workload.{name} cannot be more than operation.device_count, {device_count}."
-                )
+                with in_field("workload", name):
+                    raise BadTrainingSetup(
+                        f"workload.{name} cannot be more than operation.device_count, "
+                        f"{device_count}."
+                    )
     return Operation(device_count, power_limit_w)
 
 
@@ -220,4 +227,5 @@ def _tool(software: Software) -> Software:
             return tool
     known = ", ".join(f"{tool.framework} {tool.version}" for tool in TOOLS.values())
     asked = f"{software.framework} {software.version or ''}".strip()
-    raise BadDesign(f"software: no design by {asked!r:.80} was measured; tools are {known}.")
+    with in_field("software"):
+        raise BadDesign(f"software: no design by {asked!r:.80} was measured; tools are {known}.")

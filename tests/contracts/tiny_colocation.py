@@ -45,14 +45,14 @@ def host(cpu: float, cache: float) -> tuple[float, ...]:
     return (cpu, min(1.0, 0.45 * cpu), 20.0 * np.exp(1.5 * cache), min(1.0, cache))
 
 
-def profile(name: str, *, beside_cache: bool = False) -> ProgramProfile:
+def profile(name: str, *, measured_with_cache: bool = False) -> ProgramProfile:
     """A program alone, and, where asked, what all of the cache's load did to it."""
     known = PROGRAMS[name]
     alone = HostWindow(METRICS, (host(known.cpu, known.cache),))
     empty = HostWindow(METRICS, (host(0.0, 0.0),))
-    beside = truth(name, "cache")[0] if beside_cache else None
+    with_cache = truth(name, "cache")[0] if measured_with_cache else None
     size, share = 64.0 * known.cache, known.cpu
-    return ProgramProfile(name, alone, empty, size, share, p_cpu_beside_cache=beside)
+    return ProgramProfile(name, alone, empty, size, share, p_cpu_beside_cache=with_cache)
 
 
 def truth(name: str, neighbour: str, much: float = 1.0) -> tuple[float, float]:
@@ -68,13 +68,13 @@ def colocations(
     noise: float = 0.02,
     seed: int = 0,
     *,
-    beside_cache: bool = False,
+    measured_with_cache: bool = False,
 ) -> Measurements:
     """Every program with every neighbour, some repeats each."""
     draw = np.random.default_rng(seed)
     queries, measured, keys = [], [], []
     for name, known in PROGRAMS.items():
-        mine = profile(name, beside_cache=beside_cache)
+        mine = profile(name, measured_with_cache=measured_with_cache)
         for neighbour, (cpu, cache) in NEIGHBOURS.items():
             for _ in range(repeats):
                 much = draw.uniform(0.3, 1.0)

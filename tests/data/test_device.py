@@ -386,6 +386,13 @@ class TestRegistering:
         with pytest.raises(InputError, match="a100-sxm-80gb"):
             CATALOG.with_device(sheet(aliases=["A100"]))
 
+    def test_a_list_of_devices_in_one_name_is_said_to_be_one(self):
+        with pytest.raises(UnknownDevice, match="lists several devices in one name") as raised:
+            CATALOG.get("l4, t4")
+        assert raised.value.did_you_mean == ["l4", "t4"]
+        with pytest.raises(UnknownDevice, match="No device named 'nothing, here'"):
+            CATALOG.get("nothing, here")
+
     def test_a_device_is_frozen_and_can_be_a_key(self):
         board = sheet()
         with pytest.raises(ValidationError):

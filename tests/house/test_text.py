@@ -1,4 +1,4 @@
-"""The repository's text speaks of the project, not of a machine it was written on."""
+"""The repository's text speaks of the project, in the terms of the field, and of no machine."""
 
 import re
 
@@ -7,6 +7,14 @@ import pytest
 from tests.house.sources import name_of, repository_files
 
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:work|root|home|Users)/[\w.]")
+
+OF_THE_FIELD = {
+    "be" + "side": "co-located with, next to",
+    "ta" + "ught": "trained on",
+    "fore" + "see": "predict",
+}
+"""Word that stands for a term of the field -> the term."""
+WRITTEN = (".md", ".py", ".ipynb")
 
 
 @pytest.mark.parametrize(
@@ -26,4 +34,16 @@ def test_no_file_holds_a_path_of_a_machine():
         except UnicodeDecodeError:
             continue
         found += [f"{name_of(path)}:{n}" for n, x in enumerate(lines, 1) if MACHINE_PATH.search(x)]
+    assert not found
+
+
+def test_texts_use_the_terms_of_the_field():
+    words = re.compile(rf"\b({'|'.join(OF_THE_FIELD)})\b", re.IGNORECASE)
+    found = [
+        f"{name_of(path)}:{number}: {OF_THE_FIELD[word.lower()]}"
+        for path in repository_files()
+        if path.suffix in WRITTEN
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for word in words.findall(line)
+    ]
     assert not found

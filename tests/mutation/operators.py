@@ -19,7 +19,7 @@ KINDS = re.compile(
     r"|ReplaceBreakWithContinue|ReplaceContinueWithBreak|ZeroIterationForLoop"
 )
 
-# From this magnitude on adding one is less than 1 % and often cannot be told from rounding.
+# From this magnitude on adding one is less than 1 % and often looks like rounding.
 LARGE = 100
 
 OPPOSITES = {

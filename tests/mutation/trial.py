@@ -114,7 +114,7 @@ def changed(tree, path, source):
 
 
 def _write(file, source):
-    """Compiled files are told by second and size of their source: two mutants may share both."""
+    """Compiled files are kept by second and size of their source: two mutants may share both."""
     file.write_text(source)
     for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
         compiled.unlink()

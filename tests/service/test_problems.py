@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
+from forerun.features.readers.language_model.named import named_config
 from forerun.service.problems import LONGEST_DETAIL, kinds
 from forerun.service.schemas.prediction import EXAMPLE
 
@@ -122,6 +123,10 @@ DEPLOYED = {"model": "llama-3.1-8b", "device": "h100", "osl": 100, "concurrency"
 DEPLOYED_HERE = {name: value for name, value in DEPLOYED.items() if name != "device"}
 REPLAYED = {"model": "llama-3.1-8b", "device": "h100", "trace": "splitwise_conv"}
 GRAPH = {"format": "forerun.graph/1", "operators": [LINEAR, {"kind": "poem"}]}
+CONFIG = named_config("llama-3.1-8b")
+"""Content of a config.json."""
+QUANTIZED = {"quant_method": "compressed-tensors", "config_groups": {"a/b": {"weights": {}}}}
+DESIGN = {"kind": "design", "program": "2mm"}
 NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
 
 
@@ -165,6 +170,11 @@ NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
             DEPLOYED | {"model": {"name": "llama-3.1-8b", "quantisation": "fp8"}},
             "#/model/quantisation",
         ),
+        (
+            "/v1/llm/estimate",
+            DEPLOYED | {"model": {"config": CONFIG | {"model_type": "t5"}}},
+            "#/model/config/model_type",
+        ),
         ("/v1/llm/replay", REPLAYED | {"engine": {"max_sequence": 3}}, "#/engine/max_sequence"),
         ("/v1/llm/replay", REPLAYED | {"request_rate": 3}, "#/request_rate"),
         ("/v1/llm/replay", REPLAYED | {"max_num_seqs": 0}, "#/max_num_seqs"),
@@ -194,6 +204,109 @@ def test_a_problem_points_to_the_field_of_the_body(client, path, body, pointer):
     first = problem["errors"][0]
     assert first["pointer"] == pointer
     assert first["detail"] in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"num_hidden_layers": 0}, "/num_hidden_layers"),
+        ({"num_key_value_heads": 7}, "/num_key_value_heads"),
+        ({"hidden_size": None}, "/hidden_size"),
+        ({"model_type": "no such family"}, "/model_type"),
+        ({"torch_dtype": "float12"}, "/torch_dtype"),
+        ({"layer_types": ["full_attention"] * 31 + ["half_attention"]}, "/layer_types/31"),
+        ({"model_type": "mixtral", "num_local_experts": "8"}, "/num_local_experts"),
+        ({"text_config": CONFIG | {"vocab_size": -1}}, "/text_config/vocab_size"),
+        ({"quantization_config": QUANTIZED}, "/quantization_config/config_groups/a~1b"),
+        (
+            {"quantization_config": {"quant_algo": "MIXED_PRECISION",
+                                     "quantized_layers": {"model.x": {"quant_algo": "fp9"}}}},
+            "/quantization_config/quantized_layers/model.x/quant_algo",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("lengths", [True, False])
+def test_a_problem_points_to_the_field_of_a_configuration(client, lengths, changes, pointer):
+    """Of requests about a deployment, and of those without lengths."""
+    rest = DEPLOYED if lengths else {"device": "h100"}
+    body = rest | {"model": {"config": CONFIG | changes}}
+    problem = client.post("/v1/llm/estimate", json=body).json()
+    assert problem["errors"][0]["pointer"] == f"#/model/config{pointer}"
+
+
+def test_a_problem_points_into_the_quantisation_as_the_request_writes_it(client):
+    block = {"quantization": {"quant_algo": "fp9"}}
+    for own, where in (
+        ({"quantization": block}, "#/quantization"),
+        ({"model": {"name": "llama-3.1-8b", "quantization": block}}, "#/model/quantization"),
+    ):
+        problem = client.post("/v1/llm/estimate", json=DEPLOYED | own).json()
+        assert problem["errors"][0]["pointer"] == f"{where}/quantization/quant_algo"
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"directives": {"__PIPE__L9": "off"}}, "#/workload/directives/__PIPE__L9"),
+        ({"directives": {"a/b~c": 2}}, "#/workload/directives/a~1b~0c"),
+        ({"directives": {"__PIPE__L0": "off", "__PARA__L0": "x"}},
+         "#/workload/directives/__PARA__L0"),
+        ({"program": "3mmm"}, "#/workload/program"),
+    ],
+)  # fmt: skip
+def test_a_problem_points_to_the_directive_of_a_design(client, changes, pointer):
+    body = {"workload": DESIGN | changes, "device": "xilinx-vcu1525"}
+    problem = client.post("/v1/predict", json=body).json()
+    assert problem["errors"][0]["pointer"] == pointer
+    item = client.post("/v1/predict:batch", json={"items": [body]}).json()["items"][0]
+    assert item["errors"][0]["pointer"] == f"#/items/0{pointer[1:]}"
+
+
+@pytest.mark.parametrize("spaces", [0, 2**20 // 2])
+@pytest.mark.parametrize(
+    ("path", "text", "pointer"),
+    [
+        ("/v1/predict", '{"device": "l4", "device": "t4"}', "#/device"),
+        ("/v1/predict", '{"workload": {"a/b": {"n": "l4", "n": "t4"}}}', "#/workload/a~1b/n"),
+        ("/v1/predict:batch", '{"items": [{}, {"device": "l4", "device": "t4"}]}',
+         "#/items/1/device"),
+    ],
+)  # fmt: skip
+def test_a_field_that_is_given_twice_has_a_pointer_and_both_values(
+    client, path, text, pointer, spaces
+):
+    kind = {"content-type": "application/json"}
+    answer = client.post(path, content=text + " " * spaces, headers=kind)
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["instance"]) == (400, 400, path)
+    (wrong,) = problem["errors"]
+    assert wrong["pointer"] == pointer
+    assert "it is given several times, as 'l4' and 't4'" in wrong["detail"]
+    assert problem["detail"] == wrong["detail"]
+
+
+def test_a_field_in_the_wrong_part_is_pointed_to_with_the_part_that_has_it(client):
+    problem = client.post("/v1/llm/estimate", json=DEPLOYED | {"parallelism": {"workers": 2}})
+    (wrong,) = problem.json()["errors"]
+    assert wrong["pointer"] == "#/parallelism/workers"
+    assert "belongs next to parallelism, not in it (given 2)" in wrong["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer"),
+    [
+        ("/v1/predict", EXAMPLE | {"device": "h100, a100"}, "#/device"),
+        ("/v1/llm/estimate", DEPLOYED | {"device": "h100,a100"}, "#/device"),
+        ("/v1/rank", {"workload": EXAMPLE["workload"], "devices": ["h100;a100"]}, "#/devices/0"),
+    ],
+)
+def test_a_list_of_devices_as_one_name_is_said_to_be_items(client, path, body, pointer):
+    problem = client.post(path, json=body).json()
+    assert (problem["status"], problem["type"]) == (404, "/problems/unknown-device")
+    assert "each as an item of a list" in problem["detail"]
+    assert "each is an item of a request to :batch" in problem["detail"]
+    assert problem["errors"][0]["pointer"] == pointer
+    assert len(problem["did_you_mean"]) == 2
 
 
 def test_in_a_batch_a_pointer_begins_at_the_batch(client):

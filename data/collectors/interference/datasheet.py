@@ -65,7 +65,7 @@ def datasheet(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[s
     runs = tables["runs"]
     fine = runs[runs["status"] == "ok"]
     parts = [
-        "# contention: fixed work with neighbours, measured from inside a guest",
+        "# contention: fixed work co-located with neighbours, measured from inside a guest",
         f"{len(runs):,} runs ({len(runs) - len(fine):,} failed) of {runs['victim'].nunique()} "
         f"victims, {len(sessions)} sessions, made by `forerun collect contention`.",
         "## Machine\n" + _machine(sessions),
@@ -78,7 +78,7 @@ def datasheet(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[s
         + _table(noise(runs)),
         "## Ambient load\n" + _ambient(runs),
         "## Effect of neighbours\nMedian P.\n\n" + _effects(fine),
-        "## Not to be had\n" + _missing(sessions),
+        "## Not available\n" + _missing(sessions),
     ]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
@@ -96,7 +96,7 @@ def _machine(sessions: Sequence[Mapping[str, Any]]) -> str:
     lines.append(f"- neighbours by: {last['stress_ng'] or 'loads of neighbours.c, no stress-ng'}")
     for state, curve in last["llc"].items():
         size = effective_mib(curve)
-        load = "alone" if state == "none" else f"with {state}"
+        load = "alone" if state == "none" else f"co-located with {state}"
         lines.append(f"- effective last-level cache {load}: {size or 'not measured'} MiB")
     return "\n".join(lines)
 
@@ -114,7 +114,7 @@ def _costs(tables: Mapping[str, "pd.DataFrame"], sessions: Sequence[Mapping[str,
     if slower:
         times = ", ".join(f"{ratio:.3f}" for ratio in slower)
         lines.append(
-            f"- chase4 takes {times} times as long with the probe, which accompanies all runs"
+            f"- chase4 takes {times} times as long co-located with the probe, as all runs are"
         )
     return "\n".join(lines) or "not reported"
 

@@ -67,14 +67,18 @@ def _deci(fields: Fields, count: int) -> tuple[Layer, ...]:
     blocks = fields.listed("block_configs", count)
     if blocks is None:
         raise fields.bad("block_configs", "is missing")
-    return tuple(_deci_layer(fields, block, hidden, heads) for block in blocks)
+    return tuple(
+        _deci_layer(fields, (number, block), hidden, heads) for number, block in enumerate(blocks)
+    )
 
 
-def _deci_layer(fields: Fields, block: Any, hidden: int, heads: int) -> Layer:
-    inner = Fields(fields.where, block if isinstance(block, Mapping) else {}, "block_configs.")
+def _deci_layer(fields: Fields, numbered: tuple[int, Any], hidden: int, heads: int) -> Layer:
+    """The layer of a block, which comes with its position in the list of blocks."""
+    number, block = numbered
+    inner = fields.entry("block_configs", number, block if isinstance(block, Mapping) else {})
     attention, network = inner.part("attention"), inner.part("ffn")
     if attention is None or network is None:
-        raise fields.bad("block_configs", "holds a block without attention and ffn")
+        raise fields.bad("block_configs", "holds a block without attention and ffn", (number,))
     for part in (attention, network):
         if part.flag("replace_with_linear"):
             raise part.bad("replace_with_linear", "is set, and such layers are not read yet")

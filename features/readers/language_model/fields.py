@@ -20,14 +20,17 @@ class Fields:
     A field that is null counts as absent. Every error names the file and the field.
     """
 
-    def __init__(self, where: str, given: Mapping[str, Any], path: str = "") -> None:
+    def __init__(
+        self, where: str, given: Mapping[str, Any], place: tuple[str | int, ...] = ()
+    ) -> None:
         """
         Args:
             where: name of the file, for errors.
             given: the object.
-            path: path of the object in the file, with a dot at its end unless it is empty.
+            place: keys and positions from the file to the object.
         """
-        self.where, self._given, self._path = where, given, path
+        self.where, self._given, self._place = where, given, place
+        self._path = "".join(f"{key}." for key in place if isinstance(key, str))
         self._read: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -59,10 +62,18 @@ class Fields:
                 found.append(f"{name} (did you mean {close[0]}?)")
         return found
 
-    def bad(self, name: str, why: str) -> UnreadableModel:
-        """The error about one field."""
+    def bad(self, name: str, why: str, within: tuple[str | int, ...] = ()) -> UnreadableModel:
+        """The error about one field, which knows the field's place in the file.
+
+        Args:
+            name: the field.
+            why: what is wrong with it.
+            within: keys and positions from the field to what is wrong in it.
+        """
         end = "" if why.endswith("?") else "."
-        return UnreadableModel(self.where, f"{self._path}{name} {why}{end}")
+        error = UnreadableModel(self.where, f"{self._path}{name} {why}{end}")
+        error.field = (*self._place, name, *within)
+        return error
 
     def raw(self, name: str) -> Any:
         """The value as it stands; None where it is absent."""
@@ -82,8 +93,9 @@ class Fields:
         for name, value in found.items():
             self._check(name, value, least, most)
         if len(set(found.values())) > 1:
-            said = " but ".join(f"{name} is {value}" for name, value in found.items())
-            raise UnreadableModel(self.where, f"{said}: they should be the same.")
+            first, *others = found
+            said = " but ".join(f"{name} is {found[name]}" for name in others)
+            raise self.bad(first, f"is {found[first]} but {said}: they should be the same")
         if found:
             return int(next(iter(found.values())))
         if default is None:
@@ -169,17 +181,18 @@ class Fields:
     def words(self, name: str, length: int, known: Sequence[str]) -> tuple[str, ...] | None:
         """A list with one of the known words for each layer, or None where it is absent."""
         value = self.listed(name, length)
-        for word in value or ():
+        for position, word in enumerate(value or ()):
             if word not in known:
-                raise self.bad(name, f"names {short(word)}; known are {', '.join(known)}")
+                why = f"names {short(word)}; known are {', '.join(known)}"
+                raise self.bad(name, why, (position,))
         return None if value is None else tuple(value)
 
     def switches(self, name: str, length: int) -> tuple[bool, ...] | None:
         """A list with 0 or 1 for each layer, or None where it is absent."""
         value = self.listed(name, length)
-        for entry in value or ():
+        for position, entry in enumerate(value or ()):
             if entry not in (0, 1):
-                raise self.bad(name, f"holds {short(entry)}, not 0 or 1")
+                raise self.bad(name, f"holds {short(entry)}, not 0 or 1", (position,))
         return None if value is None else tuple(bool(entry) for entry in value)
 
     def part(self, name: str) -> "Fields | None":
@@ -189,7 +202,17 @@ class Fields:
             return None
         if not isinstance(value, Mapping):
             raise self.bad(name, f"is {short(value)}, not an object")
-        return Fields(self.where, value, f"{self._path}{name}.")
+        return Fields(self.where, value, (*self._place, name))
+
+    def entry(self, name: str, position: int, given: Mapping[str, Any]) -> "Fields":
+        """The fields of an object in a list.
+
+        Args:
+            name: field with the list.
+            position: position of the object in the list.
+            given: the object.
+        """
+        return Fields(self.where, given, (*self._place, name, position))
 
     def _check(self, name: str, value: Any, least: int, most: int) -> None:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())

@@ -131,7 +131,7 @@ def compressed(fields: Fields, layers: int) -> list[CompressedAttention]:
     ratios = fields.listed("compress_ratios", layers + draft) or [0] * layers
     heads, width = fields.integer("index_n_heads"), fields.integer("index_head_dim")
     made: list[CompressedAttention] = []
-    for ratio in ratios[:layers]:
+    for position, ratio in enumerate(ratios[:layers]):
         match ratio:
             case 0:
                 made.append(plain)
@@ -141,7 +141,7 @@ def compressed(fields: Fields, layers: int) -> list[CompressedAttention]:
             case int() if 0 < ratio <= 1 << 20:
                 made.append(replace(plain, block_tokens=ratio))
             case _:
-                raise fields.bad("compress_ratios", f"holds {short(ratio)}")
+                raise fields.bad("compress_ratios", f"holds {short(ratio)}", (position,))
     return made
 
 

@@ -147,7 +147,10 @@ def formats_of(
 
 def _rules(given: Fields, unquantized: str) -> Rules:
     listed = given.objects("quantized_layers")
-    named = {_inner(name): _algorithm(given, entry) for name, entry in listed.items()}
+    named = {
+        _inner(name): _algorithm(given, entry, "quantized_layers", name)
+        for name, entry in listed.items()
+    }
     method, algorithm = given.text("quant_method"), given.text("quant_algo")
     mixed = (algorithm or "").upper() == "MIXED_PRECISION"
     if mixed and not named:
@@ -170,7 +173,7 @@ def _usual(given: Fields, method: str | None, algorithm: str | None) -> str:
     if algorithm is not None:
         return _algorithm(given, {"quant_algo": algorithm})
     if isinstance(groups, Mapping) and groups:
-        found = sorted({_of_group(given, group) for group in groups.values()})
+        found = sorted({_of_group(given, name, group) for name, group in groups.items()})
         if len(found) > 1:
             raise given.bad("config_groups", f"holds groups of {' and '.join(found)} weights")
         return found[0]
@@ -202,17 +205,21 @@ def _of_switches(given: Fields) -> str:
     return "int4" if four else "int8"
 
 
-def _algorithm(given: Fields, entry: Any) -> str:
+def _algorithm(given: Fields, entry: Any, *place: str) -> str:
+    """The format of an entry, whose place in the block is given by keys; none for the block."""
     name = entry.get("quant_algo") if isinstance(entry, Mapping) else None
     if not isinstance(name, str) or name.lower() not in _ALGORITHMS:
-        raise given.bad("quant_algo", f"{short(name)} is not known")
+        error = given.bad("quant_algo", f"{short(name)} is not known")
+        if place:
+            error.field = (*error.field[:-1], *place, "quant_algo")
+        raise error
     return _ALGORITHMS[name.lower()]
 
 
-def _of_group(given: Fields, group: Any) -> str:
+def _of_group(given: Fields, name: str, group: Any) -> str:
     weights = group.get("weights") if isinstance(group, Mapping) else None
     if not isinstance(weights, Mapping):
-        raise given.bad("config_groups", "holds a group without weights")
+        raise given.bad("config_groups", "holds a group without weights", (name,))
     match (weights.get("type"), weights.get("num_bits"), weights.get("group_size")):
         case ("float", 8, 32):
             return "mxfp8"
@@ -227,7 +234,7 @@ def _of_group(given: Fields, group: Any) -> str:
         case ("int", 8, _):
             return "int8"
         case kind:
-            raise given.bad("config_groups", f"holds weights of {short(kind)}")
+            raise given.bad("config_groups", f"holds weights of {short(kind)}", (name,))
 
 
 def _cache(given: Fields) -> str | None:
@@ -239,7 +246,8 @@ def _cache(given: Fields) -> str | None:
     if text is None:
         return None
     if text.lower() not in _ALGORITHMS:
-        raise given.bad("kv_cache_quant_algo", f"{short(text)} is not known")
+        name = "kv_cache_scheme" if isinstance(scheme, str) else "kv_cache_quant_algo"
+        raise given.bad(name, f"{short(text)} is not known")
     return _ALGORITHMS[text.lower()]
 
 

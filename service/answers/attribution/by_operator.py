@@ -10,7 +10,7 @@ from forerun.models.operators.operator_times import OperatorTime, TimesOperators
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.limits.wording import readable
-from forerun.service.schemas.answers import REST, AttributedOut, AttributionOut
+from forerun.service.schemas.answers import REST, AttributedOut, AttributionOut, ClassSumOut
 
 HOST: Final = "host"
 """Entry of a breakdown for the time that the device waits for the host."""
@@ -31,11 +31,13 @@ def by_operator(
     times = _operator_times(query, predictor)
     kernels = sum(time.ms for time in times)
     device_ms = sum(ms for name, ms in breakdown_ms.items() if name != HOST)
+    parts = _divided(breakdown_ms, times)
     return AttributionOut(
         metric=LATENCY,
         form="sum",
         base=0.0,
-        parts=_largest(_divided(breakdown_ms, times)),
+        parts=_largest(parts),
+        by_class=_by_class(parts),
         kernels=kernels if times else None,
         correction=device_ms / kernels if kernels > 0.0 else None,
     )
@@ -68,6 +70,23 @@ def _divided(
             for time in own
         ] or [AttributedOut(label=name, group=name, count=1.0, value=ms)]
     return parts
+
+
+def _by_class(parts: Iterable[AttributedOut]) -> list[ClassSumOut]:
+    """The sum of each class over all parts, the largest first."""
+    groups: dict[str, list[AttributedOut]] = defaultdict(list)
+    for part in parts:
+        groups[part.group].append(part)
+    sums = [
+        ClassSumOut(
+            group=name,
+            parts=len(own),
+            count=sum(part.count for part in own),
+            value=sum(part.value for part in own),
+        )
+        for name, own in groups.items()
+    ]
+    return sorted(sums, key=lambda each: -each.value)
 
 
 def _largest(parts: Sequence[AttributedOut]) -> list[AttributedOut]:

@@ -1,8 +1,8 @@
 """Power of deployed models, from the predictor of served models, and their rate by it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import expm1, log
+from math import expm1, inf, log
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,9 @@ from forerun.service.answers.llm.costs import as_serving, request_kind, scaled
 from forerun.service.answers.serving import answered, predicted
 
 RATE: Final = "tokens_per_s"
+FEWEST_MEASURED: Final = 8.0
+"""Requests in flight of the measured servers with fewest. With fewer, no measurement speaks against
+the power rising with them."""
 SATURATED: Final = 0.99
 """Share of the time with work from which on a server counts as busy all the time."""
 PROMPTS: Final = 4.0
@@ -80,23 +83,80 @@ def powers(
         times: their times.
         predictor: the predictor in use.
     """
-    asked: dict[int, list[Query]] = {}
+    asked: dict[int, _Asked] = {}
     shares: dict[int, float] = {}
     for row, (query, time) in enumerate(zip(queries, times, strict=True)):
         known = None if isinstance(time, InputError) else occupancy(query, time)
         if known is not None:
-            degrees = _with_smaller_degrees(query)
-            served = [as_serving(one, known.while_busy) for one in degrees]
-            if predictor.answers(served[0]):
-                asked[row], shares[row] = served, known.busy
-    every = list(dict.fromkeys(served for own in asked.values() for served in own))
+            served = as_serving(query, known.while_busy)
+            if predictor.answers(served):
+                asked[row] = _Asked.of(served, query, known.while_busy)
+                shares[row] = known.busy
+    every = list(dict.fromkeys(each for own in asked.values() for each in own.every()))
     found = dict(zip(every, predicted(predictor, every), strict=True))
     outcomes = {}
-    for row, (first, *smaller) in asked.items():
-        own = _at_most(found[first], [found[served] for served in smaller])
-        at_load = _at_load(own, queries[row].device, shares[row])
+    for row, about in asked.items():
+        at_load = _at_load(about.answer(found), queries[row].device, shares[row])
         outcomes[row] = _of_settings(queries[row], _of_prompts(queries[row], at_load))
     return [outcomes.get(row) for row in range(len(queries))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of the predictor for the power of a deployment.
+
+    Attributes:
+        served: the deployment as a served model.
+        in_flight: requests in flight while there is work, at most `FEWEST_MEASURED`.
+        others: requests in flight, ascending -> the deployment with so many, with its degree of
+            tensor parallelism and with smaller ones.
+    """
+
+    served: Query
+    in_flight: float
+    others: Mapping[float, Sequence[Query]]
+
+    @classmethod
+    def of(cls, served: Query, query: Query, in_flight: float) -> "_Asked":
+        """The questions about a deployment with so many requests in flight."""
+        loads = [1.0, 2.0, 4.0, FEWEST_MEASURED]
+        kept = loads[sum(load <= in_flight for load in loads[1:]) :]
+        degrees = _with_smaller_degrees(query)
+        if in_flight >= FEWEST_MEASURED:
+            own = [served, *(as_serving(one, in_flight) for one in degrees[1:])]
+            return cls(served, FEWEST_MEASURED, {FEWEST_MEASURED: own})
+        others = {load: [as_serving(one, load) for one in degrees] for load in kept}
+        return cls(served, in_flight, others)
+
+    def every(self) -> Iterator[Query]:
+        """All questions."""
+        yield self.served
+        for own in self.others.values():
+            yield from own
+
+    def answer(self, found: Mapping[Query, Prediction | InputError]) -> Prediction | InputError:
+        """The prediction with no more power than with smaller degrees or with more requests.
+
+        A device has more work with a smaller degree, and with more requests in flight. Between
+        numbers of requests the power is interpolated linearly in their logarithm. From
+        `FEWEST_MEASURED` on it is as predicted: there, the power of measured servers falls with
+        more requests in a part of the pairs.
+        """
+        own = found[self.served]
+        if isinstance(own, InputError) or POWER not in own.estimates:
+            return own
+        at = [_least([found[each] for each in asked]) for asked in self.others.values()]
+        rising = np.minimum.accumulate(at[::-1])[::-1]
+        value = float(np.interp(log(self.in_flight), np.log(list(self.others)), rising))
+        power = own.estimates[POWER]
+        factor = value / power.value if np.isfinite(value) else 1.0
+        return replace(own, estimates={**own.estimates, POWER: scaled(power, factor)})
+
+
+def _least(found: Sequence[Prediction | InputError]) -> float:
+    """The least power of these predictions, W; infinite where none has one."""
+    known = [own.estimates for own in found if isinstance(own, Prediction)]
+    return min((own[POWER].value for own in known if POWER in own), default=inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,22 +211,6 @@ def _with_smaller_degrees(query: Query) -> list[Query]:
         fewer = replace(deployment, pool=replace(deployment.pool, parallelism=split))
         found.append(replace(query, workload=fewer, operation=Operation(fewer.devices)))
     return found
-
-
-def _at_most(
-    own: Prediction | InputError, smaller: Sequence[Prediction | InputError]
-) -> Prediction | InputError:
-    """The prediction with no more power than with smaller degrees: a device then has more work."""
-    if isinstance(own, InputError) or POWER not in own.estimates:
-        return own
-    power = own.estimates[POWER]
-    others = [
-        one.estimates[POWER].value
-        for one in smaller
-        if isinstance(one, Prediction) and POWER in one.estimates
-    ]
-    least = min((power.value, *others))
-    return replace(own, estimates={**own.estimates, POWER: scaled(power, least / power.value)})
 
 
 def _of_settings(query: Query, found: Prediction | None) -> Prediction | None:

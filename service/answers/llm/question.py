@@ -91,7 +91,8 @@ def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQu
         family = str((asked.model.config or {}).get("model_type"))
         if family in ENCODER_DECODERS:
             # Refused before it is read: what is missing in it does not matter.
-            raise is_encoder_decoder(family)
+            with in_field("config", "model_type"):
+                raise is_encoder_decoder(family)
         model = asked.model.language_model()
     assert model is not None
     named = asked.device_count if "device_count" in asked.model_fields_set else None

@@ -44,8 +44,13 @@ def show(name: str, answers: Sequence[PredictionOut], *, explain: bool = False) 
 
 def show_one(source: str, answer: PredictionOut, *, explain: bool = False) -> None:
     """Print every metric with interval and trust; breakdowns and limits where asked for."""
-    out = screen()
-    out.print(f"\n[bold]{source}[/bold] on [bold]{answer.device.name}[/bold]")
+    screen().print(f"\n[bold]{source}[/bold] on [bold]{answer.device.name}[/bold]")
+    _in_full(answer, explain=explain)
+    _notes([answer], explain=explain)
+
+
+def _in_full(answer: PredictionOut, *, explain: bool) -> None:
+    """Print all of an answer but its limits."""
     rows = table("", "estimate", "90 % interval", *(["bound"] if explain else []), "trust")
     rows.add_column("why")
     for name in shown_metrics(answer):
@@ -57,14 +62,13 @@ def show_one(source: str, answer: PredictionOut, *, explain: bool = False) -> No
         interval, reason = _interval(name, estimate), escape(estimate.grade_reason)
         value = metric(name).text(estimate.value)
         rows.add_row(name, value, interval, *bounds, estimate.grade, reason)
-    out.print(rows)
+    screen().print(rows)
     _free_dimensions(answer)
     _fit(answer)
     if explain:
         _parts(answer)
         show_attribution(answer)
         _power(answer.power)
-    _notes([answer], explain=explain)
 
 
 def _free_dimensions(answer: PredictionOut) -> None:
@@ -122,14 +126,25 @@ def fit_word(fits: FitsOut | None) -> str:
 def show_side_by_side(
     source: str, answers: Sequence[PredictionOut], *, explain: bool = False
 ) -> None:
-    """Print one row per device, with time, memory, power and energy, and the trust in each."""
-    out = screen()
-    out.print(f"\n[bold]{source}[/bold]")
-    if shown_metrics(answers[0]) is not TABLE_METRICS:
+    """Print one row per device, then each device in full where asked for, then the limits."""
+    screen().print(f"\n[bold]{source}[/bold]")
+    if shown_metrics(answers[0]) is TABLE_METRICS:
+        _show_runs_by_device(answers, explain=explain)
+    else:
         _show_metrics_by_device(answers)
-        _missing(answers)
-        _notes(answers, explain=explain)
-        return
+    _missing(answers)
+    if explain:
+        for answer in answers:
+            screen().print(f"\non [bold]{answer.device.name}[/bold]")
+            _in_full(answer, explain=True)
+        screen().print()
+    else:
+        _free_dimensions(answers[0])
+    _notes(answers, explain=explain)
+
+
+def _show_runs_by_device(answers: Sequence[PredictionOut], *, explain: bool) -> None:
+    """Print one row per device, with time, memory, power and energy, and the trust in each."""
     bound = ["bound"] if explain else []
     rows = table("device", "latency", "90 % interval", *bound, "memory", "fits", "power", "energy")
     for answer in answers:
@@ -144,10 +159,7 @@ def show_side_by_side(
             fit_word(answer.fits),
             *drawn,
         )
-    out.print(rows)
-    _missing(answers)
-    _free_dimensions(answers[0])
-    _notes(answers, explain=explain)
+    screen().print(rows)
 
 
 def _show_metrics_by_device(answers: Sequence[PredictionOut]) -> None:

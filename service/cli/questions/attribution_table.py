@@ -9,6 +9,7 @@ from forerun.service.schemas.answers import REST, AttributedOut, AttributionOut,
 
 MOST_ROWS: Final = 12
 LONGEST_LABEL: Final = 72
+SUMS: Final = "sums by class of operator, over all parts: ms, share, runs, class"
 
 
 def show_attribution(answer: PredictionOut) -> None:
@@ -23,7 +24,8 @@ def show_attribution(answer: PredictionOut) -> None:
 def attribution_lines(own: AttributionOut) -> list[str]:
     """The largest parts as lines: the value, its share or sign, how often it runs, and what it is.
 
-    Parts beyond `MOST_ROWS` are added up in the last line.
+    Parts beyond `MOST_ROWS` are added up in a last line. The sums of all classes of operators
+    follow, and add up to the estimate.
     """
     if own.form == "product":
         text, whole = metric(own.metric).text, prod(part.value for part in own.parts)
@@ -37,6 +39,12 @@ def attribution_lines(own: AttributionOut) -> list[str]:
     if rest:
         others = sum(part.value for part in rest)
         lines.append(f"{others:>9.3g} {others / total:>6.1%}        all smaller parts")
+    lines.append(SUMS)
+    lines += [
+        f"{each.value:>9.4g} {each.value / total:>6.1%} x{each.count:<6g} {each.group}"
+        for each in own.by_class
+    ]
+    lines.append(f"{total:>9.4g} {1:>6.1%}        the latency")
     if own.kernels is not None and own.correction is not None:
         lines.append(
             f"single operators add up to {own.kernels:.4g} ms; corrections of the whole network "

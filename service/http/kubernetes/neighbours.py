@@ -50,9 +50,9 @@ class Neighbours:
             UnanswerableQuery: no predictor in use was trained for co-location.
             BadRequest: the programs of all nodes are too many for one request.
         """
-        told = [one for one in nodes if programs is not None or RESIDENTS in one.annotations]
+        known = [one for one in nodes if programs is not None or RESIDENTS in one.annotations]
         alike: dict[Hashable, list[ClusterNode]] = {}
-        for one in told:
+        for one in known:
             placed = (programs or {}).get(one.name, ())
             texts = (program.model_dump_json() for program in placed)
             alike.setdefault((one.annotations.get(RESIDENTS), *texts), []).append(one)

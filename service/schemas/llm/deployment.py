@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
@@ -54,7 +55,7 @@ class NamedPart(Strict):
     @model_validator(mode="wrap")
     @classmethod
     def _own_names(cls, given: Any, validated: ModelWrapValidatorHandler[Self]) -> Self:
-        made = validated(in_own_names(given, cls.model_fields, cls.PART))
+        made = validated(in_own_names(given, cls.model_fields, cls.PART, _paths()))
         if not isinstance(given, cls):
             made._written = names_written(given, cls.PART)
         return made
@@ -69,14 +70,25 @@ class NamedPart(Strict):
             raise
 
 
+@cache
+def _paths() -> tuple[str, ...]:
+    """Paths of the fields of a request and of its parts, without those of single endpoints."""
+    return tuple(
+        f"{each.PART}.{name}" if each.PART else name
+        for each in NamedPart.__subclasses__()
+        for name in each.model_fields
+    )
+
+
 def _keys_written(part: Any, field: Sequence[str | int]) -> tuple[str | int, ...]:
     """Keys of a field of a part of a request, as the request writes them."""
     if not field or not isinstance(part, BaseModel):
         return tuple(field)
     names = part._written if isinstance(part, NamedPart) else {}
-    path = ".".join(map(str, field))
-    if path in names:
-        return (names[path],)
+    for end in range(len(field), 0, -1):
+        name = names.get(".".join(map(str, field[:end])))
+        if name is not None:
+            return (name, *field[end:])
     return (field[0], *_keys_written(getattr(part, str(field[0]), None), field[1:]))
 
 

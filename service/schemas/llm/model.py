@@ -103,9 +103,14 @@ def _read(
     name: str | None, config: str | None, quantization: str | None, cache: CacheFormat | None
 ) -> _Described:
     """The model of a name, or of the text of its configuration."""
-    with in_field("name" if config is None else "config"):
-        content = json.loads(config) if config is not None else named_config(name or "")
+    if config is None:
+        with in_field("name"):
+            content = named_config(name or "")
+        # Configurations that come with the package are no fields of the request.
         model = read_language_model(content)
+    else:
+        with in_field("config"):
+            model = read_language_model(json.loads(config))
     with in_field("quantization"):
         is_file = quantization is not None and quantization.startswith("{")
         weights = json.loads(quantization or "") if is_file else quantization

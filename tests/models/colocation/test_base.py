@@ -53,7 +53,7 @@ def test_a_new_program_whose_times_scatter_gets_a_wider_interval():
 
 @pytest.mark.slow
 def test_a_run_with_one_load_gives_the_sensitivity_of_a_new_program():
-    rows = colocations(beside_cache=True)
+    rows = colocations(measured_with_cache=True)
     cache = rows.groups["family"] == "cache"
     with few_trees():
         fitted = ColocationBoost(bags=1).fit(rows.take(~cache))

@@ -66,7 +66,7 @@ def test_runs_that_made_the_inputs_are_not_held_out():
 
 
 def test_runs_that_inputs_are_computed_from_are_left_out_of_calibration():
-    rows = colocations(beside_cache=True)
+    rows = colocations(measured_with_cache=True)
     alone = rows.groups["neighbour"] == "none"
     assert alone.any()
     seen = ColocationRows.from_queries(rows.queries)

@@ -11,6 +11,7 @@ from forerun.models.hls_designs.features import (
     program_key,
 )
 from forerun.models.hls_designs.known_designs import (
+    COMBINATION,
     NEIGHBOURS,
     KnownDesigns,
 )
@@ -67,6 +68,50 @@ def test_inputs_are_features_differences_and_known_values():
         np.full(len(METRICS), other),
     ]
     assert found.inputs[1] == pytest.approx(np.concatenate(wanted))
+
+
+def reach(rows, units) -> float:
+    """Largest distance of one design from the nearest other, by hand."""
+    places = place_matrix(rows.queries) / units
+    return max(
+        min(float(np.linalg.norm(a - b)) for j, b in enumerate(places) if j != i)
+        for i, a in enumerate(places)
+    )
+
+
+def test_a_combination_is_a_limit_from_the_largest_distance_between_neighbours_on():
+    rows = measured([16, 32])
+    near = [
+        at
+        for at, query in enumerate(rows.queries)
+        if dict(query.design.directives)["__PARA__L0"] == "1"
+        or dict(query.design.directives)["__PARA__L1"] == "1"
+    ]
+    training = rows.take(near)
+    designs = known(training)
+    units = np.array(designs.units)
+    largest = reach(training, units)
+    places = place_matrix(training.queries) / units
+    flagged = 0
+    for query in rows.queries:
+        own = place_matrix([query])[0] / units
+        distance = float(np.linalg.norm(places - own, axis=1).min())
+        limit = designs.combination_limit(query)
+        assert (limit is not None) == (distance > largest)
+        if limit is not None:
+            flagged += 1
+            assert (limit.severity, limit.feature, limit.high) == ("outside", COMBINATION, 1.0)
+            assert limit.value == pytest.approx(distance / largest)
+            assert "together they lie" in str(limit)
+    assert 0 < flagged < len(rows)
+
+
+def test_training_designs_and_programs_with_one_design_have_no_combination_limit():
+    rows = measured([16, 32])
+    designs = known(rows)
+    assert all(designs.combination_limit(query) is None for query in rows.queries)
+    lone = known(rows.take([1]))
+    assert lone.combination_limit(rows.queries[50]) is None
 
 
 def test_fewer_designs_than_neighbours_are_enough():

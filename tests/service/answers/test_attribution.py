@@ -53,6 +53,7 @@ def check_sum(answer):
     assert [part.value for part in own.parts[:MOST_PARTS]] == sorted(
         (part.value for part in own.parts[:MOST_PARTS]), reverse=True
     )
+    check_sums_by_class(own, answer)
     if own.parts[-1].group != REST:
         groups = Counter()
         for part in own.parts:
@@ -61,6 +62,16 @@ def check_sum(answer):
     on_device = latency - answer.breakdown_ms.get("host", 0.0)
     if own.kernels:
         assert own.kernels * own.correction == pytest.approx(on_device, rel=1e-9, abs=1e-12)
+
+
+def check_sums_by_class(own, answer):
+    """Every class has its sum, the largest first: its entry of the breakdown."""
+    sums = {each.group: each.value for each in own.by_class}
+    assert sums == pytest.approx(answer.breakdown_ms, rel=1e-9, abs=1e-12)
+    assert list(sums.values()) == sorted(sums.values(), reverse=True)
+    assert sum(sums.values()) == pytest.approx(answer.metrics["latency_ms"].value, rel=1e-9)
+    count = sum(part.count for part in own.parts)
+    assert sum(each.count for each in own.by_class) == pytest.approx(count)
 
 
 @given(
@@ -136,6 +147,21 @@ def test_many_parts_are_added_up_in_the_last(in_use):
     check_sum(answer)
     assert len(answer.attribution.parts) == MOST_PARTS + 1
     assert "smaller parts" in answer.attribution.parts[-1].label
+
+
+def test_sums_by_class_include_the_parts_without_an_entry(in_use):
+    shapes = [(1, 64 + place) for place in range(2 * MOST_PARTS)]
+    ops = [
+        Operator(kind, kind, (s,), (s,), prod(s) ** 2)
+        for s in shapes
+        for kind in ("linear", "softmax")
+    ]
+    query = Query(Network(OperatorGraph(tuple(ops)), 1), CATALOG.get("t4"), Software())
+    answer = explained(query, in_use)
+    sums = {each.group: each for each in answer.attribution.by_class}
+    assert answer.attribution.parts[-1].group == REST
+    assert sums["linear"].parts == sums["softmax"].parts == 2 * MOST_PARTS
+    check_sums_by_class(answer.attribution, answer)
 
 
 class Timed:

@@ -85,8 +85,12 @@ def test_weights_of_four_bits_are_answered_with_what_products_are_in(ask, block,
 @pytest.mark.parametrize(
     ("model", "says", "pointer"),
     [
-        ({"config": LLAMA | {"hidden_size": -1}}, "hidden_size is -1", "#/model/config"),
-        ({"config": LLAMA | {"model_type": "x"}}, "'x' is not known", "#/model/config"),
+        (
+            {"config": LLAMA | {"hidden_size": -1}},
+            "hidden_size is -1",
+            "#/model/config/hidden_size",
+        ),
+        ({"config": LLAMA | {"model_type": "x"}}, "'x' is not known", "#/model/config/model_type"),
         ({"config": LLAMA, "experts": 3}, "experts follows from config", "#/model"),
         ({}, "total_parameters is missing", "#/model"),
     ],

@@ -113,6 +113,19 @@ def test_directives_outside_the_training_designs_of_the_program_give_grade_c(ada
         assert own["grade_reason"].startswith("extrapolated: __TILE__L2 is 8")
 
 
+def test_a_combination_far_from_all_measured_designs_gives_grade_c(adapting):
+    """Every value is one of a measured design of the program, and two of the three are near one."""
+    assert design_answer(adapting, __PARA__L0=32, __PIPE__L0="")["limits"] == []
+    answer = design_answer(adapting, __PARA__L0=32, __PIPE__L0="", __PARA__L2=32)
+    (limit,) = answer["limit_details"]
+    assert (limit["severity"], limit["high"]) == ("outside", 1.0)
+    assert limit["value"] > 1.2
+    for own in answer["metrics"].values():
+        assert own["grade"] == "C"
+        assert own["grade_reason"].startswith("extrapolated: each directive has a value of")
+        assert "but together they lie 1.36 times as far" in own["grade_reason"]
+
+
 def test_a_design_is_answered_for_its_program_tool_and_chip(adapting):
     design = {"kind": "design", "program": "gesummv", "directives": {"__PARA__L1": 9}}
     sdx = ask(adapting, design, "xilinx-vcu1525")[1]["metrics"]
@@ -231,6 +244,26 @@ def test_what_cannot_be_answered_names_the_field_and_the_remedy(adapting, case):
     code, problem = ask(adapting, workload, device, **more)
     assert code in (404, 422)
     assert said in problem["detail"], json.dumps(problem)
+
+
+@pytest.mark.parametrize(
+    ("case", "pointer"),
+    [
+        ("suite", "#/workload/suite"),
+        ("setting", "#/workload/settings/speed"),
+        ("missing", "#/workload/settings"),
+        ("choice", "#/workload/settings/model"),
+        ("number", "#/workload/settings/d_in"),
+        ("devices", "#/workload/tensor_parallel"),
+        ("count", "#/operation/device_count"),
+        ("tool", "#/software"),
+        ("program", "#/workload/program"),
+    ],
+)
+def test_a_refusal_points_to_the_field_that_it_is_about(adapting, case, pointer):
+    workload, device, more, _ = REFUSED[case]
+    problem = ask(adapting, workload, device, **more)[1]
+    assert [each["pointer"] for each in problem["errors"]] == [pointer]
 
 
 @pytest.mark.parametrize("given", [5, None, [], "network", {"kind": 3}, {"kind": "architecture"}])

@@ -48,7 +48,7 @@ def replica(postgres, folder: Path, predictor: Path, workers: int = 1) -> Iterat
 
 @dataclass
 class Ingest:
-    """Clients that store graphs, devices and measurements until they are told to end.
+    """Clients that store graphs, devices and measurements until they get the signal to end.
 
     Attributes:
         stored: kind of write -> what was acknowledged.

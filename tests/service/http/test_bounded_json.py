@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
 from forerun.service.http.bounded_json import MOST_DEPTH, MOST_KEYS, MOST_VALUES, parsed
+from forerun.service.problems import WrongField
 
 SMALL = 12
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -98,7 +99,22 @@ def test_a_field_with_two_values_is_refused_and_one_that_is_repeated_is_not(piec
     same = b'{"a": {"n": 1}, %s"b": {"a": 2}, "a": {"n": 1}}' % between
     assert parsed(same, piece_bytes) == json.loads(same)
     load = b'{"concurrency": 8, %s"concurrency": 9}' % between
-    for content in (load, b'{"load": %s}' % load, b'[0, {"loads": [%s]}]' % load):
-        with pytest.raises(HTTPException, match="gives 'concurrency' several times") as raised:
+    for content, place in (
+        (load, ()),
+        (b'{"load": %s}' % load, ("load",)),
+        (b'[0, {"loads": [%s]}]' % load, (1, "loads", 0)),
+        (b'[0, {%s"loads": [1, 2, %s]}]' % (between, load), (1, "loads", 2)),
+    ):
+        with pytest.raises(WrongField, match="given several times, as 8 and 9") as raised:
             parsed(content, piece_bytes)
         assert raised.value.status_code == 400
+        assert raised.value.field == (*place, "concurrency")
+
+
+@pytest.mark.parametrize("piece_bytes", [SMALL, 2**17])
+def test_an_object_that_a_second_value_hides_is_refused_by_the_field_that_hides_it(piece_bytes):
+    """The values are equal by their last fields."""
+    content = b'{"load": {"n": 1, "n": 2}, "load": {"n": 2}, "end": 0}'
+    with pytest.raises(WrongField) as raised:
+        parsed(content, piece_bytes)
+    assert raised.value.field[0] == "load"

@@ -117,7 +117,7 @@ def test_a_workload_says_itself_how_it_is_run():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "said"),
     [
         ({"batchsize": 3}, "No option 'batchsize'. Did you mean batch_size"),
         ({"batch_size": 0}, "batch_size 0: Input should be greater"),
@@ -126,8 +126,8 @@ def test_a_workload_says_itself_how_it_is_run():
         ({"phase": "training", "zero_stage": 2}, "data_parallel says how many"),
     ],
 )
-def test_a_wrong_option_is_one_clear_line(squeezenet, options, told):
-    with pytest.raises(forerun.InputError, match=told) as caught:
+def test_a_wrong_option_is_one_clear_line(squeezenet, options, said):
+    with pytest.raises(forerun.InputError, match=said) as caught:
         forerun.predict(squeezenet, device="l4", **options)
     assert "\n" not in str(caught.value)
 

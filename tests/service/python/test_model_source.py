@@ -91,7 +91,7 @@ def test_a_network_of_timm_is_read_by_name():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "said"),
     [
         (3, "A model of type int cannot be read"),
         ({"layers": 3}, "this one has none of these"),
@@ -100,8 +100,8 @@ def test_a_network_of_timm_is_read_by_name():
         (b"not a model", "neither an ONNX model"),
     ],
 )
-def test_what_is_no_model_is_refused_in_one_line(given, told):
-    with pytest.raises(forerun.InputError, match=told) as caught:
+def test_what_is_no_model_is_refused_in_one_line(given, said):
+    with pytest.raises(forerun.InputError, match=said) as caught:
         read_model(given, ONE)
     assert "\n" not in str(caught.value)
 

@@ -40,15 +40,15 @@ def test_models_that_serve_answer_as_over_http(client):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "said"),
     [
         ({"tensor_parallel": 2}, "tensor_parallel cannot be more than device_count, 1"),
         ({"request": "poem"}, "model.request 'poem'"),
         ({"active_parameters": 9e9}, "active_parameters cannot be more than total_parameters"),
     ],
 )
-def test_a_model_that_cannot_be_served_is_refused(options, told):
-    with pytest.raises(forerun.InputError, match=told):
+def test_a_model_that_cannot_be_served_is_refused(options, said):
+    with pytest.raises(forerun.InputError, match=said):
         forerun.llm(8e9, device="h100-sxm-80gb", **options)
 
 

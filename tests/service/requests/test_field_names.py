@@ -110,6 +110,23 @@ def test_an_unknown_name_suggests_a_similar_one(given, close):
 @pytest.mark.parametrize(
     ("given", "why"),
     [
+        ({"parallelism": {"workers": 2}}, "is no field of parallelism; it belongs next to"),
+        ({"engine": {"tp": 2}}, "is no field of engine; it belongs next to engine"),
+        ({"prefill": {"parallelism": {"workers": 2}}}, "it belongs next to parallelism"),
+        ({"engine": {"tensor": 2}}, "is no field here; did you mean parallelism.tensor?"),
+        ({"tensor": 2}, "is no field here; did you mean parallelism.tensor?"),
+        ({"name": "llama"}, "is no field here; did you mean engine.name or model.name?"),
+    ],
+)
+def test_a_field_of_another_part_is_said_to_belong_there(given, why):
+    with pytest.raises(ValidationError) as error:
+        ask(**OWN | given)
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
         ({"model": {"model_type": "llama", "hidden_size": 4096}}, "belongs in model.config"),
         ({"device": ["h100-sxm-80gb", "l4"]}, "one device is taken here"),
     ],

@@ -263,7 +263,7 @@ def test_what_bounds_the_rate_is_said(ask, changes, bound):
         ({"device": "h101"}, "#/device"),
         ({"model": {"name": "lama-3.1-8b"}}, "#/model/name"),
         ({"model": {"name": "llama-3.1-8b", "quantization": "zip"}}, "#/model/quantization"),
-        ({"model": {"config": {"model_type": "what"}}}, "#/model/config"),
+        ({"model": {"config": {"model_type": "what"}}}, "#/model/config/model_type"),
     ],
 )
 def test_a_problem_names_its_field(ask, changes, pointer):

@@ -41,7 +41,7 @@ def test_a_model_is_verified_kept_and_adapted_to(forerun, model, tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "said"),
     [
         (("gone.onnx",), "there is no such file"),
         (("MODEL", "--batch-size", "two"), "--batch-size 'two'"),
@@ -49,9 +49,9 @@ def test_a_model_is_verified_kept_and_adapted_to(forerun, model, tmp_path, monke
         (("MODEL", "--device", "l4"), "l4 is a gpu"),
     ],
 )
-def test_what_cannot_be_verified_is_refused_in_one_line(forerun, model, words, told):
+def test_what_cannot_be_verified_is_refused_in_one_line(forerun, model, words, said):
     code, out, err = forerun("verify", *(model if word == "MODEL" else word for word in words))
     assert code == 2
     assert out == ""
-    assert told in err
+    assert said in err
     assert len(err.strip().splitlines()) == 1

@@ -124,13 +124,46 @@ def test_options_that_contradict_each_other_are_one_line(forerun, graph, words, 
     assert len(err.strip().splitlines()) == 1
 
 
+def shares_of(lines):
+    """Shares of the parts and of the classes of operators that are printed, %."""
+    start = lines.index("largest parts of the latency: ms, share, runs, operator")
+    middle = lines.index("sums by class of operator, over all parts: ms, share, runs, class")
+    end = next(place for place in range(middle, len(lines)) if "the latency" in lines[place])
+    rows = [re.match(r" *([\d.e-]+) +([\d.]+)% x", line) for line in lines]
+    parts, sums = rows[start:middle], rows[middle:end]
+    return [float(row[2]) for row in parts if row], [float(row[2]) for row in sums if row]
+
+
+def test_explain_prints_the_sum_of_every_class_of_operators(forerun, graph):
+    lines = forerun("predict", graph, "--device", "l4", "--explain")[1].splitlines()
+    answer = json.loads(forerun("predict", graph, "--device", "l4", "--explain", "--json")[1])
+    sums = answer["attribution"]["by_class"]
+    assert {each["group"]: each["value"] for each in sums} == pytest.approx(answer["breakdown_ms"])
+    _, shares = shares_of(lines)
+    assert len(shares) == len(sums)
+    assert sum(shares) == pytest.approx(100.0, abs=0.2)
+
+
+def test_explain_divides_the_answer_of_each_of_several_devices(forerun, graph):
+    words = ("predict", graph, "--device", "l4", "--device", "t4")
+    code, out, err = forerun(*words, "--explain")
+    assert code == 0, err
+    answers = json.loads(forerun(*words, "--explain", "--json")[1])["answers"]
+    for device, answer in zip(("l4", "t4"), answers, strict=True):
+        own = out.partition(f"\non {device}\n")[2].partition("\non ")[0]
+        assert answer["metrics"]["latency_ms"]["grade_reason"] in own
+        assert "where the time goes" in own
+        parts, sums = shares_of(own.splitlines())
+        assert sum(parts) == pytest.approx(100.0, abs=0.2)
+        assert sum(sums) == pytest.approx(100.0, abs=0.2)
+    assert "largest parts" not in forerun(*words)[1]
+
+
 def test_the_parts_that_explain_prints_add_up_to_the_latency(forerun, graph):
     code, out, err = forerun("predict", graph, "--device", "l4", "--explain")
     assert code == 0, err
     lines = out.splitlines()
-    start = lines.index("largest parts of the latency: ms, share, runs, operator")
-    rows = [re.match(r" *([\d.e-]+) +([\d.]+)% x", line) for line in lines[start + 1 :]]
-    shares = [float(row[2]) for row in rows if row]
+    shares, _ = shares_of(lines)
     assert len(shares) == 3
     assert sum(shares) == pytest.approx(100.0, abs=0.2)
     assert "fc 1x1024 -> 1x4096 (linear)" in out

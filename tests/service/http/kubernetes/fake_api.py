@@ -59,10 +59,10 @@ class FakeApi:
         with self._lock:
             self._version += 1
             content["metadata"]["resourceVersion"] = str(self._version)
-            told = {"type": change, "object": content}
-            self._history.append((self._version, kind, told))
+            event = {"type": change, "object": content}
+            self._history.append((self._version, kind, event))
             for queue in self._watches[kind]:
-                queue.put(told)
+                queue.put(event)
 
     def page(self, kind: str, start: int) -> dict[str, Any]:
         """Objects from a position on, as a list of the API."""
@@ -79,7 +79,7 @@ class FakeApi:
             return
         queue: Queue[dict[str, Any] | None] = Queue()
         with self._lock:
-            missed = [told for at, own, told in self._history if own == kind and at > since]
+            missed = [event for at, own, event in self._history if own == kind and at > since]
             self._watches[kind].append(queue)
             version = {"metadata": {"resourceVersion": str(self._version)}}
         try:

@@ -30,8 +30,8 @@ pytestmark = [
 
 def configuration(url: str, *, names_only: bool) -> dict:
     """Our configuration of a scheduler, in the version that this one reads."""
-    told = subprocess.run([str(PROGRAM), "--version"], capture_output=True, text=True).stdout
-    minor = re.search(r"v1\.(\d+)", told)
+    printed = subprocess.run([str(PROGRAM), "--version"], capture_output=True, text=True).stdout
+    minor = re.search(r"v1\.(\d+)", printed)
     given = yaml.safe_load(MANIFEST.read_text())
     if minor is None or int(minor[1]) < 25:
         given["apiVersion"] = "kubescheduler.config.k8s.io/v1beta1"

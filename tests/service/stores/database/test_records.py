@@ -154,7 +154,7 @@ def test_a_stamp_stays_where_nothing_changes(shared):
     one = shared.process()
     one.put("a.json", [1])
     seen = one.stamp()
-    if seen >= 0:  # the folder tells once its timestamp can be told from a later one
+    if seen >= 0:  # the folder tells once its timestamp differs from a later one
         assert one.is_unchanged(seen)
         one.get("a.json")
         Shared.settle(one)
