@@ -5,6 +5,7 @@ flight that have a place (`load_curve`).
 """
 
 from dataclasses import replace
+from math import ceil
 from typing import Final
 
 from forerun.data.query import Query
@@ -83,6 +84,25 @@ def within_capacity(
         in_domain=False,
         limits=(limit, *full.limits),
     )
+
+
+def replicas(query: Query, capacity: Estimate | None) -> int | None:
+    """Number of deployments like this one that together keep up with the arrivals.
+
+    The requests are divided evenly among them, and each keeps up with those that arrive at the
+    lower end of its capacity, or at its value without an interval.
+
+    Args:
+        query: the deployment, with the rate of all arrivals.
+        capacity: the largest rate of arrivals that one keeps up with; None where it is not known.
+
+    Returns:
+        None without a rate of arrivals or a capacity.
+    """
+    arriving = query.deployment.load.requests_per_s
+    if arriving is None or capacity is None:
+        return None
+    return ceil(arriving / (capacity.value if capacity.low is None else capacity.low))
 
 
 def _later(own: Estimate, waiting: float, capacity: Estimate) -> Estimate:

@@ -17,7 +17,7 @@ from forerun.features.llm_serving.comparable import setup_of
 from forerun.models.limit import PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide
 from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.llm.arrivals import kept_up, without_endless_queues
+from forerun.service.answers.llm.arrivals import kept_up, replicas, without_endless_queues
 from forerun.service.answers.llm.bounds.wholes import parts_within_wholes
 from forerun.service.answers.llm.costs import (
     SECONDS_PER_HOUR,
@@ -166,6 +166,7 @@ def _deployed(
             prefill=None if (pool := query.deployment.prefill) is None else PoolOut.of(pool),
             chosen=list(question.chosen),
             capacity=_capacity(load.capacity),
+            replicas=replicas(query, load.capacity),
             memory=memory,
             limited_by=limited_by(
                 work.shares,

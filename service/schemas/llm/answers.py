@@ -131,6 +131,10 @@ class DeploymentOut(BaseModel):
         description="largest rate of arrivals that is kept up with; null where the number of "
         "requests in flight is given, and each of them has a place"
     )
+    replicas: int | None = Field(
+        description="deployments like this one that together keep up with the arrivals, by the "
+        "lower end of the capacity; null without a rate of arrivals"
+    )
     memory: list[PoolMemoryOut] = Field(description="memory of a device, by phase")
     limited_by: str | None = Field(
         description="what bounds the rate: arithmetic, memory bandwidth, collectives, host, cache "
@@ -146,7 +150,10 @@ class DeploymentOut(BaseModel):
             lines.append(f"for prompts: {_degrees(self.prefill)}")
         if (own := self.capacity) is not None:
             ends = "" if own.low is None else f" ({own.low:,.3g} to {own.high:,.3g})"
-            lines.append(f"keeps up with {own.requests_per_s:,.3g} requests a second{ends}")
+            line = f"keeps up with {own.requests_per_s:,.3g} requests a second{ends}"
+            if self.replicas is not None and self.replicas > 1:
+                line += f"; {self.replicas:,} replicas would keep up with what arrives"
+            lines.append(line)
         lines += [memory.sentence() for memory in self.memory]
         if self.limited_by is not None:
             lines.append(f"limited by {self.limited_by}")

@@ -92,6 +92,17 @@ def test_above_the_capacity_times_with_queueing_are_not_known(ask, capacity):
     assert not own["in_domain"]
 
 
+def test_replicas_are_as_many_as_keep_up_with_their_share_of_the_arrivals(ask, capacity):
+    low = capacity["low"]
+    for share, count in ((0.5, 1), (1.01, 2), (2.99, 3), (3.01, 4)):
+        own = ask(requests_per_s=share * low)["deployment"]
+        assert own["replicas"] == count
+        alone = ask(requests_per_s=share * low / count)
+        assert alone["deployment"]["replicas"] == 1
+        assert set(ENDLESS) <= set(alone["metrics"])
+    assert ask(concurrency=8)["deployment"]["replicas"] is None
+
+
 def test_above_the_capacity_rates_and_price_are_those_of_the_capacity(ask, capacity):
     own = ask(requests_per_s=100 * capacity["requests_per_s"], usd_per_device_hour=3.0)["metrics"]
     assert own["requests_per_s"]["value"] == pytest.approx(capacity["requests_per_s"])
