@@ -139,9 +139,9 @@ def _curves(
     """
     found = {}
     for place, own in enumerate(loops):
-        rows = range(first, first := first + len(own))
-        if errors.keys().isdisjoint(rows):
-            found[place] = own, LoadCurve.of(own, times.take(np.array(rows)))
+        start, first = first, first + len(own)
+        if errors.keys().isdisjoint(range(start, first)):
+            found[place] = own, LoadCurve.of(own, times.take(slice(start, first)))
     return found
 
 
@@ -155,12 +155,12 @@ def _with_closer(curves: Mapping[int, _Curve], in_use: InUse) -> dict[int, _Curv
     found: dict[int, _Curve] = {}
     end = 0
     for place, (loops, curve) in curves.items():
-        rows = range(end, end := end + len(closer[place]))
-        if not errors.keys().isdisjoint(rows):
+        start, end = end, end + len(closer[place])
+        if not errors.keys().isdisjoint(range(start, end)):
             continue
         every = [*loops, *closer[place]]
         order = sorted(range(len(every)), key=lambda at: every[at].deployment.load.concurrency or 0)
-        together = curve.times.followed_by(times.take(np.array(rows, dtype=np.intp)))
+        together = curve.times.followed_by(times.take(slice(start, end)))
         rising = [every[at] for at in order]
         found[place] = rising, LoadCurve.of(rising, together.take(np.array(order)))
     return found
