@@ -27,8 +27,10 @@ class Columns:
     All other fields are shared.
     """
 
-    def take(self, rows: Mask | Positions) -> Self:
-        """The rows at these positions, or where the mask is True."""
+    def take(self, rows: Mask | Positions | slice) -> Self:
+        """The rows at these positions, where the mask is True, or of the slice, whose arrays are
+        views.
+        """
         return replace(self, **{f.name: _taken(getattr(self, f.name), rows) for f in fields(self)})
 
     @classmethod
@@ -63,7 +65,7 @@ def finite_log(values: Column) -> Column:
     return np.where(np.isfinite(logs), logs, np.nan)
 
 
-def _taken(column: Any, rows: Mask | Positions) -> Any:
+def _taken(column: Any, rows: Mask | Positions | slice) -> Any:
     if isinstance(column, np.ndarray):
         return column[rows]
     if isinstance(column, Columns):
@@ -71,5 +73,7 @@ def _taken(column: Any, rows: Mask | Positions) -> Any:
     if isinstance(column, Mapping):
         return {name: _taken(part, rows) for name, part in column.items()}
     if isinstance(column, list | tuple):
+        if isinstance(rows, slice):
+            return list(column[rows])
         return [column[row] for row in np.arange(len(column))[rows].tolist()]
     return column

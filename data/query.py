@@ -90,7 +90,11 @@ class Query:
     @property
     def deployment(self) -> LlmDeployment:
         """The workload, which must be a deployed language model; raises as `network`."""
-        return _of_type(self.workload, LlmDeployment)
+        workload = self.workload
+        # Asked for hundreds of times in an answer about many deployments: a call less counts.
+        if isinstance(workload, LlmDeployment):
+            return workload
+        raise _of_another_kind(workload, LlmDeployment)
 
     @property
     def llm_kernel(self) -> LlmKernel:
@@ -116,4 +120,8 @@ class Query:
 def _of_type(workload: Workload, kind: type[T]) -> T:
     if isinstance(workload, kind):
         return workload
-    raise TypeError(f"a workload of kind {workload.kind!r} is no {kind.__name__.lower()}")
+    raise _of_another_kind(workload, kind)
+
+
+def _of_another_kind(workload: Workload, kind: type) -> TypeError:
+    return TypeError(f"a workload of kind {workload.kind!r} is no {kind.__name__.lower()}")

@@ -44,7 +44,7 @@ class Router(StoredPredictor):
     boxes: BlackBoxes = field(default_factory=BlackBoxes)
     name: ClassVar[str] = "chosen"
 
-    @property
+    @cached_property
     def metrics(self) -> tuple[str, ...]:
         """All metrics of the parts, and energy where power and latency are among them."""
         names = dict.fromkeys(m for part in self.parts for m in part.metrics)
@@ -151,28 +151,31 @@ class Router(StoredPredictor):
         Raises:
             UnanswerableQuery: no part of the router answers one of the queries.
         """
-        queries = [self.seen(query) for query in queries]
-        able = [[part.answers(query) for query in queries] for part in self.parts]
-        for query, any_part in zip(queries, np.any(able, axis=0), strict=True):
-            if not any_part:
-                raise _unanswerable(query)
+        queries = self.boxes.with_sheets(queries)
+        able = np.array([[*map(part.answers, queries)] for part in self.parts], dtype=np.bool_)
+        unanswered = np.flatnonzero(~able.any(axis=0))
+        if len(unanswered):
+            raise _unanswerable(queries[unanswered[0]])
         answer = PredictionColumns(len(queries), (m for m in self.metrics if m in metrics))
         for part, answers in zip(self.parts, able, strict=True):
             own = [name for name in part.metrics if name in metrics]
-            if not own or not any(answers):
+            if not own or not answers.any():
                 continue
             rows = np.flatnonzero(answer.lacking(own) & answers).tolist()
             if rows:
                 answer.put(rows, part.predict([queries[row] for row in rows]))
         answer.multiply_energy()
-        free = [own for p, own in zip(self.parts, able, strict=True) if _needs_no_sheet(p)]
-        for row, query in enumerate(queries):
-            if not any(own[row] for own in free):
-                answer.limits[row] += self.boxes.limits(query)
+        if self.boxes.sheets:
+            free = able[[_needs_no_sheet(part) for part in self.parts]].any(axis=0)
+            for row in np.flatnonzero(~free).tolist():
+                answer.limits[row] += self.boxes.limits(queries[row])
         return self._capped(queries, answer.predictions())
 
     def _capped(self, queries: Sequence[Query], answers: Predictions) -> Predictions:
         """Apply power limits to the predictions of parts that ignore them."""
+        limited = [query.operation.power_limit_w is not None for query in queries]
+        if not any(limited):
+            return answers
         plain = [q if q.workload.kind in CAPPED else replace(q, operation=FREE) for q in queries]
         if all(query.operation.power_limit_w is None for query in plain):
             return answers

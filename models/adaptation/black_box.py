@@ -1,6 +1,6 @@
 """Estimated spec sheets for devices without one, from measurements on them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -61,6 +61,10 @@ class BlackBoxes:
             return query
         sheet = self.sheets.get(query.device.name)
         return query if sheet is None else replace(query, device=sheet)
+
+    def with_sheets(self, queries: Sequence[Query]) -> list[Query]:
+        """Each query as `with_sheet` has it."""
+        return [self.with_sheet(query) for query in queries] if self.sheets else list(queries)
 
     def limits(self, query: Query) -> tuple[Limit, ...]:
         """A limit for each caveat of the estimated sheet that a prediction is based on."""

@@ -70,8 +70,11 @@ class LogQuantiles:
 
     def log_ends(self, strata: Strata) -> Float64[np.ndarray, "n 2"]:
         """Low and high log bound of n rows, shape (n, 2); each pair contains 0."""
-        pairs = np.array([self.bounds.get(s, self.bounds[POOLED]) for s in strata]).reshape(-1, 2)
-        return np.column_stack([np.minimum(pairs[:, 0], 0.0), np.maximum(pairs[:, 1], 0.0)])
+        labels = strata.tolist() if isinstance(strata, np.ndarray) else strata
+        places = {label: place for place, label in enumerate(dict.fromkeys(labels))}
+        ends = [self.bounds.get(label, self.bounds[POOLED]) for label in places]
+        around = np.array([(min(low, 0.0), max(high, 0.0)) for low, high in ends]).reshape(-1, 2)
+        return np.asarray(around[[places[label] for label in labels]])
 
     def around(
         self,

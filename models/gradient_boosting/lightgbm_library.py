@@ -9,9 +9,10 @@ import ctypes
 import re
 import sys
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Final
 from weakref import finalize
 
@@ -58,11 +59,13 @@ class LoadedBooster:
         Raises:
             ValueError: the matrix has another number of features than the booster.
         """
+        rows = np.ascontiguousarray(matrix, dtype=np.float64)
+        if len(rows) == 1 and kind == VALUES and rows.shape[1] == self._row.features:
+            return self._row.predict(rows)
         count, length = ctypes.c_int64(), ctypes.c_int64()
         which = ctypes.c_int(kind), *map(ctypes.c_int, _ALL_TREES)
         _call("CalcNumPredict", self._handle, len(matrix), *which, ctypes.byref(count))
         results = np.empty(count.value)
-        rows = np.ascontiguousarray(matrix, dtype=np.float64)
         layout = ctypes.c_int(_DOUBLES), *map(ctypes.c_int32, rows.shape), ctypes.c_int(_BY_ROWS)
         _call(
             "PredictForMat",
@@ -75,6 +78,10 @@ class LoadedBooster:
             results.ctypes.data_as(ctypes.c_void_p),
         )
         return results
+
+    @cached_property
+    def _row(self) -> "_OneRow":
+        return _OneRow(self._handle)
 
     def leaf_outputs(self, leaves: Sequence[int]) -> tuple[Float64[np.ndarray, " _leaves"], ...]:
         """For each tree, the output of each of its leaves.
@@ -91,6 +98,42 @@ class LoadedBooster:
         output = ctypes.c_double()
         _call("GetLeafValue", self._handle, tree, leaf, ctypes.byref(output))
         return output.value
+
+
+class _OneRow:
+    """Predictions of one row at a time, whose preparation takes longer than most predictions.
+
+    Args:
+        booster: handle of a booster, which has to outlive this.
+    """
+
+    def __init__(self, booster: ctypes.c_void_p) -> None:
+        features, self._settings = ctypes.c_int(), ctypes.c_void_p()
+        _call("GetNumFeature", booster, ctypes.byref(features))
+        self.features = features.value
+        _call(
+            "PredictForMatSingleRowFastInit",
+            booster,
+            *(ctypes.c_int(VALUES), *map(ctypes.c_int, _ALL_TREES)),
+            *(ctypes.c_int(_DOUBLES), ctypes.c_int32(self.features), b"num_threads=1"),
+            ctypes.byref(self._settings),
+        )
+        finalize(self, _library().LGBM_FastConfigFree, self._settings)
+        # What is prepared holds the features of the row, which is that of one thread at a time.
+        self._turn = Lock()
+
+    def predict(self, row: Float64[np.ndarray, "1 features"]) -> Float64[np.ndarray, " 1"]:
+        """The prediction of one row with all features."""
+        result, length = np.empty(1), ctypes.c_int64()
+        with self._turn:
+            _call(
+                "PredictForMatSingleRowFast",
+                self._settings,
+                ctypes.c_void_p(row.ctypes.data),
+                ctypes.byref(length),
+                ctypes.c_void_p(result.ctypes.data),
+            )
+        return result
 
 
 def leaf_counts(text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field
+from functools import lru_cache
 from typing import Final, Self
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from forerun.data.columns import Mask
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import LlmDeployment
+from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import has_other_settings, with_measured_settings
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
@@ -43,7 +45,7 @@ class KnownRuns:
         """What these deployments have."""
         devices: dict[str, list[Device]] = {}
         for query in queries:
-            for form in _formats(query):
+            for form in _formats(query.deployment.model):
                 devices.setdefault(form, []).append(query.device)
         return cls(
             KnownDevices.of([query.device for query in queries]),
@@ -93,7 +95,7 @@ class KnownRuns:
         is_known = query.device in self.devices
         return sorted(
             form
-            for form in _formats(query)
+            for form in _formats(query.deployment.model)
             if form not in self.formats or (is_known and query.device not in self.formats[form])
         )
 
@@ -104,10 +106,11 @@ def sizes(deployment: LlmDeployment) -> Sizes:
     return (len(model.layers), model.hidden_size, *parameter_counts(model))
 
 
-def _formats(query: Query) -> set[str]:
+@lru_cache(maxsize=256)
+def _formats(model: LanguageModel) -> frozenset[str]:
     """Number formats of the weights; both half precisions count as one."""
-    found = {form for _, layer in layer_counts(query.deployment.model) for form in astuple(layer)}
-    return {"bf16" if form == "fp16" else form for form in found}
+    found = {form for _, layer in layer_counts(model) for form in astuple(layer)}
+    return frozenset("bf16" if form == "fp16" else form for form in found)
 
 
 def _not_varied(query: Query) -> list[str]:

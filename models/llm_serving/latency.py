@@ -31,6 +31,7 @@ from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.llm_serving.correction import Correction
 from forerun.models.llm_serving.known_runs import KnownRuns, sizes
+from forerun.models.llm_serving.littles_law import Loads, metrics_of
 from forerun.models.llm_serving.part_scales import FORMS, as_started
 from forerun.models.prediction import Predictions
 
@@ -161,14 +162,15 @@ class LlmLatency(StoredPredictor):
         logs = self._log_seconds(queries, rows)
         logs, share = self._adapted(queries, logs, rows)
         tpot, ttft = np.exp(logs).T
-        values = _metrics(queries, share, tpot, ttft)
+        loads = Loads.of(queries)
+        values = metrics_of(loads, share, tpot, ttft)
         limits = self._limits(queries, states, rows)
         if self.intervals is None:
             return Predictions(values, limits=limits)
         seen, width = self._seen(queries), self._width(rows)
         bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
         low, high = (
-            _metrics(queries, share, *(np.exp(logs + _side(bounds, end)).T)) for end in (0, 1)
+            metrics_of(loads, share, *(np.exp(logs + _side(bounds, end)).T)) for end in (0, 1)
         )
         for metric in self.metrics:
             if metric.endswith("_s") or "_s_" in metric:
@@ -205,14 +207,20 @@ class LlmLatency(StoredPredictor):
         The offset of the time to the first token is one of its part without queueing. The share is
         that of this part, (n,).
         """
-        devices = [query.device for query in queries]
-        strata = [stratum(query.deployment) for query in queries]
-        token, first = (own.correction(devices, strata) for own in self.support)
+        token, first = self._offsets(queries)
         share = _service_share(logs, rows)
         served = share * np.exp(first)
         whole = served + 1.0 - share
         changed = np.column_stack([logs[:, 0] + token, logs[:, 1] + np.log(whole)])
         return changed, served / whole
+
+    def _offsets(self, queries: Sequence[Query]) -> Matrix:
+        """The support set's offsets of both times, shape (2, n)."""
+        if not any(own.devices for own in self.support):
+            return np.zeros((2, len(queries)))
+        devices = [query.device for query in queries]
+        strata = [stratum(query.deployment) for query in queries]
+        return np.array([own.correction(devices, strata) for own in self.support])
 
     def _known(self, queries: Sequence[Query]) -> tuple[Mask, Mask]:
         """Whether the device, and the model, of n queries are in the training set, each (n,)."""
@@ -296,6 +304,7 @@ class LlmLatency(StoredPredictor):
         if self.ranges is not None:
             outside = self._ranges(CHECKED).outside_each(rows.shape[:, _positions(CHECKED)])
         every: list[tuple[Limit, ...]] = [()] * len(queries)
+        of_states = {state: _limits_of(state) for state in set(states)}
         for same in alike_at_any_load(queries).values():
             first = queries[same[0]]
             substitutes = [Limit(line, severity="outside") for line in _model_lines(first)]
@@ -303,8 +312,8 @@ class LlmLatency(StoredPredictor):
             images = [] if first.deployment.model.vision is None else [IMAGES]
             for row in same:
                 load = [] if self.ranges is None else self.known.limits_of_load(queries[row])
-                of_state = _limits_of(states[row])
-                every[row] = (*substitutes, *outside[row], *load, *unmeasured, *images, *of_state)
+                own = (*substitutes, *outside[row], *load, *unmeasured, *images)
+                every[row] = (*own, *of_states[states[row]])
         return every
 
 
@@ -363,31 +372,3 @@ def _model_lines(query: Query) -> tuple[str, ...]:
 def _side(bounds: Sequence[Matrix], end: int) -> Matrix:
     """Low (`end` 0) or high (1) log bounds of both times, shape (n, 2)."""
     return np.column_stack([one[:, end] for one in bounds])
-
-
-def _metrics(
-    queries: Sequence[Query],
-    service_share: Column,
-    tpot: Column,
-    ttft: Column,
-) -> dict[str, Column]:
-    """Metric -> (n,) values from both times in seconds, by Little's law.
-
-    Requests that arrive at a rate of their own are taken to be answered at that rate.
-    """
-    loads = [query.deployment.load for query in queries]
-    output = np.array([load.output_tokens for load in loads])
-    devices = np.array([query.deployment.devices for query in queries], dtype=np.float64)
-    latency = ttft + np.maximum(output - 1.0, 0.0) * tpot
-    in_flight = np.array([load.concurrency or np.nan for load in loads])
-    arrivals = np.array([load.requests_per_s or np.nan for load in loads])
-    rate = np.where(np.isnan(in_flight), arrivals, in_flight / latency)
-    return {
-        "tpot_ms": 1e3 * tpot,
-        "ttft_ms": 1e3 * ttft,
-        "ttft_service_ms": 1e3 * ttft * service_share,
-        "request_latency_ms": 1e3 * latency,
-        "requests_per_s": rate,
-        "tokens_per_s": rate * output,
-        "tokens_per_s_per_device": rate * output / devices,
-    }

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isnan
-from typing import Self
+from math import isnan, nan
+from typing import Final, Self
 
 import numpy as np
 
@@ -39,22 +39,53 @@ class TimeColumns(Columns):
             coverage[name] = np.where(np.isnan(stated), own, stated)
         return cls(estimates, coverage, found.limits or [()] * len(found))
 
+    @classmethod
+    def of_predictions(cls, found: Sequence[Prediction]) -> Self:
+        """The columns of n predictions."""
+        estimates, coverage = {}, {}
+        for name in dict.fromkeys(name for one in found for name in one.estimates):
+            every = [one.estimates.get(name, _NOTHING) for one in found]
+            rows = [(own.value, own.low, own.high, own.coverage) for own in every]
+            columns = np.array(rows, dtype=np.float64)
+            estimates[name], coverage[name] = columns[:, :3], columns[:, 3]
+        return cls(estimates, coverage, [one.limits for one in found])
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[tuple[Self, int]]) -> Self:
+        """One row of each of n tables, which have the same metrics."""
+        names = rows[0][0].estimates if rows else ()
+        return cls(
+            {name: np.array([table.estimates[name][row] for table, row in rows]) for name in names},
+            {name: np.array([table.coverage[name][row] for table, row in rows]) for name in names},
+            [table.limits[row] for table, row in rows],
+        )
+
     def __len__(self) -> int:
         return len(self.limits)
 
     def prediction(self, row: int) -> Prediction:
         """The prediction of one deployment."""
-        estimates = {}
-        for name, own in self.estimates.items():
-            value, low, high = own[row].tolist()
-            coverage = float(self.coverage[name][row])
-            if isnan(low):
-                estimates[name] = Estimate(value)
-            else:
-                estimates[name] = Estimate(value, low, high, None if isnan(coverage) else coverage)
-        estimates = {name: own for name, own in estimates.items() if not isnan(own.value)}
-        limits = self.limits[row]
-        return Prediction(estimates, all(limit.in_domain for limit in limits), limits)
+        (found,) = self.take(slice(row, row + 1)).predictions()
+        return found
+
+    def predictions(self) -> list[Prediction]:
+        """The prediction of each deployment."""
+        columns = {
+            name: np.column_stack([own, self.coverage[name]]).tolist()
+            for name, own in self.estimates.items()
+        }
+        return [
+            Prediction(
+                {
+                    name: _estimate(*own[row])
+                    for name, own in columns.items()
+                    if not isnan(own[row][0])
+                },
+                all(limit.in_domain for limit in limits),
+                limits,
+            )
+            for row, limits in enumerate(self.limits)
+        ]
 
     def scaled(self, factors: Mapping[str, Column]) -> Self:
         """The same, metrics and their intervals times factors of shape (n,)."""
@@ -73,3 +104,13 @@ class TimeColumns(Columns):
         return replace(
             self, estimates=estimates, coverage=coverage, limits=[*self.limits, *other.limits]
         )
+
+
+_NOTHING: Final = Estimate(nan)
+
+
+def _estimate(value: float, low: float, high: float, coverage: float) -> Estimate:
+    """An estimate from numbers that are NaN where there is none."""
+    if isnan(low):
+        return Estimate(value)
+    return Estimate(value, low, high, None if isnan(coverage) else coverage)

@@ -32,8 +32,8 @@ TABLE = Table(
 )
 
 
-def test_a_mask_and_positions_take_the_same_rows_of_every_column():
-    for rows in (np.array([True, False, True]), np.array([0, 2])):
+def test_a_mask_positions_and_a_slice_take_the_same_rows_of_every_column():
+    for rows in (np.array([True, False, True]), np.array([0, 2]), slice(0, 3, 2)):
         found = TABLE.take(rows)
         assert found.matrix.tolist() == [[0, 1], [4, 5]]
         assert list(found.names) == ["a", "c"]

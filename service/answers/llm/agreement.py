@@ -166,7 +166,10 @@ def _at_lengths(queries: Sequence[Query], asked: Sequence[Query]) -> tuple[Colum
     loads = [query.deployment.load for query in queries]
     lengths = np.array([(load.input_tokens, load.output_tokens) for load in loads]).T
     slower, unusual = np.empty((2, len(queries)))
-    for rows in groups_of(map(with_any_sequences, asked)).values():
+    # Many deployments are the same served model, whose object they share.
+    same = list(groups_of(map(id, asked)).values())
+    for groups in groups_of(with_any_sequences(asked[rows[0]]) for rows in same).values():
+        rows = [row for group in groups for row in same[group]]
         served = [generative(asked[row]) for row in rows]
         first, (prompt, answer) = served[0], lengths[:, rows]
         assert isinstance(first, LlmServing)

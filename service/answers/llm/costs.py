@@ -29,18 +29,24 @@ def as_serving(query: Query, in_flight: float) -> Query:
     """
     deployment = query.deployment
     worker, workers = deployment.pool.parallelism, deployment.pool.workers
-    if deployment.engine.max_sequences is not None:
-        places = deployment.engine.max_sequences * worker.attention_data * workers
-        in_flight = min(in_flight, places)
     workload = LlmServing(
         **_sizes(deployment.model),
         request=request_kind(deployment.load.input_tokens, deployment.load.output_tokens),
-        max_sequences=max(1, round(in_flight)),
+        max_sequences=sequences_of(query, in_flight),
         tensor_parallel=worker.tensor if worker.expert == 1 else 1,
         expert_parallel=worker.expert,
         data_parallel=worker.attention_data * workers,
     )
     return Query(workload, query.device, operation=Operation(deployment.devices))
+
+
+def sequences_of(query: Query, in_flight: float) -> int:
+    """Requests that a deployment serves at a time, at least one; arguments as of `as_serving`."""
+    engine, pool = query.deployment.engine, query.deployment.pool
+    if engine.max_sequences is not None:
+        places = engine.max_sequences * pool.parallelism.attention_data * pool.workers
+        in_flight = min(in_flight, places)
+    return max(1, round(in_flight))
 
 
 @lru_cache(maxsize=64)

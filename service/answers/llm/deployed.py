@@ -121,7 +121,6 @@ def deployed_all(
             loads[row],
             _Work(in_flight[row], shares[row], foundations[setups[row]]),
             evidence[question.query.device],
-            in_use,
         )
         for row, (question, time) in enumerate(zip(questions, times, strict=True))
     ]
@@ -139,7 +138,6 @@ def _deployed(
     load: UnderLoad,
     work: _Work,
     evidence: Evidence,
-    in_use: InUse,
 ) -> Deployed | InputError:
     query, power = question.query, load.power
     time = parts_within_wholes(time, query.deployment.load.output_tokens)
@@ -175,7 +173,7 @@ def _deployed(
                 kept_up=kept_up(query, rate, load.capacity),
             ),
             price=price,
-            parts=parts_of(query, work.shares, work.foundations, estimates, in_use),
+            parts=parts_of(work.shares, work.foundations, estimates),
         ),
     )
 

@@ -42,6 +42,8 @@ KERNELS: Final[Mapping[Basis, str]] = {
     "transferred": "such kernels ({}) were measured on other devices",
 }
 """As `REASONS`, where kernels and not whole runs were measured."""
+BY_METRIC: Final = {"memory": "peak_memory_mib", "power": "power_w"}
+"""Parts of an answer that are no parts of an iteration -> the metric that they are of."""
 ORDER: Final[tuple[Basis, ...]] = ("measured", "transferred", "analytic")
 
 
@@ -130,7 +132,7 @@ def _rows(columns: Mapping[str, Column]) -> list[list[float]]:
 
 
 def foundations_of(query: Query, in_use: InUse) -> dict[str, Foundation]:
-    """Part of an iteration -> what its time rests on, and why, with any load.
+    """Part of an iteration -> what its time rests on, and why, with any load; memory and power too.
 
     Args:
         query: the deployment and its device.
@@ -145,24 +147,21 @@ def foundations_of(query: Query, in_use: InUse) -> dict[str, Foundation]:
         of_kernels = _basis_of_kernels(own, query.device, kernels)
         if ORDER.index(of_kernels) < ORDER.index(of_runs):
             found[part] = of_kernels, KERNELS[of_kernels].format(", ".join(sorted(own)))
+    for part, metric in BY_METRIC.items():
+        basis = basis_of(metric, query, in_use)
+        found[part] = basis, REASONS[basis]
     return found
 
 
 def parts_of(
-    query: Query,
-    shares: Shares,
-    foundations: Mapping[str, Foundation],
-    metrics: Iterable[str],
-    in_use: InUse,
+    shares: Shares, foundations: Mapping[str, Foundation], metrics: Collection[str]
 ) -> list[PartOut]:
     """The parts of the work, with their share of the time of a prompt and of a token.
 
     Args:
-        query: the deployment and its device.
         shares: where the time goes.
-        foundations: part of an iteration -> what its time rests on.
+        foundations: as `foundations_of` has them.
         metrics: metrics that are known; memory and power are parts where theirs are.
-        in_use: the predictor in use, whose training record says what was measured.
     """
     parts = [
         PartOut(
@@ -175,10 +174,9 @@ def parts_of(
         for name in shares.decode
         if max(shares.prefill[name], shares.decode[name]) > 0
     ]
-    for name, metric in (("memory", "peak_memory_mib"), ("power", "power_w")):
+    for name, metric in BY_METRIC.items():
         if metric in metrics:
-            basis = basis_of(metric, query, in_use)
-            reason = REASONS[basis]
+            basis, reason = foundations[name]
             parts.append(
                 PartOut(
                     name=name, basis=basis, reason=reason, prefill_share=None, decode_share=None

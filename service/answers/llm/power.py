@@ -1,6 +1,6 @@
 """Power of deployed models, from the predictor of served models, and their rate by it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import expm1, inf, log
 from typing import Final
@@ -11,14 +11,14 @@ from forerun.data.columns import Matrix
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Operation, Query
-from forerun.features.llm_serving.comparable import alike_at_any_load
+from forerun.features.llm_serving.comparable import alike_at_any_load, setup_of
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
 from forerun.models.limit import POWER, Limit
 from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
-from forerun.service.answers.llm.costs import as_serving, request_kind, scaled
+from forerun.service.answers.llm.costs import as_serving, request_kind, scaled, sequences_of
 from forerun.service.answers.serving import answered, predicted
 
 RATE: Final = "tokens_per_s"
@@ -186,19 +186,48 @@ def served_rates(
         rows: positions of those that are asked for, which are closed loops.
         predictor: the predictor in use.
     """
-    asked: dict[int, Query] = {}
-    for places in alike_at_any_load([queries[row] for row in rows]).values():
-        own = [rows[place] for place in places]
-        loads = ((queries[row], queries[row].deployment.load) for row in own)
-        served = [as_serving(query, load.concurrency or 1.0) for query, load in loads]
-        if predictor.answers(served[0]):
-            asked |= zip(own, served, strict=True)
-    known, found, _ = answered(predictor, list(asked.values()))
+    models, model_of = _as_served([queries[row] for row in rows])
+    able = [place for place, model in enumerate(models) if predictor.answers(model)]
+    known, found, _ = answered(predictor, [models[place] for place in able])
     if found is None:
         return ServedRates([], [], np.empty((0, 3)), [])
-    every, columns = list(asked.items()), TimeColumns.of(found, [RATE])
-    kept, models = zip(*(every[place] for place in known), strict=True)
-    return ServedRates(kept, models, columns.estimates[RATE], columns.limits)
+    columns = TimeColumns.of(found, [RATE])
+    position = {able[place]: position for position, place in enumerate(known)}
+    kept = [place for place, model in enumerate(model_of) if model in position]
+    at = [position[model_of[place]] for place in kept]
+    return ServedRates(
+        [rows[place] for place in kept],
+        [models[model_of[place]] for place in kept],
+        columns.estimates[RATE][at],
+        [columns.limits[position] for position in at],
+    )
+
+
+def _as_served(queries: Sequence[Query]) -> tuple[list[Query], list[int]]:
+    """Closed loops as served models, of which many are the same.
+
+    Args:
+        queries: n deployments.
+
+    Returns:
+        The distinct served models, and n positions among them.
+    """
+    models: list[Query] = []
+    by_setup: dict[Hashable, dict[int, int]] = {}
+    model_of = [0] * len(queries)
+    for rows in alike_at_any_load(queries).values():
+        first = queries[rows[0]]
+        load = first.deployment.load
+        kind = request_kind(load.input_tokens, load.output_tokens)
+        by_number = by_setup.setdefault((*setup_of(first), kind), {})
+        for row in rows:
+            in_flight = queries[row].deployment.load.concurrency or 1.0
+            number = sequences_of(queries[row], in_flight)
+            if number not in by_number:
+                by_number[number] = len(models)
+                models.append(as_serving(first, in_flight))
+            model_of[row] = by_number[number]
+    return models, model_of
 
 
 def _with_smaller_degrees(query: Query) -> list[Query]:

@@ -58,7 +58,7 @@ def predicted_times(queries: Sequence[Query], in_use: InUse) -> Timed:
             asked = [*(queries[row] for row in known), *(every[at] for at in known.values())]
             forms = closed_form().predict(asked)
             times = with_usual_corrections(every, times, known, forms)
-    return times.take(np.arange(len(queries))), errors
+    return times.take(slice(len(queries))), errors
 
 
 def measured_by_user(device: Device, in_use: InUse) -> bool:

@@ -92,7 +92,8 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
                 later[row] = best, fastest
             else:
                 arriving[row] = curve.at_arrivals(own, capacity.value)
-    possible = _possible([ones[row] for row in arriving], list(arriving.values()), in_use)
+    rising = TimeColumns.of_predictions(list(arriving.values()))
+    possible = _possible([ones[row] for row in arriving], rising, in_use)
     later |= {row: (ones[row], own) for row, own in zip(arriving, possible, strict=True)}
     asked, outcomes = [query for query, _ in later.values()], [own for _, own in later.values()]
     power = powers(asked, outcomes, in_use.loaded.predictor)
@@ -113,7 +114,8 @@ def _alone(
         in_use: the predictor in use.
     """
     known = [row for row in range(len(ones)) if row not in errors]
-    found = _possible([ones[r] for r in known], [times.prediction(r) for r in known], in_use)
+    own = times.take(np.array(known, dtype=np.intp))
+    found = _possible([ones[row] for row in known], own, in_use)
     outcomes: dict[int, Outcome] = {**errors, **dict(zip(known, found, strict=True))}
     closed = [row for row, one in enumerate(ones) if one.deployment.load.concurrency is not None]
     power = powers(
@@ -139,9 +141,9 @@ def _curves(
     """
     found = {}
     for place, own in enumerate(loops):
-        rows = range(first, first := first + len(own))
-        if errors.keys().isdisjoint(rows):
-            found[place] = own, LoadCurve.of(own, times.take(np.array(rows)))
+        start, first = first, first + len(own)
+        if errors.keys().isdisjoint(range(start, first)):
+            found[place] = own, LoadCurve.of(own, times.take(slice(start, first)))
     return found
 
 
@@ -155,12 +157,12 @@ def _with_closer(curves: Mapping[int, _Curve], in_use: InUse) -> dict[int, _Curv
     found: dict[int, _Curve] = {}
     end = 0
     for place, (loops, curve) in curves.items():
-        rows = range(end, end := end + len(closer[place]))
-        if not errors.keys().isdisjoint(rows):
+        start, end = end, end + len(closer[place])
+        if not errors.keys().isdisjoint(range(start, end)):
             continue
         every = [*loops, *closer[place]]
         order = sorted(range(len(every)), key=lambda at: every[at].deployment.load.concurrency or 0)
-        together = curve.times.followed_by(times.take(np.array(rows, dtype=np.intp)))
+        together = curve.times.followed_by(times.take(slice(start, end)))
         rising = [every[at] for at in order]
         found[place] = rising, LoadCurve.of(rising, together.take(np.array(order)))
     return found
@@ -176,7 +178,7 @@ def _with_ends(
     ends = {place: (curve.best, len(loops) - 1) for place, (loops, curve) in curves.items()}
     every = dict.fromkeys((place, end) for place, pair in ends.items() for end in pair)
     asked = [curves[place][0][end] for place, end in every]
-    known = [curves[place][1].times.prediction(end) for place, end in every]
+    known = TimeColumns.of_rows([(curves[place][1].times, end) for place, end in every])
     timed = dict(zip(every, zip(asked, _possible(asked, known, in_use), strict=True), strict=True))
     return {
         place: (curve, timed[place, ends[place][0]], timed[place, ends[place][1]])
@@ -184,12 +186,10 @@ def _with_ends(
     }
 
 
-def _possible(
-    queries: Sequence[Query], times: Sequence[Prediction], in_use: InUse
-) -> list[Prediction]:
+def _possible(queries: Sequence[Query], times: TimeColumns, in_use: InUse) -> list[Prediction]:
     """The times of deployments within what their devices allow."""
     measured = [measured_by_user(query.device, in_use) for query in queries]
-    return within_sheets(queries, times, measured)
+    return within_sheets(queries, times, measured).predictions()
 
 
 def _of_all(query: Query, one: Query, load: UnderLoad) -> UnderLoad:

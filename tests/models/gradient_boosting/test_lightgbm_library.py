@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import lightgbm
 import numpy as np
@@ -33,6 +34,15 @@ def test_predictions_are_equal_in_every_bit(ours, theirs, matrix):
 def test_a_missing_value_goes_where_the_package_sends_it(ours, theirs):
     gaps = np.where(MATRIX > 1.0, np.nan, MATRIX)
     assert ours.predict(gaps).tobytes() == theirs.predict(gaps).tobytes()
+    alone = np.concatenate([ours.predict(gaps[row : row + 1]) for row in range(len(gaps))])
+    assert alone.tobytes() == theirs.predict(gaps).tobytes()
+
+
+def test_single_rows_of_several_threads_do_not_mix(ours, theirs):
+    rows = [*range(len(MATRIX))] * 20
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda row: float(ours.predict(MATRIX[[row]])[0]), rows))
+    assert found == theirs.predict(MATRIX).tolist() * 20
 
 
 def test_leaves_and_their_outputs_are_equal(ours, theirs):
@@ -52,9 +62,16 @@ def test_what_is_no_booster_is_refused(text):
         LoadedBooster(text)
 
 
-def test_another_number_of_features_is_refused(ours):
+@pytest.mark.parametrize("rows", [1, 2])
+def test_another_number_of_features_is_refused(ours, rows):
     with pytest.raises(ValueError, match="features"):
-        ours.predict(MATRIX[:, :3])
+        ours.predict(MATRIX[:rows, :3])
+
+
+def test_what_single_rows_need_is_freed_with_the_booster(theirs):
+    text = theirs.model_to_string()
+    found = {float(LoadedBooster(text).predict(MATRIX[:1])[0]) for _ in range(200)}
+    assert found == {float(theirs.predict(MATRIX[:1])[0])}
 
 
 def test_the_python_package_is_not_imported(theirs, tmp_path):

@@ -3,16 +3,17 @@
 Estimates are fitted to measured runs, and the ends of their intervals know nothing of a spec sheet.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
+from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.language_models.deployment import Pool
 from forerun.data.query import Query
-from forerun.features.llm_serving.least_times import least_times
-from forerun.models.prediction import Estimate, Prediction
+from forerun.features.llm_serving.least_times import LeastTimes, least_times
+from forerun.models.llm_serving.time_columns import TimeColumns
 
 MOST_USED: Final = 0.72
 """Share of the arithmetic peak that prompts take in 999 of 1,000 measured aggregated runs at most;
@@ -24,33 +25,78 @@ MOST_READ: Final = 0.9
 best estimate is closer."""
 
 
+Bound = Column | float
+"""One for each of n deployments, (n,), or one for all."""
+
+
 class _Shares(NamedTuple):
-    """Shares of the sheet's figures that best estimates take at most."""
+    """Shares of the sheet's figures that best estimates take at most, of one deployment or (n,)."""
 
-    bandwidth: float
-    arithmetic: float
-    work: float
-
-
-class _LeastMs(NamedTuple):
-    """The fields of `LeastTimes` of one deployment, ms."""
-
-    tpot: float
-    ttft: float
-    prompt: float
-    token: float
+    bandwidth: Bound
+    arithmetic: Bound
+    work: Bound
 
 
 USUAL: Final = _Shares(MOST_READ, MOST_USED, MOST_WORKED)
 ALL: Final = _Shares(1.0, 1.0, 1.0)
 TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms")
 """The last is the first and one of the second for each further token."""
+RATES: Final = ("requests_per_s", "tokens_per_s", "tokens_per_s_per_device")
+
+
+class _Loads(NamedTuple):
+    """Loads of n deployments, each (n,).
+
+    Attributes:
+        in_flight: requests in flight; NaN where they arrive at a rate of their own.
+        output: tokens of an answer.
+        after: tokens of an answer after the first.
+        devices: devices of all pools.
+        decoded: requests that all ranks and stages which decode work on at a time.
+        prompts: the same of those that take prompts.
+        apart: whether prompts have workers of their own.
+        ranks: ranks that decode.
+    """
+
+    in_flight: Column
+    output: Column
+    after: Column
+    devices: Column
+    decoded: Column
+    prompts: Column
+    apart: Mask
+    ranks: Column
+
+    @classmethod
+    def of(cls, queries: Sequence[Query]) -> Self:
+        deployments = [query.deployment for query in queries]
+        rows = [
+            (
+                one.load.concurrency,
+                one.load.output_tokens,
+                one.devices,
+                _at_once(one.pool),
+                _at_once(one.prefill or one.pool),
+                one.prefill is not None,
+                one.pool.workers * one.pool.parallelism.attention_data,
+            )
+            for one in deployments
+        ]
+        columns = np.array(rows, dtype=np.float64).reshape(-1, 7).T
+        in_flight, output, devices, decoded, prompts, apart, ranks = columns
+        after = np.maximum(output - 1.0, 0.0)
+        return cls(in_flight, output, after, devices, decoded, prompts, apart > 0.0, ranks)
 
 
 def within_sheets(
-    queries: Sequence[Query], times: Sequence[Prediction], measured: Sequence[bool] = ()
-) -> list[Prediction]:
+    queries: Sequence[Query], times: TimeColumns, measured: Sequence[bool] = ()
+) -> TimeColumns:
     """The times of n deployments, none of them and no end of an interval below the least possible.
+
+    Intervals end at the least times, and best estimates take a share of what the sheet allows;
+    where that moves one, its interval keeps its ratios to it. The rate of a closed loop is at most
+    that of the requests in flight, each in its least time, and that at which ranks and stages can
+    work on prompts and tokens. Requests wait for as long as that takes.
 
     Args:
         queries: deployments.
@@ -61,123 +107,105 @@ def within_sheets(
     Raises:
         UnknownBandwidth, UnknownPrecision: a device's sheet lacks a figure.
     """
-    decoding = np.array([_decoding(*pair) for pair in zip(queries, times, strict=True)])
-    least = least_times(queries, decoding)
+    if not queries:
+        return times
+    loads = _Loads.of(queries)
+    least = least_times(queries, _decoding(loads, times))
     shares = [ALL if own else USUAL for own in measured or [False] * len(queries)]
-    return [
-        _bounded(query, time, _LeastMs(*(1e3 * seconds for seconds in own)), share)
-        for query, time, share, *own in zip(
-            queries,
-            times,
-            shares,
-            *(getattr(least, name).tolist() for name in _LeastMs._fields),
-            strict=True,
-        )
-    ]
+    share = _Shares(*np.array(shares).T)
+    with np.errstate(all="ignore"):
+        return replace(times, estimates=_bounded(times.estimates, loads, least, share))
 
 
-def _decoding(query: Query, time: Prediction) -> float:
-    """Sequences that a rank decodes together on average, by Little's law; at least one."""
-    rate, tpot = (time.estimates.get(name) for name in ("requests_per_s", "tpot_ms"))
-    if rate is None or tpot is None:
-        return 1.0
-    deployment = query.deployment
-    ranks = deployment.pool.workers * deployment.pool.parallelism.attention_data
-    tokens = max(deployment.load.output_tokens - 1.0, 0.0)
-    return max(1.0, rate.value * tokens * tpot.value / 1e3 / ranks)
+def _decoding(loads: _Loads, times: TimeColumns) -> Column:
+    """Sequences that a rank decodes together on average, by Little's law; at least one, (n,)."""
+    nothing = np.full((len(times), 1), np.nan)
+    rate, tpot = (times.estimates.get(name, nothing)[:, 0] for name in (RATES[0], "tpot_ms"))
+    return np.fmax(1.0, rate * loads.after * tpot / 1e3 / loads.ranks)
 
 
-def _bounded(query: Query, time: Prediction, least_ms: _LeastMs, share: _Shares) -> Prediction:
-    """The times and rates of one deployment within the least times of `LeastTimes`.
-
-    Intervals end at the least times, and best estimates take a share of what the sheet allows;
-    where that moves one, its interval keeps its ratios to it. The rate of a closed loop is at most
-    that of the requests in flight, each in its least time, and that at which ranks and stages can
-    work on prompts and tokens. Requests wait for as long as that takes.
-    """
-    deployment, load = query.deployment, query.deployment.load
-    tpot_ms, ttft_ms = least_ms.tpot, least_ms.ttft
-    tokens_after = max(load.output_tokens - 1.0, 0.0)
-    latency_ms = ttft_ms + tokens_after * tpot_ms
-    least = {"tpot_ms": tpot_ms}
-    least |= dict.fromkeys(("ttft_ms", "ttft_service_ms"), ttft_ms)
-    most, full_ms = {}, 0.0
-    if load.concurrency is not None:
-        prompts_ms = least_ms.prompt / _at_once(deployment.prefill or deployment.pool)
-        request_ms = tokens_after * least_ms.token / _at_once(deployment.pool)
-        if deployment.prefill is None:
-            request_ms += prompts_ms
-        request_ms = max(prompts_ms, request_ms)
-        latency_ms = max(latency_ms, load.concurrency * request_ms)
-        rate = 1e3 * load.concurrency / latency_ms
-        tokens = rate * load.output_tokens
-        most = {"requests_per_s": rate, "tokens_per_s": tokens}
-        most["tokens_per_s_per_device"] = tokens / deployment.devices
-        busy_ms = max(prompts_ms / share.arithmetic, request_ms / share.work)
-        full_ms = load.concurrency * busy_ms
-    least["request_latency_ms"] = latency_ms
-    usual = {"tpot_ms": tpot_ms / share.bandwidth}
-    usual |= dict.fromkeys(("ttft_ms", "ttft_service_ms"), ttft_ms / share.arithmetic)
-    bounds = {name: (least.get(name, 0.0), most.get(name, np.inf)) for name in time.estimates}
+def _bounded(
+    times: Mapping[str, Matrix], loads: _Loads, least_s: LeastTimes, share: _Shares
+) -> dict[str, Matrix]:
+    """Times and rates of n deployments within their least times, each (n, 3)."""
+    tpot, ttft = 1e3 * least_s.tpot, 1e3 * least_s.ttft
+    prompts = 1e3 * least_s.prompt / loads.prompts
+    request = loads.after * (1e3 * least_s.token) / loads.decoded
+    request = np.maximum(prompts, request + np.where(loads.apart, 0.0, prompts))
+    latency = np.fmax(ttft + loads.after * tpot, loads.in_flight * request)
+    full = loads.in_flight * np.maximum(prompts / share.arithmetic, request / share.work)
+    full = np.where(np.isnan(full), 0.0, full)
+    least = {"tpot_ms": tpot, "ttft_ms": ttft, "ttft_service_ms": ttft}
+    usual = {name: own / share.arithmetic for name, own in least.items()}
+    usual["tpot_ms"] = tpot / share.bandwidth
+    least["request_latency_ms"] = usual["request_latency_ms"] = latency
+    rate = np.where(np.isnan(loads.in_flight), np.inf, 1e3 * loads.in_flight / latency)
+    tokens = rate * loads.output
+    most = dict(zip(RATES, (rate, tokens, tokens / loads.devices), strict=True))
+    bounds = {name: (least.get(name, 0.0), most.get(name, np.inf)) for name in times}
     estimates = {
-        name: _moved(own, max(own.value, usual.get(name, least.get(name, 0.0))), *bounds[name])
-        for name, own in time.estimates.items()
+        name: _moved(own, np.maximum(own[:, 0], usual.get(name, 0.0)), *bounds[name])
+        for name, own in times.items()
     }
-    if set(TIMES) <= estimates.keys():
-        first, each, whole = (estimates[name] for name in TIMES)
-        sum_ms = first.value + tokens_after * each.value
-        late_ms = max(sum_ms, whole.value, full_ms)
-        first = _moved(first, first.value + late_ms - sum_ms, *bounds["ttft_ms"])
-        whole = _moved(time.estimates["request_latency_ms"], late_ms, latency_ms, np.inf)
-        estimates["request_latency_ms"] = _sum(whole, first, each, tokens_after)
-        if full_ms >= late_ms:
-            first = _rest(first, estimates["request_latency_ms"], tokens_after * each.value)
-        estimates["ttft_ms"] = first
-        slower = time.estimates["request_latency_ms"].value / late_ms
-        for name in most.keys() & estimates.keys():
-            own = time.estimates[name]
-            own = _moved(own, min(estimates[name].value, slower * own.value), *bounds[name])
-            estimates[name] = _of_latency(own, estimates["request_latency_ms"])
-    return replace(time, estimates=estimates)
+    if not set(TIMES) <= times.keys():
+        return estimates
+    first, each, whole = (estimates[name] for name in TIMES)
+    tokens_ms = loads.after * each[:, 0]
+    sum_ms = first[:, 0] + tokens_ms
+    late_ms = np.maximum(np.maximum(sum_ms, whole[:, 0]), full)
+    first = _moved(first, first[:, 0] + late_ms - sum_ms, *bounds["ttft_ms"])
+    before = times["request_latency_ms"]
+    whole = _sum(_moved(before, late_ms, latency, np.inf), first, each, loads.after)
+    waits = (full >= late_ms)[:, None]
+    found = {
+        "ttft_ms": np.where(waits, _rest(first, whole, tokens_ms), first),
+        "request_latency_ms": whole,
+    }
+    slower, closed = before[:, 0] / late_ms, ~np.isnan(loads.in_flight)[:, None]
+    for name in most.keys() & times.keys():
+        value = np.minimum(estimates[name][:, 0], slower * times[name][:, 0])
+        own = _of_latency(_moved(times[name], value, *bounds[name]), whole)
+        found[name] = np.where(closed, own, estimates[name])
+    known = ~np.isnan(late_ms)[:, None]
+    return estimates | {n: np.where(known, own, estimates[n]) for n, own in found.items()}
 
 
-def _sum(whole: Estimate, first: Estimate, each: Estimate, number: float) -> Estimate:
-    """The time of a request, whose interval is no wider than its parts' both at an end."""
-    ends = (whole.low, whole.high, first.low, first.high, each.low, each.high)
-    if None in ends:
-        return whole
-    low, high, *parts = (float(end) for end in ends if end is not None)
-    least, most = (parts[end] + number * parts[2 + end] for end in (0, 1))
-    low, high = min(max(low, least), whole.value), max(min(high, most), whole.value)
-    return replace(whole, low=low, high=high)
+def _sum(whole: Matrix, first: Matrix, each: Matrix, number: Column) -> Matrix:
+    """The time of a request, whose interval is no wider than its parts' both at an end, (n, 3)."""
+    least, most = (first + number[:, None] * each)[:, 1:].T
+    return _narrowed(whole, least, most)
 
 
-def _rest(first: Estimate, whole: Estimate, tokens_ms: float) -> Estimate:
+def _rest(first: Matrix, whole: Matrix, tokens_ms: Column) -> Matrix:
     """The first time of a request that waits, no less certain than the whole one without tokens."""
-    if None in (first.low, first.high, whole.low, whole.high):
-        return first
-    low = max(first.low or 0.0, (whole.low or 0.0) - tokens_ms)
-    high = min(first.high or 0.0, (whole.high or 0.0) - tokens_ms)
-    return replace(first, low=min(low, first.value), high=max(high, first.value))
+    least, most = (whole - tokens_ms[:, None])[:, 1:].T
+    return _narrowed(first, least, most)
 
 
-def _of_latency(rate: Estimate, latency: Estimate) -> Estimate:
+def _of_latency(rate: Matrix, latency: Matrix) -> Matrix:
     """The rate of a closed loop, whose interval is no wider than that of the time of a request."""
-    if None in (rate.low, rate.high, latency.low, latency.high):
-        return rate
-    down, up = latency.value / (latency.high or 1.0), latency.value / (latency.low or 1.0)
-    low, high = max(rate.low or 0.0, rate.value * down), min(rate.high or 0.0, rate.value * up)
-    return replace(rate, low=min(low, rate.value), high=max(high, rate.value))
+    value, low, high = latency.T
+    down, up = (value / np.where(end == 0.0, 1.0, end) for end in (high, low))
+    return _narrowed(rate, rate[:, 0] * down, rate[:, 0] * up)
 
 
-def _moved(own: Estimate, value: float, least: float, most: float) -> Estimate:
-    """An estimate at another value, its interval in the same ratios to it, all within bounds."""
-    value = min(max(value, least), most)
-    ratio = value / own.value if own.value > 0.0 else 1.0
-    low, high = (
-        None if end is None else min(max(ratio * end, least), most) for end in (own.low, own.high)
-    )
-    return Estimate(value, low, high, own.coverage)
+def _narrowed(own: Matrix, least: Column, most: Column) -> Matrix:
+    """Estimates with intervals within some ends, which hold the estimates; (n, 3).
+
+    An estimate without an interval, or for which an end is not known, is not changed.
+    """
+    value, low, high = own.T
+    ends = np.minimum(np.maximum(low, least), value), np.maximum(np.minimum(high, most), value)
+    known = ~np.isnan(ends[0] + ends[1])[:, None]
+    return np.where(known, np.column_stack([value, *ends]), own)
+
+
+def _moved(own: Matrix, value: Column, least: Bound, most: Bound) -> Matrix:
+    """Estimates at other values, their intervals in the same ratios to them, all within bounds."""
+    value = np.minimum(np.maximum(value, least), most)
+    ratio = np.where(own[:, 0] > 0.0, value / own[:, 0], 1.0)
+    low, high = (np.minimum(np.maximum(ratio * end, least), most) for end in own[:, 1:].T)
+    return np.column_stack([value, low, high])
 
 
 def _at_once(pool: Pool) -> int:
