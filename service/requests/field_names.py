@@ -187,5 +187,12 @@ def _say_where(
         raise fault_in(name, value, f"{what} of {part}; it belongs next to {part}, not in it")
     parts = {part for part, _, field in (path.rpartition(".") for path in paths) if field == name}
     meant = [f"{other}.{name}" for other in sorted(parts - {""}) if part or other in known]
+    meant += [path for path in sorted(paths) if not part and _ends(path) == name]
     if meant:
         raise fault_in(name, value, f"{what} here; did you mean {' or '.join(meant)}?")
+
+
+def _ends(path: str) -> str | None:
+    """First and last key of a path of several, as an option of a command would join them."""
+    first, dot, rest = path.partition(".")
+    return f"{first}_{rest.rpartition('.')[2]}" if dot else None

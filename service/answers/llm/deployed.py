@@ -141,9 +141,11 @@ def _deployed(
 ) -> Deployed | InputError:
     query, power = question.query, load.power
     time = parts_within_wholes(time, query.deployment.load.output_tokens)
-    time = without_endless_queues(query, time, load.capacity)
     memory, price = memory_of(query, work.in_flight), _price(question)
-    if not all(own.fits for own in memory):
+    fits = all(own.fits for own in memory)
+    capacity = load.capacity if fits else None
+    time = without_endless_queues(query, time, capacity)
+    if not fits:
         time, power = _withheld(time), None
     estimates = _estimates(query, time, power, memory, price)
     if not all(isfinite(estimate.value) for estimate in estimates.values()):
@@ -163,14 +165,14 @@ def _deployed(
             pool=PoolOut.of(query.deployment.pool),
             prefill=None if (pool := query.deployment.prefill) is None else PoolOut.of(pool),
             chosen=list(question.chosen),
-            capacity=_capacity(load.capacity),
-            replicas=replicas(query, load.capacity),
+            capacity=_capacity(capacity),
+            replicas=replicas(query, capacity),
             memory=memory,
             limited_by=limited_by(
                 work.shares,
                 memory,
                 work.in_flight,
-                kept_up=kept_up(query, rate, load.capacity),
+                kept_up=kept_up(query, rate, capacity),
             ),
             price=price,
             parts=parts_of(work.shares, work.foundations, estimates),

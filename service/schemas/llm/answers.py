@@ -128,8 +128,8 @@ class DeploymentOut(BaseModel):
     prefill: PoolOut | None = Field(description="workers of their own for prompts; null for none")
     chosen: list[str] = Field(description="what was chosen where the request leaves it open")
     capacity: CapacityOut | None = Field(
-        description="largest rate of arrivals that is kept up with; null where the number of "
-        "requests in flight is given, and each of them has a place"
+        description="largest rate of arrivals that is kept up with; null where it does not fit, or "
+        "the number of requests in flight is given and each of them has a place"
     )
     replicas: int | None = Field(
         description="deployments like this one that together keep up with the arrivals, by the "
@@ -152,7 +152,11 @@ class DeploymentOut(BaseModel):
             ends = "" if own.low is None else f" ({own.low:,.3g} to {own.high:,.3g})"
             line = f"keeps up with {own.requests_per_s:,.3g} requests a second{ends}"
             if self.replicas is not None and self.replicas > 1:
-                line += f"; {self.replicas:,} replicas would keep up with what arrives"
+                devices = self.pool.devices + (0 if self.prefill is None else self.prefill.devices)
+                line += (
+                    f"; {self.replicas:,} such deployments ({self.replicas * devices:,} devices) "
+                    "keep up with the arrivals even at the lower end"
+                )
             lines.append(line)
         lines += [memory.sentence() for memory in self.memory]
         if self.limited_by is not None:

@@ -73,11 +73,13 @@ class NamedPart(Strict):
 @cache
 def _paths() -> tuple[str, ...]:
     """Paths of the fields of a request and of its parts, without those of single endpoints."""
-    return tuple(
+    own = [
         f"{each.PART}.{name}" if each.PART else name
         for each in NamedPart.__subclasses__()
         for name in each.model_fields
-    )
+    ]
+    of_prefill = [f"prefill.{name}" for name in PrefillIn.model_fields]
+    return (*own, *of_prefill, *(f"prefill.parallelism.{n}" for n in ParallelismIn.model_fields))
 
 
 def _keys_written(part: Any, field: Sequence[str | int]) -> tuple[str | int, ...]:

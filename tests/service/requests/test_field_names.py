@@ -113,8 +113,10 @@ def test_an_unknown_name_suggests_a_similar_one(given, close):
         ({"parallelism": {"workers": 2}}, "is no field of parallelism; it belongs next to"),
         ({"engine": {"tp": 2}}, "is no field of engine; it belongs next to engine"),
         ({"prefill": {"parallelism": {"workers": 2}}}, "it belongs next to parallelism"),
-        ({"engine": {"tensor": 2}}, "is no field here; did you mean parallelism.tensor?"),
-        ({"tensor": 2}, "is no field here; did you mean parallelism.tensor?"),
+        ({"engine": {"tensor": 2}}, "is no field here; did you mean parallelism.tensor or"),
+        ({"prefill_workers": 2}, "is no field here; did you mean prefill.workers?"),
+        ({"prefill_tensor": 2}, "is no field here; did you mean prefill.parallelism.tensor?"),
+        ({"tensor": 2}, "is no field here; did you mean parallelism.tensor"),
         ({"name": "llama"}, "is no field here; did you mean engine.name or model.name?"),
     ],
 )

@@ -103,6 +103,14 @@ def test_replicas_are_as_many_as_keep_up_with_their_share_of_the_arrivals(ask, c
     assert ask(concurrency=8)["deployment"]["replicas"] is None
 
 
+def test_what_does_not_fit_keeps_up_with_no_rate(ask):
+    own = ask(model="llama-3.3-70b", tensor_parallel_size=1, requests_per_s=3.0)
+    assert not own["deployment"]["memory"][0]["fits"]
+    assert own["deployment"]["capacity"] is None
+    assert own["deployment"]["replicas"] is None
+    assert not any("capacity" in line for line in own["limits"])
+
+
 def test_above_the_capacity_rates_and_price_are_those_of_the_capacity(ask, capacity):
     own = ask(requests_per_s=100 * capacity["requests_per_s"], usd_per_device_hour=3.0)["metrics"]
     assert own["requests_per_s"]["value"] == pytest.approx(capacity["requests_per_s"])

@@ -197,10 +197,10 @@ def test_beyond_capacity_every_figure_says_that_it_is_of_the_capacity(run):
     (price,) = [line for line in several.splitlines() if line.startswith("price of a million")]
     assert price.count("at capacity") == 1
     assert "not known: time to first token, request latency: 25 requests/s arrive" in several
-    assert "replicas would keep up with what arrives" in printed
+    assert "keep up with the arrivals even at the lower end" in printed
     below = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 5)
     assert "at capacity" not in below
-    assert "replicas" not in below
+    assert "such deployments" not in below
 
 
 def test_beyond_capacity_each_of_several_devices_says_so_once(run):
