@@ -191,7 +191,7 @@ class UnknownLanguageModel(InputError):
         hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
         super().__init__(
             f"No language model named {name!r:.80} is built in. {hint}Give its config.json: the "
-            "file in place of the name in a command, `config` in place of `name` in a request."
+            'file in place of the name in a command, `"model": {"config": ...}` in a request.'
         )
 
 

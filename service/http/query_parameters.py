@@ -1,12 +1,16 @@
-"""Refuse unknown query parameters, so that misspelt ones are noticed."""
+"""Refuse unknown query parameters, and those given twice, so that none is ignored."""
 
 import difflib
 from asyncio import to_thread
 from collections.abc import Collection
+from typing import Final
 
 from fastapi import Request
 
-from forerun.data.errors import InputError
+from forerun.data.errors import BadRequest, InputError
+
+MOST_LISTED: Final = 5
+"""Values of a parameter that are repeated in a message."""
 
 
 class UnknownParameter(InputError):
@@ -22,10 +26,11 @@ class UnknownParameter(InputError):
 
 
 async def known_parameters(request: Request) -> None:
-    """Refuse query parameters under `/v1` that the OpenAPI document does not list.
+    """Refuse query parameters under `/v1` that the OpenAPI document does not list, or lists once.
 
     Raises:
         UnknownParameter: a parameter is not listed; the message suggests a similar one.
+        BadRequest: a parameter that takes one value has several.
     """
     if not request.scope["query_string"] or not request.url.path.startswith("/v1/"):
         return
@@ -33,7 +38,14 @@ async def known_parameters(request: Request) -> None:
     document = request.app.openapi_schema or await to_thread(request.app.openapi)
     path = document["paths"].get(request.scope["route"].path, {})
     listed = path.get(request.method.lower(), {}).get("parameters", ())
-    known = [parameter["name"] for parameter in listed if parameter["in"] == "query"]
+    known = {each["name"]: each["schema"] for each in listed if each["in"] == "query"}
     for name in request.query_params:
         if name not in known:
             raise UnknownParameter(name, known)
+        values = request.query_params.getlist(name)
+        if len(values) > 1 and known[name].get("type") != "array":
+            given = ", ".join(f"{value!r:.80}" for value in values[:MOST_LISTED])
+            raise BadRequest(
+                f"The query parameter {name} takes one value and has {len(values)}: {given}. "
+                "Send one request for each."
+            )

@@ -91,6 +91,8 @@ def names_written(given: Any, part: str = "") -> dict[str, str]:
         return {}
     inner = f"{part}." if part else ""
     paths = {name: _PATHS[name] for name in given if name in _PATHS}
+    if not part:
+        paths |= {name: f"{name}.name" for name in SHORT if isinstance(given.get(name), str)}
     return {
         path.removeprefix(inner): name for name, path in paths.items() if path.startswith(inner)
     }

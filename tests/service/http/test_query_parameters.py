@@ -23,3 +23,20 @@ def test_a_parameter_of_a_list_is_refused_too(client):
     assert client.get("/v1/devices?kind=gpu").status_code == 200
     assert client.get("/v1/devices?king=gpu").json()["did_you_mean"] == ["kind"]
     assert client.get("/?from=elsewhere").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("device=l4&device=t4", "device takes one value and has 2: 'l4', 't4'"),
+        ("device=l4&batch_size=8&batch_size=16", "batch_size takes one value and has 2: '8', '16'"),
+    ],
+)
+def test_a_parameter_that_is_given_twice_is_refused_with_both_values(client, query, said):
+    answer = client.post(f"/v1/predict/model?{query}", content=b"")
+    assert answer.status_code == 422
+    assert said in answer.json()["detail"]
+
+
+def test_a_parameter_that_takes_several_values_may_be_repeated(client):
+    assert client.get("/v1/leaderboard?dataset=hlsyn&dataset=neusight").status_code == 200
