@@ -154,6 +154,7 @@ def _deployed(
         )
     limits = limits_of(query, time, power, memory)
     rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
+    kept = kept_up(query, rate, capacity)
     return Deployed(
         query=query,
         estimates=estimates,
@@ -168,12 +169,7 @@ def _deployed(
             capacity=_capacity(capacity),
             replicas=replicas(query, capacity),
             memory=memory,
-            limited_by=limited_by(
-                work.shares,
-                memory,
-                work.in_flight,
-                kept_up=kept_up(query, rate, capacity),
-            ),
+            limited_by=limited_by(work.shares, memory, work.in_flight, kept_up=kept),
             price=price,
             parts=parts_of(work.shares, work.foundations, estimates),
         ),
