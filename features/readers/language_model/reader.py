@@ -200,12 +200,23 @@ def _most_tokens(decoder: Fields) -> int | None:
         scaling = decoder.raw(name)
         if scaling is not None and not isinstance(scaling, Mapping):
             raise decoder.bad(name, f"is {short(scaling)}, and no object")
-        if most is None or scaling is None:
+        if scaling is None:
+            continue
+        for field in ("factor", "original_max_position_embeddings"):
+            value = scaling.get(field)
+            if value is not None and not _is_positive(value):
+                raise decoder.bad(name, f"has {field} {short(value)}, which is no positive number")
+        if most is None:
             continue
         factor, own = scaling.get("factor"), scaling.get("original_max_position_embeddings", most)
         if all(isinstance(x, int | float) and 1 <= x <= 1e9 for x in (factor, own)):
             most = max(most, int(factor * own))
     return most
+
+
+def _is_positive(value: object) -> bool:
+    """Whether a value of a configuration is a number above zero."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _count(decoder: Fields) -> int:
