@@ -9,10 +9,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
-    ModelWrapValidatorHandler,
     PrivateAttr,
     model_validator,
 )
+from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import (
