@@ -39,7 +39,8 @@ def gpu_measurements(
         catalog: spec sheets of devices.
 
     Returns:
-        n rows with the groups `device`, `model`, `family`, `mode`, `precision` and `phase`.
+        n rows with the groups `device`, `model`, `family`, `mode`, `precision`, `phase` and
+        `fp32_convolutions` (`strict` without TF32, `tf32` as PyTorch does by default).
 
     Raises:
         BadTable: a network has no graph, or another one than was measured.
@@ -57,6 +58,7 @@ def gpu_measurements(
         "family": families(runs),
         "mode": execution_modes(runs),
         "precision": runs["precision"],
+        "fp32_convolutions": runs["fp32_convolutions"],
         "phase": runs["phase"].fillna("inference"),
     }
     texts = {name: np.asarray(values, dtype=np.str_) for name, values in groups.items()}

@@ -3,7 +3,7 @@
 Also a program: `python -m forerun.data.collectors.latency.gpu`.
 
 As a program it needs torch and nvidia-ml-py, and pandas with pyarrow for the table (without them
-the rows stay in the journal, as JSON lines). The table holds networks by their names in the zoo;
+the rows stay in the journal, as JSON lines). The table holds networks by their names in a zoo;
 `forerun collect graphs TABLE` adds their operator graphs where forerun is installed in full.
 """
 
@@ -26,6 +26,7 @@ from forerun.data.collectors.runner.journal import KEY, Journal
 from forerun.data.collectors.runner.trial import Row, Trial
 from forerun.data.collectors.system.host import host_columns, library
 from forerun.data.collectors.system.nvml import Nvml
+from forerun.data.collectors.workloads.zoos import ZOOS, Zoo
 from forerun.data.errors import InputError
 
 MODULE = "forerun.data.collectors.latency.gpu"
@@ -46,6 +47,7 @@ class GpuCollector:
         step: step between operators' sizes in that plan.
         only: part of that plan; all of it when None.
         pacing: windows.
+        zoo: whose networks that plan holds.
     """
 
     name: ClassVar[str] = "gpu"
@@ -57,6 +59,7 @@ class GpuCollector:
     step: int = 2
     only: Part | None = None
     pacing: Pacing = field(default_factory=Pacing.to_a_budget)
+    zoo: Zoo = "forerun"
 
     def fixed_s(self, trial: Trial) -> float:
         """Seconds of warm-up and windows."""
@@ -74,6 +77,8 @@ class GpuCollector:
             return "torch sees no CUDA GPU"
         if self.index >= torch.cuda.device_count():
             return f"there is no GPU {self.index}"
+        if self.zoo == "timm" and library("timm") is None:
+            return "timm is not installed"
         return None
 
     def plan(self) -> tuple[Trial, ...]:
@@ -83,7 +88,7 @@ class GpuCollector:
         if self.trials is not None:
             return self.trials
         precisions = precisions_of(torch.cuda.get_device_capability(self.index))
-        return gpu_plan(precisions, self.step, self.only, self.fixed_s)
+        return gpu_plan(precisions, self.step, self.only, self.fixed_s, ZOOS[self.zoo])
 
     def about(self) -> dict[str, Any]:
         """Device, host and versions, which a resumed run must share."""
@@ -129,7 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _arguments(words)
     end = time.monotonic() + 60 * given.budget_minutes
     pacing = Pacing.to_a_budget(given.power_seconds)
-    collector = GpuCollector(given.gpu, given.device, None, given.step, given.only, pacing)
+    collector = GpuCollector(
+        given.gpu, given.device, None, given.step, given.only, pacing, given.zoo
+    )
     why = collector.available()
     if why is not None:
         print(f"cannot measure here: {why}", file=sys.stderr)
@@ -160,6 +167,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-o", "--output", type=Path, required=True, help="table .parquet")
     parser.add_argument("--budget-minutes", type=float, default=9.0, help="end after so long")
     parser.add_argument("--only", choices=get_args(Part), help="part of the plan [all of it]")
+    parser.add_argument("--zoo", choices=get_args(Zoo), default="forerun", help="whose networks")
     parser.add_argument("--device", default="", help="what rows call it [the product's name]")
     parser.add_argument("--gpu", type=int, default=0, help="index of the GPU")
     parser.add_argument("--step", type=int, default=2, help="factor from one size to the next")

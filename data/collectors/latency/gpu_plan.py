@@ -1,6 +1,6 @@
 """What is measured on a GPU: operators, networks, and networks compiled and recorded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 from forerun.data.collectors.runner.budget import Seconds, coverage_first, side_by_side
@@ -10,6 +10,7 @@ from forerun.data.collectors.workloads.single_operators import flops
 from forerun.data.collectors.workloads.torch_networks import NETWORKS, Definition
 from forerun.data.graph import Operator
 
+Networks = Mapping[str, Definition]
 Part = Literal["operators", "networks", "recorded", "compiled"]
 """`networks`: launched one by one; `recorded`: as a CUDA graph, whose time is the GPU's alone."""
 
@@ -29,7 +30,11 @@ def precisions_of(capability: tuple[int, int]) -> tuple[str, ...]:
 
 
 def gpu_plan(
-    precisions: Sequence[str], step: int, only: Part | None, fixed_s: Seconds
+    precisions: Sequence[str],
+    step: int,
+    only: Part | None,
+    fixed_s: Seconds,
+    networks: Networks = NETWORKS,
 ) -> tuple[Trial, ...]:
     """Trials in the order to measure them.
 
@@ -38,16 +43,17 @@ def gpu_plan(
         step: step between operators' sizes.
         only: part of the plan; all of them in turn, with equal time for each, when None.
         fixed_s: seconds of a trial apart from building its workload.
+        networks: the networks, by name.
     """
     if only == "operators":
         return coverage_first(operator_trials(dense_sweep(step), precisions))
     if only == "networks":
-        return tuple(network_trials(precisions))
+        return tuple(network_trials(precisions, networks))
     if only == "recorded":
-        return tuple(recorded_trials(precisions))
+        return tuple(recorded_trials(precisions, networks))
     if only == "compiled":
-        return tuple(compiled_trials(precisions))
-    parts = [gpu_plan(precisions, step, part, fixed_s) for part in get_args(Part)]
+        return tuple(compiled_trials(precisions, networks))
+    parts = [gpu_plan(precisions, step, p, fixed_s, networks) for p in get_args(Part)]
     return side_by_side(parts, lambda trial: fixed_s(trial) + trial.setup_s)
 
 
@@ -68,14 +74,14 @@ def _is_informative(kind: str, precision: str) -> bool:
     return kind in PRODUCTS or precision != "tf32"
 
 
-def network_trials(precisions: Sequence[str]) -> Iterator[Trial]:
-    """The zoo, eager: each network in one precision at all batch sizes and phases, then in others.
+def network_trials(precisions: Sequence[str], networks: Networks = NETWORKS) -> Iterator[Trial]:
+    """Eager runs: each network in one precision at all batch sizes and phases, then in others.
 
     Precisions and the batch size that comes first take turns from network to network.
     """
     for turn in range(len(_network_precisions("inference", precisions))):
         for place in range(SIZES):
-            for index, (name, definition) in enumerate(NETWORKS.items()):
+            for index, (name, definition) in enumerate(networks.items()):
                 for phase in PHASES:
                     used = _network_precisions(phase, precisions)
                     if turn < len(used):
@@ -84,31 +90,33 @@ def network_trials(precisions: Sequence[str]) -> Iterator[Trial]:
                         yield _trial(name, definition, precision, size, phase)
 
 
-def recorded_trials(precisions: Sequence[str]) -> Iterator[Trial]:
-    """Each network recorded once in every precision, at batch sizes that take turns."""
-    used = _network_precisions("inference", precisions)
-    for turn in range(len(used)):
-        for index, (name, definition) in _by_work():
-            precision = used[(index + turn) % len(used)]
-            size = definition.sizes[(index // len(used) + index + turn) % SIZES]
-            yield _trial(name, definition, precision, size, "inference", "recorded")
+def recorded_trials(precisions: Sequence[str], networks: Networks = NETWORKS) -> Iterator[Trial]:
+    """Each network recorded once in every precision and phase, at batch sizes that take turns."""
+    for turn in range(len(_network_precisions("inference", precisions))):
+        for index, (name, definition) in _by_work(networks):
+            for phase in PHASES:
+                used = _network_precisions(phase, precisions)
+                if turn < len(used):
+                    precision = used[(index + turn) % len(used)]
+                    size = definition.sizes[(index // len(used) + index + turn) % SIZES]
+                    yield _trial(name, definition, precision, size, phase, "recorded")
 
 
-def compiled_trials(precisions: Sequence[str]) -> Iterator[Trial]:
+def compiled_trials(precisions: Sequence[str], networks: Networks = NETWORKS) -> Iterator[Trial]:
     """Each network compiled once to answer and once to train, as it was run eagerly.
 
     Small networks come first, since a compilation that takes longer than assumed is not cut short.
     """
     for phase in PHASES:
         used = _network_precisions(phase, precisions)
-        for index, (name, definition) in _by_work():
+        for index, (name, definition) in _by_work(networks):
             precision, size = used[index % len(used)], definition.sizes[index % SIZES]
             yield _trial(name, definition, precision, size, phase, "compiled")
 
 
-def _by_work() -> list[tuple[int, tuple[str, Definition]]]:
-    """Places and definitions of the zoo's networks, the one of least work first."""
-    return sorted(enumerate(NETWORKS.items()), key=lambda each: each[1][1].gflops)
+def _by_work(networks: Networks) -> list[tuple[int, tuple[str, Definition]]]:
+    """Places and definitions of networks, the one of least work first."""
+    return sorted(enumerate(networks.items()), key=lambda each: each[1][1].gflops)
 
 
 def _network_precisions(phase: str, precisions: Sequence[str]) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ from typing import Any
 
 from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.workloads.operator_shapes import NotRunnable
-from forerun.data.collectors.workloads.torch_networks import NETWORKS, Definition
+from forerun.data.collectors.workloads.torch_networks import Definition
 from forerun.data.collectors.workloads.torch_operators import DTYPES, operator_run
+from forerun.data.collectors.workloads.zoos import definition_of
 from forerun.data.graph import Operator
 
 Run = Callable[[], object]
@@ -18,7 +19,8 @@ def torch_run(trial: Trial, device: str) -> Run:
     """A function that runs a trial once; on a GPU it returns before the GPU is done.
 
     Args:
-        trial: an operator, or a network of the zoo; whether it is to be recorded is ignored.
+        trial: an operator, or a network of a zoo; one that is to be recorded reads nothing from
+            the GPU.
         device: `cpu`, `cuda`, `cuda:1`, ...
 
     Raises:
@@ -48,9 +50,9 @@ def _without_gradient(run: Run) -> Run:
 def _network_run(trial: Trial, source: Source, device: str) -> Run:
     import torch
 
-    definition = NETWORKS.get(source.name)
+    definition = definition_of(source.name)
     if definition is None:
-        raise NotRunnable(f"the zoo has no network {source.name!r}")
+        raise NotRunnable(f"no zoo has a network {source.name!r}")
     with torch.device(device):
         module = definition.build()
     if trial.phase == "training":
@@ -79,7 +81,9 @@ def _training(trial: Trial, definition: Definition, module: Any, device: str) ->
     module.train()
     x = definition.example(trial.batch_size, device)
     call: Any = torch.compile(module) if trial.runtime == "compiled" else module
-    stepper = torch.optim.AdamW(module.parameters(), lr=1e-5)
+    # Without `capturable`, the optimizer counts its steps on the host, which a recording would
+    # repeat as a constant.
+    stepper = torch.optim.AdamW(module.parameters(), lr=1e-5, capturable=trial.cuda_graph)
     context = _context(trial.precision, device)
 
     def step() -> object:

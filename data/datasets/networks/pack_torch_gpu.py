@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.torch_gpu import (
     EXECUTION_MODES,
     NUMBERS,
+    QUERY,
     TorchGpu,
     execution_modes,
 )
@@ -20,10 +21,12 @@ from forerun.data.graph import OperatorGraph
 if TYPE_CHECKING:
     import pandas as pd
 
+MACHINE = ("framework_version", "cuda", "driver", "cpu_model", "cpus", "system", "python")
+"""Columns of the collector that describe software and host."""
 PRECISIONS = (
-    "`fp32` is strict: TF32 was off for matrix products and for convolutions. PyTorch's default "
-    "allows TF32 in convolutions, so that times of convolutions in `fp32` are longer here than "
-    "under that default. `tf32` allows it in both. `amp` and `amp_bf16` are autocast over fp32 "
+    "TF32 is off for matrix products in `fp32`. For convolutions in `fp32` it was off as well where "
+    "`fp32_convolutions` is `strict`; `tf32` allows it for them, as PyTorch's default does. The "
+    "precision `tf32` allows it in both. `amp` and `amp_bf16` are autocast over fp32 "
     "weights, whose casts are part of every run; `fp16` and `bf16` store weights so; `fp8` was "
     "measured for linear layers alone."
 )
@@ -46,13 +49,20 @@ COLUMNS = (
 )
 
 
-def write_package(tables: Sequence[Path], graphs: Sequence[Path], folder: Path) -> Bundle:
-    """Write rows of `forerun collect gpu` as the tables of this dataset, replacing earlier ones.
+def write_package(
+    tables: Sequence[Path], graphs: Sequence[Path], folder: Path, earlier: Bundle | None = None
+) -> Bundle:
+    """Write rows of `forerun collect gpu` as the tables of this dataset.
+
+    Rows that failed are left out, and so are those of other runtimes than eager.
 
     Args:
-        tables: as the collector wrote them; rows of other runtimes than eager are left out.
-        graphs: folders of `forerun collect graphs`, with a file for each network of the tables.
+        tables: as the collector wrote them.
+        graphs: folders of `forerun collect graphs`, with a file for each network of the tables that
+            `earlier` has no graph of.
         folder: `data/measured/torch_gpu`, or another.
+        earlier: this dataset as it was packed before, to which the rows are added; of two rows of
+            one query the later one is kept.
 
     Raises:
         BadTable: a table was not written by the collector, or a network has no graph.
@@ -63,20 +73,30 @@ def write_package(tables: Sequence[Path], graphs: Sequence[Path], folder: Path) 
     from forerun.data.measurement import read_measurements
 
     frame = pd.concat([read_measurements(table) for table in tables], ignore_index=True)
-    frame = frame[frame["runtime"] == "eager"].reset_index(drop=True)
+    kept = (frame["runtime"] == "eager") & (frame["status"] != "failed")
+    frame = frame[kept].reset_index(drop=True)
     catalog = DeviceCatalog.load()
     names = {device: catalog.get(device).name for device in frame["device"].unique()}
     recorded = frame["cuda_graph"] if "cuda_graph" in frame else pd.Series(False, frame.index)
     networks = frame["kind"] == "network"
-    contents = _contents(graphs, sorted(frame.loc[networks, "label"].unique()))
+    labels = set(frame.loc[networks, "label"])
+    known = None if earlier is None else earlier.table("graphs")
+    contents = _contents(graphs, sorted(labels if known is None else labels - {*known["graph"]}))
+    if known is not None:
+        contents = pd.concat([known, contents]).sort_values("graph", ignore_index=True)
     digests = dict(zip(contents["graph"], contents["digest"], strict=True))
     rows = frame.assign(
         device=frame["device"].map(names),
         cuda_graph=[value is True for value in recorded.astype(object)],
         workload=frame["workload"].where(~networks, frame["label"].map(digests)),
+        fp32_convolutions=_fp32_convolutions(frame),
     )
     rows = rows.reindex(columns=TorchGpu.columns).astype(dict.fromkeys(NUMBERS, "float64"))
     rows["phase"] = rows["phase"].where(networks, None)
+    machines = {names[device]: facts for device, facts in _machines(frame).items()}
+    if earlier is not None:
+        rows = pd.concat([earlier.table("runs"), rows]).drop_duplicates(list(QUERY), keep="last")
+        machines = earlier.facts.get("machines", {}) | machines
     rows = rows.sort_values(["device", "kind", "cuda_graph", "label"], kind="stable")
     dataset, written = TorchGpu(), {"runs": rows.reset_index(drop=True), "graphs": contents}
     dataset.validate(written)
@@ -84,9 +104,31 @@ def write_package(tables: Sequence[Path], graphs: Sequence[Path], folder: Path) 
         folder,
         dataset.name,
         written,
-        datasheet=_datasheet(written["runs"], len(contents), frame),
-        facts={"source": f"measured by `{dataset.collector}`", "licence": dataset.licence},
+        datasheet=_datasheet(written["runs"], len(contents), machines),
+        facts={
+            "source": f"measured by `{dataset.collector}`",
+            "licence": dataset.licence,
+            "machines": machines,
+        },
     )
+
+
+def _fp32_convolutions(frame: "pd.DataFrame") -> "pd.Series[str]":
+    """What fp32 meant for convolutions: strict in tables that do not say it."""
+    import pandas as pd
+
+    if "fp32_convolutions" not in frame:
+        return pd.Series("strict", frame.index, dtype="str")
+    return frame["fp32_convolutions"].fillna("strict").astype("str")
+
+
+def _machines(frame: "pd.DataFrame") -> dict[str, str]:
+    """GPU as the collector calls it -> versions and host, in words."""
+    names = [name for name in MACHINE if name in frame]
+    return {
+        str(device): ", ".join(f"{name} {own.iloc[0][name]}" for name in names)
+        for device, own in frame.groupby("device")
+    }
 
 
 def _contents(folders: Sequence[Path], labels: Sequence[str]) -> "pd.DataFrame":
@@ -105,16 +147,13 @@ def _contents(folders: Sequence[Path], labels: Sequence[str]) -> "pd.DataFrame":
     return pd.DataFrame(rows, columns=["graph", "digest", "content", "operators"])
 
 
-def _datasheet(rows: "pd.DataFrame", graphs: int, collected: "pd.DataFrame") -> str:
-    about = ("framework_version", "cuda", "driver", "cpu_model", "cpus", "system", "python")
+def _datasheet(rows: "pd.DataFrame", graphs: int, machines: Mapping[str, str]) -> str:
     lines = [f"# {TorchGpu.name}: {TorchGpu.title}", ""]
     lines += [f"{len(rows):,} rows of `{TorchGpu.collector}`, {graphs} graphs of networks of"]
     trains = "Recorded networks and the power of eager ones train released predictors."
     lines += [f"`forerun collect graphs`. {trains}", ""]
     lines += ["## Machines", ""]
-    for device, own in collected.groupby("device"):
-        facts = [f"{name} {own.iloc[0][name]}" for name in about if name in own]
-        lines.append(f"- {device}: {', '.join(facts)}")
+    lines += [f"- {device}: {facts}" for device, facts in sorted(machines.items())]
     lines += ["", "## Rows", "", "| device | mode | phase | rows | with power | median spread |"]
     lines += ["|---|---|---|---:|---:|---:|"]
     modes, phases = execution_modes(rows), rows["phase"].fillna("")
@@ -136,8 +175,10 @@ def main() -> None:
     parser.add_argument("tables", nargs="+", type=Path)
     parser.add_argument("--graphs", nargs="+", type=Path, required=True)
     parser.add_argument("--folder", type=Path, default=Path("data/measured/torch_gpu"))
+    parser.add_argument("--add", action="store_true", help="keep the rows that FOLDER holds")
     given = parser.parse_args()
-    print(write_package(given.tables, given.graphs, given.folder).digest)
+    earlier = Bundle.open(given.folder) if given.add else None
+    print(write_package(given.tables, given.graphs, given.folder, earlier).digest)
 
 
 if __name__ == "__main__":

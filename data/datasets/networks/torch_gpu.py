@@ -28,7 +28,7 @@ EXECUTION_MODES: Final = ("operators", "eager", "recorded")
 
 QUERY: Final = (
     *("device", "workload", "kind", "precision", "batch_size", "phase", "runtime", "cuda_graph"),
-    *("framework_version", "cuda", "driver"),
+    *("fp32_convolutions", "framework_version", "cuda", "driver"),
 )
 """Columns that together make one query."""
 
@@ -50,7 +50,7 @@ class TorchGpu(MeasuredDataset):
     collector = "forerun collect gpu"
     columns: ClassVar[tuple[str, ...]] = (
         *("device", "workload", "label", "kind", "precision", "batch_size", "phase", "runtime"),
-        *("cuda_graph", "latency_ms", "fastest_ms", "spread", "kernel_ms"),
+        *("cuda_graph", "fp32_convolutions", "latency_ms", "fastest_ms", "spread", "kernel_ms"),
         *("allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib"),
         *("power_w", "energy_j", "power_window_s", "power_limit_w"),
         *("sm_clock_mhz", "power_capped_share", "status", "framework_version", "cuda", "driver"),
@@ -66,6 +66,7 @@ class TorchGpu(MeasuredDataset):
         found |= {"phase": text(values=("inference", "training"), nullable=True)}
         found |= {"status": text(values=("ok", "oom", "throttled", "failed"))}
         found |= {"cuda_graph": pa.Column("bool")}
+        found |= {"fp32_convolutions": text(values=("strict", "tf32"))}
         found |= {name: number(above=0, nullable=True) for name in NUMBERS}
         found["spread"] = number(low=0, nullable=True)
         found["power_capped_share"] = number(low=0, high=1, nullable=True)

@@ -1,9 +1,8 @@
 """Networks that were recorded as CUDA graphs, as training rows of `NetworkLatency`.
 
 A recorded network does not wait for the host, so that its latency is the device time, at any batch
-size. Rows of convolutional networks in fp32 are left out, since TF32 was off for convolutions in
-them, which no query expresses; so are recurrent networks, whose steps the additive model does not
-describe.
+size. Rows of convolutional networks in fp32 are left out where TF32 was off for convolutions, which
+no query expresses; so are recurrent networks, whose steps the additive model does not describe.
 """
 
 from typing import Final
@@ -24,11 +23,12 @@ def trains(rows: Measurements) -> Mask:
     """Which of n rows train, shape (n,).
 
     Args:
-        rows: measured networks and operators with the groups `mode` and `precision`.
+        rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
     """
     kept = rows.groups["mode"] == "recorded"
+    strict = rows.groups["fp32_convolutions"] == "strict"
     for row in np.flatnonzero(kept).tolist():
-        kept[row] = _is_described(rows.queries[row])
+        kept[row] = _is_described(rows.queries[row], bool(strict[row]))
     return np.asarray(kept, dtype=np.bool_)
 
 
@@ -36,7 +36,7 @@ def recorded_networks(rows: Measurements) -> Measurements:
     """The rows of `trains`, which wait for no host.
 
     Args:
-        rows: measured networks and operators with the groups `mode` and `precision`.
+        rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
 
     Returns:
         `latency_ms` with the groups of `rows`, `host` and `chip`.
@@ -47,8 +47,9 @@ def recorded_networks(rows: Measurements) -> Measurements:
     return Measurements(kept.queries, {"latency_ms": kept.values["latency_ms"]}, groups)
 
 
-def _is_described(query: Query) -> bool:
+def _is_described(query: Query, strict: bool) -> bool:
     """Whether the query means what was measured, and the additive model describes the network."""
     kinds = [operator.kind for operator in query.network.graph.operators]
-    strict = query.network.precision == "fp32" and kinds.count("conv") > MOST_CONVOLUTIONS
-    return not strict and "recurrent" not in kinds
+    convolutional = kinds.count("conv") > MOST_CONVOLUTIONS
+    other = strict and query.network.precision == "fp32" and convolutional
+    return not other and "recurrent" not in kinds
