@@ -166,15 +166,15 @@ def planned_trials(plan: Path | None, output: Path) -> tuple[tuple[Trial, ...], 
 
 
 def keep_graphs_of(table: Path) -> int:
-    """Trace the networks of the zoo that a table names, next to it; returns their number.
+    """Trace the networks of the zoos that a table names, next to it; returns their number.
 
     Raises:
-        MissingExtra: torch is not installed.
+        MissingExtra: torch is not installed, or timm where a network is one of timm's.
     """
-    from forerun.data.collectors.workloads.torch_networks import NETWORKS
+    from forerun.data.collectors.workloads.zoos import definition_of
     from forerun.data.measurement import read_measurements
     from forerun.service.adaptation.measured_networks import keep_zoo_graphs
 
-    named = {str(name) for name in read_measurements(table)["workload"] if name in NETWORKS}
+    named = {str(name) for name in read_measurements(table)["workload"] if definition_of(name)}
     keep_zoo_graphs(sorted(named), table)
     return len(named)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.workloads.onnx_networks import NETWORKS as ONNX_NETWORKS
-from forerun.data.collectors.workloads.torch_networks import NETWORKS
+from forerun.data.collectors.workloads.zoos import definition_of
+from forerun.data.errors import MissingExtra
 from forerun.data.graph import OperatorGraph
 from forerun.features.operators.costs import operator_cost
 from forerun.features.readers import read_graph
@@ -68,7 +69,7 @@ def onnx_trials(files: Iterable[Path], table: Path) -> tuple[Trial, ...]:
 
 
 def keep_zoo_graphs(names: Iterable[str], table: Path) -> None:
-    """Write the graphs of zoo networks next to the table, by name; existing files stay.
+    """Write the graphs of networks of the zoos next to the table, by name; existing files stay.
 
     Raises:
         MissingExtra: torch is not installed.
@@ -80,14 +81,16 @@ def keep_zoo_graphs(names: Iterable[str], table: Path) -> None:
 
 
 def zoo_graph(name: str) -> OperatorGraph:
-    """The graph of a network of the zoo at batch size 1, traced on the meta device.
+    """The graph of a network of a zoo at batch size 1, traced on the meta device.
 
     Raises:
-        MissingExtra: torch is not installed.
+        MissingExtra: torch is not installed, or timm where the network is one of timm's.
     """
     from forerun.features.readers.torch_trace import trace_module
+    from forerun.features.readers.torchvision_operators import declare_operators
 
-    definition = NETWORKS[name]
+    definition = definition_of(name)
+    assert definition is not None, name
 
     def parts() -> tuple[object, Sequence[object]]:
         import torch
@@ -96,8 +99,11 @@ def zoo_graph(name: str) -> OperatorGraph:
             return definition.build(), (definition.example(1, "meta"),)
 
     try:
+        declare_operators()
         module, inputs = parts()
-    except ImportError:
+    except ImportError as error:
+        if error.name == "timm":
+            raise MissingExtra(f"Tracing {name}", "zoo") from error
         module, inputs = None, ()
     return trace_module(module, inputs)
 

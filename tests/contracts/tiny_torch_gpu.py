@@ -43,6 +43,7 @@ def gpu_table(*rows: dict[str, Any]) -> pd.DataFrame:
     """A table `runs` of these rows; what a row does not say is usual or null."""
     usual = {
         **{"runtime": "eager", "cuda_graph": False, "status": "ok", "spread": 0.02},
+        **{"fp32_convolutions": "strict"},
         **{"framework_version": "2.11.0", "cuda": "13.0", "driver": "580.1"},
         **{"allocated_memory_mib": 10.0, "reserved_memory_mib": 20.0, "peak_memory_mib": 500.0},
     }

@@ -9,12 +9,19 @@ WARM_UP_RUNS = 3
 """Runs before recording: libraries choose algorithms and allocate workspaces in the first ones."""
 
 
+class RecordingFailed(Exception):
+    """A recording broke off, after which the process cannot record others."""
+
+
 def recorded(run: Run, device: str) -> Run:
-    """The run as one CUDA graph; after a failed recording the process cannot record others.
+    """The run as one CUDA graph.
 
     Args:
         run: work to record; it must neither wait for the GPU nor read from it.
         device: `cuda:0`, ...
+
+    Raises:
+        RecordingFailed: the recording broke off; errors of the runs before it are raised as such.
     """
     import torch
 
@@ -25,8 +32,11 @@ def recorded(run: Run, device: str) -> Run:
             run()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side):
-        kept = run()
+    try:
+        with torch.cuda.graph(graph, stream=side):
+            kept = run()
+    except Exception as error:
+        raise RecordingFailed(str(error)) from error
     # The graph holds addresses only: its inputs and outputs must live as long as it does.
     held = (run, kept)
 

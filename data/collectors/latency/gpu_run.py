@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from forerun.data.collectors.latency.cuda_graph import RecordingFailed, recorded
 from forerun.data.collectors.latency.gpu_windows import Pacing
 from forerun.data.collectors.runner.collector import Broken
 from forerun.data.collectors.runner.trial import Row, Trial
@@ -50,11 +51,15 @@ class GpuRun:
         Raises:
             Broken: nothing can be measured in this process any more.
         """
-        row = self._attempt(trial)
+        broken = False
+        try:
+            row = self._attempt(trial)
+        except RecordingFailed as error:
+            row, broken = _censored(error), True
         lost = self._clean(trial, row)
         if lost:
             raise Broken({"status": "failed", "reason": lost}, lost)
-        if trial.cuda_graph and row["status"] in CENSORED:
+        if broken:
             raise Broken(row, f"a recording broke off: {row['reason']}")
         return row
 
@@ -64,16 +69,14 @@ class GpuRun:
         try:
             with torch.cuda.device(self.device):
                 return self._figures(trial, self._prepared(trial))
+        except RecordingFailed:
+            raise
         except Exception as error:
-            # Any exception is the result of this trial and does not concern the others.
-            full = isinstance(error, torch.cuda.OutOfMemoryError)
-            if full or any(words in str(error) for words in FULL):
-                return {"status": "oom", "reason": _line(error)}
-            return {"status": "failed", "reason": f"{type(error).__name__}: {_line(error)}"}
+            # Any other exception is the result of this trial and does not concern the others.
+            return _censored(error)
 
     def _prepared(self, trial: Trial) -> Run:
         """The function that runs a trial; memory peaks are reset after building it."""
-        from forerun.data.collectors.latency.cuda_graph import recorded
         from forerun.data.collectors.workloads.torch_run import torch_run
 
         run = torch_run(trial, self.device)
@@ -187,6 +190,17 @@ class GpuRun:
         except RuntimeError as error:
             return _line(error) or type(error).__name__
         return ""
+
+
+def _censored(error: Exception) -> Row:
+    """The row of a trial that ended with an error."""
+    import torch
+
+    cause = error.__cause__ if isinstance(error, RecordingFailed) else error
+    full = isinstance(cause, torch.cuda.OutOfMemoryError)
+    if full or any(words in str(error) for words in FULL):
+        return {"status": "oom", "reason": _line(error)}
+    return {"status": "failed", "reason": f"{type(cause).__name__}: {_line(error)}"}
 
 
 def _line(error: Any) -> str:

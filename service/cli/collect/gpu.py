@@ -23,6 +23,10 @@ def gpu(
         Literal["operators", "networks", "recorded", "compiled"] | None,
         typer.Option(help="part of the plan; recorded means as a CUDA graph [all]"),
     ] = None,
+    zoo: Annotated[
+        Literal["forerun", "timm"],
+        typer.Option(help="whose networks: forerun's own, or those of the package timm"),
+    ] = "forerun",
     step: Annotated[
         int, typer.Option(help="factor from one operator size to the next", min=2, max=64)
     ] = 2,
@@ -41,7 +45,7 @@ def gpu(
     from forerun.service.stores.local_device import nvidia_gpu
 
     pacing = Pacing.to_a_budget(power_seconds)
-    collector = GpuCollector(index, device, None, step, only, pacing)
+    collector = GpuCollector(index, device, None, step, only, pacing, zoo)
     try:
         run_collector(collector, output, budget_minutes, nvidia_gpu, json)
     finally:
@@ -52,7 +56,7 @@ def gpu(
 
 def graphs(
     table: Annotated[
-        Path, typer.Argument(help="table of measurements that names networks of the zoo")
+        Path, typer.Argument(help="table of measurements that names networks of a zoo")
     ],
 ) -> None:
     """Trace the zoo networks that a table names, for a table measured without graphs."""

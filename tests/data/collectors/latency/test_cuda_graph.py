@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from forerun.data.collectors.latency.cuda_graph import recorded
+from forerun.data.collectors.latency.cuda_graph import WARM_UP_RUNS, RecordingFailed, recorded
 from tests.data.collectors.fake_gpu import fake_graphs
 
 
@@ -48,3 +48,26 @@ def test_a_run_warms_up_before_it_is_recorded_and_runs_no_more(monkeypatch):
     assert warm >= 3
     replay()
     assert len(runs) == warm
+
+
+def test_an_error_before_the_recording_is_the_error_of_the_run(monkeypatch):
+    fake_graphs(monkeypatch)
+
+    def impossible():
+        raise ValueError("Expected more than 1 value per channel when training")
+
+    with pytest.raises(ValueError, match="more than 1 value"):
+        recorded(impossible, "cuda:0")
+
+
+def test_an_error_while_it_records_is_a_failed_recording(monkeypatch):
+    fake_graphs(monkeypatch)
+    runs = []
+
+    def reads_in_the_fourth_run():
+        runs.append(1)
+        if len(runs) > WARM_UP_RUNS:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.raises(RecordingFailed, match="capturing"):
+        recorded(reads_in_the_fourth_run, "cuda:0")

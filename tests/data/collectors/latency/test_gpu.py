@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from forerun.data.collectors.latency import gpu
 from forerun.data.collectors.latency.gpu import GpuCollector, _arguments, main
 from forerun.data.collectors.latency.gpu_run import GpuRun
 from forerun.data.collectors.latency.gpu_windows import Pace, Pacing
@@ -161,6 +162,36 @@ def test_a_recording_that_fails_ends_the_process_and_the_next_one_goes_on(
     done = collect(on_a_processor(trials), journal, 60)
     assert (done.resumed, done.measured, done.left) == (1, 2, 0)
     assert [row["status"] for row in journal.rows()] == ["failed", "ok", "ok"]
+
+
+def test_a_run_that_fails_before_it_is_recorded_ends_no_process(cuda, monkeypatch):
+    import torch
+
+    def impossible(*_):
+        raise ValueError("Expected more than 1 value per channel when training")
+
+    fake_graphs(monkeypatch)
+    monkeypatch.setattr(torch, "softmax", impossible)
+    row = on_a_processor(TRIALS).measure(replace(TRIALS[1], cuda_graph=True))
+    assert (row["status"], row["reason"].partition(":")[0]) == ("failed", "ValueError")
+
+
+def test_a_recording_that_runs_out_of_memory_is_out_of_memory(cuda, monkeypatch):
+    import torch
+
+    def recording(graph, stream):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+    fake_graphs(monkeypatch, recording)
+    with pytest.raises(Broken) as ended:
+        on_a_processor(TRIALS).measure(replace(TRIALS[1], cuda_graph=True))
+    assert ended.value.row["status"] == "oom"
+
+
+def test_without_timm_its_networks_are_not_measured(cuda, monkeypatch):
+    monkeypatch.setattr(gpu, "library", lambda name: None)
+    assert GpuCollector(zoo="timm").available() == "timm is not installed"
+    assert GpuCollector().available() is None
 
 
 def test_out_of_memory_is_a_status_without_figures(cuda, monkeypatch):

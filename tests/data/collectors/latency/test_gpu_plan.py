@@ -14,7 +14,9 @@ from forerun.data.collectors.runner.budget import work
 from forerun.data.collectors.runner.collector import collect
 from forerun.data.collectors.runner.journal import Journal
 from forerun.data.collectors.workloads.operator_sweep import touched
+from forerun.data.collectors.workloads.timm_networks import TIMM_NETWORKS
 from forerun.data.collectors.workloads.torch_networks import NETWORKS
+from forerun.data.collectors.workloads.zoos import ZOOS
 from forerun.data.graph import Operator
 
 HOPPER = precisions_of((9, 0))
@@ -95,14 +97,19 @@ def test_nine_minutes_hold_sixty_networks_at_three_sizes_in_both_phases_with_pow
     assert sum(row["power_window_s"] >= 2 for row in rows) >= 15
 
 
-def test_nine_minutes_hold_every_network_recorded_in_most_precisions(tmp_path):
+def test_nine_minutes_hold_every_network_recorded_in_both_phases_and_several_precisions(tmp_path):
     rows = nine_minutes(tmp_path, "recorded")
     met = {}
     for row in rows:
         assert row["cuda_graph"]
-        met.setdefault(row["workload"], set()).add(row["precision"])
-    assert set(met) == set(NETWORKS)
-    assert all(len(precisions) >= 4 for precisions in met.values())
+        met.setdefault((row["workload"], row["phase"]), set()).add(row["precision"])
+    assert set(met) == {(name, phase) for name in NETWORKS for phase in ("inference", "training")}
+    assert all(len(precisions) >= 2 for precisions in met.values())
+
+
+def test_networks_of_timm_are_planned_in_place_of_the_own_ones():
+    plan = gpu_plan(HOPPER, 8, "recorded", lambda trial: 1.0, ZOOS["timm"])
+    assert {trial.subject.name for trial in plan} == set(TIMM_NETWORKS)
 
 
 def test_nine_minutes_hold_some_compiled_networks(tmp_path):
@@ -146,6 +153,7 @@ def test_networks_are_run_in_every_way():
         ("inference", "eager", True),
         ("inference", "compiled", False),
         ("training", "eager", False),
+        ("training", "eager", True),
         ("training", "compiled", False),
     }
     assert {t.subject.name for t in trials} == set(NETWORKS)

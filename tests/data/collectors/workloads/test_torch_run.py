@@ -23,3 +23,18 @@ def test_fp32_allows_tf32_for_convolutions_alone_as_pytorch_does(
         assert torch.backends.cudnn.allow_tf32 is convolutions
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = allowed
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_an_optimizer_counts_on_the_gpu_only_where_its_step_is_recorded(monkeypatch, recorded):
+    from forerun.data.collectors.workloads.torch_run import torch_run
+
+    made, adamw = [], torch.optim.AdamW
+
+    def watched(parameters, **options):
+        made.append(options["capturable"])
+        return adamw(parameters, lr=options["lr"])
+
+    monkeypatch.setattr(torch.optim, "AdamW", watched)
+    torch_run(Trial(Source("bert-tiny-128"), phase="training", cuda_graph=recorded), "cpu")()
+    assert made == [recorded]

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.pack_torch_gpu import write_package
 from forerun.data.datasets.networks.torch_gpu import (
     EXECUTION_MODES,
@@ -37,9 +38,9 @@ class TestTorchGpu(DatasetContract):
         tables = dataset.tidy(dataset.packaged())
         dataset.validate(tables)
         runs, graphs = tables["runs"], tables["graphs"]
-        assert runs["device"].value_counts().to_dict() == {GPUS[0]: 1077, GPUS[1]: 1163}
+        assert runs["device"].value_counts().to_dict() == {GPUS[0]: 1297, GPUS[1]: 1367}
         assert not runs.duplicated(["device", "workload", "precision", "batch_size", "phase",
-                                    "cuda_graph"]).any()  # fmt: skip
+                                    "cuda_graph", "fp32_convolutions"]).any()  # fmt: skip
         networks = runs[runs["kind"] == "network"]
         assert set(networks["workload"]) == set(graphs["digest"])
         for row in graphs.itertuples():
@@ -57,7 +58,7 @@ class TestTorchGpu(DatasetContract):
 
     def test_a_pull_says_what_the_precisions_are(self, tmp_path):
         bundle = TorchGpu().pull(folder=tmp_path / "pulled")
-        assert "`fp32` is strict" in bundle.datasheet
+        assert "TF32 is off for matrix products in `fp32`" in bundle.datasheet
 
 
 def collected():
@@ -97,6 +98,23 @@ def test_packing_names_the_gpu_as_forerun_does_and_networks_by_digest(tmp_path):
     assert np.isnan(runs["batch_size"][0])
     assert bundle.table("graphs")["graph"].tolist() == ["tiny-16"]
     assert "| h200-sxm-141gb | recorded | inference | 1 | 0 | 0.010 |" in bundle.datasheet
+
+
+def test_rows_are_added_to_those_that_were_packed_before_and_a_later_row_replaces_its_query(
+    tmp_path,
+):
+    earlier = packed(tmp_path)
+    again = collected().assign(latency_ms=3.0, fp32_convolutions="strict").iloc[1:2]
+    failed = again.assign(batch_size=64, status="failed", latency_ms=np.nan)
+    default = again.assign(precision="fp32", fp32_convolutions="tf32", batch_size=64)
+    table = tmp_path / "more.parquet"
+    write_measurements(pd.concat([again, failed, default], ignore_index=True), table)
+    bundle = write_package([table], [], tmp_path / "torch_gpu", Bundle.open(earlier.folder))
+    runs = bundle.table("runs")
+    assert runs["latency_ms"].tolist() == [2.0, 3.0, 3.0, 2.0]
+    assert runs["fp32_convolutions"].tolist() == ["strict", "strict", "tf32", "strict"]
+    assert set(runs["workload"][1:]) == {GRAPH.digest}
+    assert list(bundle.facts["machines"]) == ["h200-sxm-141gb"]
 
 
 def test_a_network_without_its_graph_is_refused(tmp_path):

@@ -107,11 +107,14 @@ def test_training_rows_are_recorded_and_mean_what_their_query_means(packaged):
     assert set(found.groups["mode"]) == {"recorded"}
     assert set(found.groups["host"]) == {NO_HOST}
     assert not any(model.startswith("lstm") for model in found.groups["model"])
-    strict = found.groups["model"][found.groups["precision"] == "fp32"]
+    models, precision = found.groups["model"], found.groups["precision"]
+    strict = models[(precision == "fp32") & (found.groups["fp32_convolutions"] == "strict")]
+    default = models[(precision == "fp32") & (found.groups["fp32_convolutions"] == "tf32")]
     assert len(strict)
     assert not any(name.startswith(("resnet", "mobilenet", "convnext")) for name in strict)
-    assert "resnet50" in found.groups["model"]
-    assert len(found) > 200
+    assert {"resnet18", "convnext-tiny"} <= set(default)
+    assert set(found.groups["phase"]) == {"inference", "training"}
+    assert len(found) > 500
 
 
 def test_rows_of_the_training_set_are_not_evaluated(packaged):

@@ -1,0 +1,38 @@
+"""Networks of timm: plans know their work and their images' side."""
+
+from importlib.util import find_spec
+
+import pytest
+
+pytest.importorskip("torch")
+if find_spec("timm") is None:
+    pytest.skip("timm is not installed", allow_module_level=True)
+
+from forerun.data.collectors.workloads.timm_networks import TIMM_NETWORKS
+from forerun.data.collectors.workloads.torch_networks import NETWORKS
+from forerun.data.collectors.workloads.zoos import definition_of
+from forerun.features.readers.torchvision_operators import declare_operators
+from forerun.service.adaptation.measured_networks import flops_of, zoo_graph
+
+SOME = ("lcnet_150", "regnety_016", "crossvit_15_240", "seresnet50")
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_work_is_what_plans_guess_by(name):
+    graph = zoo_graph(name)
+    assert flops_of(graph) / 1e9 == pytest.approx(TIMM_NETWORKS[name].gflops, rel=0.15)
+
+
+@pytest.mark.parametrize("name", TIMM_NETWORKS)
+def test_images_have_the_side_that_timm_says(name):
+    declare_operators()
+    import timm
+
+    assert TIMM_NETWORKS[name].shape == timm.get_pretrained_cfg(name).input_size
+
+
+def test_no_name_is_in_two_zoos():
+    assert not set(TIMM_NETWORKS) & set(NETWORKS)
+    assert definition_of("regnety_016") is TIMM_NETWORKS["regnety_016"]
+    assert definition_of("resnet18") is NETWORKS["resnet18"]
+    assert definition_of("nothing") is None
