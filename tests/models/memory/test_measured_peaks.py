@@ -19,7 +19,8 @@ def training_rows(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("gpus") / "packaged"
     bundle = Bundle.write(folder, dataset.name, dataset.tidy(dataset.packaged()))
     runs = bundle.table("runs")
-    chosen = runs[(runs["phase"] == "training") & ~runs["cuda_graph"]].reset_index(drop=True)
+    chosen = runs[(runs["phase"] == "training") & ~runs["cuda_graph"] & runs[PEAK].notna()]
+    chosen = chosen.reset_index(drop=True)
     return gpu_measurements(chosen, read_graphs(bundle.table("graphs")), DeviceCatalog.load())
 
 
