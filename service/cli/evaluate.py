@@ -1,6 +1,7 @@
 """`forerun evaluate`: score predictors under a dataset's protocols."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -151,28 +152,50 @@ def _show(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, title=f"{result['dataset']}, errors in %")
-    names = list(dict.fromkeys(b for task in result["tasks"] for b in task["baselines"]))
-    # For memory, the upper end of the interval decides whether a run fits.
-    held = ("measured <= high",) if any("below_high" in task for task in result["tasks"]) else ()
-    usual = ("task", "device", "n", "mean", "median", "SMAPE", "R2", "coverage 90")
-    for heading in (*usual, *held, *names):
-        left = heading in ("task", "device")
+    columns = _columns(result["tasks"])
+    for heading in columns:
+        left = heading in ("task", "metric", "device")
         table.add_column(heading, justify="left" if left else "right")
     for task in result["tasks"]:
-        coverage = task["coverage_90"]
-        table.add_row(
-            task["task"],
-            task["device"] or "",
-            f"{task['n']:,}",
-            _figure(task["mape"]),
-            _figure(task["median_ape"]),
-            _figure(task["smape"]),
-            _figure(task["r2"], 3),
-            _figure(coverage),
-            *(_figure(task.get("below_high")) for _ in held),
-            *(_figure(task["baselines"].get(name)) for name in names),
-        )
+        table.add_row(*(text(task) for text in columns.values()))
     screen().print(table)
+    if any(task.get("mape_standard_error") is not None for task in result["tasks"]):
+        typer.echo("after ±: the standard error of the mean over fits or draws of support rows")
+
+
+def _columns(tasks: Sequence[dict[str, Any]]) -> dict[str, Callable[[dict[str, Any]], str]]:
+    """Heading -> text of a task's field; columns that no task needs are left out."""
+    columns: dict[str, Callable[[dict[str, Any]], str]] = {"task": lambda task: task["task"]}
+    metrics = Counter((task["task"], task["device"], task["predictor"]) for task in tasks)
+    if max(metrics.values(), default=0) > 1:
+        columns["metric"] = lambda task: task["metric"]
+    columns |= {
+        "device": lambda task: task["device"] or "",
+        "n": lambda task: f"{task['n']:,}",
+        "mean": lambda task: _with_error(task, "mape"),
+        "median": lambda task: _figure(task["median_ape"]),
+        "SMAPE": lambda task: _figure(task["smape"]),
+        "R2": lambda task: _figure(task["r2"], 3),
+        "coverage 90": lambda task: _figure(task["coverage_90"]),
+    }
+    if any("rmse" in task.get("score", "") for task in tasks):
+        columns["RMSE"] = lambda task: _with_error(task, task.get("score", ""), 3)
+    if any("below_high" in task for task in tasks):
+        # For memory, the upper end of the interval decides whether a run fits.
+        columns["measured <= high"] = lambda task: _figure(task.get("below_high"))
+    for name in dict.fromkeys(b for task in tasks for b in task["baselines"]):
+        columns[name] = partial(_baseline, name)
+    return columns
+
+
+def _baseline(name: str, task: dict[str, Any]) -> str:
+    return _figure(task["baselines"].get(name))
+
+
+def _with_error(task: dict[str, Any], field: str, decimals: int = 1) -> str:
+    """A score averaged over seeds, with its standard error where there are several."""
+    value, error = _figure(task.get(field), decimals), task.get(f"{field}_standard_error")
+    return value if error is None else f"{value} ± {error:.{decimals}f}"
 
 
 def _show_p(result: dict[str, Any]) -> None:

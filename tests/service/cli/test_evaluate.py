@@ -5,6 +5,8 @@ import json
 import pandas as pd
 import pytest
 
+from forerun.service.cli.evaluate import _print
+
 OPS = pd.DataFrame(
     {
         "device": ["a40", "a40"],
@@ -52,3 +54,26 @@ def test_wrong_columns_are_code_two_and_name_the_right_ones(forerun, folder):
     assert code == 2
     assert "lacks the column power_w" in err
     assert "Rename power to power_w?" in err
+
+
+def test_metrics_of_one_task_are_separate_rows_and_square_errors_have_their_deviation(capsys):
+    scored = {"device": None, "n": 5, "median_ape": 1.0, "smape": 2.0, "r2": 0.9}
+    scored |= {"task": "inductive", "predictor": "boost", "coverage_90": 91.0, "baselines": {}}
+    scored |= {"mape": 10.04, "mape_standard_error": 0.21}
+    square = {"score": "rmse", "rmse": 0.2124, "rmse_standard_error": 0.004}
+    total = dict.fromkeys(("mape", "median_ape", "smape", "r2", "coverage_90"))
+    total |= {"score": "rmse_sum", "rmse_sum": 0.598, "rmse_sum_standard_error": 0.01}
+    tasks = [scored | square | {"metric": m} for m in ("latency_cycles", "util_lut")]
+    tasks.append(scored | total | {"metric": "sum", "mape_standard_error": None})
+    _print({"dataset": "designs", "tasks": tasks, "breakdown": [], "left_out": {}})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["task", "metric", "device", "n", "mean", "median", "SMAPE", "R2",
+                                "coverage", "90", "RMSE"]  # fmt: skip
+    assert "latency_cycles" in lines[2]
+    assert "10.0 ± 0.2" in lines[2]
+    assert lines[4].split()[-3:] == ["0.598", "±", "0.010"]
+    assert "standard error" in lines[-1]
+    one = scored | {"metric": "latency_ms", "mape_standard_error": None}
+    _print({"dataset": "designs", "tasks": [one], "breakdown": [], "left_out": {}})
+    out = capsys.readouterr().out
+    assert not {"metric", "RMSE", "±"} & set(out.split())
