@@ -59,6 +59,8 @@ def test_json_is_the_answer_of_the_service(run):
     several = json.loads(run("estimate", "llama-3.1-8b", "--device", "h100,l4", *LENGTHS, "--json"))
     assert [one["device"]["name"] for one in several["answers"]] == ["h100-sxm-80gb", "l4"]
     assert several["answers"][0]["deployment"] == answer["deployment"]
+    twice = json.loads(run("estimate", "llama-3.1-8b", "--device", "h100,H100", *LENGTHS, "--json"))
+    assert twice["deployment"] == answer["deployment"]
 
 
 def test_devices_that_can_be_answered_are_and_the_others_are_one_line(run, capsys):
