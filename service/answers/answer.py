@@ -21,7 +21,7 @@ from forerun.data.workload import (
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.equal_runs import run_key
-from forerun.models.limit import LATENCY, Limit
+from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
@@ -31,6 +31,7 @@ from forerun.service.answers.evidence import distinct, evidence_of, predictor_ou
 from forerun.service.answers.llm.predictions import predictions_of
 from forerun.service.answers.question import Question
 from forerun.service.limits.assumed import assumed_in_reading, other_arithmetic
+from forerun.service.limits.drawn_power import measured_above, within_drawn
 from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts
 from forerun.service.limits.serving import too_heavy, within_sheet
@@ -224,15 +225,16 @@ def _answer(
         return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
+    by_user = POWER in in_use.measured.get(question.query.device, {})
     short = below_a_launch(query, prediction.estimates.get(LATENCY))
     hidden = {**short, **case.unpriced, **not_known(query)}
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
-    estimates = within_sheet(estimates, query)
+    estimates = within_sheet(within_drawn(estimates, query, measured=by_user), query)
     unknown = unknown_operators(query.workload)
     answered = [name for name in question.metrics if name in estimates]
     limits = [
         limit
-        for limit in _limits(case, prediction, unknown)
+        for limit in (*_limits(case, prediction, unknown), *measured_above(estimates, query))
         if any(limit.concerns(name) for name in answered)
     ]
     peak = estimates.get(PEAK)
