@@ -18,11 +18,12 @@ ABOVE_DESIGN_POWER: Final[Mapping[str, float]] = MappingProxyType(
 rounded up: 12 of 4,710 runs on A30 (torch_op_energy) and 6 of 425 on H100 (torch_gpu). No run on
 the other devices in the training set exceeds it: RTX 2080 Ti, H200, B200, and A40, P100 and V100 at
 their own limits."""
-ABOVE_A_LIMIT: Final[Mapping[str, float]] = MappingProxyType(
-    {"a40": 1.208, "v100-pcie-32gb": 1.021}
+ABOVE_A_LIMIT: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {"a40": (1.208, 1.012), "v100-pcie-32gb": (1.021, 1.0)}
 )
-"""Device -> the same over a power limit below the design power (zeus_powercap); the highest ones
-are at 100 W."""
+"""Device -> the same over a power limit below the design power (zeus_powercap): at the lowest
+measured limit of 100 W, and from the next one on, `NEXT_LIMIT_W`."""
+NEXT_LIMIT_W: Final = 125.0
 
 
 def most_w(query: Query) -> float | None:
@@ -85,8 +86,12 @@ def _allowed_w(query: Query) -> float | None:
 
 def _share(query: Query) -> float:
     """Highest measured average power on the device over what it may draw, at least 1."""
-    share = ABOVE_DESIGN_POWER.get(query.device.name, 1.0)
-    return max(share, ABOVE_A_LIMIT.get(query.device.name, 1.0)) if binds(query) else share
+    name, limit = query.device.name, query.operation.power_limit_w
+    share = ABOVE_DESIGN_POWER.get(name, 1.0)
+    if limit is None or not binds(query) or name not in ABOVE_A_LIMIT:
+        return share
+    lowest, others = ABOVE_A_LIMIT[name]
+    return max(share, lowest if limit < NEXT_LIMIT_W else others)
 
 
 def _scaled(energy: Estimate, before: Estimate, after: Estimate) -> Estimate:
