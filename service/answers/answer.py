@@ -225,11 +225,10 @@ def _answer(
         return UnanswerableQuery(
             "The answer is beyond every number; check the sizes and the figures of the spec sheet."
         )
-    by_user = POWER in in_use.measured.get(question.query.device, {})
     short = below_a_launch(query, prediction.estimates.get(LATENCY))
     hidden = {**short, **case.unpriced, **not_known(query)}
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
-    estimates = within_sheet(within_drawn(estimates, query, measured=by_user), query)
+    estimates = _possible(estimates, case, in_use)
     unknown = unknown_operators(query.workload)
     answered = [name for name in question.metrics if name in estimates]
     limits = [
@@ -263,6 +262,12 @@ def _answer(
         graph=question.graph,
         predictor=predictor_out(in_use, in_use.rows.get(question.query.device, 0)),
     )
+
+
+def _possible(estimates: Mapping[str, Estimate], case: _Case, own: InUse) -> dict[str, Estimate]:
+    """The estimates within what the spec sheet and power limits allow, and a user measured."""
+    by_user = POWER in own.measured.get(case.question.query.device, {})
+    return within_sheet(within_drawn(estimates, case.query, measured=by_user), case.query)
 
 
 def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, float]:
