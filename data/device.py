@@ -109,7 +109,7 @@ class DeviceCatalog:
 
     def _listed(self, name: str) -> list[str]:
         """Names of the devices that a text separates by commas; empty where it lists none."""
-        parts = [part for part in _SEPARATOR.split(name[:LONGEST_LIST]) if part.strip()]
+        parts = listed_names(name)
         if len(parts) < 2:
             return []
         return [device.name for device in map(self._find, parts[:MOST_LISTED]) if device]
@@ -122,6 +122,11 @@ class DeviceCatalog:
         """
         kept = tuple(other for other in self.devices if other.name != device.name)
         return type(self)((*kept, device))
+
+
+def listed_names(text: str) -> list[str]:
+    """The names that a text separates by commas or semicolons; one where it lists none."""
+    return [part for part in _SEPARATOR.split(text[:LONGEST_LIST]) if part.strip()]
 
 
 @cache

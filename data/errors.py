@@ -40,7 +40,13 @@ exception is a fault of forerun and is reported as such.
 import difflib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
+
+OF_A_BODY: Final = (
+    "give each as an item of a list where a field or an argument takes one, or ask for each by "
+    "itself; over HTTP, each is an item of a request to :batch"
+)
+"""How to ask about several devices where the body of a request, or an argument, names them."""
 
 
 class InputError(Exception):
@@ -74,7 +80,7 @@ def in_field(*field: str | int) -> Iterator[None]:
 
 
 class BadRequest(InputError):
-    """A request does not fit its schema; the message names the fields."""
+    """The request is not valid."""
 
     slug = "bad-request"
 
@@ -85,7 +91,12 @@ class UnknownDevice(InputError):
     slug, status = "unknown-device", 404
 
     def __init__(
-        self, name: str, known: Collection[str], only_for: str = "", listed: Sequence[str] = ()
+        self,
+        name: str,
+        known: Collection[str],
+        only_for: str = "",
+        listed: Sequence[str] = (),
+        remedy: str = OF_A_BODY,
     ) -> None:
         """Say which device is not known.
 
@@ -94,14 +105,12 @@ class UnknownDevice(InputError):
             known: names among which similar ones are suggested.
             only_for: what a chip without a spec sheet is known for; empty for any other name.
             listed: names of devices that the name lists, where it is a list of several.
+            remedy: how to ask about these several devices.
         """
+        self.listed = tuple(listed)
         if listed:
             self.did_you_mean: list[str] = list(listed)
-            super().__init__(
-                f"{name!r:.80} lists several devices in one name: give each as an item of a list "
-                "where a field or an argument takes one, or ask for each by itself; over HTTP, "
-                "each is an item of a request to :batch."
-            )
+            super().__init__(f"{name!r:.80} lists several devices in one name: {remedy}.")
             return
         if only_for:
             self.did_you_mean = []
@@ -223,7 +232,7 @@ class PromotionRefused(InputError):
 
 
 class UnreadableModel(InputError):
-    """The bytes are no model that a reader understands."""
+    """A model, or its configuration, cannot be read."""
 
     slug, status = "unreadable-model", 422
 
@@ -317,7 +326,7 @@ class BadArchitecture(InputError):
 
 
 class BadDesign(InputError):
-    """A hardware design has directives that its program does not take, or no readable program."""
+    """A hardware design has a program, directives or a device that is not answered."""
 
     slug = "bad-design"
 

@@ -29,7 +29,7 @@ MEDIA_TYPE = "application/problem+json"
 LONGEST_DETAIL = 1_200
 MOST_LINES = 5
 MOST_FIELDS = 100
-UNFIT = "The request does not fit the schema"
+UNFIT = "The request is not valid"
 STATUSES: Mapping[int, tuple[str, str]] = {
     400: ("bad-request", UNFIT),
     404: ("not-found", "There is no such path"),

@@ -162,17 +162,48 @@ class KnownDesigns:
             None where it is no further from the nearest training design than one of these is from
             the nearest other, or where the program has only one.
         """
-        known = self._of_program(program_key(query), query)
-        place = place_matrix([query])[0] / self._units
-        distance = float(np.sqrt(_squared_distances(known, place).min()))
-        if not 0.0 < known.reach < distance:
+        times = self.relative_distance(query)
+        if times <= 1.0:
             return None
-        times = distance / known.reach
         message = (
             "each directive has a value of a measured design of this program, but together they "
             f"lie {times:.3g} times as far from the nearest of these as any of them from the next"
         )
         return Limit(message, feature=COMBINATION, value=times, low=0.0, high=1.0)
+
+    def directives_of(self, query: Query) -> tuple[Directives, ...]:
+        """Directives of the training designs of the query's program."""
+        return self._directives(program_key(query))
+
+    def relative_distance(self, query: Query) -> float:
+        """Distance from the nearest training design, over the largest between neighbours of these.
+
+        Args:
+            query: a design of a program in the training set.
+
+        Returns:
+            0 where the program has only one design, or all of its designs are alike.
+        """
+        known = self._of_program(program_key(query), query)
+        place = place_matrix([query])[0] / self._units
+        distance = float(np.sqrt(_squared_distances(known, place).min()))
+        return distance / known.reach if known.reach > 0.0 else 0.0
+
+    def neighbours(self, query: Query) -> tuple[Positions, Column]:
+        """The nearest other training design of each of the k >= 2 training designs of a program.
+
+        Args:
+            query: any design of the program.
+
+        Returns:
+            Positions of these, shape (k,), and distances over the largest of them, shape (k,).
+        """
+        known = self._of_program(program_key(query), query)
+        squared = np.array([np.square(known.scaled - own).sum(axis=1) for own in known.scaled])
+        np.fill_diagonal(squared, np.inf)
+        nearest = squared.argmin(axis=1)
+        distances = np.sqrt(squared[np.arange(len(nearest)), nearest])
+        return nearest, distances / known.reach if known.reach > 0.0 else 0.0 * distances
 
     def _range(self, key: Key) -> DirectiveRange:
         """The range of training designs alone, which is computed once."""

@@ -21,7 +21,7 @@ from forerun.data.workload import (
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.equal_runs import run_key
-from forerun.models.limit import LATENCY, Limit
+from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
@@ -31,6 +31,7 @@ from forerun.service.answers.evidence import distinct, evidence_of, predictor_ou
 from forerun.service.answers.llm.predictions import predictions_of
 from forerun.service.answers.question import Question
 from forerun.service.limits.assumed import assumed_in_reading, other_arithmetic
+from forerun.service.limits.drawn_power import measured_above, within_drawn
 from forerun.service.limits.memory_fit import fits
 from forerun.service.limits.power_summary import power_facts
 from forerun.service.limits.serving import too_heavy, within_sheet
@@ -227,12 +228,12 @@ def _answer(
     short = below_a_launch(query, prediction.estimates.get(LATENCY))
     hidden = {**short, **case.unpriced, **not_known(query)}
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
-    estimates = within_sheet(estimates, query)
+    estimates = _possible(estimates, case, in_use)
     unknown = unknown_operators(query.workload)
     answered = [name for name in question.metrics if name in estimates]
     limits = [
         limit
-        for limit in _limits(case, prediction, unknown)
+        for limit in (*_limits(case, prediction, unknown), *measured_above(estimates, query))
         if any(limit.concerns(name) for name in answered)
     ]
     peak = estimates.get(PEAK)
@@ -261,6 +262,12 @@ def _answer(
         graph=question.graph,
         predictor=predictor_out(in_use, in_use.rows.get(question.query.device, 0)),
     )
+
+
+def _possible(estimates: Mapping[str, Estimate], case: _Case, own: InUse) -> dict[str, Estimate]:
+    """The estimates within what the spec sheet and power limits allow, and a user measured."""
+    by_user = POWER in own.measured.get(case.question.query.device, {})
+    return within_sheet(within_drawn(estimates, case.query, measured=by_user), case.query)
 
 
 def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, float]:

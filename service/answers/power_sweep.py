@@ -1,6 +1,7 @@
 """Time, power and energy of one workload on one device at several power limits."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,11 +10,14 @@ from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.data.workload import Network
+from forerun.models.limit import POWER
+from forerun.models.power.limit_response import ENERGY
 from forerun.models.power.limit_sweep import LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
 from forerun.models.router import Router
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.evidence import distinct, predictor_out
+from forerun.service.limits.drawn_power import within_drawn
 from forerun.service.limits.interval import IntervalOut
 from forerun.service.limits.power_summary import NO_IDLE, NO_PEAK, per_sample, samples_of
 from forerun.service.limits.set_up import not_known, set_up_limits
@@ -73,6 +77,8 @@ def swept(
         sweep = power_sweep(predictor, query, given)
     _check_finite(sweep.runs)
     samples = samples_of(query)
+    by_user = POWER in in_use.measured.get(query.device, {})
+    runs = [_within(run, query, measured=by_user) for run in sweep.runs]
     limits = distinct(in_words(limit) for run in sweep.runs for limit in run.limits)
     limits = [own for own in (*limits, *set_up_limits(query)) if own.concerns("energy_j")]
     return SweepOut(
@@ -83,7 +89,7 @@ def swept(
         missing={"peak_power_w": NO_PEAK}
         | ({} if query.device.idle_w is not None else {"idle_w": NO_IDLE}),
         samples=samples,
-        runs=[_run(run, samples) for run in sweep.runs],
+        runs=[_run(run, samples) for run in runs],
         least_energy=_advice(sweep.least_energy),
         slow_down=slow_down,
         within_slow_down=_advice(sweep.within(slow_down)),
@@ -93,6 +99,13 @@ def swept(
         predictor=predictor_out(in_use, in_use.rows.get(query.device, 0)),
         picture=None,
     )
+
+
+def _within(run: LimitedRun, query: Query, *, measured: bool) -> LimitedRun:
+    """A run with no power above what the device draws under its limit."""
+    limited = replace(query, operation=replace(query.operation, power_limit_w=run.limit_w))
+    own = within_drawn({POWER: run.power_w, ENERGY: run.energy_j}, limited, measured=measured)
+    return replace(run, power_w=own[POWER], energy_j=own[ENERGY])
 
 
 def _run(run: LimitedRun, samples: int) -> LimitedOut:

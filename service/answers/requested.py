@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from forerun.data.device import Device
+from forerun.data.device import Device, listed_names
 from forerun.data.errors import (
     BadBenchmark,
     BadDesign,
@@ -167,9 +167,11 @@ def _chip(given: str | Device, chip: Device) -> Device:
     """
     name = given if isinstance(given, str) else given.name
     if name != chip.name:
+        several = isinstance(given, str) and len(listed_names(given)) > 1
+        what = "lists several devices in one name" if several else "was not measured"
         raise BadDesign(
-            f"device: {name!r:.80} was not measured; such designs were synthesised for "
-            f"{chip.name} alone."
+            f"device: {name!r:.80} {what}; such designs were synthesised for {chip.name} alone"
+            f"{', which is the one device to name' if several else ''}."
         )
     return chip
 
@@ -185,7 +187,9 @@ def _measured(name: str, measured: Sequence[str], device_named: DeviceNamed) -> 
         return Device(name=slug, vendor="unknown", kind="gpu", origin="training_set")
     try:
         return device_named(name)
-    except UnknownDevice:
+    except UnknownDevice as unknown:
+        if unknown.listed:
+            raise
         error = UnknownDevice(name, measured)
         error.args = (f"{error} Architectures were measured on {', '.join(measured)}.",)
         raise error from None

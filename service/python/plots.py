@@ -139,7 +139,8 @@ def attribution(own: "AttributionOut", title: str, ax: "Axes | None" = None) -> 
     rows = range(len(values))
     if own.form == "sum":
         axes.barh(rows, values, 0.65, color=BLUE)
-        axes.set_xlabel(axis_name(own.metric))
+        shapes = f" ({said})" if (said := own.batch_of_shapes()) else ""
+        axes.set_xlabel(axis_name(own.metric) + shapes)
     else:
         axes.barh(rows, [value - 1.0 for value in values], 0.65, left=1.0, color=BLUE)
         axes.set_xscale("log")

@@ -30,7 +30,8 @@ class AttributedOut(BaseModel):
 
     label: str = Field(
         description="the part: operators with their name and shapes at the batch size of the "
-        "graph (several joined by + run as one fused kernel), or the directives of a loop"
+        "graph, `graph_batch_size` (several joined by + run as one fused kernel), or the "
+        "directives of a loop"
     )
     group: str = Field(
         description="operator class, as in `breakdown_ms`; host for the time that the device "
@@ -85,6 +86,21 @@ class AttributionOut(BaseModel):
         description="the estimate without `host` over `kernels`: what learned corrections of the "
         "whole network, adaptation and a power limit make of it; already in the values of `parts`"
     )
+    batch_size: int | None = Field(
+        default=None,
+        description="batch size of all values, that of the request; null without a network",
+    )
+    graph_batch_size: int | None = Field(
+        default=None,
+        description="batch size of the shapes in the labels, that of the graph, which may be "
+        "another than that of the request; null without a network",
+    )
+
+    def batch_of_shapes(self) -> str:
+        """The batch size of the shapes in words; empty where it is that of the values."""
+        if self.graph_batch_size == self.batch_size:
+            return ""
+        return f"shapes at batch size {self.graph_batch_size}, times at {self.batch_size}"
 
 
 class DeviceOut(BaseModel):

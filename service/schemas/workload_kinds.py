@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from forerun.data.errors import BadRequest, in_field
 from forerun.data.language_models.deployment import LlmDeployment, Pool
@@ -30,6 +30,36 @@ Node = Annotated[int, Field(ge=0, lt=MOST_NODES)]
 Small = Annotated[int, Field(ge=-(2**15), lt=2**15)]
 Factor = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Choice = Annotated[str, StringConstraints(max_length=64)]
+
+
+def _of_a_directive(given: Any) -> Any:
+    """The value as it was given, where its type is one that directives take."""
+    if isinstance(given, str) or (_is_number(given) and given % 1 == 0):
+        return given
+    raise ValueError("a directive is a whole number, or a text such as 'off' or 'flatten'")
+
+
+def _of_a_setting(given: Any) -> Any:
+    """The value as it was given, where its type is one that settings take."""
+    if isinstance(given, str) or _is_number(given):
+        return given
+    raise ValueError("a setting is a number, or a text that is one of its choices")
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
+
+
+Directive = Annotated[
+    Annotated[Choice, Tag("name")] | Annotated[Factor, Tag("content")],
+    Discriminator(by_form),
+    BeforeValidator(_of_a_directive),
+]
+Setting = Annotated[
+    Annotated[Name, Tag("name")] | Annotated[Number, Tag("content")],
+    Discriminator(by_form),
+    BeforeValidator(_of_a_setting),
+]
 
 
 class Nb201In(Strict):
@@ -125,7 +155,7 @@ class DesignIn(Strict):
         Annotated[Name, Tag("name")] | Annotated[ProgramGraphIn, Tag("content")],
         Discriminator(by_form),
     ] = Field(description="name of a program (GET /v1/workloads lists them), or its graph")
-    directives: dict[Name, Choice | Factor] = Field(
+    directives: dict[Name, Directive] = Field(
         default_factory=dict,
         max_length=MOST_NODES,
         description="slot -> its value: a factor for __PARA__ and __TILE__, 1 when absent; off, "
@@ -138,7 +168,7 @@ class BenchmarkIn(Strict):
 
     kind: Literal["benchmark"] = Field(description="kind of workload: a test of a benchmark suite")
     suite: Name = Field(description="name of the suite; GET /v1/workloads lists them")
-    settings: dict[Name, Name | Number] = Field(
+    settings: dict[Name, Setting] = Field(
         max_length=MOST_SETTINGS, description="setting -> its value, a number or one of its choices"
     )
 

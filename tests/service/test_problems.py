@@ -36,6 +36,15 @@ def test_every_error_is_a_problem_whose_page_exists(client):
         assert client.get(problem["type"]).status_code == 200
 
 
+def test_problems_of_one_type_have_one_title(client):
+    """RFC 9457: the title of a type does not change from one occurrence to the next."""
+    wrong = [EXAMPLE | {"device": 3}, DEPLOYED | {"tp": 3}]
+    paths = ("/v1/predict", "/v1/llm/estimate")
+    problems = [client.post(p, json=body).json() for p, body in zip(paths, wrong, strict=True)]
+    assert {problem["type"] for problem in problems} == {"/problems/bad-request"}
+    assert {problem["title"] for problem in problems} == {"The request is not valid"}
+
+
 def test_a_wrong_field_is_named_with_its_value_and_nothing_else(client):
     """A union says what is wrong with the member that was meant, not with all."""
     sheet = {"name": "x", "vendor": "v", "kind": "gpu", "memory_bandwidth_gbs": -3}
@@ -218,6 +227,7 @@ def test_a_problem_points_to_the_field_of_the_body(client, path, body, pointer):
         ({"model_type": "mixtral", "num_local_experts": "8"}, "/num_local_experts"),
         ({"text_config": CONFIG | {"vocab_size": -1}}, "/text_config/vocab_size"),
         ({"quantization_config": QUANTIZED}, "/quantization_config/config_groups/a~1b"),
+        ({"quantization_config": {"quant_method": "fp8"}, "expert_dtype": "fp5"}, "/expert_dtype"),
         (
             {"quantization_config": {"quant_algo": "MIXED_PRECISION",
                                      "quantized_layers": {"model.x": {"quant_algo": "fp9"}}}},
@@ -232,6 +242,7 @@ def test_a_problem_points_to_the_field_of_a_configuration(client, lengths, chang
     body = rest | {"model": {"config": CONFIG | changes}}
     problem = client.post("/v1/llm/estimate", json=body).json()
     assert problem["errors"][0]["pointer"] == f"#/model/config{pointer}"
+    assert problem["title"] == "A model, or its configuration, cannot be read"
 
 
 def test_a_problem_points_into_the_quantisation_as_the_request_writes_it(client):
@@ -260,6 +271,17 @@ def test_a_problem_points_to_the_directive_of_a_design(client, changes, pointer)
     assert problem["errors"][0]["pointer"] == pointer
     item = client.post("/v1/predict:batch", json={"items": [body]}).json()["items"][0]
     assert item["errors"][0]["pointer"] == f"#/items/0{pointer[1:]}"
+
+
+@pytest.mark.parametrize("value", [[2], True, None, {"a": 1}, 2.5, 2**40, "x" * 65])
+def test_a_directive_of_a_wrong_type_or_size_has_one_error(client, value):
+    body = {"workload": DESIGN | {"directives": {"__PARA__L0": value}}, "device": "xilinx-vcu1525"}
+    problem = client.post("/v1/predict", json=body).json()
+    (wrong,) = problem["errors"]
+    assert wrong["pointer"] == "#/workload/directives/__PARA__L0"
+    assert problem["detail"] == wrong["detail"]
+    sized = isinstance(value, str) or value == 2**40
+    assert ("a directive is a whole number, or a text" in wrong["detail"]) != sized
 
 
 @pytest.mark.parametrize("spaces", [0, 2**20 // 2])

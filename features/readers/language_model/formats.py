@@ -59,7 +59,7 @@ def with_formats(
             None,
             whole.part("quantization") or whole,
             unquantized=formats.unquantized,
-            experts=None,
+            decoder=None,
             family=model.family,
             layers=len(model.layers),
         )

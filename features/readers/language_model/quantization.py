@@ -11,7 +11,6 @@ from fnmatch import translate
 from types import MappingProxyType
 from typing import Any, Final
 
-from forerun.data.errors import UnreadableModel
 from forerun.data.language_models.weights import LayerFormats, WeightFormats
 from forerun.features.deadline import check
 from forerun.features.readers.language_model.fields import Fields, short
@@ -102,7 +101,7 @@ def formats_of(
     separate: Fields | None,
     *,
     unquantized: str,
-    experts: str | None,
+    decoder: Fields | None,
     family: str,
     layers: int,
 ) -> WeightFormats:
@@ -112,13 +111,15 @@ def formats_of(
         block: `quantization_config`; None where there is none.
         separate: `quantization` of `hf_quant_config.json`; None where there is no such file.
         unquantized: format of the weights that are not converted.
-        experts: `expert_dtype`, the format of routed experts; None where it is not said.
+        decoder: configuration of the decoder, whose `expert_dtype` is the format of routed experts;
+            None where nothing says it.
         family: `model_type` of the decoder.
         layers: number of layers.
 
     Raises:
-        UnreadableModel: the method or format is not known.
+        UnreadableModel: the method or format is not known, or `expert_dtype` is no known text.
     """
+    experts = None if decoder is None else decoder.text("expert_dtype")
     given = block if block is not None else separate
     if given is None:
         return WeightFormats(unquantized=unquantized, head=unquantized, cache=unquantized)
@@ -133,9 +134,10 @@ def formats_of(
         )
         for n in range(layers)
     )
-    if experts is not None and not rules.named:
+    if decoder is not None and experts is not None and not rules.named:
         if experts not in _EXPERT_TYPES:
-            raise UnreadableModel(given.where, f"expert_dtype {short(experts)} is not known.")
+            known = " and ".join(_EXPERT_TYPES)
+            raise decoder.bad("expert_dtype", f"{short(experts)} is not known; known are {known}")
         made = tuple(replace(one, experts=_EXPERT_TYPES[experts]) for one in made)
     return WeightFormats(
         unquantized=unquantized,

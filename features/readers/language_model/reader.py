@@ -170,7 +170,7 @@ def _described(whole: Fields, separate: Fields | None) -> LanguageModel:
         block,
         separate,
         unquantized=_unquantized(whole, decoder),
-        experts=decoder.text("expert_dtype"),
+        decoder=decoder,
         family=family,
         layers=len(layers),
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from forerun.data.query import Query
+from forerun.data.workload import Network
 from forerun.models.limit import LATENCY
 from forerun.models.operators.operator_times import OperatorTime, TimesOperators
 from forerun.models.predictor import Predictor
@@ -32,6 +33,7 @@ def by_operator(
     kernels = sum(time.ms for time in times)
     device_ms = sum(ms for name, ms in breakdown_ms.items() if name != HOST)
     parts = _divided(breakdown_ms, times)
+    network = query.workload if isinstance(query.workload, Network) else None
     return AttributionOut(
         metric=LATENCY,
         form="sum",
@@ -40,6 +42,8 @@ def by_operator(
         by_class=_by_class(parts),
         kernels=kernels if times else None,
         correction=device_ms / kernels if kernels > 0.0 else None,
+        batch_size=None if network is None else network.batch_size,
+        graph_batch_size=None if network is None else network.graph.batch_size,
     )
 
 

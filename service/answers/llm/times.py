@@ -20,6 +20,7 @@ from forerun.models.prediction import Estimate, Prediction
 from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.arrivals import (
     RATE,
+    beyond,
     may_wait_for_a_place,
     places,
     within_capacity,
@@ -88,7 +89,7 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
                 time = within_capacity(ones[row], own, filled, measured=measured)
                 if time is not own:
                     later[row] = full, time
-            elif rate > capacity.value:
+            elif beyond(rate, capacity):
                 later[row] = best, fastest
             else:
                 arriving[row] = curve.at_arrivals(own, capacity.value)

@@ -62,7 +62,7 @@ def estimate(
         progress(f"left out, because this field of the configuration is not known: {line}")
     if json:
         several = {"answers": answers, "unanswered": unanswered}
-        print_json(answers[0] if len(names) == 1 else several)
+        print_json(several if unanswered or len(answers) > 1 else answers[0])
     else:
         show(title_of(model), answers, explain=explain)
     if unanswered:
@@ -140,20 +140,20 @@ def _answers(
 def _known(
     devices: "DeviceStore", names: list[str]
 ) -> "tuple[list[Device], dict[str, InputError]]":
-    """The devices of these names, and name of an unknown device -> what suggests similar ones.
+    """The devices of these names, each once, and name of an unknown one -> what suggests others.
 
     Raises:
         UnknownDevice: none of the names is known.
     """
     from forerun.data.errors import UnknownDevice
 
-    known: list[Device] = []
+    known: dict[Device, None] = {}
     unknown: dict[str, InputError] = {}
     for name in names:
         try:
-            known.append(devices.get(name))
+            known[devices.get(name)] = None
         except UnknownDevice as error:
             unknown[name] = error
     if not known:
         raise next(iter(unknown.values()))
-    return known, unknown
+    return list(known), unknown

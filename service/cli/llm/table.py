@@ -8,6 +8,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from forerun.data.metrics import metric
+from forerun.service.answers.llm.arrivals import EXTRAPOLATED
 from forerun.service.cli.output import screen
 from forerun.service.cli.questions.answer_table import GRADES, HEADINGS, NOT_CALIBRATED, table
 from forerun.service.schemas.answers import GradedOut, ServingOut
@@ -180,8 +181,9 @@ def _parts(device: str, deployment: DeploymentOut) -> None:
 
 
 def _notes(answers: Sequence[ServingOut], *, explain: bool) -> None:
-    """Print each limit once, with the devices to which it applies; only refusals in brief.
+    """Print each limit once, with the devices to which it applies.
 
+    In brief, these are refusals, and that times near the capacity are extrapolated.
     A table of several devices has no room for reasons, so those why a metric is not known or has no
     interval are lines too.
     """
@@ -194,7 +196,7 @@ def _notes(answers: Sequence[ServingOut], *, explain: bool) -> None:
     held: dict[tuple[str, str], list[str]] = {}
     for answer in answers:
         for limit in answer.limit_details:
-            if explain or limit.severity == "refusal":
+            if explain or limit.severity == "refusal" or limit.message.endswith(EXTRAPOLATED):
                 line = f"{HEADINGS[limit.severity]}: {limit.message}"
                 held.setdefault((limit.severity, line), []).append(answer.device.name)
     if len(answers) > 1 and not explain:

@@ -34,7 +34,8 @@ def attribution_lines(own: AttributionOut) -> list[str]:
         return [*lines, f"  = {text(own.base * whole)}"]
     total = sum(part.value for part in own.parts)
     kept, rest = own.parts[:MOST_ROWS], own.parts[MOST_ROWS:]
-    lines = ["largest parts of the latency: ms, share, runs, operator"]
+    shapes = f" ({said})" if (said := own.batch_of_shapes()) else ""
+    lines = [f"largest parts of the latency: ms, share, runs, operator{shapes}"]
     lines += [_line(part, total) for part in kept]
     if rest:
         others = sum(part.value for part in rest)

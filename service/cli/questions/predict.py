@@ -90,7 +90,7 @@ def _other_answer(
 def _answers(
     source: Path, names: list[str], run: SetUpOptions, *, explain: bool
 ) -> "list[PredictionOut]":
-    """One answer for each device, in the order given."""
+    """One answer for each device, in the order given; for one that is named twice, too."""
     from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import PredictionOut
 
@@ -112,7 +112,7 @@ def _computed(
         raise InputError("Name a device, such as --device l4; `forerun devices` lists all.")
     about = query_of(source, run)
     devices = o.devices_known()
-    chosen = [devices.get(name) for name in names]
+    chosen = list(dict.fromkeys(map(devices.get, names)))
     in_use = o.in_use(devices, "network", chosen)
     with working(f"predicting {len(chosen)} devices"):
         questions = [question_about(about(each), explain=explain) for each in chosen]

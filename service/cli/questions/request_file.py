@@ -104,7 +104,7 @@ def _endpoint(body: Mapping[str, Any]) -> str | None:
 def predictions(
     request: Request, names: Sequence[str], run: SetUpOptions, *, explain: bool = False
 ) -> "list[PredictionOut]":
-    """Answers to a request about one workload, one for each device.
+    """Answers to a request about one workload, one for each device, in the order given.
 
     Args:
         request: the request.
@@ -141,7 +141,8 @@ def predictions(
     in_use = o.in_use(devices, asked[0].workload.kind)
     predictor = in_use.loaded.predictor
     questions = [question_of(one, devices.get, graphs.get, predictor) for one in asked]
-    return [answer_of(question, in_use) for question in questions]
+    on_device = {question.query.device: question for question in questions}
+    return [answer_of(question, in_use) for question in on_device.values()]
 
 
 def circuit(request: Request, names: Sequence[str], run: SetUpOptions) -> "CircuitOut":

@@ -40,6 +40,7 @@ def attribution_chart(own: AttributionOut, title: str, order: Sequence[str] = ()
 
 def _sum(own: AttributionOut, title: str, order: Sequence[str]) -> Chart:
     unit = metric(own.metric).unit
+    title += f" ({said})" if (said := own.batch_of_shapes()) else ""
     total = sum(part.value for part in own.parts)
     by_label: defaultdict[str, float] = defaultdict(float)
     for part in own.parts:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from forerun.data.errors import CannotStore, InputError
+from forerun.data.device import Device
+from forerun.data.errors import CannotStore, InputError, UnknownDevice
 from forerun.service.answers.question import Question, question_about
 from forerun.service.http.answers import Answers
 from forerun.service.http.json_bodies import ON_THE_LOOP_BYTES, JsonRoute, bounded
@@ -27,6 +28,11 @@ from forerun.service.schemas.prediction import (
 from forerun.service.schemas.run_options import ModelQuestion
 
 JSON = (b"content-type", b"application/json")
+OF_A_FILE: Final = (
+    "send this request once for each device; or send the file once to POST /v1/graphs, and each "
+    "device with the digest of the graph as an item to POST /v1/predict:batch"
+)
+"""How to ask about several devices where the body of a request is a model file."""
 
 
 class PredictRoute(JsonRoute):
@@ -77,7 +83,7 @@ async def predict_model(
     asked: Annotated[ModelQuestion, Query()],
 ) -> Response:
     """One prediction for an uploaded model: the body is an ONNX file or an operator graph."""
-    sheet = await state.run(lambda: answers.devices.get(asked.device))
+    sheet = await state.run(lambda: _one_device(asked.device, answers))
     set_ups, sizes = asked.set_ups(), asked.input_sizes()
     async with received(request, state.settings) as file:
 
@@ -91,6 +97,21 @@ async def predict_model(
             return _known_or_new(question, answers, state.telemetry)
 
         return _json(await state.upload(answer))
+
+
+def _one_device(name: str, answers: Answers) -> Device:
+    """The device that a query parameter names.
+
+    Raises:
+        UnknownDevice: no device has that name; where it lists several, the message says how to ask
+            about these with a file as the body.
+    """
+    try:
+        return answers.devices.get(name)
+    except UnknownDevice as error:
+        if not error.listed:
+            raise
+        raise UnknownDevice(name, (), listed=error.listed, remedy=OF_A_FILE) from None
 
 
 def _json(content: bytes) -> Response:

@@ -140,6 +140,29 @@ def test_a_design_is_answered_for_its_program_tool_and_chip(adapting):
     assert ask(adapting, {**design, "program": given}, "xilinx-vcu1525")[1]["metrics"] == sdx
 
 
+def test_a_design_on_a_list_of_devices_is_said_to_have_one_device(adapting):
+    design = {"kind": "design", "program": "2mm", "directives": {}}
+    code, problem = ask(adapting, design, "xilinx-vcu1525,l4")
+    assert (code, problem["errors"][0]["pointer"]) == (422, "#/device")
+    assert "lists several devices in one name" in problem["detail"]
+    assert "xilinx-vcu1525 alone, which is the one device to name" in problem["detail"]
+    assert "was not measured" in ask(adapting, design, "l4")[1]["detail"]
+
+
+def test_an_architecture_on_a_list_of_devices_is_asked_for_each(adapting):
+    code, problem = ask(adapting, NB201, "l4,t4")
+    assert (code, problem["did_you_mean"]) == (404, ["l4", "t4"])
+    assert "lists several devices in one name" in problem["detail"]
+
+
+@pytest.mark.parametrize("value", [["resnet50"], True, None])
+def test_a_setting_of_a_wrong_type_has_one_error(adapting, value):
+    code, problem = ask(adapting, benchmark("mlperf_inference", model=value), "h100-sxm-80gb")
+    (wrong,) = problem["errors"]
+    assert (code, wrong["pointer"]) == (422, "#/workload/settings/model")
+    assert "a setting is a number, or a text" in wrong["detail"]
+
+
 def test_settings_that_are_left_out_are_taken_as_usual_and_named(adapting):
     code, answer = ask(adapting, RESNET, "h100-sxm-80gb", operation={"device_count": 8})
     assert code == 200

@@ -40,3 +40,13 @@ def test_a_parameter_that_is_given_twice_is_refused_with_both_values(client, que
 
 def test_a_parameter_that_takes_several_values_may_be_repeated(client):
     assert client.get("/v1/leaderboard?dataset=hlsyn&dataset=neusight").status_code == 200
+
+
+def test_several_devices_in_one_parameter_are_refused_with_what_a_file_allows(client):
+    answer = client.post("/v1/predict/model?device=l4,t4", content=b"")
+    problem = answer.json()
+    assert (answer.status_code, problem["type"]) == (404, "/problems/unknown-device")
+    assert problem["did_you_mean"] == ["l4", "t4"]
+    assert "send this request once for each device" in problem["detail"]
+    assert "as an item to POST /v1/predict:batch" in problem["detail"]
+    assert "a request to :batch" not in problem["detail"]

@@ -107,6 +107,14 @@ def test_bars_of_operators_add_up_and_kernels_of_one_operator_share_a_bar():
     assert "the largest part is op0" in chart.summary
 
 
+def test_a_chart_says_of_which_batch_size_the_shapes_are():
+    own = attribution("sum", ("fc 1x8", "linear", 1.0))
+    assert attribution_chart(own, "Operators").title == "Operators"
+    other = own.model_copy(update={"batch_size": 32, "graph_batch_size": 1})
+    chart = attribution_chart(other, "Operators")
+    assert chart.title == "Operators (shapes at batch size 1, times at 32)"
+
+
 def test_few_operators_have_no_bar_of_smaller_ones():
     own = attribution("sum", ("host", "host", 3.0), ("fc", "linear", 1.0))
     rows = attribution_chart(own, "Operators", ["linear"]).rows

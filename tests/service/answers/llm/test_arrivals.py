@@ -200,6 +200,27 @@ def test_no_closed_loop_has_a_greater_rate_than_the_capacity(ask, model, device,
         assert rate < 1.005 * capacity
 
 
+def test_near_the_capacity_times_with_queueing_are_said_to_be_extrapolated(ask, capacity):
+    most = capacity["requests_per_s"]
+    for share in (0.9001, 0.97, 0.999):
+        own = ask(requests_per_s=share * most)
+        assert set(ENDLESS) <= set(own["metrics"])
+        (note,) = [one for one in own["limit_details"] if "queueing formula" in one["message"]]
+        assert f"at {100 * share:.4g} % of the capacity: from 90 % on" in note["message"]
+        assert note["severity"] == "note"
+    for share in (0.1, 0.5, 0.89, 1.01):
+        own = ask(requests_per_s=share * most)
+        assert not any("queueing formula" in line for line in own["limits"])
+
+
+def test_at_the_capacity_itself_the_queue_has_no_end(ask, capacity):
+    """The formula has no bound there: it gave a wait of more than a year."""
+    own = ask(requests_per_s=capacity["requests_per_s"])
+    assert not set(ENDLESS) & set(own["metrics"])
+    assert all("the queue grows without end" in own["missing"][name] for name in ENDLESS)
+    assert own["metrics"]["requests_per_s"]["value"] == pytest.approx(capacity["requests_per_s"])
+
+
 def test_arrivals_below_the_capacity_are_not_said_to_be_too_many(ask, capacity):
     own = ask(requests_per_s=0.9 * capacity["requests_per_s"])
     assert not any("closed form" in line for line in own["limits"])

@@ -59,6 +59,8 @@ def test_json_is_the_answer_of_the_service(run):
     several = json.loads(run("estimate", "llama-3.1-8b", "--device", "h100,l4", *LENGTHS, "--json"))
     assert [one["device"]["name"] for one in several["answers"]] == ["h100-sxm-80gb", "l4"]
     assert several["answers"][0]["deployment"] == answer["deployment"]
+    twice = json.loads(run("estimate", "llama-3.1-8b", "--device", "h100,H100", *LENGTHS, "--json"))
+    assert twice["deployment"] == answer["deployment"]
 
 
 def test_devices_that_can_be_answered_are_and_the_others_are_one_line(run, capsys):
@@ -200,6 +202,9 @@ def test_beyond_capacity_every_figure_says_that_it_is_of_the_capacity(run):
     assert "keep up with the arrivals even at the lower end" in printed
     below = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 5)
     assert "at capacity" not in below
+    near = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 23.8)
+    assert "ttft_ms and request_latency_ms are extrapolated" in near
+    assert "extrapolated by a queueing formula" not in below
     assert "such deployments" not in below
 
 

@@ -212,3 +212,31 @@ def test_a_picture_of_two_answers_of_another_format_or_without_a_folder_is_refus
     assert code != 0
     assert words in " ".join(err.split())
     assert not file.exists()
+
+
+@pytest.mark.parametrize("names", [["l4,l4"], ["l4", "L4,nvidia l4"]])
+def test_a_device_that_is_named_twice_is_answered_once(forerun, graph, names):
+    words = [word for name in names for word in ("--device", name)]
+    code, out, err = forerun("predict", graph, *words, "--json")
+    assert code == 0, err
+    assert json.loads(out)["device"]["name"] == "l4"
+    out = forerun("predict", graph, "--device", "t4", *words, "--device", "t4", "--json")[1]
+    assert [each["device"]["name"] for each in json.loads(out)["answers"]] == ["t4", "l4"]
+
+
+def test_a_question_of_a_file_is_answered_once_on_a_device(forerun):
+    words = ("predict", "hls-two-matrix-products", "--device", "xilinx-vcu1525,xilinx-vcu1525")
+    code, out, err = forerun(*words, "--json")
+    assert code == 0, err
+    assert json.loads(out)["device"]["name"] == "xilinx-vcu1525"
+
+
+def test_explain_says_of_which_batch_size_the_shapes_are(forerun, graph):
+    words = ("predict", graph, "--device", "l4", "--explain", "--batch-size")
+    said = "largest parts of the latency: ms, share, runs, operator"
+    assert said in forerun(*words, 1)[1].splitlines()
+    lines = forerun(*words, 32)[1].splitlines()
+    assert f"{said} (shapes at batch size 1, times at 32)" in lines
+    assert any("fc 1x1024 -> 1x4096" in line for line in lines)
+    own = json.loads(forerun(*words, 32, "--json")[1])["attribution"]
+    assert (own["graph_batch_size"], own["batch_size"]) == (1, 32)
