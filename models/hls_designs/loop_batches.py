@@ -86,22 +86,36 @@ class LoopBatches:
             rows: positions of b designs.
         """
         sizes = self.start[rows + 1] - self.start[rows]
-        before = np.cumsum(sizes) - sizes
-        design = np.repeat(np.arange(len(rows)), sizes)
-        own = np.arange(len(design))
-        first = before[design]
-        loop = (self.start[rows] - before)[design] + own
-        slots = np.arange(sizes.max() + 1)
-        every = before[:, None] + slots
-        every[slots >= sizes[:, None]] = len(loop)
+        first = np.cumsum(sizes) - sizes
+        loop = np.repeat(self.start[rows] - first, sizes) + np.arange(sizes.sum())
+        return self._inputs(rows, loop, first, sizes)
+
+    def whole(self) -> Arrays:
+        """Inputs of the network for all designs, as `batch`."""
+        return self._inputs(slice(None), slice(None), self.start[:-1], np.diff(self.start))
+
+    def _inputs(
+        self, rows: Positions | slice, loops: Positions | slice, start: Positions, sizes: Positions
+    ) -> Arrays:
+        """Inputs of the network for b designs.
+
+        Args:
+            rows: positions of the designs.
+            loops: positions of their loops.
+            start: (b,) position in the batch of the first loop of each.
+            sizes: (b,) loops of each.
+        """
+        design = np.repeat(np.arange(len(sizes)), sizes)
+        first, slots = start[design], np.arange(sizes.max() + 1)
+        every = np.where(slots < sizes[:, None], start[:, None] + slots, len(design))
         return {
             "designs": self.designs[rows],
-            "loops": self.features[loop],
-            "vector": self.vectors[loop],
+            "loops": self.features[loops],
+            "vector": self.vectors[loops],
             "design": design,
-            "parent": _in_batch(self.parents[loop], first),
-            "inside": _in_batch(self.inside[loop], first[:, None]),
-            "around": _in_batch(self.around[loop], first[:, None]),
+            "parent": _in_batch(self.parents[loops], first),
+            "inside": _in_batch(self.inside[loops], first[:, None]),
+            "around": _in_batch(self.around[loops], first[:, None]),
             "of_design": every,
         }
 
