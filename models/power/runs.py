@@ -54,20 +54,25 @@ class PowerRuns(Columns):
             UnknownPrecision: a device's sheet has no peak for a query's precision.
             ValueError: a device has no design power.
         """
-        diffusion = np.array([isinstance(q.workload, Diffusion) for q in queries], dtype=np.bool_)
         devices = [q.device for q in queries]
-        loads = []
-        if not diffusion.all():
-            loads = [gpu_load([queries[row] for row in np.flatnonzero(~diffusion).tolist()])]
-        if diffusion.any() or not loads:
-            busy = [devices[row] for row in np.flatnonzero(diffusion).tolist()]
-            loads.append(saturating_load(busy, *DIFFUSION_SHARES))
-        # The loads of diffusion models come last: `place` is where each run is among them.
-        place = np.argsort(np.argsort(diffusion, kind="stable"))
-        load = GpuLoad.concatenate(loads).take(place)
+        load = _loads(queries)
         single = np.array([_is_single(q) for q in queries], dtype=np.bool_)
         chips = {device: silicon(device) for device in set(devices)}
         return cls(load, _host_seconds(queries), single, [chips[device] for device in devices])
+
+
+def _loads(queries: Sequence[Query]) -> GpuLoad:
+    """Load of the GPU in each of n runs."""
+    diffusion = np.array([isinstance(q.workload, Diffusion) for q in queries], dtype=np.bool_)
+    if queries and not diffusion.any():
+        return gpu_load(queries)
+    others = [query for query, is_one in zip(queries, diffusion, strict=True) if not is_one]
+    loads = [gpu_load(others)] if others else []
+    busy = [queries[row].device for row in np.flatnonzero(diffusion).tolist()]
+    loads.append(saturating_load(busy, *DIFFUSION_SHARES))
+    # The loads of diffusion models come last: `place` is where each run is among them.
+    place = np.argsort(np.argsort(diffusion, kind="stable"))
+    return GpuLoad.concatenate(loads).take(place)
 
 
 def are_kernels(queries: Sequence[Query]) -> Mask:
