@@ -8,7 +8,7 @@ its C API loads a booster and predicts, with results that are equal in every bit
 import ctypes
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -132,15 +132,10 @@ class _SingleRows:
         """
         results, length = np.empty(len(rows)), ctypes.c_int64()
         row, result = rows.ctypes.data, results.ctypes.data
+        predict, settings, place = _predict_row(), self._settings, ctypes.addressof(length)
         with self._turn:
             for _ in range(len(rows)):
-                _call(
-                    "PredictForMatSingleRowFast",
-                    self._settings,
-                    ctypes.c_void_p(row),
-                    ctypes.byref(length),
-                    ctypes.c_void_p(result),
-                )
+                _check(predict(settings, row, place, result))
                 row, result = row + rows.strides[0], result + results.itemsize
         return results
 
@@ -151,10 +146,20 @@ def leaf_counts(text: str) -> list[int]:
 
 
 def _call(name: str, *arguments: object) -> None:
-    library = _library()
     # Unlike by its key, a function by its attribute is looked up in the library once.
-    if getattr(library, f"LGBM_Booster{name}")(*arguments) != 0:
-        raise ValueError(library.LGBM_GetLastError().decode(errors="replace"))
+    _check(getattr(_library(), f"LGBM_Booster{name}")(*arguments))
+
+
+def _check(status: int) -> None:
+    if status != 0:
+        raise ValueError(_library().LGBM_GetLastError().decode(errors="replace"))
+
+
+@cache
+def _predict_row() -> Callable[..., int]:
+    """The function for one row, which takes addresses as integers: that saves their conversion."""
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+    return prototype(("LGBM_BoosterPredictForMatSingleRowFast", _library()))
 
 
 @cache

@@ -221,7 +221,7 @@ class DesignBoost(StoredPredictor):
             self._limits(query, features, nearest.get(row))
             for row, (query, features) in enumerate(zip(queries, matrix, strict=True))
         ]
-        for row in np.flatnonzero(((high > 1.0) & ARE_SHARES).any(axis=1)).tolist():
+        for row in set(np.nonzero((high > 1.0) & ARE_SHARES)[0].tolist()):
             limits[row] = (*chip_limits(values[row], low[row], high[row]), *limits[row])
         if not self.widths:
             return Predictions(by_metric(values), limits=limits)

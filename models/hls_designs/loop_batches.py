@@ -65,10 +65,10 @@ class LoopBatches:
             programs: program -> number of its first loop's vector.
         """
         trees = [loop_tree(query.design) for query in queries]
-        sizes = np.array([len(tree.parents) for tree in trees], dtype=np.intp)
-        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        own = np.arange(start[-1]) - np.repeat(start[:-1], sizes)
-        first = np.array([programs[program_key(query)] for query in queries], dtype=np.intp)
+        sizes = [len(tree.parents) for tree in trees]
+        start = np.cumsum([0, *sizes], dtype=np.intp)
+        first = [programs[program_key(query)] for query in queries]
+        vectors = [np.arange(one, one + size) for one, size in zip(first, sizes, strict=True)]
         return cls(
             matrix,
             start,
@@ -76,7 +76,7 @@ class LoopBatches:
             np.concatenate([tree.parents for tree in trees]),
             _stacked([tree.inside for tree in trees], start),
             _stacked([tree.around for tree in trees], start),
-            np.repeat(first, sizes) + own,
+            np.concatenate(vectors),
         )
 
     def batch(self, rows: Positions) -> Arrays:
