@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,9 @@ microseconds on the host of the A30 and 80 to 110 on that of the RTX 2080 Ti."""
 DIFFUSION_SHARES = (EFFICIENCY["product"], 0.3)
 """Shares of peak arithmetic and of peak bandwidth of a diffusion model that generates a batch:
 large half-precision matrix products, whose memory traffic is assumed to be a third of the peak."""
+
+
+_UNFITTED: Final = HostTime()
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,6 @@ def _host_seconds(queries: Sequence[Query]) -> Column:
     seconds = np.zeros(len(queries))
     networks = [row for row, q in enumerate(queries) if isinstance(q.workload, Network)]
     if networks:
-        seconds[networks] = HostTime().seconds([queries[row] for row in networks])[0]
+        seconds[networks] = _UNFITTED.seconds([queries[row] for row in networks])[0]
     seconds[are_kernels(queries)] = KERNEL_HOST_S
     return seconds
