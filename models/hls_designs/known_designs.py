@@ -93,12 +93,12 @@ class ProgramDesigns(NamedTuple):
         rough = self.lengths - 2.0 * np.einsum("kc,c->k", self.scaled, own)
         if len(apart_from) < len(rough):
             rough[apart_from] = np.inf
-        # Products leave out what is too far. Distances of the rest follow from differences, so that
-        # ties are ties, in any batch.
+        # Products leave out what is too far. Distances of the rest follow from differences, column
+        # after column, so that ties do not depend on how many are left.
         last = np.partition(rough, min(NEIGHBOURS, len(rough)) - 1)[:NEIGHBOURS].max()
         slack = ROUNDING * (self.lengths.max() + own @ own)
         close = np.flatnonzero((rough <= last + slack) & (rough < np.inf))
-        squared = np.square(self.scaled[close] - own).sum(axis=1)
+        squared = np.square(self.scaled[close] - own, order="F").sum(axis=1)
         chosen = np.argsort(squared, kind="stable")[:NEIGHBOURS]
         return close[chosen], float(np.sqrt(squared[chosen[0]]))
 

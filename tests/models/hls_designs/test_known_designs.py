@@ -71,7 +71,7 @@ def test_neighbours_are_those_by_all_distances_and_the_first_of_those_as_near():
         near = np.clip(places[same] / units, -FURTHEST, FURTHEST)
         place = np.clip(places[at] / units, -FURTHEST, FURTHEST)
         varying = np.ptp(near, axis=0) > 0
-        distances = np.square(near[:, varying] - place[varying]).sum(axis=1)
+        distances = sum((near - place).T[varying] ** 2)
         order = np.argsort(distances, kind="stable")[:NEIGHBOURS]
         assert own.chosen.tolist() == order.tolist()
         assert own.distance == np.sqrt(distances.min())
