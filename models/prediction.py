@@ -201,7 +201,10 @@ class PredictionColumns:
 
     def lacking(self, metrics: Iterable[str]) -> Mask:
         """Rows without a prediction of any of these metrics, shape (n,)."""
-        return np.asarray(np.any([np.isnan(self.values[metric]) for metric in metrics], axis=0))
+        lacking = np.zeros(len(self.limits), dtype=np.bool_)
+        for metric in metrics:
+            lacking |= np.isnan(self.values[metric])
+        return lacking
 
     def put(self, rows: Sequence[int], part: Predictions) -> None:
         """Fill in predictions of k queries.
@@ -217,19 +220,21 @@ class PredictionColumns:
             coverage = part.coverage_of(metric)
             self.coverage.setdefault(metric, coverage)
             new = np.isnan(self.values[metric][index])
-            self.values[metric][index[new]] = part.values[metric][new]
+            filled = index[new]
+            self.values[metric][filled] = part.values[metric][new]
             if metric in part.low:
-                own = part.row_coverage.get(metric, np.full(len(index), coverage, dtype=np.float64))
-                self.low[metric][index[new]] = part.low[metric][new]
-                self.high[metric][index[new]] = part.high[metric][new]
-                self.row_coverage[metric][index[new]] = own[new]
-            filled = np.flatnonzero(new).tolist()
-            if metric == "latency_ms" and part.breakdowns_ms:
-                for place in filled:
-                    self.breakdowns_ms[rows[place]] = part.breakdowns_ms[place]
-            if metric == "peak_memory_mib" and part.breakdowns_mib:
-                for place in filled:
-                    self.breakdowns_mib[rows[place]] = part.breakdowns_mib[place]
+                own = part.row_coverage.get(metric)
+                stated = np.nan if coverage is None else coverage
+                self.low[metric][filled] = part.low[metric][new]
+                self.high[metric][filled] = part.high[metric][new]
+                self.row_coverage[metric][filled] = stated if own is None else own[new]
+            for name, mine, others in (
+                ("latency_ms", self.breakdowns_ms, part.breakdowns_ms),
+                ("peak_memory_mib", self.breakdowns_mib, part.breakdowns_mib),
+            ):
+                if metric == name and others:
+                    for place in np.flatnonzero(new).tolist():
+                        mine[rows[place]] = others[place]
         for row, limits in zip(rows, part.limits, strict=False):
             self.limits[row] = tuple(dict.fromkeys(self.limits[row] + limits))
 

@@ -157,11 +157,12 @@ class Router(StoredPredictor):
         if len(unanswered):
             raise _unanswerable(queries[unanswered[0]])
         answer = PredictionColumns(len(queries), (m for m in self.metrics if m in metrics))
-        for part, answers in zip(self.parts, able, strict=True):
+        for place in np.flatnonzero(able.any(axis=1)).tolist():
+            part = self.parts[place]
             own = [name for name in part.metrics if name in metrics]
-            if not own or not answers.any():
+            if not own:
                 continue
-            rows = np.flatnonzero(answer.lacking(own) & answers).tolist()
+            rows = np.flatnonzero(answer.lacking(own) & able[place]).tolist()
             if rows:
                 answer.put(rows, part.predict([queries[row] for row in rows]))
         answer.multiply_energy()

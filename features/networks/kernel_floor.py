@@ -55,6 +55,9 @@ def small_batch_seconds(kernels: Kernels, chip: Chip | Chips) -> Float64[np.ndar
 
 def _chained(kernels: Kernels) -> Column:
     """Kernels that follow each other in one launch: steps of all layers of a recurrent layer."""
+    recurrent = kernels.kind == _RECURRENT
+    if not recurrent.any():
+        return np.ones(len(kernels))
     width = np.maximum(kernels.k, 1.0)
     layers = np.maximum(1.0, np.round(kernels.n / (WEIGHTS_PER_STATE * width)))
-    return np.where(kernels.kind == _RECURRENT, np.maximum(1.0, kernels.m) * layers, 1.0)
+    return np.where(recurrent, np.maximum(1.0, kernels.m) * layers, 1.0)

@@ -212,6 +212,9 @@ def _log(values: PerOperator) -> PerOperator:
     return np.asarray(np.log(np.maximum(values, 1e-12)))
 
 
+_ALIGNMENTS = np.array([2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0])
+
+
 def _gemm(
     table: OperatorTable, chip: _Chip, roof: PerOperator, moved: PerOperator, element: float
 ) -> dict[str, PerOperator]:
@@ -238,10 +241,8 @@ def _gemm(
         "is_linear": linear,
     }
     for name, size in (("m", m), ("n", n), ("k", k)):
-        columns[f"align_{name}"] = sum(
-            ((size % step == 0).astype(np.float64) for step in (2, 4, 8, 16, 32, 64, 128)),
-            start=np.zeros(len(table)),
-        )
+        aligned = np.mod.outer(size, _ALIGNMENTS) == 0.0
+        columns[f"align_{name}"] = aligned.sum(axis=1, dtype=np.float64)
     columns["_log_base"] = _log(np.maximum(compute * best, memory) * 1e3 / roof)
     # Padding of a tile is multiplied too and draws power; idle units in the last wave do not.
     drawn = 1e3 * compute / np.maximum(columns["pad_64x64"], _WORST_FILL)

@@ -48,21 +48,21 @@ def device_position(device: Device) -> Float64[np.ndarray, " 3"]:
 
 
 def distance(
-    one: Float64[np.ndarray, " 3"],
-    other: Float64[np.ndarray, " 3"],
+    one: Float64[np.ndarray, "*n 3"],
+    other: Float64[np.ndarray, "*m 3"],
     scales: Float64[np.ndarray, " 3"] = ARITHMETIC_SCALES,
-) -> float:
-    """Euclidean distance of two positions, in units of `scales`."""
-    return float(np.sqrt((((one - other) / scales) ** 2).sum()))
+) -> Float64[np.ndarray, "..."]:
+    """Euclidean distances of positions, in units of `scales`; their shapes broadcast."""
+    return np.asarray(np.sqrt((((one - other) / scales) ** 2).sum(axis=-1)))
 
 
 def similarity(
-    one: Float64[np.ndarray, " 3"],
-    other: Float64[np.ndarray, " 3"],
+    one: Float64[np.ndarray, "*n 3"],
+    other: Float64[np.ndarray, "*m 3"],
     scales: Float64[np.ndarray, " 3"] = ARITHMETIC_SCALES,
-) -> float:
-    """Squared exponential similarity of two positions: 1 for equal ones, 0 at large distances."""
-    return float(np.exp(-0.5 * distance(one, other, scales) ** 2))
+) -> Float64[np.ndarray, "..."]:
+    """Squared exponential similarities: 1 for equal positions, 0 at large distances."""
+    return np.asarray(np.exp(-0.5 * distance(one, other, scales) ** 2))
 
 
 def device_novelty(device: Device, known: Iterable[Device]) -> float:
@@ -85,7 +85,8 @@ def novelty_of(
     position: Float64[np.ndarray, " 3"], known: Iterable[Float64[np.ndarray, " 3"]]
 ) -> float:
     """`device_novelty` for devices whose positions are already computed."""
-    return min((distance(position, other) for other in known), default=float("inf"))
+    positions = [*known]
+    return float(distance(position, np.array(positions)).min()) if positions else float("inf")
 
 
 def novelty_limits(device: Device, known: Iterable[Float64[np.ndarray, " 3"]]) -> tuple[Limit, ...]:

@@ -8,7 +8,7 @@ its C API loads a booster and predicts, with results that are equal in every bit
 import ctypes
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +26,8 @@ LEAVES: Final = 2
 _DOUBLES: Final = 1
 _BY_ROWS: Final = 1
 _ALL_TREES: Final = (0, -1)
+_FEW_ROWS: Final = 8
+"""Rows up to which they are faster one by one: a call for many first reads its parameters anew."""
 _SUFFIXES: Final = {"win32": ".dll", "darwin": ".dylib"}
 
 
@@ -60,8 +62,8 @@ class LoadedBooster:
             ValueError: the matrix has another number of features than the booster.
         """
         rows = np.ascontiguousarray(matrix, dtype=np.float64)
-        if len(rows) == 1 and kind == VALUES and rows.shape[1] == self._row.features:
-            return self._row.predict(rows)
+        if len(rows) <= _FEW_ROWS and kind == VALUES and rows.shape[1] == self._rows.features:
+            return self._rows.predict(rows)
         count, length = ctypes.c_int64(), ctypes.c_int64()
         which = ctypes.c_int(kind), *map(ctypes.c_int, _ALL_TREES)
         _call("CalcNumPredict", self._handle, len(matrix), *which, ctypes.byref(count))
@@ -80,8 +82,8 @@ class LoadedBooster:
         return results
 
     @cached_property
-    def _row(self) -> "_OneRow":
-        return _OneRow(self._handle)
+    def _rows(self) -> "_SingleRows":
+        return _SingleRows(self._handle)
 
     def leaf_outputs(self, leaves: Sequence[int]) -> tuple[Float64[np.ndarray, " _leaves"], ...]:
         """For each tree, the output of each of its leaves.
@@ -100,8 +102,8 @@ class LoadedBooster:
         return output.value
 
 
-class _OneRow:
-    """Predictions of one row at a time, whose preparation takes longer than most predictions.
+class _SingleRows:
+    """Predictions of rows one at a time, whose preparation takes longer than most predictions.
 
     Args:
         booster: handle of a booster, which has to outlive this.
@@ -122,18 +124,20 @@ class _OneRow:
         # What is prepared holds the features of the row, which is that of one thread at a time.
         self._turn = Lock()
 
-    def predict(self, row: Float64[np.ndarray, "1 features"]) -> Float64[np.ndarray, " 1"]:
-        """The prediction of one row with all features."""
-        result, length = np.empty(1), ctypes.c_int64()
+    def predict(self, rows: Float64[np.ndarray, "n features"]) -> Float64[np.ndarray, " n"]:
+        """The prediction of each row, which has all features.
+
+        Args:
+            rows: (n, features), each row after the one before in memory.
+        """
+        results, length = np.empty(len(rows)), ctypes.c_int64()
+        row, result = rows.ctypes.data, results.ctypes.data
+        predict, settings, place = _predict_row(), self._settings, ctypes.addressof(length)
         with self._turn:
-            _call(
-                "PredictForMatSingleRowFast",
-                self._settings,
-                ctypes.c_void_p(row.ctypes.data),
-                ctypes.byref(length),
-                ctypes.c_void_p(result.ctypes.data),
-            )
-        return result
+            for _ in range(len(rows)):
+                _check(predict(settings, row, place, result))
+                row, result = row + rows.strides[0], result + results.itemsize
+        return results
 
 
 def leaf_counts(text: str) -> list[int]:
@@ -142,10 +146,20 @@ def leaf_counts(text: str) -> list[int]:
 
 
 def _call(name: str, *arguments: object) -> None:
-    library = _library()
     # Unlike by its key, a function by its attribute is looked up in the library once.
-    if getattr(library, f"LGBM_Booster{name}")(*arguments) != 0:
-        raise ValueError(library.LGBM_GetLastError().decode(errors="replace"))
+    _check(getattr(_library(), f"LGBM_Booster{name}")(*arguments))
+
+
+def _check(status: int) -> None:
+    if status != 0:
+        raise ValueError(_library().LGBM_GetLastError().decode(errors="replace"))
+
+
+@cache
+def _predict_row() -> Callable[..., int]:
+    """The function for one row, which takes addresses as integers: that saves their conversion."""
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
+    return prototype(("LGBM_BoosterPredictForMatSingleRowFast", _library()))
 
 
 @cache

@@ -119,7 +119,7 @@ def runs_of(
         for name in ("matrix", "vector", "bandwidth", "units", "l2_bytes")
     )
     by_kind = [model.by_kind[mode] for model, mode in zip(times, modes, strict=True)]
-    coefficients = np.stack([rows[:, kind] for rows, _ in by_kind])
+    coefficients = np.array([rows for rows, _ in by_kind])[:, :, kind]
     launch_s = np.array([launch for _, launch in by_kind])[:, None] * LAUNCH_S
     peak = np.where(kernels.tensor, matrix, vector)
     activations = kernels.traffic * batch
@@ -144,23 +144,22 @@ def runs_of(
     )
     busy, launch = busy * graph.count, launch * graph.count
     launches = float(graph.count @ kernels.repeat)
-    over = np.log((busy.sum(axis=1) + _TINY) / (launch.sum(axis=1) + _TINY)).tolist()
-    runs = [_run(*run, launches) for run in zip(queries, modes, over, strict=True)]
-    return Runs(busy, launch, pairs, np.array(runs))
+    over = np.log((busy.sum(axis=1) + _TINY) / (launch.sum(axis=1) + _TINY))
+    runs = [
+        *(np.log(batch[:, 0]) / 5.0, np.clip(over, -6.0, 8.0) / 3.0),
+        np.full(len(queries), np.log(max(launches, 1.0)) / 5.0 - 1.0),
+        np.array([_software(query, mode) for query, mode in zip(queries, modes, strict=True)]),
+    ]
+    return Runs(busy, launch, pairs, np.column_stack(runs))
 
 
-def _run(query: Query, mode: str, log_over_launches: float, launches: float) -> list[float]:
-    """Values of `RUN_FEATURES` for one query."""
-    network = query.network
-    casts = casts_of(network.precision)
+def _software(query: Query, mode: str) -> list[float]:
+    """Values of `RUN_FEATURES` from `torch_version` on for one query."""
+    casts = casts_of(query.network.precision)
     return [
-        np.log(network.batch_size) / 5.0,
-        float(np.clip(log_over_launches, -6.0, 8.0)) / 3.0,
-        np.log(max(launches, 1.0)) / 5.0 - 1.0,
         (torch_version(query.software) - 2.0) * 10.0,
-        float(casts == "autocast"),
-        float(casts == "half"),
-        *(float(mode == known) for known in MODES),
+        *(casts == "autocast", casts == "half"),
+        *(mode == known for known in MODES),
     ]
 
 

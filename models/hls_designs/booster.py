@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Matrix, Positions, rows_by
+from forerun.data.columns import Column, Matrix, Positions, groups_of, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
@@ -27,6 +27,7 @@ from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
+    ARE_SHARES,
     BOUND_COLUMNS,
     FEATURES,
     FLOORS,
@@ -46,7 +47,7 @@ from forerun.models.hls_designs.features import (
     unit_rows,
 )
 from forerun.models.hls_designs.gaussian_process import DesignGaussianProcess, DesignInputs
-from forerun.models.hls_designs.known_designs import KnownDesigns
+from forerun.models.hls_designs.known_designs import KnownDesigns, Nearest
 from forerun.models.hls_designs.limits import chip_limits
 from forerun.models.hls_designs.loop_module import LoopShape
 from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
@@ -72,7 +73,6 @@ ADAPTED = "adapted"
 
 
 _CYCLES = METRICS.index("latency_cycles")
-_SHARES = [METRICS.index(metric) for metric in METRICS if metric != "latency_cycles"]
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class DesignBoost(StoredPredictor):
         places, values = place_matrix(queries), np.array(measured)
         values[:, _CYCLES] = np.log2(values[:, _CYCLES])
         known = KnownDesigns.of(queries, places, program, values)
-        pairs = known.pairs(queries, matrix, places, others=True)
+        pairs = known.pairs(known.nearest(queries, others=True), matrix)
         parameters = {**SETTINGS["seen"], **COMMON}
         return known, {
             f"seen/{metric}": BoosterBag.fit(
@@ -207,18 +207,22 @@ class DesignBoost(StoredPredictor):
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Predictions with intervals, by the Gaussian process for programs with a support set."""
-        matrix = feature_matrix(queries)
-        bounds, (middle, half) = log_bounds(matrix), self.predict_log(queries, matrix)
-        values = np.maximum(from_logarithms(middle + bounds), LEAST)
-        low = np.minimum(from_logarithms(middle - half + bounds), values)
-        low[:, _SHARES] = np.where(low[:, _SHARES] < ROUNDED, 0.0, low[:, _SHARES])
-        high = np.maximum(from_logarithms(middle + half + bounds), values)
-        ends = (low, high) if self.widths else (values, values)
-        of_chip = [chip_limits(*own) for own in zip(values, *ends, strict=True)]
+        matrix, nearest = feature_matrix(queries), self._nearest(queries)
+        bounds = log_bounds(matrix)
+        middle, half = self._log_answers(queries, matrix, bounds, nearest)
+        logs = (middle + bounds, middle - half + bounds, middle + half + bounds)
+        values, low, high = map(from_logarithms, logs)
+        values = np.maximum(values, LEAST)
+        low, high = np.minimum(low, values), np.maximum(high, values)
+        low[(low < ROUNDED) & ARE_SHARES] = 0.0
+        if not self.widths:
+            low = high = values
         limits = [
-            (*of_own_chip, *self._limits(query, row))
-            for of_own_chip, query, row in zip(of_chip, queries, matrix, strict=True)
+            self._limits(query, features, nearest.get(row))
+            for row, (query, features) in enumerate(zip(queries, matrix, strict=True))
         ]
+        for row in set(np.nonzero((high > 1.0) & ARE_SHARES)[0].tolist()):
+            limits[row] = (*chip_limits(values[row], low[row], high[row]), *limits[row])
         if not self.widths:
             return Predictions(by_metric(values), limits=limits)
         return Predictions(by_metric(values), by_metric(low), by_metric(high), COVERAGE, limits)
@@ -234,14 +238,45 @@ class DesignBoost(StoredPredictor):
             Predictions and half-widths of their intervals, shapes (n, len(METRICS)). Before
             calibration a half-width is 1, or one standard deviation of the process.
         """
+        return self._log_answers(queries, matrix, log_bounds(matrix), self._nearest(queries))
+
+    def _nearest(self, queries: Sequence[Query]) -> dict[int, Nearest]:
+        """Position of each design that `seen` answers -> its nearest training designs."""
+        keys = enumerate(map(program_key, queries))
+        rows = [row for row, key in keys if key in self.programs and not self._adapted(key)]
+        if not rows:
+            return {}
+        assert self.known is not None
+        return dict(zip(rows, self.known.nearest([queries[row] for row in rows]), strict=True))
+
+    def _log_answers(
+        self,
+        queries: Sequence[Query],
+        matrix: Matrix,
+        bounds: Matrix,
+        nearest: Mapping[int, Nearest],
+    ) -> tuple[Matrix, Matrix]:
+        """As `predict_log`.
+
+        Args:
+            queries: n designs.
+            matrix: their features, shape (n, len(FEATURES)).
+            bounds: `log_bounds` of them.
+            nearest: `_nearest` of them.
+        """
         middle, half = np.zeros((2, len(queries), len(METRICS)))
-        programs = rows_by(map(program_key, queries))
-        for kind in ("seen", "unseen"):
-            of_kind = [key for key in programs if (key in self.programs) == (kind == "seen")]
-            left = [row for key in of_kind if not self._adapted(key) for row in programs[key]]
-            if left:
-                middle[left] = self._trained(kind, [queries[row] for row in left], matrix[left])
-                half[left] = [self._width(kind, metric) for metric in METRICS]
+        if nearest:
+            rows = list(nearest)
+            designs, own = [queries[row] for row in rows], matrix[rows]
+            middle[rows] = self._seen_logs(designs, own, list(nearest.values())) - bounds[rows]
+            half[rows] = self._half_widths("seen")
+        programs = groups_of(map(program_key, queries))
+        others = [key for key in programs if key not in self.programs and not self._adapted(key)]
+        if others:
+            rows = [row for key in others for row in programs[key]]
+            boosters = [self.boosters[f"unseen/{metric}"] for metric in METRICS]
+            middle[rows] = np.column_stack([bag.predict(matrix[rows]) for bag in boosters])
+            half[rows] = self._half_widths("unseen")
         for key in filter(self.support.__contains__, programs):
             rows = programs[key]
             designs = [queries[row] for row in rows]
@@ -257,26 +292,24 @@ class DesignBoost(StoredPredictor):
         """Whether a program has processes for all metrics."""
         return all(self._measured(metric, key) is not None for metric in METRICS)
 
-    def _trained(self, kind: str, queries: Sequence[Query], matrix: Matrix) -> Matrix:
-        """Predictions of a set of boosters, and of the network if seen, as `predict_log`."""
-        boosters = [self.boosters[f"{kind}/{metric}"] for metric in METRICS]
-        if kind == "unseen":
-            return np.column_stack([bag.predict(matrix) for bag in boosters])
+    def _seen_logs(
+        self, queries: Sequence[Query], matrix: Matrix, nearest: Sequence[Nearest]
+    ) -> Matrix:
+        """log2 of the metrics by the boosters `seen` and by the network, (n, len(METRICS))."""
         assert self.known is not None
-        pairs = self.known.pairs(queries, matrix, place_matrix(queries))
-        of_pairs = [
-            known + bag.predict(pairs.inputs)
-            for known, bag in zip(pairs.values.T, boosters, strict=True)
-        ]
-        answers = np.column_stack([pairs.means(own) for own in of_pairs])
-        shares = np.maximum(answers, 0.0)
-        shares[:, _CYCLES] = 1.0
-        logs = log_values(shares)
+        pairs = self.known.pairs(nearest, matrix)
+        boosters = [self.boosters[f"seen/{metric}"] for metric in METRICS]
+        apart = np.array([bag.predict(pairs.inputs) for bag in boosters])
+        answers = pairs.means(pairs.values + apart.T)
         # Boosters of cycles answer in logarithms.
-        logs[:, _CYCLES] = answers[:, _CYCLES]
-        if self.network is not None:
-            logs = averaged(logs, self.network.predict_log(queries, matrix))
-        return np.asarray(logs - log_bounds(matrix))
+        logs = log_values(np.where(ARE_SHARES, np.maximum(answers, 0.0), 1.0))
+        logs = np.where(ARE_SHARES, logs, answers)
+        if self.network is None:
+            return logs
+        return averaged(logs, self.network.predict_log(queries, matrix))
+
+    def _half_widths(self, kind: str) -> list[float]:
+        return [self._width(kind, metric) for metric in METRICS]
 
     def _width(self, kind: str, metric: str) -> float:
         return self.widths.get(kind, {}).get(metric, 1.0)
@@ -325,8 +358,14 @@ class DesignBoost(StoredPredictor):
         random = np.random.default_rng(seed)
         return farthest_points(points, count, [int(random.integers(len(points)))], random=random)
 
-    def _limits(self, query: Query, row: Column) -> tuple[Limit, ...]:
-        """Limits by the training set: of one design, whose features are a row (len(FEATURES),)."""
+    def _limits(self, query: Query, row: Column, nearest: Nearest | None) -> tuple[Limit, ...]:
+        """Limits by the training set.
+
+        Args:
+            query: a design.
+            row: its features, (len(FEATURES),).
+            nearest: its nearest training designs, if `seen` answers it.
+        """
         key = program_key(query)
         support = self.support.get(key)
         of_directives: tuple[Limit, ...] = ()
@@ -336,9 +375,8 @@ class DesignBoost(StoredPredictor):
         if support is not None:
             # The interval of a process widens with the distance from measured designs by itself.
             return of_directives
-        if key in self.programs:
-            known = None if self.known is None or of_directives else self.known
-            far = None if known is None else known.combination_limit(query)
+        if nearest is not None:
+            far = None if of_directives else KnownDesigns.combination_limit(nearest)
             return of_directives if far is None else (far,)
         assert self.ranges is not None
         others = f"{len(self.programs)} other programs were in the training set"

@@ -16,6 +16,8 @@ from forerun.features.hls.directives import (
 from forerun.features.hls.loop_factors import FACTOR_FEATURES, FACTOR_TOTALS, loop_factors
 
 METRICS = ("latency_cycles", "util_dsp", "util_bram", "util_lut", "util_ff")
+ARE_SHARES = np.array([metric != "latency_cycles" for metric in METRICS])
+"""Which metrics are shares of the chip; cycles are not."""
 FLOORS: Mapping[str, float] = {
     "latency_cycles": 0.0,
     "util_dsp": 0.02,

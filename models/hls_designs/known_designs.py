@@ -36,6 +36,10 @@ COMBINATION: Final = "distance_to_measured_designs"
 FURTHEST: Final = 50.0
 """Largest value of a feature in units of its deviation, for distances."""
 
+ROUNDING: Final = 1e-9
+"""Far above the relative error of squared distances that are computed from products."""
+_NONE: Final = np.empty(0, dtype=np.intp)
+
 Directives = tuple[tuple[str, str], ...]
 
 
@@ -52,24 +56,75 @@ class Pairs(NamedTuple):
     values: Matrix
     design: Positions
 
-    def means(self, of_pairs: Column) -> Column:
-        """Mean over the pairs of each design, shape (n,), of numbers of shape (p,)."""
-        return np.bincount(self.design, of_pairs) / np.bincount(self.design)
+    def means(self, of_pairs: Matrix) -> Matrix:
+        """Means over the pairs of each design, shape (n, metrics), of numbers (p, metrics)."""
+        sums = np.array([np.bincount(self.design, column) for column in of_pairs.T])
+        return np.asarray((sums / np.bincount(self.design)).T)
 
 
-class _OfProgram(NamedTuple):
+class ProgramDesigns(NamedTuple):
     """The k training designs of one program.
 
-    `scaled` has the columns of `place_matrix` that differ between them, in units of `units`.
-    `reach` is the largest distance of one of them from the nearest other.
+    Attributes:
+        directives: of each.
+        bounds, places, values: features `BOUNDS`, `place_matrix` and measured values, k rows each.
+        varying: columns of `place_matrix` that differ between them.
+        scaled: these columns in units of `KnownDesigns.units`, (k, columns).
+        lengths: (k,) squared distances of the rows of `scaled` from the origin.
+        reach: largest distance of one of them from the nearest other.
     """
 
     directives: tuple[Directives, ...]
     bounds: Matrix
     places: Matrix
+    values: Matrix
     varying: Positions
     scaled: Matrix
+    lengths: Column
     reach: float
+
+    def nearest(self, own: Column, apart_from: Positions) -> tuple[Positions, float]:
+        """The `NEIGHBOURS` nearest to a design, nearest first, and the distance of the nearest.
+
+        Args:
+            own: place of the design, as a row of `scaled`.
+            apart_from: designs that are left out, unless no other is there.
+        """
+        rough = self.lengths - 2.0 * np.einsum("kc,c->k", self.scaled, own)
+        if len(apart_from) < len(rough):
+            rough[apart_from] = np.inf
+        # Products leave out what is too far. Distances of the rest follow from differences, column
+        # after column, so that ties do not depend on how many are left.
+        last = np.partition(rough, min(NEIGHBOURS, len(rough)) - 1)[:NEIGHBOURS].max()
+        slack = ROUNDING * (self.lengths.max() + own @ own)
+        close = np.flatnonzero((rough <= last + slack) & (rough < np.inf))
+        squared = np.square(self.scaled[close] - own, order="F").sum(axis=1)
+        chosen = np.argsort(squared, kind="stable")[:NEIGHBOURS]
+        return close[chosen], float(np.sqrt(squared[chosen[0]]))
+
+
+class Nearest(NamedTuple):
+    """The training designs nearest to one design of their program.
+
+    Attributes:
+        program: all training designs of the program.
+        chosen: positions of the nearest of them, the nearest first.
+        distance: distance of the design from the nearest.
+        place: the design's row of `place_matrix`.
+    """
+
+    program: ProgramDesigns
+    chosen: Positions
+    distance: float
+    place: Column
+
+    @property
+    def relative_distance(self) -> float:
+        """`distance` over the largest between neighbours among the program's training designs.
+
+        It is 0 where the program has only one design, or all of its designs are alike.
+        """
+        return self.distance / self.program.reach if self.program.reach > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -106,36 +161,40 @@ class KnownDesigns:
         units = deviations_within(places, program)
         return cls(texts, {key: values[own] for key, own in rows.items()}, units)
 
-    def pairs(
-        self, queries: Sequence[Query], matrix: Matrix, places: Matrix, *, others: bool = False
-    ) -> Pairs:
-        """Pairs of n designs with their nearest training designs.
+    def nearest(self, queries: Sequence[Query], *, others: bool = False) -> list[Nearest]:
+        """The nearest training designs of each design.
 
         Args:
             queries: n designs of programs in the training set.
-            matrix: their features, (n, len(FEATURES)).
-            places: their `place_matrix`.
-            others: whether a design is paired with those of other directives only, for training.
-                The only design of its program is paired with itself.
+            others: whether to choose among designs of other directives only, for training. The only
+                design of its program is its own neighbour.
         """
-        found: dict[int, tuple[_OfProgram, Positions, Matrix]] = {}
-        for key, rows in rows_by(map(program_key, queries)).items():
-            known = self._of_program(key, queries[rows[0]])
-            for row in rows:
-                chosen = _nearest(known, places[row] / self._units, FURTHEST)
-                if others:
-                    same = [known.directives[at] == queries[row].design.directives for at in chosen]
-                    chosen = chosen[~np.array(same)] if not all(same) else chosen
-                chosen = chosen[:NEIGHBOURS]
-                found[row] = known, chosen, self.values[key][chosen]
-        nearest = [found[row] for row in range(len(queries))]
-        design = np.repeat(np.arange(len(queries)), [len(chosen) for _, chosen, _ in nearest])
-        own = np.hstack([matrix, places])[design]
-        bounds = np.concatenate([known.bounds[chosen] for known, chosen, _ in nearest])
-        theirs = np.concatenate([known.places[chosen] for known, chosen, _ in nearest])
-        values = np.concatenate([values for _, _, values in nearest])
-        apart = bounds - matrix[:, BOUND_COLUMNS][design], theirs - places[design]
-        return Pairs(np.hstack([own, *apart, values]), values, design)
+        places = place_matrix(queries)
+        scaled = np.clip(places / self._units, -FURTHEST, FURTHEST)
+        found = []
+        for query, place, own in zip(queries, places, scaled, strict=True):
+            program, same = self._of_program(program_key(query), query), _NONE
+            if others:
+                directives = query.design.directives
+                same = np.flatnonzero([one == directives for one in program.directives])
+            found.append(Nearest(program, *program.nearest(own[program.varying], same), place))
+        return found
+
+    def pairs(self, nearest: Sequence[Nearest], matrix: Matrix) -> Pairs:
+        """Pairs of n designs with their nearest training designs.
+
+        Args:
+            nearest: what `nearest` returned for them.
+            matrix: their features, (n, len(FEATURES)).
+        """
+        design = np.repeat(np.arange(len(nearest)), [len(own.chosen) for own in nearest])
+        bounds = np.concatenate([own.program.bounds[own.chosen] for own in nearest])
+        theirs = np.concatenate([own.program.places[own.chosen] for own in nearest])
+        values = np.concatenate([own.program.values[own.chosen] for own in nearest])
+        features, places = matrix[design], np.array([own.place for own in nearest])[design]
+        apart = bounds - features[:, BOUND_COLUMNS], theirs - places
+        inputs = np.concatenate([features, places, *apart, values], axis=1)
+        return Pairs(inputs, values, design)
 
     def directive_range(self, key: Key, support: Sequence[Directives] = ()) -> DirectiveRange:
         """Values of directives in the training designs of a program.
@@ -149,20 +208,21 @@ class KnownDesigns:
         of = DirectiveRange.of_program if key in self.directives else DirectiveRange.of_programs
         return of([*self._directives(key), *support])
 
-    def combination_limit(self, query: Query) -> Limit | None:
+    @staticmethod
+    def combination_limit(nearest: Nearest) -> Limit | None:
         """A limit where directives together lie far from those of all training designs.
 
         Intervals are calibrated on held-out designs, which lie as far from the nearest of the
         others as training designs do.
 
         Args:
-            query: a design of a program in the training set.
+            nearest: what `nearest` returned for a design.
 
         Returns:
             None where it is no further from the nearest training design than one of these is from
             the nearest other, or where the program has only one.
         """
-        times = self.relative_distance(query)
+        times = nearest.relative_distance
         if times <= 1.0:
             return None
         message = (
@@ -174,20 +234,6 @@ class KnownDesigns:
     def directives_of(self, query: Query) -> tuple[Directives, ...]:
         """Directives of the training designs of the query's program."""
         return self._directives(program_key(query))
-
-    def relative_distance(self, query: Query) -> float:
-        """Distance from the nearest training design, over the largest between neighbours of these.
-
-        Args:
-            query: a design of a program in the training set.
-
-        Returns:
-            0 where the program has only one design, or all of its designs are alike.
-        """
-        known = self._of_program(program_key(query), query)
-        place = place_matrix([query])[0] / self._units
-        distance = float(np.sqrt(_squared_distances(known, place).min()))
-        return distance / known.reach if known.reach > 0.0 else 0.0
 
     def neighbours(self, query: Query) -> tuple[Positions, Column]:
         """The nearest other training design of each of the k >= 2 training designs of a program.
@@ -232,10 +278,10 @@ class KnownDesigns:
         return np.array(self.units)
 
     @cached_property
-    def _programs(self) -> dict[Key, _OfProgram]:
+    def _programs(self) -> dict[Key, ProgramDesigns]:
         return {}
 
-    def _of_program(self, key: Key, query: Query) -> _OfProgram:
+    def _of_program(self, key: Key, query: Query) -> ProgramDesigns:
         """The training designs of a query's program, whose features are computed once."""
         found = self._programs.get(key)
         if found is None:
@@ -248,21 +294,11 @@ class KnownDesigns:
             scaled = np.clip(places / self._units, -FURTHEST, FURTHEST)
             varying = np.flatnonzero(np.ptp(scaled, axis=0) > 0)
             bounds = feature_matrix(queries)[:, BOUND_COLUMNS]
-            own = scaled[:, varying]
-            found = _OfProgram(directives, bounds, places, varying, own, _reach(own))
+            own, values = scaled[:, varying], self.values[key]
+            rows = directives, bounds, places, values
+            found = ProgramDesigns(*rows, varying, own, np.square(own).sum(axis=1), _reach(own))
             self._programs[key] = found
         return found
-
-
-def _nearest(known: _OfProgram, scaled: Column, furthest: float) -> Positions:
-    """Training designs by distance, each computed alone so that no batch changes ties."""
-    return np.argsort(_squared_distances(known, scaled, furthest), kind="stable")
-
-
-def _squared_distances(known: _OfProgram, scaled: Column, furthest: float = FURTHEST) -> Column:
-    """Squared distance of a design from each of the k training designs, shape (k,)."""
-    own = np.clip(scaled[known.varying], -furthest, furthest)
-    return np.asarray(np.square(known.scaled - own).sum(axis=1))
 
 
 def _reach(points: Matrix) -> float:

@@ -65,10 +65,10 @@ class LoopBatches:
             programs: program -> number of its first loop's vector.
         """
         trees = [loop_tree(query.design) for query in queries]
-        sizes = np.array([len(tree.parents) for tree in trees], dtype=np.intp)
-        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        own = np.arange(start[-1]) - np.repeat(start[:-1], sizes)
-        first = np.array([programs[program_key(query)] for query in queries], dtype=np.intp)
+        sizes = [len(tree.parents) for tree in trees]
+        start = np.cumsum([0, *sizes], dtype=np.intp)
+        first = [programs[program_key(query)] for query in queries]
+        vectors = [np.arange(one, one + size) for one, size in zip(first, sizes, strict=True)]
         return cls(
             matrix,
             start,
@@ -76,7 +76,7 @@ class LoopBatches:
             np.concatenate([tree.parents for tree in trees]),
             _stacked([tree.inside for tree in trees], start),
             _stacked([tree.around for tree in trees], start),
-            np.repeat(first, sizes) + own,
+            np.concatenate(vectors),
         )
 
     def batch(self, rows: Positions) -> Arrays:
@@ -86,22 +86,36 @@ class LoopBatches:
             rows: positions of b designs.
         """
         sizes = self.start[rows + 1] - self.start[rows]
-        before = np.cumsum(sizes) - sizes
-        design = np.repeat(np.arange(len(rows)), sizes)
-        own = np.arange(len(design))
-        first = before[design]
-        loop = (self.start[rows] - before)[design] + own
-        slots = np.arange(sizes.max() + 1)
-        every = before[:, None] + slots
-        every[slots >= sizes[:, None]] = len(loop)
+        first = np.cumsum(sizes) - sizes
+        loop = np.repeat(self.start[rows] - first, sizes) + np.arange(sizes.sum())
+        return self._inputs(rows, loop, first, sizes)
+
+    def whole(self) -> Arrays:
+        """Inputs of the network for all designs, as `batch`."""
+        return self._inputs(slice(None), slice(None), self.start[:-1], np.diff(self.start))
+
+    def _inputs(
+        self, rows: Positions | slice, loops: Positions | slice, start: Positions, sizes: Positions
+    ) -> Arrays:
+        """Inputs of the network for b designs.
+
+        Args:
+            rows: positions of the designs.
+            loops: positions of their loops.
+            start: (b,) position in the batch of the first loop of each.
+            sizes: (b,) loops of each.
+        """
+        design = np.repeat(np.arange(len(sizes)), sizes)
+        first, slots = start[design], np.arange(sizes.max() + 1)
+        every = np.where(slots < sizes[:, None], start[:, None] + slots, len(design))
         return {
             "designs": self.designs[rows],
-            "loops": self.features[loop],
-            "vector": self.vectors[loop],
+            "loops": self.features[loops],
+            "vector": self.vectors[loops],
             "design": design,
-            "parent": _in_batch(self.parents[loop], first),
-            "inside": _in_batch(self.inside[loop], first[:, None]),
-            "around": _in_batch(self.around[loop], first[:, None]),
+            "parent": _in_batch(self.parents[loops], first),
+            "inside": _in_batch(self.inside[loops], first[:, None]),
+            "around": _in_batch(self.around[loops], first[:, None]),
             "of_design": every,
         }
 

@@ -17,6 +17,7 @@ from forerun.data.columns import Column, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.hls_designs.features import (
+    ARE_SHARES,
     FLOORS,
     METRICS,
     Key,
@@ -26,6 +27,7 @@ from forerun.models.hls_designs.features import (
 )
 from forerun.models.hls_designs.loop_batches import LoopBatches, ShuffledBatches
 from forerun.models.hls_designs.loop_module import (
+    OUTPUT,
     LoopShape,
     arguments,
     export,
@@ -49,6 +51,7 @@ LARGEST_GRADIENT = 1.0
 LARGEST_LOG = 8.0
 """log2 of the largest share that the loss tells from others."""
 SEEDS_APART = 100
+_FLOORS: Final = np.array([FLOORS[metric] for metric in METRICS])
 MOST_DESIGNS = 512
 """Designs in one call of onnxruntime, so that its activations fit into a processor's cache."""
 
@@ -113,9 +116,11 @@ class LoopNetwork:
             (n, len(METRICS)), means over the members: of logarithms for cycles, of shares of the
             chip for the others.
         """
-        trees = LoopBatches.of(queries, network_matrix(queries, matrix), self.first)
-        parts = np.array_split(np.arange(len(queries)), -(-len(queries) // MOST_DESIGNS))
-        found = [self._session.run(None, trees.batch(rows))[0] for rows in parts]
+        matrix, found = network_matrix(queries, matrix), []
+        for start in range(0, len(queries), MOST_DESIGNS):
+            some = slice(start, start + MOST_DESIGNS)
+            inputs = LoopBatches.of(queries[some], matrix[some], self.first).whole()
+            found += self._session.run([OUTPUT], inputs)
         return np.concatenate([_mean_of_members(values) for values in found])
 
     @cached_property
@@ -125,8 +130,9 @@ class LoopNetwork:
 
 def _mean_of_members(logs: NDArray[np.float64]) -> Matrix:
     """Means over predictions of shape (members, n, len(METRICS)), in log2 with the floor."""
-    means: Matrix = np.log2(np.exp2(np.minimum(logs, LARGEST_LOG)).mean(axis=0))
-    return np.where(np.array(METRICS) == "latency_cycles", logs.mean(axis=0), means)
+    scaled = np.where(ARE_SHARES, np.exp2(np.minimum(logs, LARGEST_LOG)), logs)
+    means: Matrix = scaled.sum(axis=0) / len(scaled)
+    return np.where(ARE_SHARES, np.log2(np.where(ARE_SHARES, means, 1.0)), means)
 
 
 def averaged(
@@ -146,8 +152,8 @@ def averaged(
     logs = (1.0 - weights) * boosted + weights * network
     mean = (1.0 - weights) * 2.0 ** np.minimum(boosted, LARGEST_LOG)
     mean += weights * 2.0 ** np.minimum(network, LARGEST_LOG)
-    shares = np.log2(np.maximum(mean, [FLOORS[metric] for metric in METRICS]))
-    return np.where(np.array(METRICS) == "latency_cycles", logs, shares)
+    shares = np.log2(np.maximum(mean, _FLOORS))
+    return np.where(ARE_SHARES, shares, logs)
 
 
 def _moments(features: Matrix) -> tuple[Column, Column]:

@@ -119,21 +119,13 @@ class DeviceBoosters:
 
     def ratio(self, family: str, matrix: Matrix) -> Column:
         """Log ratios of n kernels of a family that has boosters, (n,), from (n, d) features."""
-        return np.asarray(np.mean([bag.predict(matrix) for bag in self.bags_of(family)], axis=0))
+        bags = self.bags_of(family)
+        return np.asarray(sum(bag.predict(matrix) for bag in bags) / len(bags))
 
     def bags_of(self, family: str) -> list[BoosterBag]:
         """The boosters that predict kernels of a family."""
         names = (family, POOLED) if family in POOLS else (family,)
         return [self.bags[name] for name in names if name in self.bags]
-
-    def weight(self, family: str, position: Column) -> float:
-        """Weight of these boosters in a prediction for a device at `position`."""
-        if family not in self.bags:
-            return 0.0
-        scales = ARITHMETIC_SCALES if family in (*POOLS, "conv") else MEMORY_SCALES
-        similar = similarity(np.array(self.position), position, scales)
-        own = _OWN_WEIGHT if np.abs(position - self.position).max() < 1e-6 else 1.0
-        return own * self.unlimited[family] * (similar + BACKGROUND.get(family, _BACKGROUND))
 
 
 def fit_devices(
@@ -187,8 +179,7 @@ def mixed_ratios(
         family: family of the kernels.
         features: features of the kernels on each device.
     """
-    weights = np.array([[e.weight(family, own) for e in experts] for own in positions])
-    weights = weights.reshape(len(positions), len(experts))
+    weights = expert_weights(experts, positions, family)
     near = weights >= _NEGLIGIBLE * weights.max(axis=1, initial=0.0, keepdims=True)
     near &= weights > 0.0
     used = list(compress(experts, near.any(axis=0)))
@@ -205,6 +196,25 @@ def mixed_ratios(
             ratios[place] += weight[place] * own
             totals[place] += weight[place]
     return [own / total if total else own for own, total in zip(ratios, totals, strict=True)]
+
+
+def expert_weights(
+    experts: Sequence[DeviceBoosters], positions: Sequence[Column], family: str
+) -> Matrix:
+    """Weight of the boosters of k training devices in a prediction for c devices, shape (c, k).
+
+    Args:
+        experts: boosters of the training devices.
+        positions: coordinates of the c devices from `device_position`.
+        family: family of the kernels; boosters without one of it have the weight 0.
+    """
+    scales = ARITHMETIC_SCALES if family in (*POOLS, "conv") else MEMORY_SCALES
+    known = np.array([expert.position for expert in experts]).reshape(-1, len(scales))
+    asked = np.array(positions).reshape(-1, 1, len(scales))
+    similar = similarity(known, asked, scales)
+    own = np.where(np.abs(asked - known).max(axis=-1) < 1e-6, _OWN_WEIGHT, 1.0)
+    unlimited = [e.unlimited[family] if family in e.bags else 0.0 for e in experts]
+    return np.asarray(own * np.array(unlimited) * (similar + BACKGROUND.get(family, _BACKGROUND)))
 
 
 def family_ms(family: str, features: OperatorFeatures, ratio: Column) -> Column:

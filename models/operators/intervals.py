@@ -173,12 +173,23 @@ class ErrorComponents:
         variance = np.zeros(size)
         for key, by_family in zip(keys, (self.site, self.kernel), strict=True):
             own = np.array([by_family.get(f, by_family.get("", 0.0)) for f in FAMILIES])
-            pairs = np.stack([owner.astype(np.float64), families.astype(np.float64), key])
-            groups, index = np.unique(pairs, axis=1, return_inverse=True)
-            group_shares = np.bincount(index.reshape(-1), weights=shares)
-            parts = own[groups[1].astype(np.intp)] * group_shares**2
-            variance += np.bincount(groups[0].astype(np.intp), weights=parts, minlength=size)
+            order = np.lexsort((key, families, owner))
+            first = _first_of_equal(owner[order], families[order], key[order])
+            index = np.empty(len(order), dtype=np.intp)
+            index[order] = np.cumsum(first) - 1
+            group_shares, place = np.bincount(index, weights=shares), order[first]
+            parts = own[families[place]] * group_shares**2
+            variance += np.bincount(owner[place], weights=parts, minlength=size)
         return variance
+
+
+def _first_of_equal(*columns: Column | Positions) -> Mask:
+    """Which of k sorted rows differ from the row before, (k,)."""
+    first = np.ones(len(columns[0]), dtype=np.bool_)
+    first[1:] = False
+    for column in columns:
+        first[1:] |= column[1:] != column[:-1]
+    return first
 
 
 def novelty_share(novelty: float | Column) -> Column:

@@ -52,9 +52,10 @@ def by_family(
 ) -> Iterator[tuple[str, Mask, OperatorFeatures]]:
     """Each family among n kernels, the mask of its kernels, and their features."""
     families = FAMILY_OF_KIND[table.kind]
-    for code in np.unique(families):
+    for code in np.flatnonzero(np.bincount(families)).tolist():
         selected, family = families == code, FAMILIES[code]
-        yield family, selected, operator_features(table.take(selected), device, precision, family)
+        own = table if selected.all() else table.take(selected)
+        yield family, selected, operator_features(own, device, precision, family)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from forerun.data.columns import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
-from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.features.operators.kinds import CLASS_OF_NAME
 from forerun.features.power.operator_features import POWER_FEATURES, gather_power
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
@@ -209,7 +209,7 @@ class OperatorPower(StoredPredictor):
         if is_network(query) and measured.phases and phase_of(query) not in measured.phases:
             lines.append(f"no network was measured in {phase_of(query)}")
         if isinstance(query.workload, Kernel):
-            op_class = OPERATOR_CLASSES[int(gather_power([query]).op_class[0])]
+            op_class = CLASS_OF_NAME.get(query.workload.operator.kind, "unknown")
             if op_class not in measured.classes:
                 lines.append(f"no {op_class} operator was measured")
         return (

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,9 @@ microseconds on the host of the A30 and 80 to 110 on that of the RTX 2080 Ti."""
 DIFFUSION_SHARES = (EFFICIENCY["product"], 0.3)
 """Shares of peak arithmetic and of peak bandwidth of a diffusion model that generates a batch:
 large half-precision matrix products, whose memory traffic is assumed to be a third of the peak."""
+
+
+_UNFITTED: Final = HostTime()
 
 
 @dataclass(frozen=True)
@@ -54,20 +58,25 @@ class PowerRuns(Columns):
             UnknownPrecision: a device's sheet has no peak for a query's precision.
             ValueError: a device has no design power.
         """
-        diffusion = np.array([isinstance(q.workload, Diffusion) for q in queries], dtype=np.bool_)
         devices = [q.device for q in queries]
-        loads = []
-        if not diffusion.all():
-            loads = [gpu_load([queries[row] for row in np.flatnonzero(~diffusion).tolist()])]
-        if diffusion.any() or not loads:
-            busy = [devices[row] for row in np.flatnonzero(diffusion).tolist()]
-            loads.append(saturating_load(busy, *DIFFUSION_SHARES))
-        # The loads of diffusion models come last: `place` is where each run is among them.
-        place = np.argsort(np.argsort(diffusion, kind="stable"))
-        load = GpuLoad.concatenate(loads).take(place)
+        load = _loads(queries)
         single = np.array([_is_single(q) for q in queries], dtype=np.bool_)
         chips = {device: silicon(device) for device in set(devices)}
         return cls(load, _host_seconds(queries), single, [chips[device] for device in devices])
+
+
+def _loads(queries: Sequence[Query]) -> GpuLoad:
+    """Load of the GPU in each of n runs."""
+    diffusion = np.array([isinstance(q.workload, Diffusion) for q in queries], dtype=np.bool_)
+    if queries and not diffusion.any():
+        return gpu_load(queries)
+    others = [query for query, is_one in zip(queries, diffusion, strict=True) if not is_one]
+    loads = [gpu_load(others)] if others else []
+    busy = [queries[row].device for row in np.flatnonzero(diffusion).tolist()]
+    loads.append(saturating_load(busy, *DIFFUSION_SHARES))
+    # The loads of diffusion models come last: `place` is where each run is among them.
+    place = np.argsort(np.argsort(diffusion, kind="stable"))
+    return GpuLoad.concatenate(loads).take(place)
 
 
 def are_kernels(queries: Sequence[Query]) -> Mask:
@@ -104,6 +113,6 @@ def _host_seconds(queries: Sequence[Query]) -> Column:
     seconds = np.zeros(len(queries))
     networks = [row for row, q in enumerate(queries) if isinstance(q.workload, Network)]
     if networks:
-        seconds[networks] = HostTime().seconds([queries[row] for row in networks])[0]
+        seconds[networks] = _UNFITTED.seconds([queries[row] for row in networks])[0]
     seconds[are_kernels(queries)] = KERNEL_HOST_S
     return seconds

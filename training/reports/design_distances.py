@@ -102,11 +102,9 @@ def share_further(known: KnownDesigns, query: Query, seed: int = 0) -> float:
         tuple((slot, str(random.choice(found))) for slot, found in values.items())
         for _ in range(DRAWS)
     )
-    designs = (Design(query.design.program, one) for one in drawn)
-    further = [
-        known.relative_distance(Query(own, query.device, query.software)) > 1.0 for own in designs
-    ]
-    return float(np.mean(further))
+    program, device, software = query.design.program, query.device, query.software
+    nearest = known.nearest([Query(Design(program, one), device, software) for one in drawn])
+    return float(np.mean([own.relative_distance > 1.0 for own in nearest]))
 
 
 def values_of_slots(designs: Sequence[Directives]) -> dict[str, list[str]]:

@@ -25,7 +25,13 @@ def ours(theirs):
     return LoadedBooster(theirs.model_to_string())
 
 
-@pytest.mark.parametrize("matrix", [MATRIX, MATRIX[:1], MATRIX[:0], np.asfortranarray(MATRIX)])
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        *(MATRIX[:rows] for rows in (0, 1, 3, 8, 9, 300)),
+        *(MATRIX[20:50:7], np.asfortranarray(MATRIX), np.asfortranarray(MATRIX[:5])),
+    ],
+)
 def test_predictions_are_equal_in_every_bit(ours, theirs, matrix):
     expected = theirs.predict(matrix) if len(matrix) else np.zeros(0)
     assert ours.predict(matrix).tobytes() == expected.tobytes()
@@ -38,11 +44,12 @@ def test_a_missing_value_goes_where_the_package_sends_it(ours, theirs):
     assert alone.tobytes() == theirs.predict(gaps).tobytes()
 
 
-def test_single_rows_of_several_threads_do_not_mix(ours, theirs):
-    rows = [*range(len(MATRIX))] * 20
+@pytest.mark.parametrize("count", [1, 4])
+def test_rows_of_several_threads_do_not_mix(ours, theirs, count):
+    parts = [*MATRIX.reshape(-1, count, MATRIX.shape[1])] * 20
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda row: float(ours.predict(MATRIX[[row]])[0]), rows))
-    assert found == theirs.predict(MATRIX).tolist() * 20
+        found = np.concatenate(list(pool.map(ours.predict, parts)))
+    assert found.tolist() == theirs.predict(MATRIX).tolist() * 20
 
 
 def test_leaves_and_their_outputs_are_equal(ours, theirs):

@@ -12,6 +12,7 @@ from forerun.models.hls_designs.features import (
 )
 from forerun.models.hls_designs.known_designs import (
     COMBINATION,
+    FURTHEST,
     NEIGHBOURS,
     KnownDesigns,
 )
@@ -26,7 +27,11 @@ def known(rows) -> KnownDesigns:
 
 
 def pairs(designs, queries, **options):
-    return designs.pairs(queries, feature_matrix(queries), place_matrix(queries), **options)
+    return designs.pairs(designs.nearest(queries, **options), feature_matrix(queries))
+
+
+def limit_of(designs, query):
+    return KnownDesigns.combination_limit(*designs.nearest([query]))
 
 
 def test_a_design_is_compared_with_itself_first_and_in_training_with_others_only():
@@ -55,6 +60,21 @@ def test_neighbours_are_of_the_same_program_and_near():
     nearest = np.sort(distances[others])[:NEIGHBOURS]
     chosen = found.values[:NEIGHBOURS, 0].astype(int)
     assert distances[chosen] == pytest.approx(nearest)
+
+
+def test_neighbours_are_those_by_all_distances_and_the_first_of_those_as_near():
+    rows = measured([16, 32]) + measured([8, 16, 32])
+    designs = known(rows)
+    units, places = np.array(designs.units), place_matrix(rows.queries)
+    for at, own in enumerate(designs.nearest(rows.queries)):
+        same = [program_key(q) == program_key(rows.queries[at]) for q in rows.queries]
+        near = np.clip(places[same] / units, -FURTHEST, FURTHEST)
+        place = np.clip(places[at] / units, -FURTHEST, FURTHEST)
+        varying = np.ptp(near, axis=0) > 0
+        distances = sum((near - place).T[varying] ** 2)
+        order = np.argsort(distances, kind="stable")[:NEIGHBOURS]
+        assert own.chosen.tolist() == order.tolist()
+        assert own.distance == np.sqrt(distances.min())
 
 
 def test_inputs_are_features_differences_and_known_values():
@@ -96,7 +116,7 @@ def test_a_combination_is_a_limit_from_the_largest_distance_between_neighbours_o
     for query in rows.queries:
         own = place_matrix([query])[0] / units
         distance = float(np.linalg.norm(places - own, axis=1).min())
-        limit = designs.combination_limit(query)
+        limit = limit_of(designs, query)
         assert (limit is not None) == (distance > largest)
         if limit is not None:
             flagged += 1
@@ -109,9 +129,9 @@ def test_a_combination_is_a_limit_from_the_largest_distance_between_neighbours_o
 def test_training_designs_and_programs_with_one_design_have_no_combination_limit():
     rows = measured([16, 32])
     designs = known(rows)
-    assert all(designs.combination_limit(query) is None for query in rows.queries)
+    assert all(limit_of(designs, query) is None for query in rows.queries)
     lone = known(rows.take([1]))
-    assert lone.combination_limit(rows.queries[50]) is None
+    assert limit_of(lone, rows.queries[50]) is None
 
 
 def test_fewer_designs_than_neighbours_are_enough():
@@ -119,7 +139,8 @@ def test_fewer_designs_than_neighbours_are_enough():
     designs = known(rows)
     found = pairs(designs, measured([16, 32]).queries[:4])
     assert found.design.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert found.means(np.arange(8.0)) == pytest.approx([0.5, 2.5, 4.5, 6.5])
+    of_pairs = np.column_stack([np.arange(8.0), np.arange(8.0) ** 2])
+    assert found.means(of_pairs) == pytest.approx(of_pairs.reshape(4, 2, 2).mean(axis=1))
     lone = known(rows.take([1]))
     assert pairs(lone, rows.queries[1:], others=True).values[:, 0].tolist() == [0.0]
 

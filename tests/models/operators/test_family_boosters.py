@@ -17,7 +17,12 @@ from forerun.features.operators.features import (
 from forerun.features.operators.table import OperatorTable
 from forerun.models.domain.device_novelty import device_position
 from forerun.models.operators.booster import OperatorBoost
-from forerun.models.operators.family_boosters import family_ms, fit_devices, mixed_ratio
+from forerun.models.operators.family_boosters import (
+    expert_weights,
+    family_ms,
+    fit_devices,
+    mixed_ratio,
+)
 from forerun.models.operators.training_rows import OperatorRows
 from tests.models.operators.test_booster import CATALOG, GRAPH, TRAINING_GPUS, measured
 
@@ -49,13 +54,14 @@ def test_boosters_of_a_device_do_not_change_with_rows_of_others():
 
 def test_a_device_counts_most_for_itself_and_little_for_unlike_ones():
     _, experts = rows_and_experts()
-    for name, expert in experts.items():
-        at_home = expert.weight("linear", device_position(CATALOG.get(name)))
-        away = [expert.weight("linear", device_position(CATALOG.get(o))) for o in TRAINING_GPUS]
-        assert at_home == max(away)
-    v100 = experts["v100-pcie-32gb"]
-    a100, p4 = (device_position(CATALOG.get(n)) for n in ("a100-pcie-40gb", "p4"))
-    assert v100.weight("linear", a100) > 5 * v100.weight("linear", p4)
+    gpus = [device_position(CATALOG.get(name)) for name in TRAINING_GPUS]
+    of_all = expert_weights(list(experts.values()), gpus, "linear")
+    for place, name in enumerate(experts):
+        assert of_all[list(TRAINING_GPUS).index(name), place] == of_all[:, place].max()
+    positions = [device_position(CATALOG.get(name)) for name in ("a100-pcie-40gb", "p4")]
+    on_a100, on_p4 = expert_weights([experts["v100-pcie-32gb"]], positions, "linear")[:, 0]
+    assert on_a100 > 5 * on_p4
+    assert (expert_weights(list(experts.values()), gpus, "no family") == 0.0).all()
 
 
 def test_without_boosters_of_a_family_the_base_time_answers():

@@ -50,7 +50,7 @@ def test_boosters_of_the_same_device_from_another_dataset_are_left_out(asked):
     found = errors_by_others(ROWS, experts, "t4", OF_T4)
     assert {len(one) for one in asked} == {1}
     t4, v100 = (device_position(CATALOG.get(n)) for n in ("t4", "v100-pcie-32gb"))
-    assert {one.novelty for one in found} == {distance(t4, v100)}
+    assert {one.novelty for one in found} == {float(distance(t4, v100))}
     alone = {name: one for name, one in experts.items() if name != "v100"}
     assert errors_by_others(ROWS, alone, "t4", OF_T4) == []
 
