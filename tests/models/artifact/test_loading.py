@@ -28,7 +28,9 @@ def graph_of(name):
 
 
 def ask(name="light_resnet50", device="rtx-4090", batch=64, precision="amp", **software):
-    return Query(Network(graph_of(name), batch, precision), CATALOG.get(device), Software(**software))
+    return Query(
+        Network(graph_of(name), batch, precision), CATALOG.get(device), Software(**software)
+    )
 
 
 @pytest.mark.slow
