@@ -23,15 +23,24 @@ class DatasetContract:
     def raw(self, tmp_path):
         return tiny_upstream(self.cls.name, tmp_path / "upstream")
 
-    @pytest.fixture
-    def tables(self, raw):
-        return self.cls().tidy(raw)
+    @pytest.fixture(scope="class")
+    @classmethod
+    def tidied(cls, tmp_path_factory):
+        """Upstream files and their tables, which all tests of a class share."""
+        raw = tiny_upstream(cls.cls.name, tmp_path_factory.mktemp("upstream"))
+        return raw, cls.cls().tidy(raw)
 
     @pytest.fixture
-    def bundle(self, raw, tables, tmp_path):
-        dataset = self.cls()
+    def tables(self, tidied):
+        return {name: frame.copy() for name, frame in tidied[1].items()}
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def bundle(cls, tidied, tmp_path_factory):
+        """A bundle that all tests of a class read, and none writes to."""
+        dataset, (raw, tables) = cls.cls(), tidied
         return Bundle.write(
-            tmp_path / "bundle",
+            tmp_path_factory.mktemp("bundle") / "bundle",
             dataset.name,
             tables,
             documents=dataset.documents(raw),
@@ -72,8 +81,8 @@ class DatasetContract:
         """Files that are missing, one at a time: all, where each is read in a way of its own."""
         return raw.paths
 
-    def test_files_that_are_not_there_are_passed_over(self, raw):
-        whole = self.cls().tidy(raw)
+    def test_files_that_are_not_there_are_passed_over(self, tidied):
+        raw, whole = tidied
         for path in self.left_out(raw):
             rest = RawFiles(raw.folder, tuple(p for p in raw.paths if p != path))
             for name, frame in self.cls().tidy(rest).items():

@@ -1,5 +1,6 @@
 """The bundled predictors: sealed, small and plausible on real networks."""
 
+from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -20,9 +21,16 @@ CATALOG = DeviceCatalog.load()
 LOADED = bundled()
 
 
+@cache
+def graph_of(name):
+    """The graph of a network, which all questions about it share."""
+    return read_graph(LIGHT / f"{name}.onnx")
+
+
 def ask(name="light_resnet50", device="rtx-4090", batch=64, precision="amp", **software):
-    graph = read_graph(LIGHT / f"{name}.onnx")
-    return Query(Network(graph, batch, precision), CATALOG.get(device), Software(**software))
+    return Query(
+        Network(graph_of(name), batch, precision), CATALOG.get(device), Software(**software)
+    )
 
 
 @pytest.mark.slow

@@ -26,25 +26,15 @@ from tests.models.networks.test_booster import (
     network,
     training_measurements,
 )
+from tests.models.neural.exports import once_for_equal_weights
 
 SMALL = GraphShape(hidden=8, head=8, last=4, epochs=2)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def exported_once():
-    """Networks of equal weights are exported once: that takes most of the time of a fit."""
-    kept = {}
-
-    def once(members, shape):
-        weights = tuple(
-            value.numpy().tobytes() for one in members for value in one.state_dict().values()
-        )
-        if (shape, weights) not in kept:
-            kept[shape, weights] = export(members, shape)
-        return kept[shape, weights]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(latency, "export", once)
+        patch.setattr(latency, "export", once_for_equal_weights(export))
         yield
 
 

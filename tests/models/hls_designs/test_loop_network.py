@@ -7,6 +7,7 @@ import pytest
 
 from forerun.data.measurements import Measurements
 from forerun.models.contract import PredictorContract
+from forerun.models.hls_designs import loop_network
 from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import (
     FLOORS,
@@ -21,6 +22,7 @@ from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
 from forerun.models.hls_designs.settings import NETWORK_SHARE
 from forerun.models.neural import onnx_session, seeded_torch
 from tests.models.hls_designs.test_booster import TREES, measured
+from tests.models.neural.exports import once_for_equal_weights
 
 TRIPS = ([16, 32], [40, 80], [8, 16, 32])
 """Two programs of the training set, and one that is not."""
@@ -32,38 +34,70 @@ def training_rows() -> Measurements:
     return measured([16, 32]) + measured([8, 16, 32])
 
 
+EXPORTED = once_for_equal_weights(export)
+
+
+@pytest.fixture(autouse=True)
+def exported_once(monkeypatch):
+    monkeypatch.setattr(loop_network, "export", EXPORTED)
+
+
 @lru_cache(maxsize=1)
+def stacked() -> DesignBoost:
+    return DesignBoost(trees=TREES, calibrated=False, loop_shape=SHAPE, members=2).fit(
+        training_rows()
+    )
+
+
 def fitted() -> LoopNetwork:
+    return stacked().network
+
+
+def batches() -> list[dict[str, np.ndarray]]:
+    """Batches of one design, of one of each program, and of many."""
     rows = training_rows()
-    return LoopNetwork.fit(rows, feature_matrix(rows.queries), SHAPE, 2, 0)
+    matrix = network_matrix(rows.queries, feature_matrix(rows.queries))
+    trees = LoopBatches.of(rows.queries, matrix, fitted().first)
+    return [trees.batch(np.array(rows)) for rows in ([0], [100, 0], range(0, len(rows), 3))]
 
 
 @pytest.mark.slow
 def test_the_exported_network_answers_as_in_torch():
     import torch
 
-    rows = training_rows()
-    matrix = network_matrix(rows.queries, feature_matrix(rows.queries))
-    first = {key: 3 * n for n, key in enumerate(sorted(set(map(program_key, rows.queries))))}
-    trees = LoopBatches.of(rows.queries, matrix, first)
-    scaling = [(m.mean(axis=0), m.std(axis=0) + 1e-3) for m in (trees.features, matrix)]
+    network, session = EXPORTED.modules[fitted().content], onnx_session(fitted().content)
+    assert [one.name for one in session.get_inputs()] == list(INPUTS)
+    for inputs in batches():
+        tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
+        with torch.no_grad():
+            wanted = network(*arguments(tensors)).numpy()
+        assert len(wanted) == 2
+        # The exporter writes constants in single precision.
+        np.testing.assert_allclose(session.run(None, inputs)[0], wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_joined_networks_answer_as_each_of_them_alone():
+    import torch
+
+    scaling = EXPORTED.modules[fitted().content]
+    moments = [
+        (part.mean.numpy(), part.spread.numpy())
+        for part in (scaling.scale_loops, scaling.scale_designs)
+    ]
     short = LoopShape(width=16)
     with seeded_torch(3):
-        parts = [network(short, *scaling, 6) for _ in range(2)]
+        parts = [network(short, *moments, 6) for _ in range(2)]
         with torch.no_grad():
             for weight in [w for part in parts for w in part.parameters()]:
                 weight.add_(0.1 * torch.randn_like(weight))
-        whole = joined(parts, network(short, *scaling, 6, 2)).double()
-    session = onnx_session(export(whole))
-    assert [one.name for one in session.get_inputs()] == list(INPUTS)
-    for chosen in ([0], [100, 0], list(range(0, len(rows), 3))):
-        inputs = trees.batch(np.array(chosen))
-        tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
+        whole = joined(parts, network(short, *moments, 6, 2)).double()
+    for inputs in batches():
+        given = arguments({name: torch.from_numpy(values) for name, values in inputs.items()})
         with torch.no_grad():
-            given = arguments(tensors)
             wanted = [part.double()(*given)[0].numpy() for part in parts]
-        # The exporter writes constants in single precision.
-        np.testing.assert_allclose(session.run(None, inputs)[0], wanted, rtol=1e-6, atol=1e-6)
+            found = whole(*given).numpy()
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_a_batch_holds_the_loops_of_each_design_under_the_loop_around():
@@ -103,15 +137,18 @@ def test_the_exported_network_has_few_operators():
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_network():
+def test_the_same_seed_gives_the_same_network(monkeypatch):
+    def weights(whole):
+        return b"".join(value.numpy().tobytes() for value in whole.state_dict().values())
+
+    monkeypatch.setattr(loop_network, "export", weights)
     rows = measured([16, 32]).take(range(0, 96, 4))
     matrix, short = feature_matrix(rows.queries), LoopShape(width=8, epochs=1)
     one, again, other = (
-        LoopNetwork.fit(rows, matrix, short, 1, seed).predict_log(rows.queries, matrix)
-        for seed in (1, 1, 2)
+        LoopNetwork.fit(rows, matrix, short, 1, seed).content for seed in (1, 1, 2)
     )
-    assert (one == again).all()
-    assert (one != other).any()
+    assert one == again
+    assert one != other
 
 
 def test_an_average_lies_between_its_parts():
@@ -140,13 +177,6 @@ def test_members_are_averaged_as_logarithms_for_cycles_and_as_shares_otherwise()
     found = network.predict_log(rows.queries, feature_matrix(rows.queries))
     assert found[0, 0] == pytest.approx(-1.0)
     assert found[0, 1:] == pytest.approx(np.log2((0.125 + 2.0) / 2))
-
-
-@lru_cache(maxsize=1)
-def stacked() -> DesignBoost:
-    return DesignBoost(trees=TREES, calibrated=False, loop_shape=SHAPE, members=1).fit(
-        training_rows()
-    )
 
 
 @pytest.mark.slow

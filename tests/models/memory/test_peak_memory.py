@@ -15,6 +15,7 @@ from forerun.data.workload import Network, TrainingSetup
 from forerun.features.memory.library_workspaces import CUBLAS_MIB
 from forerun.features.memory.plan import memory_plan
 from forerun.models.contract import PredictorContract
+from forerun.models.memory import boosters
 from forerun.models.memory.peak_memory import (
     AT_LEAST,
     CONTEXT_HIGH_MIB,
@@ -68,6 +69,13 @@ def training_rows(noise=0.05, seed=0):
     peak = (1.1 * reserved + OWN_MIB) * np.exp(noise * draw.standard_normal(len(queries)))
     families = np.array([f"f{i % 20}" for i in range(len(queries))])
     return Measurements(queries, {PEAK: peak}, {"family": families})
+
+
+@pytest.fixture
+def few_trees(monkeypatch):
+    """Boosters of a tenth of the trees, for tests of the affine map below them."""
+    few = {kind: (trees // 10, size) for kind, (trees, size) in boosters.SIZES.items()}
+    monkeypatch.setattr(boosters, "SIZES", few)
 
 
 @cache
@@ -132,6 +140,7 @@ def test_it_answers_forward_graphs_in_either_phase():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_trees")
 def test_the_fit_recovers_the_affine_map():
     found = Memory().fit(training_rows(noise=0.0)).training
     assert found.reserved == pytest.approx(1.1, rel=0.01)
@@ -149,6 +158,7 @@ def test_another_optimizer_adds_its_states_and_nothing_else(kind):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_trees")
 def test_outliers_do_not_move_the_affine_map():
     rows = training_rows(noise=0.0)
     peak = rows.values[PEAK].copy()
@@ -158,6 +168,7 @@ def test_outliers_do_not_move_the_affine_map():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_trees")
 def test_a_run_out_of_memory_is_only_a_lower_bound():
     rows = training_rows(noise=0.0)
     query = train(8, 2048, 65536)

@@ -1,6 +1,7 @@
 """Serving: the contract, energy consistent with power and rate, limits, few-shot adaptation."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -63,12 +64,21 @@ def training_rows(seed=0):
 
 ROWS = training_rows()
 FEW = ROWS.take(np.array([name[-1] in "134" for name in ROWS.groups["model"]]))
-FITTED = ServingPower(trees=60, bag=1).fit(ROWS)
+
+
+@cache
+def fitted():
+    return ServingPower(trees=60, bag=1).fit(ROWS)
+
+
+@cache
+def fitted_to_few():
+    return ServingPower(trees=4, bag=1).fit(FEW)
 
 
 class TestServingPower(PredictorContract):
     def make(self):
-        return ServingPower(trees=4, bag=1).fit(FEW)
+        return fitted_to_few()
 
     def training_rows(self):
         return FEW
@@ -92,7 +102,7 @@ class TestServingPower(PredictorContract):
 )
 def test_energy_is_power_times_devices_over_rate(device, count, billions, sequences):
     queries = [ask(chat(billions, sequences), device, count), ask(draw(billions), device, count)]
-    said = FITTED.predict(queries).values
+    said = fitted().predict(queries).values
     token = said["power_w"][0] * count / said["tokens_per_s"][0]
     assert said["energy_per_token_j"][0] == pytest.approx(token)
     picture = said["power_w"][1] * count / said["samples_per_s"][1]
@@ -105,7 +115,7 @@ def test_energy_is_power_times_devices_over_rate(device, count, billions, sequen
 
 def test_models_of_another_draw_mostly_lie_inside_their_intervals():
     other = training_rows(seed=7)
-    said = FITTED.predict(other.queries)
+    said = fitted().predict(other.queries)
     for metric in ("power_w", "tokens_per_s", "latency_ms"):
         truth = other.values[metric]
         known = ~np.isnan(truth)
@@ -119,7 +129,7 @@ def test_facts_of_a_configuration_are_optional_and_change_the_answer():
     bare, full = ask(whole), ask(configured)
     assert (gives_configuration(bare), gives_configuration(full)) == (False, True)
     assert without_configuration(full) == bare
-    rate = FITTED.predict([bare, full]).values["tokens_per_s"]
+    rate = fitted().predict([bare, full]).values["tokens_per_s"]
     assert rate[0] != rate[1]
     picture = ask(draw(passes=1, pixels_per_token=32))
     assert gives_configuration(picture)
@@ -127,7 +137,7 @@ def test_facts_of_a_configuration_are_optional_and_change_the_answer():
 
 
 def test_another_device_is_out_of_domain_and_wide():
-    near, far = FITTED.predict([ask(chat()), ask(chat(), "a100-sxm-80gb")])
+    near, far = fitted().predict([ask(chat()), ask(chat(), "a100-sxm-80gb")])
     assert near.in_domain
     assert any("other devices" in str(line) for line in far.limits)
     ends = far.estimates["power_w"]
@@ -147,7 +157,7 @@ def test_another_device_is_out_of_domain_and_wide():
     ],
 )
 def test_what_training_did_not_see_is_named(query, word):
-    (said,) = [FITTED.predict([query])[0]]
+    (said,) = [fitted().predict([query])[0]]
     assert any(word in str(line) for line in said.limits)
     assert not said.in_domain
 
@@ -155,11 +165,11 @@ def test_what_training_did_not_see_is_named(query, word):
 def test_runs_of_a_new_device_move_its_answers_there_and_nowhere_else():
     device = "a100-sxm-80gb"
     runs = [ask(chat(b, s), device, 2) for b in (8.0, 14.0, 32.0) for s in (8, 32, 64, 256)]
-    plain = FITTED.predict(runs).values
+    plain = fitted().predict(runs).values
     values = {"power_w": 1.3 * plain["power_w"], "tokens_per_s": 0.5 * plain["tokens_per_s"]}
-    adapted = FITTED.adapt(Measurements(runs, values))
+    adapted = fitted().adapt(Measurements(runs, values))
     asked = [ask(chat(8.0, 128), device, 2), ask(chat(8.0, 128), "h100", 2)]
-    before, after = FITTED.predict(asked), adapted.predict(asked)
+    before, after = fitted().predict(asked), adapted.predict(asked)
     ratio = after.values["power_w"] / before.values["power_w"]
     assert 1.15 < ratio[0] <= 1.3
     assert ratio[1] < 1.12
@@ -170,22 +180,22 @@ def test_runs_of_a_new_device_move_its_answers_there_and_nowhere_else():
 
 def test_three_runs_of_a_model_tell_about_its_other_settings_and_little_about_other_models():
     runs = [ask(chat(20.0, s), "h100", n) for s, n in ((8, 1), (64, 2), (256, 4))]
-    plain = FITTED.predict(runs).values
+    plain = fitted().predict(runs).values
     values = {"power_w": plain["power_w"], "tokens_per_s": 0.6 * plain["tokens_per_s"]}
-    adapted = FITTED.adapt(Measurements(runs, values))
+    adapted = fitted().adapt(Measurements(runs, values))
     asked = [ask(chat(20.0, 32), "b200", 2), ask(chat(3.0, 32), "h100", 2)]
-    before, after = (p.predict(asked).values["tokens_per_s"] for p in (FITTED, adapted))
+    before, after = (p.predict(asked).values["tokens_per_s"] for p in (fitted(), adapted))
     ratio = after / before
     assert ratio[0] < 0.75
     assert 0.9 < ratio[1] <= 1.0 + 1e-9
     drawn = ask(draw(2.0))
     assert (
         adapted.predict([drawn]).values["latency_ms"]
-        == FITTED.predict([drawn]).values["latency_ms"]
+        == fitted().predict([drawn]).values["latency_ms"]
     )
 
 
 def test_it_answers_generative_models_on_gpus_with_a_sheet_alone():
     assert not ServingPower().answers(ask(chat()))
-    assert not FITTED.answers(replace(ask(chat()), device=CATALOG.get("i9-10940x")))
+    assert not fitted().answers(replace(ask(chat()), device=CATALOG.get("i9-10940x")))
     assert ServingPower().fit(ROWS.take(np.zeros(0, dtype=np.intp))).fits == {}

@@ -73,11 +73,12 @@ def stored(home: Path) -> dict[str, set[str]]:
     }
 
 
-def test_nothing_acknowledged_is_lost(tmp_path):
+def test_nothing_acknowledged_is_lost(tmp_path, roofline_folder):
     chance, numbers = random.Random(0), count(1)
     acknowledged: dict[str, set[str]] = {}
+    variables = {"FORERUN_PREDICTOR_FOLDER": str(roofline_folder)}
     for _ in range(ROUNDS):
-        with real_server(tmp_path) as server:
+        with real_server(tmp_path, environment=variables) as server:
             enough = chance.randint(1, MOST_ACKNOWLEDGED)
             for kind, names in ingest(server, numbers, enough).items():
                 acknowledged[kind] = acknowledged.get(kind, set()) | names

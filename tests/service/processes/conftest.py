@@ -10,7 +10,7 @@ import pytest
 
 from tests.service.real_server import RealServer, real_server
 
-WORKERS = 3
+WORKERS = 2
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from threading import Event
 import httpx
 import pytest
 
-from forerun.models.artifact.loading import bundled
 from forerun.models.artifact.sealed_folder import seal
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
@@ -36,10 +35,16 @@ def hanging():
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def sealed(folder) -> str:
+def sealed(folder, created="2026-01-01") -> str:
     folder.mkdir(parents=True)
     Router((Roofline(),)).save(folder)
-    return seal(folder, "2026-01-01").version
+    (folder / "card.md").write_text(created)
+    return seal(folder, created).version
+
+
+def registered(folder) -> int:
+    with tracked("roofline") as run:
+        return register(run, folder)
 
 
 @contextmanager
@@ -93,34 +98,21 @@ def test_the_champion_fetched_last_answers_while_the_registry_hangs(tmp_path, ha
         assert "did not answer within 1 s" in server.log.read_text()
 
 
-def test_a_new_champion_takes_over_in_all_workers_without_a_restart(tmp_path, store):
-    version = sealed(tmp_path / "champion")
-    with tracked("roofline") as run:
-        number = register(run, tmp_path / "champion")
-    promote(number, reason="it answers at once")
-    with real_server(
-        tmp_path / "served", workers=2, environment={"FORERUN_REGISTRY_URI": store}
-    ) as server:
-        first = httpx.get(f"{server.url}/readyz", timeout=120).json()["version"]
-        assert first in {bundled().version, version}
-        eventually(lambda: {each["version"] for each in from_all(server, readiness)} == {version})
-        (registry,) = {str(each["registry"]) for each in from_all(server, readiness)}
-        assert version in registry and "'answered': True" in registry
-
-
-def test_no_request_fails_while_all_workers_change_together(tmp_path, store):
-    sealed(tmp_path / "champion")
-    with tracked("roofline") as run:
-        number = register(run, tmp_path / "champion")
+def test_new_champions_take_over_in_all_workers_and_no_request_fails_meanwhile(tmp_path, store):
+    """One that was promoted before the start, and one that is promoted while questions come."""
+    versions = [sealed(tmp_path / day, day) for day in ("2026-01-01", "2026-01-02")]
+    first, second = (registered(tmp_path / day) for day in ("2026-01-01", "2026-01-02"))
+    promote(first, reason="it answers at once")
     environment = {"FORERUN_REGISTRY_URI": store, "FORERUN_REGISTRY_POLL_SECONDS": "3"}
     with (
         real_server(tmp_path / "served", workers=2, environment=environment) as server,
         asking(server, {"kind": "kernel", "operator": OPERATOR}) as seen,
     ):
         before = workers(server)
-        eventually(lambda: set(seen.values()) == {bundled().version})
-        promote(number, reason="it answers at once")
-        eventually(lambda: bundled().version not in seen.values())
-        promoted = set(seen.values())
+        eventually(lambda: set(seen.values()) == {versions[0]})
+        (registry,) = {str(each["registry"]) for each in from_all(server, readiness)}
+        assert versions[0] in registry and "'answered': True" in registry
+        promote(second, reason="the same with another card")
+        eventually(lambda: set(seen.values()) == {versions[1]})
+        eventually(lambda: {x["version"] for x in from_all(server, readiness)} == {versions[1]})
         assert workers(server) == before, "no process was replaced"
-    assert len(promoted) == 1

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -72,7 +73,7 @@ class Dying:
 
 
 class WithDyingProcesses(WaHls4mlProtocols):
-    """The protocols of wa_hls4ml, each of whose fits loses its process once.
+    """The protocols of wa_hls4ml; each fit with the first seed loses its process once.
 
     Args:
         folder: where files say which fits have begun.
@@ -81,5 +82,6 @@ class WithDyingProcesses(WaHls4mlProtocols):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def predictors(self, seed: int = 0) -> list[Dying]:
-        return [Dying(each.name, each, self._folder, seed) for each in super().predictors(seed)]
+    def predictors(self, seed: int = 0) -> Sequence[Predictor]:
+        kept = super().predictors(seed)
+        return kept if seed else [Dying(each.name, each, self._folder, seed) for each in kept]

@@ -6,7 +6,7 @@ import pytest
 from forerun.data.measurements import Measurements
 from forerun.training.reports.adapted_runs import DRAWS, LEAST, SHOTS, _cell, errors_by_shots
 from tests.features.llm_serving.deployments import dense_model, expert_model
-from tests.models.llm_serving.test_latency import FITTED, OTHER, ask
+from tests.models.llm_serving.test_latency import OTHER, ask, fitted
 
 
 def slower(factor: float, numbers: dict) -> Measurements:
@@ -16,14 +16,14 @@ def slower(factor: float, numbers: dict) -> Measurements:
         for model, count in numbers.items()
         for number in range(count)
     ]
-    before = FITTED.predict(queries).values
+    before = fitted().predict(queries).values
     times = {name: factor * before[name] for name in ("tpot_ms", "ttft_ms")}
     return Measurements(queries, times)
 
 
 @pytest.fixture(scope="module")
 def errors():
-    return errors_by_shots(FITTED, slower(1.4, {dense_model(): LEAST, expert_model(): LEAST - 1}))
+    return errors_by_shots(fitted(), slower(1.4, {dense_model(): LEAST, expert_model(): LEAST - 1}))
 
 
 def test_a_class_with_too_few_runs_takes_no_part(errors):

@@ -36,6 +36,13 @@ pytest.importorskip("ray.serve", reason="needs the ray extra", exc_type=ImportEr
 
 CONFIGURATION = Path(__file__).parents[4] / "deploy/ray-serve/serve.yaml"
 STOPS_WITHIN_S = 60
+WITHOUT_DASHBOARD = """
+import ray
+from ray.serve.scripts import cli
+ray.init(include_dashboard=False, namespace="serve")
+cli()
+"""
+"""The command `serve`, whose cluster has no web page: processes of that take seconds to start."""
 
 
 def configuration() -> dict[str, Any]:
@@ -174,7 +181,7 @@ def ray_serve(database: str) -> Iterator[Served]:
         }
         with (folder / "log").open("wb") as printed:
             process = subprocess.Popen(
-                [sys.executable, "-m", "ray.serve.scripts", "run", str(folder / "serve.yaml")],
+                [sys.executable, "-c", WITHOUT_DASHBOARD, "run", str(folder / "serve.yaml")],
                 env=environment, stdout=printed, stderr=printed, start_new_session=True,
             )  # fmt: skip
         started = Served(f"http://127.0.0.1:{port}", folder / "log", process)
