@@ -155,8 +155,7 @@ class CachingAllocator:
                     start = before.pop(start)
                     del pool[bisect_left(pool, (size_at[start], start))]
                 insort(pool, (end - start, start))
-                size_at[start] = end - start
-                before[end] = start
+                size_at[start], before[end] = end - start, start
         self.live, self.most = live, most
 
     def _grown(self, need: int) -> Block:

@@ -111,7 +111,7 @@ def runs_of(
         chips: the device of each query at its precision.
         times: additive model of each query.
     """
-    kernels, kind = graph.kernels, graph.kernels.kind
+    kernels = graph.kernels
     modes = [execution_mode(query) for query in queries]
     batch = np.array([query.network.batch_size for query in queries], dtype=np.float64)[:, None]
     matrix, vector, bandwidth, units, l2 = (
@@ -119,15 +119,14 @@ def runs_of(
         for name in ("matrix", "vector", "bandwidth", "units", "l2_bytes")
     )
     by_kind = [model.by_kind[mode] for model, mode in zip(times, modes, strict=True)]
-    coefficients = np.array([rows for rows, _ in by_kind])[:, :, kind]
-    launch_s = np.array([launch for _, launch in by_kind])[:, None] * LAUNCH_S
-    peak = np.where(kernels.tensor, matrix, vector)
+    coefficients = np.array([rows for rows, _ in by_kind])[:, :, kernels.kind]
+    launch = np.array([launch for _, launch in by_kind])[:, None] * LAUNCH_S * kernels.repeat
     activations = kernels.traffic * batch
+    peak = np.where(kernels.tensor, matrix, vector)
     compute = (kernels.work * batch + kernels.fixed_work) / peak
     memory = (activations + kernels.fixed_traffic) / bandwidth
     moved = memory * (bandwidth / vector * INSTRUCTIONS_PER_BYTE)
     busy = coefficients[:, 0] * compute + coefficients[:, 1] * memory + coefficients[:, 2] * moved
-    launch = launch_s * kernels.repeat
     waves = np.ceil(kernels.m * batch / TILE) * kernels.tiles_across / units
     whole = (busy + launch) * graph.count
     share = whole / (whole.sum(axis=1, keepdims=True) + _TINY)
@@ -143,11 +142,11 @@ def runs_of(
         axis=2,
     )
     busy, launch = busy * graph.count, launch * graph.count
-    launches = float(graph.count @ kernels.repeat)
+    launches = max(float(graph.count @ kernels.repeat), 1.0)
     over = np.log((busy.sum(axis=1) + _TINY) / (launch.sum(axis=1) + _TINY))
     runs = [
         *(np.log(batch[:, 0]) / 5.0, np.clip(over, -6.0, 8.0) / 3.0),
-        np.full(len(queries), np.log(max(launches, 1.0)) / 5.0 - 1.0),
+        np.full(len(queries), np.log(launches) / 5.0 - 1.0),
         np.array([_software(query, mode) for query, mode in zip(queries, modes, strict=True)]),
     ]
     return Runs(busy, launch, pairs, np.column_stack(runs))

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Names, groups_of
+from forerun.data.device import Device
 from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
 from forerun.features.lowering import lowered, lowering_mode
@@ -211,11 +212,20 @@ class NetworkLatency(StoredPredictor):
         """Device times of n networks on GPUs, corrected in half precision."""
         times = self.device_time.predict(queries)
         factors = np.exp(self._log_corrections(queries, times))
+        for row, query in enumerate(queries):
+            if self._adapted(query.device):
+                # Errors of measured networks carry over to others, but not below their roofline.
+                factors[row] = max(factors[row], _roofline_s(query) / times.seconds[row])
         breakdowns: list[Mapping[str, float]] = [
             {name: ms * factor for name, ms in breakdown.items()}
             for breakdown, factor in zip(times.breakdowns, factors.tolist(), strict=True)
         ]
         return times._replace(seconds=times.seconds * factors, breakdowns=breakdowns)
+
+    def _adapted(self, device: Device) -> bool:
+        """Whether measured networks correct the device time of a GPU."""
+        of_parts = self.networks.support_gp, self.operators.networks
+        return any(errors.of(device) is not None for errors in of_parts)
 
     def _in_half_precision(self, queries: Sequence[Query]) -> Mask:
         """Which networks `half_precision` corrects, (n,): on GPUs without timed networks."""
