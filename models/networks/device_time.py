@@ -18,7 +18,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.lowering import Kernels, lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
-from forerun.features.networks.features import chip_of
+from forerun.features.networks.features import chip_of, network_features
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
 from forerun.features.recent import Recent
 from forerun.models.equal_runs import RunKey, equal_but_batch, on_any_device
@@ -142,7 +142,9 @@ class DeviceTime:
             weight = np.array([request.weight for request in selected])
             factor = np.array([request.factor for request in selected])
             ratios = np.log([value / low, high / value])[:, index]
-            logs += np.bincount(rows, weight * np.log(value[index] / 1e3 * factor), n)
+            own_s = value[index] / 1e3 * factor
+            own_s = np.maximum(own_s, self._least_s(source, [queries[row] for row in rows]))
+            logs += np.bincount(rows, weight * np.log(own_s), n)
             below += np.bincount(rows, weight * ratios[0], n)
             above += np.bincount(rows, weight * ratios[1], n)
             extra[rows] = [request.extra for request in selected]
@@ -159,6 +161,16 @@ class DeviceTime:
             np.hypot(above, reach),
             limits,
             [_scaled(breakdown, ms) for breakdown, ms in scaled],
+        )
+
+    def _least_s(self, source: str, queries: Sequence[Query]) -> Column:
+        """Seconds below which errors of measured networks carry no answer of a predictor, (n,).
+
+        That is the roofline where a predictor is corrected by networks measured on the GPU, else 0.
+        """
+        errors = {NETWORKS: self.networks.support_gp, OPERATORS: self.operators.networks}[source]
+        return np.array(
+            [roofline_s(q) if errors.of(q.device) is not None else 0.0 for q in queries]
         )
 
     def operator_times(self, query: Query) -> list[OperatorTime]:
@@ -308,3 +320,13 @@ def _sources(query: Query) -> Sequence[tuple[str, float]]:
 def _scaled(breakdown: Mapping[str, float], total_ms: float) -> Mapping[str, float]:
     whole = sum(breakdown.values())
     return {k: v * total_ms / whole for k, v in breakdown.items()} if whole > 0 else {}
+
+
+def roofline_s(query: Query) -> float:
+    """Sum of the rooflines of a network's kernels, seconds."""
+    network = query.network
+    kernels = lowered(
+        network.graph, lowering_mode(network.graph, network.precision, query.software)
+    )
+    chip = chip_of(query.device, network.precision)
+    return float(network_features(kernels, chip, network, query.software)[1])

@@ -14,11 +14,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Names, groups_of
-from forerun.data.device import Device
 from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
-from forerun.features.lowering import lowered, lowering_mode
-from forerun.features.networks.features import chip_of, network_features
 from forerun.models.adaptation.suggestions import in_turns
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
@@ -31,6 +28,7 @@ from forerun.models.networks.device_time import (
     OPERATORS,
     DeviceTime,
     DeviceTimes,
+    roofline_s,
 )
 from forerun.models.networks.half_precision import HalfPrecision, MeasuredRuns, applies
 from forerun.models.networks.host_time import TERMS, HostTime
@@ -212,20 +210,11 @@ class NetworkLatency(StoredPredictor):
         """Device times of n networks on GPUs, corrected in half precision."""
         times = self.device_time.predict(queries)
         factors = np.exp(self._log_corrections(queries, times))
-        for row, query in enumerate(queries):
-            if self._adapted(query.device):
-                # Errors of measured networks carry over to others, but not below their roofline.
-                factors[row] = max(factors[row], _roofline_s(query) / times.seconds[row])
         breakdowns: list[Mapping[str, float]] = [
             {name: ms * factor for name, ms in breakdown.items()}
             for breakdown, factor in zip(times.breakdowns, factors.tolist(), strict=True)
         ]
         return times._replace(seconds=times.seconds * factors, breakdowns=breakdowns)
-
-    def _adapted(self, device: Device) -> bool:
-        """Whether measured networks correct the device time of a GPU."""
-        of_parts = self.networks.support_gp, self.operators.networks
-        return any(errors.of(device) is not None for errors in of_parts)
 
     def _in_half_precision(self, queries: Sequence[Query]) -> Mask:
         """Which networks `half_precision` corrects, (n,): on GPUs without timed networks."""
@@ -240,7 +229,7 @@ class NetworkLatency(StoredPredictor):
         logs[rows] = self.half_precision.log_factors([queries[row] for row in rows], breakdowns)
         for row in np.flatnonzero(logs < 0.0).tolist():
             # A correction takes no answer below the sum of its kernels' rooflines.
-            reach = np.log(_roofline_s(queries[row]) / times.seconds[row])
+            reach = np.log(roofline_s(queries[row]) / times.seconds[row])
             logs[row] = max(logs[row], min(0.0, reach))
         return logs
 
@@ -360,13 +349,3 @@ def _joined(
     low = value * np.exp(-factor * np.hypot(share * times.low, half_width))
     high = value * np.exp(factor * np.hypot(share * times.high, half_width))
     return value, low, high
-
-
-def _roofline_s(query: Query) -> float:
-    """Sum of the rooflines of a network's kernels, seconds."""
-    network = query.network
-    kernels = lowered(
-        network.graph, lowering_mode(network.graph, network.precision, query.software)
-    )
-    chip = chip_of(query.device, network.precision)
-    return float(network_features(kernels, chip, network, query.software)[1])
