@@ -44,7 +44,7 @@ COLUMNS = (
     "energy counter; `energy_j` is that of one run in the window. One operator in six has such a "
     "window, and every network. `power_capped_share` is the share of looks at the GPU in which its "
     "power limit (`power_limit_w`) held the clock down; `sm_clock_mhz` is the mean clock.",
-    "Networks are those of forerun's own zoo, and 49 of the package timm by its names. "
+    "Networks are those of forerun's own zoo, and of the package timm by its names. "
     "A training step is a forward pass, the mean square of all outputs as loss, a backward pass "
     "and a step of AdamW. Inference of language models computes logits of all positions, without a "
     "cache. `workload` is an operator as JSON, or the digest of a network's graph in `graphs`.",

@@ -23,16 +23,11 @@ def fitted() -> NetlistBoost:
     return NetlistBoost(trees=20, threads=1).fit(rows())
 
 
-@lru_cache(maxsize=1)
-def small():
-    return NetlistBoost(trees=8, threads=1).fit(rows())
-
-
 class TestNetlistBoost(PredictorContract):
     """The contract of every predictor."""
 
     def make(self):
-        return small()
+        return NetlistBoost(trees=8, threads=1).fit(rows())
 
     def training_rows(self):
         return rows()

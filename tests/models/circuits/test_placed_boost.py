@@ -42,16 +42,11 @@ def fitted() -> PlacedBoost:
     return PlacedBoost(trees=60, threads=1).fit(rows())
 
 
-@lru_cache(maxsize=1)
-def small():
-    return PlacedBoost(trees=8, threads=1).fit(rows())
-
-
 class TestPlacedBoost(PredictorContract):
     """The contract of every predictor."""
 
     def make(self):
-        return small()
+        return PlacedBoost(trees=8, threads=1).fit(rows())
 
     def training_rows(self):
         return rows()

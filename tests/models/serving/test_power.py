@@ -71,14 +71,9 @@ def fitted():
     return ServingPower(trees=60, bag=1).fit(ROWS)
 
 
-@cache
-def fitted_to_few():
-    return ServingPower(trees=4, bag=1).fit(FEW)
-
-
 class TestServingPower(PredictorContract):
     def make(self):
-        return fitted_to_few()
+        return ServingPower(trees=4, bag=1).fit(FEW)
 
     def training_rows(self):
         return FEW
