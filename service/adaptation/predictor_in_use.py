@@ -17,15 +17,15 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.deadline import within
 from forerun.models.adaptation.black_box import BlackBoxes
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.trust import subject_of
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.adaptation_result import AdaptationResult
 from forerun.service.adaptation.held_out import HeldOut, Predicts, as_predicted, held_out, key_of
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.released_measurements import released_measurements
 from forerun.service.adaptation.stored_rows import check_new, kept_row
 from forerun.service.adaptation.usable_rows import adapted
-from forerun.service.limits.trust import subject_of
 from forerun.service.log import log
 from forerun.service.schemas.measured_rows import (
     MeasuredRow,

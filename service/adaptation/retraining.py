@@ -21,12 +21,12 @@ from forerun.data.errors import InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.examples import FILE as EXAMPLES_FILE
 from forerun.models.artifact.examples import examples_text
 from forerun.models.artifact.loading import SUPPORT_FILE
 from forerun.models.artifact.sealed_folder import check, seal
 from forerun.service.adaptation.held_out import group_of
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.adaptation.released_measurements import text_of
 from forerun.service.schemas.measured_rows import MeasuredRow

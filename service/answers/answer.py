@@ -19,26 +19,25 @@ from forerun.data.workload import (
     Workload,
 )
 from forerun.features.operators.roofline import COMPUTE_PRECISION
+from forerun.models.answers.assumed import assumed_in_reading, other_arithmetic
+from forerun.models.answers.drawn_power import measured_above, within_drawn
+from forerun.models.answers.evidence import distinct, evidence_of
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import too_heavy, within_sheet
+from forerun.models.answers.set_up import not_known, set_up_limits
+from forerun.models.answers.trust import Evidence, Trust, trust_in
+from forerun.models.answers.unpriced import below_a_launch, not_priced
+from forerun.models.answers.wording import in_words, readable
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.equal_runs import run_key
 from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.attribution.of_answer import attribution_of
-from forerun.service.answers.evidence import distinct, evidence_of, predictor_out
 from forerun.service.answers.llm.predictions import predictions_of
+from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question
-from forerun.service.limits.assumed import assumed_in_reading, other_arithmetic
-from forerun.service.limits.drawn_power import measured_above, within_drawn
-from forerun.service.limits.memory_fit import fits
-from forerun.service.limits.power_summary import power_facts
-from forerun.service.limits.serving import too_heavy, within_sheet
-from forerun.service.limits.set_up import not_known, set_up_limits
-from forerun.service.limits.trust import Evidence, Trust, trust_in
-from forerun.service.limits.unpriced import below_a_launch, not_priced
-from forerun.service.limits.wording import in_words, readable
 from forerun.service.schemas.answers import (
     AttributionOut,
     DeviceOut,
@@ -47,6 +46,8 @@ from forerun.service.schemas.answers import (
     PredictionOut,
 )
 from forerun.service.schemas.bound_dimensions import bound_dimensions
+from forerun.service.schemas.memory_fit import fits
+from forerun.service.schemas.power_summary import power_facts
 
 PEAK = "peak_memory_mib"
 

@@ -12,6 +12,7 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import Resource, missing_metrics, unread_metrics
+from forerun.models.answers.trust import trust_by
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.colocation.base import ColocationBase
 from forerun.models.colocation.features import ColocationRows
@@ -29,7 +30,6 @@ from forerun.service.answers.colocation_queries import (
     profile_of,
     window_of,
 )
-from forerun.service.limits.trust import trust_by
 from forerun.service.schemas.answers import LimitOut
 from forerun.service.schemas.colocation import (
     ColocationIn,

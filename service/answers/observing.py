@@ -11,7 +11,7 @@ from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.operators.kinds import CLASS_OF_NAME
-from forerun.service.adaptation.in_use import InUse
+from forerun.models.answers.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.adaptation.stored_rows import kept_row
 from forerun.service.answers.answer import answers_to

@@ -10,18 +10,17 @@ from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.data.workload import Network
+from forerun.models.answers.drawn_power import within_drawn
+from forerun.models.answers.evidence import distinct
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.set_up import not_known, set_up_limits
+from forerun.models.answers.wording import in_words
 from forerun.models.limit import POWER
 from forerun.models.power.limit_response import ENERGY
 from forerun.models.power.limit_sweep import LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
 from forerun.models.router import Router
-from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.evidence import distinct, predictor_out
-from forerun.service.limits.drawn_power import within_drawn
-from forerun.service.limits.interval import IntervalOut
-from forerun.service.limits.power_summary import NO_IDLE, NO_PEAK, per_sample, samples_of
-from forerun.service.limits.set_up import not_known, set_up_limits
-from forerun.service.limits.wording import in_words
+from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.schemas.answers import (
     AdviceOut,
     DeviceOut,
@@ -29,6 +28,8 @@ from forerun.service.schemas.answers import (
     LimitOut,
     SweepOut,
 )
+from forerun.service.schemas.interval import IntervalOut
+from forerun.service.schemas.power_summary import NO_IDLE, NO_PEAK, per_sample, samples_of
 
 LEAST_SHARE, STEPS = 0.4, 13
 """The default sweep: this many limits, from this share of the design power to all of it."""

@@ -9,11 +9,10 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.metrics import metric
 from forerun.data.query import Query
-from forerun.service.adaptation.in_use import InUse
+from forerun.models.answers.in_use import InUse
 from forerun.service.answers.answer import PEAK, answers_to
-from forerun.service.answers.evidence import predictor_out
+from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question, question_about
-from forerun.service.limits.interval import IntervalOut
 from forerun.service.schemas.answers import (
     DeviceOut,
     EstimateOut,
@@ -24,6 +23,7 @@ from forerun.service.schemas.answers import (
     RankOut,
     Risk,
 )
+from forerun.service.schemas.interval import IntervalOut
 
 RANKING_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 MS_AN_HOUR = 3.6e6

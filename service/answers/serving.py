@@ -5,19 +5,18 @@ from dataclasses import replace
 from math import isfinite
 from typing import Final
 
-import numpy as np
-
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.metrics import metric
 from forerun.data.query import Query
+from forerun.models.answers.asking import predicted
+from forerun.models.answers.evidence import evidence_of
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import OF_SERVING, too_heavy, within_sheet
+from forerun.models.answers.trust import Trust, trust_in
+from forerun.models.answers.wording import in_words
 from forerun.models.limit import POWER
-from forerun.models.prediction import Estimate, Prediction, Predictions
-from forerun.models.predictor import Predictor
-from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.evidence import evidence_of, predictor_out
-from forerun.service.limits.serving import OF_SERVING, too_heavy, within_sheet
-from forerun.service.limits.trust import Trust, trust_in
-from forerun.service.limits.wording import in_words
+from forerun.models.prediction import Estimate, Prediction
+from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.schemas.answers import (
     DeviceOut,
     GradedOut,
@@ -52,51 +51,6 @@ def estimated_all(queries: Sequence[Query], in_use: InUse) -> list[ServingOut | 
             queries, predicted(in_use.loaded.predictor, queries), strict=True
         )
     ]
-
-
-def predicted(predictor: Predictor, queries: Sequence[Query]) -> list[Prediction | InputError]:
-    """The prediction of each query, in one call, or one call a query where one is rejected."""
-    rows, found, errors = answered(predictor, queries)
-    outcomes: dict[int, Prediction | InputError] = {**errors}
-    if found is not None:
-        outcomes |= zip(rows, found, strict=True)
-    return [outcomes[row] for row in range(len(queries))]
-
-
-def answered(
-    predictor: Predictor, queries: Sequence[Query]
-) -> tuple[list[int], Predictions | None, dict[int, InputError]]:
-    """Predictions of the queries that are not rejected.
-
-    Args:
-        predictor: a predictor.
-        queries: n queries.
-
-    Returns:
-        Positions of those that are answered, their predictions, which are None where there are
-        none, and position -> error of those that are rejected.
-    """
-    errors: dict[int, InputError] = {}
-    # Absurd sheets and sizes overflow here; answers that are not finite are rejected later.
-    with np.errstate(all="ignore"):
-        try:
-            return list(range(len(queries))), predictor.predict(queries) if queries else None, {}
-        except InputError as error:
-            errors = {0: error} if len(queries) == 1 else _errors(predictor, queries)
-        rows = [row for row in range(len(queries)) if row not in errors]
-        found = predictor.predict([queries[row] for row in rows]) if rows else None
-    return rows, found, errors
-
-
-def _errors(predictor: Predictor, queries: Sequence[Query]) -> dict[int, InputError]:
-    """Position -> error of each query that is rejected alone."""
-    errors: dict[int, InputError] = {}
-    for row, query in enumerate(queries):
-        try:
-            predictor.predict([query])
-        except InputError as error:
-            errors[row] = error
-    return errors
 
 
 def _served(query: Query, prediction: Prediction, in_use: InUse) -> ServingOut | InputError:

@@ -13,7 +13,7 @@ from forerun.data.errors import InputError
 
 if TYPE_CHECKING:
     from forerun.data.device import Device
-    from forerun.service.adaptation.in_use import InUse
+    from forerun.models.answers.in_use import InUse
     from forerun.service.stores.devices import DeviceStore
     from forerun.training.engines.jobs import Engine
 
@@ -152,8 +152,8 @@ def in_use(
         workload: kind of the workloads that the question is about, or several.
         asked: devices that it is about; None for any.
     """
+    from forerun.models.answers.in_use import InUse
     from forerun.models.catalog import Scope
-    from forerun.service.adaptation.in_use import InUse
     from forerun.service.loading import load_predictors
     from forerun.service.settings import Settings
     from forerun.service.stores.places import is_used, place_of

@@ -9,8 +9,8 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.features.deadline import check
 from forerun.features.recent import Recent
+from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import LoadedPredictor
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.llm.estimates import llm_estimates

@@ -10,7 +10,6 @@ from forerun.service.answers.answer import answer_of, answers_to
 from forerun.service.answers.power_sweep import SLOW_DOWN, swept
 from forerun.service.answers.question import RUN_METRICS, question_about
 from forerun.service.answers.ranking import Goal, Limits, prices_by_device, ranked
-from forerun.service.limits.power_summary import samples_of
 from forerun.service.python.answer import Answer, Answers, Fit
 from forerun.service.python.comparison import Comparison
 from forerun.service.python.model_source import Model
@@ -21,6 +20,7 @@ from forerun.service.python.run_options import RunOptions
 from forerun.service.python.session import DeviceLike, Session, is_one, listed, session
 from forerun.service.python.sweep import Sweep
 from forerun.service.schemas.answers import Objective, Risk
+from forerun.service.schemas.power_summary import samples_of
 
 MOST_COMPARED = 10_000
 

@@ -4,13 +4,14 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, Field
 
+from forerun.models.answers.trust import Grade
 from forerun.models.limit import Limit, Severity
-from forerun.service.limits.interval import Grade, IntervalOut
-from forerun.service.limits.memory_fit import FitsOut
-from forerun.service.limits.power_summary import PowerFactsOut
 from forerun.service.schemas.bound_dimensions import BoundDimensionOut
+from forerun.service.schemas.interval import IntervalOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
+from forerun.service.schemas.memory_fit import FitsOut
+from forerun.service.schemas.power_summary import PowerFactsOut
 
 Objective = Literal[
     "latency_ms", "energy_j", "power_w", "peak_memory_mib", "throughput_per_w", "cost"

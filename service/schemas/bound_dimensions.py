@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from forerun.data.graph import BindingReason, OperatorGraph
 from forerun.data.workload import Network, Workload
-from forerun.service.limits.wording import readable
+from forerun.models.answers.wording import readable
 
 _UNITS: Mapping[BindingReason, str] = {
     "default_image_size": " pixels",

@@ -13,14 +13,15 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.named.synthesis import HX8K, NEXTPNR
 from forerun.data.query import Query
 from forerun.features.circuits.longest_path import MHZ_PS, TimingGraph
+from forerun.models.answers.evidence import distinct
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.trust import trust_by
 from forerun.models.circuits.netlist_boost import NetlistBoost
 from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
-from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.evidence import distinct, predictor_out
+from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.serving import graded
-from forerun.service.limits.trust import trust_by
 from forerun.service.schemas.answers import DeviceOut, LimitOut
 from forerun.service.schemas.circuits import CircuitOut, ClockOut, PathStepOut, ResourceOut
 

@@ -14,9 +14,10 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import setup_of
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.trust import Evidence, Trust, trust_in
 from forerun.models.limit import PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.arrivals import kept_up, replicas, without_endless_queues
 from forerun.service.answers.llm.bounds.wholes import parts_within_wholes
 from forerun.service.answers.llm.costs import (
@@ -39,7 +40,6 @@ from forerun.service.answers.llm.power import occupancy
 from forerun.service.answers.llm.question import DeploymentQuestion
 from forerun.service.answers.llm.support import METRICS, SOURCES
 from forerun.service.answers.llm.times import UnderLoad, under_load
-from forerun.service.limits.trust import Evidence, Trust, trust_in
 from forerun.service.list_prices import list_price
 from forerun.service.schemas.llm.answers import (
     CapacityOut,

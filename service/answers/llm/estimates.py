@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from forerun.data.errors import InputError, in_field
 from forerun.data.query import Operation, Query
-from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.evidence import predictor_out
+from forerun.models.answers.in_use import InUse
 from forerun.service.answers.llm.deployed import Deployed, deployed_all
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
+from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.serving import estimated_all, graded
 from forerun.service.schemas.answers import DeviceOut, LimitOut, ServingOut
 from forerun.service.schemas.serving import LlmEstimateIn

@@ -7,11 +7,11 @@ from typing import Final
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Query
 from forerun.features.llm_serving.memory import MOST_TENSOR
+from forerun.models.answers.evidence import distinct
+from forerun.models.answers.wording import in_words
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import Prediction
-from forerun.service.answers.evidence import distinct
 from forerun.service.answers.llm.arrivals import places
-from forerun.service.limits.wording import in_words
 from forerun.service.schemas.llm.answers import PoolMemoryOut
 
 OF_RACKS: Final = ("gb200-186gb", "gb300-279gb")

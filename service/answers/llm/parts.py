@@ -14,9 +14,9 @@ from forerun.features.llm_kernels.deployed import families_of
 from forerun.features.llm_serving.comparable import setup_of
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import PARTS, Rates, WorkerTime
+from forerun.models.answers.in_use import InUse
 from forerun.models.llm_kernels.known_kernels import KnowsKernels
 from forerun.models.router import predictors_in
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.support import seen_in_training
 from forerun.service.schemas.llm.answers import Basis, PartOut, PoolMemoryOut
 

@@ -14,12 +14,12 @@ from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.comparable import alike_at_any_load, setup_of
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
+from forerun.models.answers.asking import answered, predicted
 from forerun.models.limit import POWER, Limit
 from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
 from forerun.service.answers.llm.costs import as_serving, request_kind, scaled, sequences_of
-from forerun.service.answers.serving import answered, predicted
 
 RATE: Final = "tokens_per_s"
 FEWEST_MEASURED: Final = 8.0

@@ -15,12 +15,13 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import alike_at_any_load
+from forerun.models.answers.asking import answered
+from forerun.models.answers.in_use import InUse
 from forerun.models.catalog import unfitted
 from forerun.models.limit import Limit
 from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.predictor import Predictor
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.agreement import agreed, comparable
 from forerun.service.answers.llm.few_requests import (
     at_usual_lengths,
@@ -28,7 +29,6 @@ from forerun.service.answers.llm.few_requests import (
     with_usual_corrections,
 )
 from forerun.service.answers.llm.power import served_rates
-from forerun.service.answers.serving import answered
 
 MEASURED_TIMES: Final = frozenset({"ttft_ms", "tpot_ms"})
 NOT_FITTED: Final = Limit("times follow from the spec sheet in closed form, not from measured runs")

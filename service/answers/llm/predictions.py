@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from forerun.data.errors import InputError
 from forerun.data.metrics import metric
-from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.evidence import predictor_out
+from forerun.models.answers.in_use import InUse
 from forerun.service.answers.llm.deployed import Deployed, deployed_all
 from forerun.service.answers.llm.question import DeploymentQuestion
+from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question
-from forerun.service.limits.power_summary import power_facts
 from forerun.service.schemas.answers import DeviceOut, EstimateOut, LimitOut, PredictionOut
+from forerun.service.schemas.power_summary import power_facts
 
 
 def predictions_of(

@@ -9,8 +9,8 @@ from forerun.data.language_models.weights import BYTES
 from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
 from forerun.features.readers.language_model.families import FAMILIES
 from forerun.features.readers.language_model.named import named_config, named_models
+from forerun.models.answers.in_use import InUse
 from forerun.models.catalog import PREDICTORS, training_datasets
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.requests.field_names import ALSO, NEGATED
 from forerun.service.schemas.llm.answers import SupportedOut, SupportOut
 from forerun.service.schemas.llm.model import CacheFormat

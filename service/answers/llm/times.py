@@ -15,9 +15,9 @@ from forerun.data.columns import groups_of
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import at_any_load, of_one_worker
+from forerun.models.answers.in_use import InUse
 from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.arrivals import (
     RATE,
     beyond,

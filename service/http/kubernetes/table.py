@@ -31,9 +31,9 @@ from forerun.service.http.schemas.table import (
     WorkloadClassesIn,
     WorkloadClassIn,
 )
-from forerun.service.limits.interval import IntervalOut
 from forerun.service.problems import unfit
 from forerun.service.schemas.answers import PredictionOut, ServingOut
+from forerun.service.schemas.interval import IntervalOut
 from forerun.service.schemas.serving import LlmEstimateIn
 
 T = TypeVar("T")

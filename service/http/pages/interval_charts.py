@@ -15,8 +15,8 @@ from forerun.service.http.pages.encodings import (
 )
 from forerun.service.http.pages.numbers import label, short
 from forerun.service.http.pages.predict_answer import BatchPoint
-from forerun.service.limits.interval import IntervalOut
 from forerun.service.schemas.answers import PredictionOut
+from forerun.service.schemas.interval import IntervalOut
 
 SHAPES = {
     "fits": "circle",

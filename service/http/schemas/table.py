@@ -4,8 +4,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
-from forerun.service.limits.interval import Grade, IntervalOut
+from forerun.models.answers.trust import Grade
 from forerun.service.schemas.fields import Name, Strict
+from forerun.service.schemas.interval import IntervalOut
 
 MOST_CELLS = 2_000
 

@@ -12,8 +12,6 @@ from forerun.data.graph import Operator
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.service.answers.ranking import Goal, Limits, ranking
-from forerun.service.limits.memory_fit import FitsOut
-from forerun.service.limits.power_summary import power_facts
 from forerun.service.schemas.answers import (
     DeviceOut,
     EstimateOut,
@@ -22,6 +20,8 @@ from forerun.service.schemas.answers import (
     PredictorOut,
     RankedOut,
 )
+from forerun.service.schemas.memory_fit import FitsOut
+from forerun.service.schemas.power_summary import power_facts
 
 CATALOG = DeviceCatalog.load()
 OPERATOR = Operator("elementwise", "relu", ((8, 64),), ((8, 64),))

@@ -8,8 +8,8 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.operators.features import SHORTEST_KERNEL_MS
+from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import bundled
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import question_about
 from forerun.service.schemas.workloads import usual_runtime

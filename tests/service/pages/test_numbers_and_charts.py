@@ -10,8 +10,8 @@ from forerun.service.http.pages.interval_charts import bars_chart
 from forerun.service.http.pages.numbers import label, large, percent, short
 from forerun.service.http.pages.parts_charts import MOST_PARTS, largest_parts, parts_chart
 from forerun.service.http.pages.rendering import STATIC, environment
-from forerun.service.limits.interval import IntervalOut
 from forerun.service.schemas.answers import AttributedOut, AttributionOut
+from forerun.service.schemas.interval import IntervalOut
 
 
 def interval(value, low=None, high=None):

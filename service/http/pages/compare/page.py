@@ -23,7 +23,7 @@ from forerun.service.http.pages.rendering import asks_for_part, page_router, ren
 from forerun.service.http.pages.run_page import form_context, network_presets
 from forerun.service.http.routes.rank import rank_of
 from forerun.service.http.state import TheAnswers, TheState
-from forerun.service.limits.interval import IntervalOut
+from forerun.service.schemas.interval import IntervalOut
 
 PATH = "/compare"
 SIZES = (1, 4, 16, 64, 256, 1024)

@@ -11,11 +11,11 @@ from forerun.data.language_models.deployment import Pool
 from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.named import named_language_model
 from forerun.features.serving_features import TOKENS, slower_at_lengths
+from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.models.limit import Limit
 from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.agreement import agreed, comparable
 from forerun.service.answers.llm.costs import as_serving
 from forerun.service.answers.llm.deployed import deployed_all

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadRequest
+from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import bundled
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.serving import LlmEstimateIn

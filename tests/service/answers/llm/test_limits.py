@@ -3,8 +3,8 @@
 import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import bundled
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.schemas.serving import LlmEstimateIn
 

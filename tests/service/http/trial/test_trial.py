@@ -5,8 +5,8 @@ from threading import Event
 import pytest
 
 from forerun.data.errors import UnanswerableQuery
+from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import bundled
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.http.trial import trial as of_trial

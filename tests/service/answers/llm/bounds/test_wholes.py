@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.models.prediction import Estimate, Prediction
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.llm.bounds.wholes import parts_within_wholes
 from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.schemas.answers import ServingOut

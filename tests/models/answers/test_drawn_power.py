@@ -9,18 +9,18 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark, Kernel, Network
-from forerun.models.artifact.loading import bundled
-from forerun.models.catalog import Scope
-from forerun.models.prediction import Estimate
-from forerun.service.adaptation.in_use import InUse
-from forerun.service.answers.answer import answers_to
-from forerun.service.answers.power_sweep import swept
-from forerun.service.answers.question import question_about
-from forerun.service.limits.drawn_power import (
+from forerun.models.answers.drawn_power import (
     ABOVE_DESIGN_POWER,
     most_w,
     within_drawn,
 )
+from forerun.models.answers.in_use import InUse
+from forerun.models.artifact.loading import bundled
+from forerun.models.catalog import Scope
+from forerun.models.prediction import Estimate
+from forerun.service.answers.answer import answers_to
+from forerun.service.answers.power_sweep import swept
+from forerun.service.answers.question import question_about
 from forerun.training.protocols.power.zeus_powercap import board
 from tests.models.networks.test_booster import network
 

@@ -7,8 +7,8 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.operators.features import SHORTEST_KERNEL_MS
+from forerun.models.answers.unpriced import below_a_launch, not_priced
 from forerun.models.prediction import Estimate
-from forerun.service.limits.unpriced import below_a_launch, not_priced
 
 CATALOG = DeviceCatalog.load()
 SHAPE = ((4, 8),)

@@ -7,8 +7,8 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.operators.features import SHORTEST_KERNEL_MS
+from forerun.models.answers.wording import readable
 from forerun.models.prediction import Estimate
-from forerun.service.limits.wording import readable
 
 METRICS = ("latency_ms", "power_w", "energy_j", "utilisation")
 LARGEST_SHARE = 0.5

@@ -1,21 +1,12 @@
-"""What an answer rests on: the predictor in use, its training record, and limits."""
+"""What an answer rests on: its predictors, their training record, and limits."""
 
 from collections.abc import Iterable
 
 from forerun.data.query import Query
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.trust import Evidence
 from forerun.models.limit import Limit
 from forerun.models.router import Router
-from forerun.service.adaptation.in_use import InUse
-from forerun.service.limits.trust import Evidence
-from forerun.service.schemas.answers import PredictorOut
-
-
-def predictor_out(in_use: InUse, adapted_rows: int) -> PredictorOut:
-    """The predictor in use, and the number of measurements that it was adapted to."""
-    loaded = in_use.loaded
-    return PredictorOut(
-        name=loaded.predictor.name, version=loaded.version, adapted_rows=adapted_rows
-    )
 
 
 def evidence_of(query: Query, estimates: Iterable[str], in_use: InUse) -> Evidence:

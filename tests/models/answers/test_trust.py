@@ -11,10 +11,10 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.models.answers.trust import Evidence, trust_by, trust_in
 from forerun.models.artifact.training_record import Setting, TrainingRecord
 from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.models.prediction import Estimate
-from forerun.service.limits.trust import Evidence, trust_by, trust_in
 
 CATALOG = DeviceCatalog.load()
 RELU = Operator("elementwise", "relu", ((64, 64),), ((64, 64),))

@@ -14,13 +14,13 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.networks import features as network_features
 from forerun.features.operators import features as operator_features
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.wording import in_words
 from forerun.models.artifact.loading import bundled
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import LATENCY, Limit
-from forerun.service.adaptation.in_use import InUse
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
-from forerun.service.limits.wording import in_words
 
 METRICS = ("latency_ms", "power_w", "peak_memory_mib", "energy_j", "allocated_memory_mib")
 

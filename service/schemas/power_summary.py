@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from forerun.data.workload import Network
-from forerun.service.limits.interval import IntervalOut
+from forerun.service.schemas.interval import IntervalOut
 
 if TYPE_CHECKING:
     from forerun.data.query import Query

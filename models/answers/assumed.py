@@ -3,8 +3,8 @@
 from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload, Workload, operator_graph
 from forerun.features.operators.roofline import COMPUTE_PRECISION
+from forerun.models.answers.wording import readable
 from forerun.models.limit import LATENCY, Limit
-from forerun.service.limits.wording import readable
 
 
 def assumed_in_reading(workload: Workload) -> list[Limit]:

@@ -1,13 +1,6 @@
-"""A value with its prediction interval, and the grades of trust in it, as answers give them."""
-
-from typing import Literal
+"""A value with its prediction interval, as answers give it."""
 
 from pydantic import BaseModel, Field
-
-Grade = Literal["A", "B", "C"]
-"""`A`: the device was measured, and the question lies in the range of the training set. `B`: the
-device or program was not measured, and the interval was calibrated on held-out ones. `C`:
-extrapolated beyond the training set, or without a calibrated interval."""
 
 
 class IntervalOut(BaseModel):

@@ -1,1 +1,0 @@
-"""The limits of an answer, in words and units that users understand."""
