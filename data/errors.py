@@ -108,7 +108,7 @@ class UnknownDevice(InputError):
             listed: names of devices that the name lists, where it is a list of several.
             remedy: how to ask about these several devices.
         """
-        super().__init__(name)
+        super().__init__()
         self.name, self.listed = name, tuple(listed)
         self._known, self._only_for, self._remedy = known, only_for, remedy
 
@@ -123,6 +123,8 @@ class UnknownDevice(InputError):
         return sorted(close, key=lambda other: other[:1] != self.name[:1].lower())
 
     def __str__(self) -> str:
+        if self.args:  # somebody has put another message in place of this one
+            return super().__str__()
         if self.listed:
             return f"{self.name!r:.80} lists several devices in one name: {self._remedy}."
         if self._only_for:
