@@ -154,6 +154,7 @@ def test_paths_that_too_many_clocks_share_are_refused_with_their_number(circuits
         (document({"a": {"type": "$add"}}), "$add"),
         ([], "dictionary"),
         (document({"a": LOOP, "b": REGISTER}), "themselves"),
+        (document({"a": LOOP}), "themselves"),
     ],
 )
 def test_a_netlist_that_cannot_be_used_is_a_problem(circuits, body, words):
