@@ -266,6 +266,16 @@ def _heads(shape: Shape, heads: int) -> Shape:
     return shape
 
 
+def _recurrent(node: Node, kind: str) -> list[Operator]:
+    """A recurrent layer: its input, and its state (directions, batch, width)."""
+    source, weight = node.shape(0), node.shape(2)
+    samples = source[0] if node.number("layout", 0) else source[1]
+    state = (weight[0], samples, node.number("hidden_size", weight[-1]))
+    given = [t for t in (*node.inputs[1:4], *node.inputs[7:8]) if t and t.shape]
+    weights = sum(prod(t.shape) for t in given if t.shape and not node.grows(t))
+    return [node.operator(kind, input_shapes=(source, state), parameter_elements=weights)]
+
+
 def _rows(node: Node, kind: str) -> list[Operator]:
     """Normalisations, softmax and reductions, with the number of elements of each result."""
     source, out = node.shape(0), _output(node)
@@ -317,6 +327,7 @@ _MAKERS: Mapping[str, Callable[[Node, str], list[Operator]]] = {
     "linear": _gemm,
     "matmul": _matmul,
     "attention": _attention,
+    "recurrent": _recurrent,
     "softmax": _rows,
     "layer_norm": _rows,
     "group_norm": _rows,
