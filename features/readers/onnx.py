@@ -17,7 +17,7 @@ from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.features.deadline import check, watched
 from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx_graph.binding import Binding, Tensor
-from forerun.features.readers.onnx_graph.control_flow import ControlFlow
+from forerun.features.readers.onnx_graph.control_flow import ControlFlow, stored_tensors
 from forerun.features.readers.onnx_graph.file import (
     MAX_NODES,
     check_dimensions,
@@ -26,7 +26,7 @@ from forerun.features.readers.onnx_graph.file import (
     parse,
 )
 from forerun.features.readers.onnx_graph.kinds import SIZES, VIEWS
-from forerun.features.readers.onnx_graph.operators import Node, operators_of
+from forerun.features.readers.onnx_graph.operators import Node, is_weight, operators_of
 from forerun.features.readers.onnx_graph.shapes import Shapes, constant_of
 from forerun.features.readers.probe import PROBE_BATCH, Probe
 
@@ -104,7 +104,7 @@ class _Walk:
 
     def __init__(self, model: onnx.ModelProto, binding: Binding, where: str) -> None:
         graph = model.graph
-        self.binding, self._where = binding, where
+        self.binding, self._where, self._graph = binding, where, graph
         declared = {v.name: v for v in (*graph.output, *graph.value_info)}
         self._shapes = Shapes(opsets(model), binding, declared)
         self._operators: list[Operator] = []
@@ -152,13 +152,24 @@ class _Walk:
             tuple(made),
             batch_size=batch_size,
             source="onnx",
-            parameter_elements=sum(self._weights.values()),
+            parameter_elements=sum(self._weights.values()) + self._unseen_weights(),
             bound_dimensions=tuple(
                 replace(bound, size=self._probe.size(bound.size, batch_size))
                 for bound in self.binding.bound
             ),
             assumptions=tuple(dict.fromkeys([*self._control_flow.assumptions, *self._doubts()])),
         )
+
+    def _unseen_weights(self) -> int:
+        """Elements of weights that no followed node reads: they are loaded all the same."""
+        outer = {tensor.name for tensor in self._graph.initializer}
+        stored: dict[str, int] = {}
+        for name, tensor in stored_tensors(self._graph):
+            if is_weight(tensor):
+                # Two bodies may have weights of one name, but read one weight of the graph.
+                others = 0 if name in outer else stored.get(name, 0)
+                stored[name] = others + prod(tensor.shape or ())
+        return sum(max(0, size - self._weights.get(name, 0)) for name, size in stored.items())
 
     def _doubts(self) -> Iterator[str]:
         """What is wrong with the shapes, where some of them do not follow from the inputs'."""

@@ -65,7 +65,7 @@ class Node:
         return sum(
             prod(t.shape)
             for t in self.inputs
-            if t and t.shape and not self.grows(t) and _is_weight(t)
+            if t and t.shape and not self.grows(t) and is_weight(t)
         )
 
     @property
@@ -74,7 +74,7 @@ class Node:
         return [
             t
             for t in self.inputs
-            if t and t.shape and t.constant and not self.grows(t) and _is_weight(t)
+            if t and t.shape and t.constant and not self.grows(t) and is_weight(t)
         ]
 
     def shape(self, position: int) -> Shape:
@@ -317,7 +317,8 @@ def _full(tensor: Tensor) -> bool:
     return tensor.shape is not None and 0 not in tensor.shape
 
 
-def _is_weight(tensor: Tensor) -> bool:
+def is_weight(tensor: Tensor) -> bool:
+    """Whether a constant is a weight: no index, and no scalar of one dimension."""
     return tensor.elem_type not in _INDEX_TYPES and tensor.shape != (1,)
 
 
