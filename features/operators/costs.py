@@ -154,7 +154,9 @@ def _recurrent(op: Operator, moved: OperatorCost) -> OperatorCost:
     """
     source, target = op.input_shapes[0], op.output_shapes[0]
     positions = float(prod(source[:-1]))
-    state = op.input_shapes[1] if len(op.input_shapes) > 1 else (1, *source[1:-1], target[-1])
+    state = op.input_shapes[1] if len(op.input_shapes) > 1 else ()
+    if len(state) < 2:
+        state = (1, *source[1:-1], target[-1])
     chains, samples, width = (float(n) for n in (state[0], prod(state[1:-1]), state[-1]))
     gates = next((n for cell, n in GATES.items() if cell in op.name.lower()), 1)
     return moved._replace(

@@ -78,7 +78,7 @@ class OnnxReader:
             walk.run()
             return walk.graph(1)
         probe.run()
-        return probe.graph(probe.fixed_batch)
+        return probe.graph(probe.fixed_batch())
 
 
 def graph_inputs(graph: onnx.GraphProto, where: str) -> dict[str, list[Any]]:
@@ -111,7 +111,7 @@ class _Walk:
         self._weights: dict[str, int] = {}
         self._first_unknown: str | None = None
         self._unknown_shapes = 0
-        self.fixed_batch = 1
+        self._first: Shape = (1,)
         self._take_weights(graph)
         self._take_inputs(graph)
         self._probe = Probe(binding.batch_is_free and binding.batch == PROBE_BATCH)
@@ -128,6 +128,16 @@ class _Walk:
     def run(self) -> None:
         """Visit all nodes in order."""
         self._visit(self._nodes, 0)
+
+    def fixed_batch(self) -> int:
+        """The batch of a file that fixes it: that of its recurrent layers, or the first dimension.
+
+        Recurrent layers may read (steps, batch, width).
+        """
+        recurrent = [op for op in self._operators if op.kind == "recurrent"]
+        states = {shape[1] for op in recurrent for shape in op.input_shapes[1:2]}
+        known = states.intersection(self._first)
+        return known.pop() if len(known) == len(states) == 1 else self._first[0]
 
     def graph(self, batch_size: int) -> OperatorGraph:
         """The collected graph, at `batch_size` where the batch is free.
@@ -202,7 +212,7 @@ class _Walk:
                 read = read._replace(constant=True, value=np.zeros(shape, dtype=bool))
             self._shapes.tensors[name] = read
             first = shape if first is None and shape else first
-        self.fixed_batch = first[0] if first else 1
+        self._first = first or (1,)
 
     def _visit_body(self, body: onnx.GraphProto, depth: int) -> None:
         self._take_weights(body)

@@ -144,9 +144,7 @@ class DeviceTime:
             return self._without_recurrent(queries)
         kept = [row for row, rest in enumerate(rests) if rest.operators]
         asked = [_with_graph(queries[row], rests[row]) for row in kept]
-        times = DeviceTimes(
-            *np.zeros((3, len(queries))), [()] * len(queries), [{}] * len(queries)
-        )
+        times = DeviceTimes(*np.zeros((3, len(queries))), [()] * len(queries), [{}] * len(queries))
         for row, *answer in zip(kept, *self._without_recurrent(asked), strict=True):
             for column, value in zip(times, answer, strict=True):
                 column[row] = value
@@ -218,7 +216,7 @@ class DeviceTime:
             Name of a predictor -> rows at the batch sizes of its queries, with `seconds` scaled by
             the sum over kernels to these batch sizes.
         """
-        # The law of recurrent layers is not adapted, and a network of them says nothing of the rest.
+        # Recurrent layers are not adapted, and a network of them says nothing of the rest.
         keys = [GraphKey(query.network.graph) for query in networks.queries]
         whole = np.array([_rest_of(key) is key.graph for key in keys], dtype=np.bool_)
         networks, seconds = networks.take(whole), seconds[whole]

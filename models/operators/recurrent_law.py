@@ -51,9 +51,7 @@ class StepLaw:
     traffic: float
     arithmetic: float
 
-    def seconds(
-        self, layers: OperatorTable, device: Device, precision: NumberFormat
-    ) -> Column:
+    def seconds(self, layers: OperatorTable, device: Device, precision: NumberFormat) -> Column:
         """Seconds of one run of each of n recurrent layers, or of their gradients, shape (n,).
 
         Raises:
@@ -114,9 +112,7 @@ class _Work:
             layers.steps,
             layers.n * layers.k * element / chip.bandwidth,
             product / chip.matrix,
-            np.maximum(
-                PRODUCT_OVER_PEAK * others / chip.matrix, moved * element / chip.bandwidth
-            ),
+            np.maximum(PRODUCT_OVER_PEAK * others / chip.matrix, moved * element / chip.bandwidth),
         )
 
     def seconds(self, logs: Column) -> Column:
