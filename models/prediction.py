@@ -95,6 +95,8 @@ class Predictions:
             rows of the device; NaN where `coverage` applies.
         always: (n,) flags of rows whose estimates are returned however wide their intervals are;
             None for no row.
+        grades: metric -> n grades of trust, `A`, `B` or `C`, empty where there is no estimate; only
+            whole answers have them.
     """
 
     values: Mapping[str, Column]
@@ -106,6 +108,7 @@ class Predictions:
     breakdowns_mib: Sequence[Mapping[str, float]] = ()
     row_coverage: Mapping[str, Column] = field(default_factory=dict)
     always: Mask | None = None
+    grades: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of_metric(

@@ -17,8 +17,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.deadline import within
 from forerun.models.adaptation.black_box import BlackBoxes
-from forerun.models.answers.in_use import InUse
-from forerun.models.answers.trust import subject_of
+from forerun.models.answers.in_use import InUse, subjects_measured
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.adaptation_result import AdaptationResult
@@ -288,7 +287,9 @@ class Adaptation:
         version = f"{base.version}+{hashlib.sha256(repr(inputs[1:]).encode()).hexdigest()[:8]}"
         loaded = replace(base, predictor=predictor, version=version)
         counts = {device: len(rows[device]) for device in devices}
-        return InUse(loaded, counts, {device: _measured(rows[device]) for device in devices})
+        return InUse(
+            loaded, counts, {device: subjects_measured(rows[device]) for device in devices}
+        )
 
     def _rows_of(self, device: Device, sets: Sequence[MeasurementSet]) -> Measurements | None:
         total: Measurements | None = None
@@ -357,13 +358,6 @@ def distinct(rows: Measurements) -> Measurements:
         values = tuple(float(np.nan_to_num(v[index], nan=-1.0)) for v in rows.values.values())
         first.setdefault((key_of(query), query.device.name, values), index)
     return rows if len(first) == len(rows) else rows.take(sorted(first.values()))
-
-
-def _measured(rows: Measurements) -> dict[str, frozenset[str]]:
-    """Metric -> what any of the rows has a value of: see `InUse`."""
-    subjects = np.array([subject_of(query) for query in rows.queries], dtype=np.str_)
-    known = {name: np.isfinite(column) for name, column in rows.values.items()}
-    return {name: frozenset(subjects[own].tolist()) for name, own in known.items() if own.any()}
 
 
 def _inputs(

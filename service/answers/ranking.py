@@ -9,8 +9,9 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.metrics import metric
 from forerun.data.query import Query
+from forerun.models.answers.answer import PEAK
 from forerun.models.answers.in_use import InUse
-from forerun.service.answers.answer import PEAK, answers_to
+from forerun.service.answers.answer import answers_to
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question, question_about
 from forerun.service.schemas.answers import (

@@ -16,7 +16,7 @@ from forerun import __version__
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import DeadlineExceeded, InputError
 from forerun.data.query import Query
-from forerun.service.answers.answer import PEAK
+from forerun.models.answers.answer import PEAK
 from forerun.service.answers.question import question_about
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.advice import rank_request

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Path, Query, Request
 from forerun.data.graph import OperatorGraph
 from forerun.features.operators.query_table import graph_table
 from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
+from forerun.models.answers.answer import unknown_operators
 from forerun.models.answers.wording import readable
-from forerun.service.answers.answer import unknown_operators
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.http.uploads import BINARY, graph_in, received
 from forerun.service.schemas.bound_dimensions import bound_dimensions

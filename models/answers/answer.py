@@ -1,0 +1,354 @@
+"""Whole answers: what all predictors together say of a query, within what is possible, and graded.
+
+This is what a user gets and what is evaluated: the estimates of all parts of a release, with the
+roofline bound, limits, missing metrics and the trust in each estimate. Doors only render it.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+
+import numpy as np
+
+from forerun.data.columns import groups_of
+from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
+from forerun.data.graph import OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import (
+    Benchmark,
+    Diffusion,
+    Kernel,
+    LlmServing,
+    Network,
+    OperatorWorkload,
+    Workload,
+)
+from forerun.features.operators.roofline import COMPUTE_PRECISION
+from forerun.models.answers.assumed import assumed_in_reading, other_arithmetic
+from forerun.models.answers.drawn_power import measured_above, within_drawn
+from forerun.models.answers.evidence import distinct, evidence_of
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import too_heavy, within_sheet
+from forerun.models.answers.set_up import not_known, set_up_limits
+from forerun.models.answers.trust import Evidence, Trust, trust_in
+from forerun.models.answers.unpriced import below_a_launch, not_priced
+from forerun.models.answers.wording import in_words, readable
+from forerun.models.baselines.roofline import Roofline
+from forerun.models.equal_runs import run_key
+from forerun.models.limit import LATENCY, POWER, Limit
+from forerun.models.prediction import Estimate, Prediction
+from forerun.models.predictor import Predictor
+from forerun.models.router import Router
+
+PEAK = "peak_memory_mib"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A query and what is asked about it.
+
+    Attributes:
+        query: the workload, the device, and how both are run.
+        metrics: names of the metrics.
+        notes: what was assumed where the request left something out.
+    """
+
+    query: Query
+    metrics: tuple[str, ...]
+    notes: tuple[Limit, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known of one query.
+
+    Attributes:
+        query: the query in the form in which the predictors receive it.
+        estimates: metric -> estimate, also of metrics that others follow from.
+        trust: metric that was asked for and is known -> grade of its estimate.
+        missing: metric that was asked for and is not known -> the reason.
+        limits: limits of the estimates that were asked for.
+        breakdown_ms: class of operators -> milliseconds; these add up to the latency.
+        breakdown_mib: component of memory -> MiB.
+        bound_ms: roofline time in milliseconds; None where it cannot be computed.
+        unknown_operators: name of each operator that no reader knows -> its count.
+    """
+
+    query: Query
+    estimates: Mapping[str, Estimate]
+    trust: Mapping[str, Trust]
+    missing: Mapping[str, str]
+    limits: tuple[Limit, ...]
+    breakdown_ms: Mapping[str, float]
+    breakdown_mib: Mapping[str, float]
+    bound_ms: float | None
+    unknown_operators: Mapping[str, int]
+
+    def in_domain(self, metric: str) -> bool:
+        """Whether the query is inside the domain of the training set, as far as a metric goes."""
+        return all(limit.in_domain for limit in self.limits if limit.concerns(metric))
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A question with what is known of it before any prediction.
+
+    Attributes:
+        asked: the query as it was asked.
+        query: the query in the form in which the predictors receive it.
+        bound: roofline time in milliseconds; None where it cannot be computed.
+        untimed: the reason where there is no bound.
+        unpriced: metric -> the reason, where the time of most operators is not known.
+    """
+
+    asked: Asked
+    query: Query
+    bound: float | None
+    untimed: InputError | None = None
+    unpriced: dict[str, str] = field(default_factory=dict)
+
+
+def answers_to(asked: Sequence[Asked], in_use: InUse) -> list[Answer | InputError]:
+    """The answer to each query, or the error that prevents one.
+
+    Queries with equal metrics go to the predictor in one call, and only to the parts of a router
+    that these metrics need.
+    """
+    predictor = in_use.loaded.predictor
+    # Measurements of a device may be of the operators that no predictor knows.
+    cases = _with_bounds(
+        [_case(own, predictor, priced=own.query.device in in_use.rows) for own in asked]
+    )
+    outcomes: dict[int, Prediction | InputError] = {}
+    timed = [row for row, case in enumerate(cases) if case.untimed is None]
+    for needed, own in groups_of(_needed(cases[row]) for row in timed).items():
+        rows = [timed[index] for index in own]
+        outcomes |= _predicted(predictor, [cases[row].query for row in rows], rows, needed)
+    for row, case in enumerate(cases):
+        if case.untimed is not None:
+            outcomes[row] = _without_times(predictor, case.query) or case.untimed
+    evidence: dict[Hashable, Evidence] = {}
+    answers: list[Answer | InputError] = []
+    for row, case in enumerate(cases):
+        outcome = outcomes[row]
+        if isinstance(outcome, InputError):
+            answers.append(outcome)
+            continue
+        key, needed = _same_evidence(case.query, row), _needed(case)
+        if (key, needed) not in evidence:
+            evidence[key, needed] = evidence_of(case.query, needed, in_use)
+        answers.append(_answer(case, outcome, in_use, evidence[key, needed]))
+    return answers
+
+
+def _same_evidence(query: Query, row: int) -> Hashable:
+    """A key that is equal for queries whose answers rest on the same: all but the batch size."""
+    return run_key(query) if isinstance(query.workload, Network) else row
+
+
+def _case(asked: Asked, predictor: Predictor, *, priced: bool) -> _Case:
+    query = asked.query
+    if isinstance(predictor, Router):
+        query = predictor.seen(query)
+    if not isinstance(query.workload, OperatorWorkload):
+        return _Case(asked, query, None, _unanswered(query, predictor))
+    if not query.has_bound:
+        return _Case(asked, query, None, UnknownBandwidth(query.device.name))
+    unpriced = {} if priced else not_priced(query)
+    if unpriced:
+        return _Case(asked, query, None, unpriced=unpriced)
+    try:
+        query.device.peak(COMPUTE_PRECISION[query.run.precision])
+    except UnknownPrecision as error:
+        return _Case(asked, query, None, error)
+    return _Case(asked, query, None)
+
+
+def _with_bounds(cases: Sequence[_Case]) -> list[_Case]:
+    """The cases with their roofline times, where these can be computed."""
+    bounded = [
+        row
+        for row, case in enumerate(cases)
+        if case.untimed is None and case.query.has_bound and not case.unpriced
+    ]
+    found = list(cases)
+    # Absurd sheets and shapes overflow here; `_answer` rejects what is not finite.
+    with np.errstate(all="ignore"):
+        bounds = Roofline().predict([cases[row].query for row in bounded]).values["latency_ms"]
+    for row, bound in zip(bounded, bounds.tolist(), strict=True):
+        found[row] = replace(cases[row], bound=bound)
+    return found
+
+
+def _unanswered(query: Query, predictor: Predictor) -> InputError | None:
+    """The error of a query that the predictor does not answer; None where it does."""
+    if predictor.answers(query):
+        return None
+    kind, device = query.workload.kind, query.device.name
+    return UnanswerableQuery(f"No predictor in use answers a workload of kind {kind} on {device}.")
+
+
+def _needed(case: _Case) -> frozenset[str]:
+    """Metrics to predict for those asked.
+
+    Energy is the product of power and time, a power limit acts on the time through the power, and
+    power is only known where the time is.
+    """
+    needed = frozenset(case.asked.metrics)
+    if "energy_j" in needed or (LATENCY in needed and case.query.operation.power_limit_w):
+        return needed | {"power_w", LATENCY}
+    return needed | {LATENCY} if needed & {"power_w", "utilisation"} else needed
+
+
+def _predicted(
+    predictor: Predictor, queries: Sequence[Query], rows: Sequence[int], needed: frozenset[str]
+) -> dict[int, Prediction | InputError]:
+    """Row -> prediction, in one call, or one call per query where the predictor rejects one."""
+    try:
+        with np.errstate(all="ignore"):
+            if isinstance(predictor, Router):
+                predictions = predictor.predict_only(needed, queries)
+            else:
+                predictions = predictor.predict(queries)
+        return dict(zip(rows, predictions, strict=True))
+    except InputError as error:
+        if len(queries) == 1:
+            return {rows[0]: error}
+    outcomes: dict[int, Prediction | InputError] = {}
+    for query, row in zip(queries, rows, strict=True):
+        outcomes |= _predicted(predictor, [query], [row], needed)
+    return outcomes
+
+
+def _without_times(predictor: Predictor, query: Query) -> Prediction | None:
+    """A prediction by those parts alone that need no spec sheet: the predictors of memory."""
+    if not isinstance(predictor, Router):
+        return None
+    parts = tuple(part for part in predictor.parts if PEAK in part.metrics)
+    memory = replace(predictor, parts=parts)
+    return memory.predict([query])[0] if memory.answers(query) else None
+
+
+def _answer(
+    case: _Case, prediction: Prediction, in_use: InUse, evidence: Evidence
+) -> Answer | InputError:
+    query, metrics = case.query, case.asked.metrics
+    if not _is_finite(prediction, case.bound):
+        return UnanswerableQuery(
+            "The answer is beyond every number; check the sizes and the figures of the spec sheet."
+        )
+    short = below_a_launch(query, prediction.estimates.get(LATENCY))
+    hidden = {**short, **case.unpriced, **not_known(query)}
+    estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
+    estimates = _possible(estimates, case, in_use)
+    unknown = unknown_operators(query.workload)
+    answered = [name for name in metrics if name in estimates]
+    limits = tuple(
+        limit
+        for limit in (*_limits(case, prediction, unknown), *measured_above(estimates, query))
+        if any(_concerns(limit, name, query) for name in answered)
+    )
+    grounds = evidence.about(prediction.breakdown_ms)
+    return Answer(
+        query=query,
+        estimates=estimates,
+        trust={
+            name: trust_in(name, estimates, query, _about(limits, name, query), grounds)
+            for name in answered
+        },
+        missing={
+            name: hidden.get(name) or _why_missing(case, name, prediction)
+            for name in metrics
+            if name not in estimates
+        },
+        limits=limits,
+        breakdown_ms=_breakdown(prediction, estimates.get(LATENCY)),
+        breakdown_mib=dict(prediction.breakdown_mib),
+        bound_ms=case.bound,
+        unknown_operators=unknown,
+    )
+
+
+def _concerns(limit: Limit, metric: str, query: Query) -> bool:
+    """Whether a limit is about a metric; one without a metric is about power of served models too.
+
+    Their power is measured with their rates, by one predictor.
+    """
+    of_served = isinstance(query.workload, LlmServing | Diffusion) and metric == POWER
+    return limit.concerns(metric) or (of_served and limit.metric is None)
+
+
+def _about(limits: Sequence[Limit], metric: str, query: Query) -> list[Limit]:
+    """The limits, those that are about a metric without naming it with its name."""
+    return [
+        replace(limit, metric=metric)
+        if not limit.concerns(metric) and _concerns(limit, metric, query)
+        else limit
+        for limit in limits
+    ]
+
+
+def _possible(estimates: Mapping[str, Estimate], case: _Case, own: InUse) -> dict[str, Estimate]:
+    """The estimates within what the spec sheet and power limits allow, and a user measured."""
+    by_user = POWER in own.measured.get(case.asked.query.device, {})
+    return within_sheet(within_drawn(estimates, case.query, measured=by_user), case.query)
+
+
+def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, float]:
+    """Time per operator class, scaled so that it adds up to the latency under a power limit too."""
+    total = sum(prediction.breakdown_ms.values())
+    if latency is None or not total > 0.0:
+        return {}
+    return {name: ms * latency.value / total for name, ms in prediction.breakdown_ms.items()}
+
+
+def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[Limit]:
+    limits = other_arithmetic(case.query) if case.untimed is None else []
+    limits += distinct(_said(case.query, prediction))
+    if unknown and not any(limit.concerns(LATENCY) for limit in limits):
+        count = sum(unknown.values())
+        message = f"{count} operators are unknown and costed by their traffic alone"
+        limits.insert(0, Limit(message, LATENCY))
+    limits += assumed_in_reading(case.query.workload)
+    return [*limits, *set_up_limits(case.query), *too_heavy(case.query), *case.asked.notes]
+
+
+def _said(query: Query, prediction: Prediction) -> Iterable[Limit]:
+    """The limits in words; settings of a benchmark keep the names that requests use."""
+    named = isinstance(query.workload, Benchmark)
+    return prediction.limits if named else map(in_words, prediction.limits)
+
+
+def unknown_operators(asked: Workload | OperatorGraph) -> dict[str, int]:
+    """Name of each operator that no reader knows -> its count; names are valid Unicode."""
+    if isinstance(asked, Kernel):
+        op = asked.operator
+        return {readable(op.name): 1} if op.kind == "unknown" else {}
+    graph = asked.graph if isinstance(asked, Network) else asked
+    if not isinstance(graph, OperatorGraph):
+        return {}
+    return {readable(name): count for name, count in graph.unknown.items()}
+
+
+def _is_finite(prediction: Prediction, bound: float | None) -> bool:
+    ends = (x for e in prediction.estimates.values() for x in (e.value, e.low, e.high))
+    parts = prediction.breakdown_mib.values()
+    return all(x is None or isfinite(x) for x in (bound, *ends, *parts))
+
+
+def _why_missing(case: _Case, metric: str, prediction: Prediction) -> str:
+    query = case.query
+    if metric in prediction.withheld:
+        return prediction.withheld[metric]
+    if not isinstance(query.workload, OperatorWorkload):
+        own = (limit for limit in prediction.limits if limit.metric and limit.concerns(metric))
+        return (
+            "; ".join(dict.fromkeys(limit.message for limit in own))
+            or f"no {metric} was measured of such a {query.workload.kind}"
+        )
+    if query.workload.kind == "kernel" and metric.endswith("_mib"):
+        return "memory is a property of a whole network"
+    if case.untimed is not None and not metric.endswith("_mib"):
+        return str(case.untimed)
+    phase = getattr(query.workload, "phase", "inference")
+    return f"no predictor answers {metric} for {phase} on a {query.device.kind}"

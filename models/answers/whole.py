@@ -1,0 +1,85 @@
+"""A release as one predictor: its whole answers are what protocols evaluate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+
+from forerun.data.errors import InputError
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.models.answers.answer import Answer, Asked, answers_to
+from forerun.models.answers.in_use import InUse
+from forerun.models.prediction import Predictions
+from forerun.models.predictor import Suggesting
+
+
+@dataclass(frozen=True)
+class WholeAnswers:
+    """Answers of a release, as columns.
+
+    It is fitted part by part by the recipes of a release, not as one.
+
+    Attributes:
+        in_use: the predictors, their training record, and what they were adapted to.
+        metrics: names of the metrics that are asked for.
+    """
+
+    in_use: InUse
+    metrics: tuple[str, ...]
+    name: ClassVar[str] = "answers"
+
+    def only(self, metrics: Sequence[str]) -> Self:
+        """The same, asked for these metrics alone."""
+        return replace(self, metrics=tuple(metrics))
+
+    def answers(self, query: Query) -> bool:
+        """Whether any predictor answers the query."""
+        return self.in_use.loaded.predictor.answers(query)
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Answers by predictors that are adapted to measured rows."""
+        return replace(self, in_use=self.in_use.adapted_to(measurements))
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of the queries to measure next; none where the predictor has no suggestions."""
+        predictor = self.in_use.loaded.predictor
+        return predictor.suggest(queries, count, seed) if isinstance(predictor, Suggesting) else []
+
+    def answer(self, queries: Sequence[Query]) -> list[Answer | InputError]:
+        """The answer to each query, or the error that prevents one."""
+        return answers_to([Asked(query, self.metrics) for query in queries], self.in_use)
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """The answers as columns; NaN, and an empty grade, where nothing is answered."""
+        found = self.answer(queries)
+        size, nothing = len(queries), ""
+        values, low, high, coverage = (
+            {name: np.full(size, np.nan) for name in self.metrics} for _ in range(4)
+        )
+        grades = {name: [nothing] * size for name in self.metrics}
+        for row, own in enumerate(found):
+            if isinstance(own, InputError):
+                continue
+            for name, trust in own.trust.items():
+                estimate = own.estimates[name]
+                grades[name][row] = trust.grade
+                values[name][row] = estimate.value
+                for column, end in (
+                    (low, estimate.low),
+                    (high, estimate.high),
+                    (coverage, estimate.coverage),
+                ):
+                    column[name][row] = np.nan if end is None else end
+        known = [None if isinstance(own, InputError) else own for own in found]
+        return Predictions(
+            values,
+            low,
+            high,
+            limits=[() if own is None else own.limits for own in known],
+            breakdowns_ms=[{} if own is None else own.breakdown_ms for own in known],
+            breakdowns_mib=[{} if own is None else own.breakdown_mib for own in known],
+            row_coverage=coverage,
+            grades=grades,
+        )
