@@ -49,6 +49,13 @@ FORERUN = [
 ]
 
 
+@pytest.fixture
+def page(request, if_changed):
+    """A page with blocks that run, if it changed; the tests of this module run all of them."""
+    if_changed(request.param, "tests/docs/")
+    return request.param
+
+
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory):
     """An environment and the address of a service for all pages."""
@@ -61,7 +68,7 @@ def scratch(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", RUN, indirect=True)
 def test_blocks_run(page, scratch, tmp_path, monkeypatch, capsys):
     environment, address = scratch
     shutil.copy(MODEL, tmp_path / "model.onnx")
