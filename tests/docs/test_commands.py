@@ -21,6 +21,7 @@ import typer
 from forerun.service import cli
 from forerun.service.http.app import create_app
 from tests.docs.documents import ALL, Block
+from tests.every import for_every
 from tests.house.sources import REPOSITORY
 from tests.service.real_server import real_server
 
@@ -106,7 +107,7 @@ def in_bash(block: Block, environment, address):
     assert not done.returncode, f"{block.code}\n{done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("words", FORERUN, ids=shlex.join)
+@for_every("words", FORERUN)
 def test_a_command_of_forerun_has_options_that_there_are(words):
     command = typer.main.get_command(cli.app)
     words = words[1 : words.index(">")] if ">" in words else words[1:]
