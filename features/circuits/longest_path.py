@@ -203,15 +203,6 @@ class TimingGraph:
         ends = self.arrivals_ps(net_ps) + self.setup_ps[:, None]
         return np.asarray(np.maximum(ends.max(axis=0, initial=0.0), 0.0))
 
-    def slack_ps(self, net_ps: Matrix, period_ps: Column) -> Matrix:
-        """Time to spare of the longest path through each pin, shape (p, runs); inf without one.
-
-        Args:
-            net_ps: as in `arrivals_ps`.
-            period_ps: (runs,) period of the clock.
-        """
-        return np.asarray(period_ps - self.arrivals_ps(net_ps) - self.to_registers_ps(net_ps))
-
     def through_ps(self, net_ps: Column) -> tuple[Column, Column]:
         """Longest times from a register to each connection, and from its end to one, (arcs,) each.
 

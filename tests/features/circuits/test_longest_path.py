@@ -101,18 +101,15 @@ def test_each_clock_has_the_paths_between_its_own_registers(circuit, random):
 
 @settings(max_examples=150)
 @given(circuits())
-def test_arrivals_periods_and_slacks_are_those_of_all_paths(circuit):
+def test_arrivals_and_periods_are_those_of_all_paths(circuit):
     arcs, paths, delays = circuit
     graph = graph_of(arcs, paths)
     found, period = graph.arrivals_ps(delays), graph.period_ps(delays)
-    slack = graph.slack_ps(delays, period)
     for run in range(2):
         arrival = enumerated(arcs, paths, delays[:, run].tolist())
         assert found[:, run].tolist() == [arrival(*pin) for pin in graph.pins]
         ends = [arrival(cell, port) + ps for cell, port, _, ps, setup in paths if setup]
         assert period[run] == max(0.0, *ends)
-        timed = slack[:, run][np.isfinite(slack[:, run])]
-        assert not len(timed) or timed.min() == pytest.approx(0.0)
         critical = graph.critical_arcs(delays[:, run])
         for one, next_one in pairwise(critical):
             assert arcs[one][2] == arcs[next_one][0]
@@ -133,9 +130,6 @@ def test_a_path_of_two_registers_and_a_gate():
     assert graph.period_ps(delays) == [2560.0]
     assert fmax_mhz(graph.period_ps(delays)) == pytest.approx([390.625])
     assert graph.critical_arcs(delays[:, 0]) == [0, 1]
-    slack = dict(zip(graph.pins, graph.slack_ps(delays, np.array([3000.0]))[:, 0], strict=True))
-    assert slack[0, "O"] == slack[1, "I0"] == slack[2, "I0"] == 440.0
-    assert slack[1, "I1"] == np.inf
     before, after = graph.through_ps(delays[:, 0])
     assert before.tolist() == [540.0, 1640.0, -np.inf]
     assert after.tolist() == [1320.0, 470.0, 1220.0]
