@@ -1,7 +1,6 @@
 """Answers about deployed language models: times of one predictor, power of another, and the rest.
 
-Rates and times agree with each other and with the predictor of power (`agreement`), energy and
-price follow from rates and power.
+Energy and price follow from rates and power.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

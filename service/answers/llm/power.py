@@ -1,27 +1,23 @@
-"""Power of deployed models, from the predictor of served models, and their rate by it."""
+"""Power of deployed models, from the predictor of served models."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import expm1, inf, log
 from typing import Final
 
 import numpy as np
 
-from forerun.data.columns import Matrix
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Operation, Query
-from forerun.features.llm_serving.comparable import alike_at_any_load, setup_of
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
-from forerun.models.answers.asking import answered, predicted
+from forerun.models.answers.asking import predicted
 from forerun.models.limit import POWER, Limit
-from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
-from forerun.service.answers.llm.costs import as_serving, request_kind, scaled, sequences_of
+from forerun.service.answers.llm.costs import as_serving, request_kind, scaled
 
-RATE: Final = "tokens_per_s"
 FEWEST_MEASURED: Final = 8.0
 """Requests in flight of the measured servers with fewest. With fewer, no measurement speaks against
 the power rising with them."""
@@ -73,9 +69,8 @@ def occupancy(query: Query, time: Prediction) -> Occupancy | None:
 def powers(
     queries: Sequence[Query], times: Sequence[Prediction | InputError], predictor: Predictor
 ) -> list[Prediction | None]:
-    """The power of one device of each of n deployments, and the rate that goes with it.
+    """The power of one device of each of n deployments.
 
-    The rate is that of requests of usual lengths (`rate_at_lengths` has that of the deployment's).
     None where no predictor answers it, or where the times are not known.
 
     Args:
@@ -157,77 +152,6 @@ def _least(found: Sequence[Prediction | InputError]) -> float:
     """The least power of these predictions, W; infinite where none has one."""
     known = [own.estimates for own in found if isinstance(own, Prediction)]
     return min((own[POWER].value for own in known if POWER in own), default=inf)
-
-
-@dataclass(frozen=True, slots=True)
-class ServedRates:
-    """Rates of k of n deployments by the predictor of served models, for `agreement` alone.
-
-    Attributes:
-        rows: positions of the k deployments.
-        queries: the deployments as served models.
-        rates: tokens a second and the ends of their intervals, (k, 3).
-        limits: limits of each.
-    """
-
-    rows: Sequence[int]
-    queries: Sequence[Query]
-    rates: Matrix
-    limits: Sequence[tuple[Limit, ...]]
-
-
-def served_rates(
-    queries: Sequence[Query], rows: Sequence[int], predictor: Predictor
-) -> ServedRates:
-    """Rates of closed loops by the predictor of served models, where it answers them.
-
-    Args:
-        queries: n deployments.
-        rows: positions of those that are asked for, which are closed loops.
-        predictor: the predictor in use.
-    """
-    models, model_of = _as_served([queries[row] for row in rows])
-    able = [place for place, model in enumerate(models) if predictor.answers(model)]
-    known, found, _ = answered(predictor, [models[place] for place in able])
-    if found is None:
-        return ServedRates([], [], np.empty((0, 3)), [])
-    columns = TimeColumns.of(found, [RATE])
-    position = {able[place]: position for position, place in enumerate(known)}
-    kept = [place for place, model in enumerate(model_of) if model in position]
-    at = [position[model_of[place]] for place in kept]
-    return ServedRates(
-        [rows[place] for place in kept],
-        [models[model_of[place]] for place in kept],
-        columns.estimates[RATE][at],
-        [columns.limits[position] for position in at],
-    )
-
-
-def _as_served(queries: Sequence[Query]) -> tuple[list[Query], list[int]]:
-    """Closed loops as served models, of which many are the same.
-
-    Args:
-        queries: n deployments.
-
-    Returns:
-        The distinct served models, and n positions among them.
-    """
-    models: list[Query] = []
-    by_setup: dict[Hashable, dict[int, int]] = {}
-    model_of = [0] * len(queries)
-    for rows in alike_at_any_load(queries).values():
-        first = queries[rows[0]]
-        load = first.deployment.load
-        kind = request_kind(load.input_tokens, load.output_tokens)
-        by_number = by_setup.setdefault((*setup_of(first), kind), {})
-        for row in rows:
-            in_flight = queries[row].deployment.load.concurrency or 1.0
-            number = sequences_of(queries[row], in_flight)
-            if number not in by_number:
-                by_number[number] = len(models)
-                models.append(as_serving(first, in_flight))
-            model_of[row] = by_number[number]
-    return models, model_of
 
 
 def _with_smaller_degrees(query: Query) -> list[Query]:

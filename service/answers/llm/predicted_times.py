@@ -1,7 +1,7 @@
-"""Times and rates of deployments by all predictors together, as columns.
+"""Times and rates of deployments by the predictor of times, as columns.
 
-Those of the predictor of times agree with the rate of the predictor of power (`agreement`), and are
-corrected where few requests are in flight (`few_requests`). Devices may not allow them yet.
+They are corrected where few requests are in flight (`few_requests`). Devices may not allow them
+yet.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.data.columns import Column, groups_of
+from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
@@ -22,13 +22,11 @@ from forerun.models.limit import Limit
 from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.predictor import Predictor
-from forerun.service.answers.llm.agreement import agreed, comparable
 from forerun.service.answers.llm.few_requests import (
     at_usual_lengths,
     weight,
     with_usual_corrections,
 )
-from forerun.service.answers.llm.power import served_rates
 
 MEASURED_TIMES: Final = frozenset({"ttft_ms", "tpot_ms"})
 NOT_FITTED: Final = Limit("times follow from the spec sheet in closed form, not from measured runs")
@@ -47,13 +45,10 @@ def predicted_times(queries: Sequence[Query], in_use: InUse) -> Timed:
     few = {row: at_usual_lengths(query) for row, query in enumerate(queries) if weight(query) > 0.0}
     every = [*queries, *dict.fromkeys(few.values())]
     times, errors = _by_predictor(every, in_use)
-    rows = [row for row, one in enumerate(every) if row not in errors and comparable(one)]
-    served = served_rates(every, rows, in_use.loaded.predictor)
     place = {query: row for row, query in enumerate(every) if row >= len(queries)}
     usual = {row: place[query] for row, query in few.items()}
     known = {row: at for row, at in usual.items() if row not in errors and at not in errors}
     with np.errstate(all="ignore"):
-        times = agreed(every, times, served, _runs(every, in_use))
         if known:
             asked = [*(queries[row] for row in known), *(every[at] for at in known.values())]
             forms = closed_form().predict(asked)
@@ -70,15 +65,6 @@ def measured_by_user(device: Device, in_use: InUse) -> bool:
 def closed_form() -> Predictor:
     """The predictor of times as it is before it is fitted."""
     return unfitted("llm_latency")
-
-
-def _runs(queries: Sequence[Query], in_use: InUse) -> Column:
-    """Number of measurements of a user that the times of each deployment were adapted to, (n,)."""
-    if not in_use.measured:
-        return np.zeros(len(queries))
-    devices = {query.device for query in queries}
-    runs = {one: in_use.rows.get(one, 0) for one in devices if measured_by_user(one, in_use)}
-    return np.array([float(runs.get(query.device, 0)) for query in queries])
 
 
 def _by_predictor(queries: Sequence[Query], in_use: InUse) -> Timed:
