@@ -1,22 +1,26 @@
 """Power of deployed models, from the predictor of served models."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from math import expm1, inf, log
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
+from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
+from forerun.data.workload import LlmServing, RequestKind
+from forerun.features.llm_serving.model_sizes import FORMATS, ModelSizes
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
 from forerun.models.answers.asking import predicted
+from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
-from forerun.service.answers.llm.costs import as_serving, request_kind, scaled
 
 FEWEST_MEASURED: Final = 8.0
 """Requests in flight of the measured servers with fewest. With fewer, no measurement speaks against
@@ -27,6 +31,9 @@ PROMPTS: Final = 4.0
 """How many times more input tokens for one output token than usual requests have a deployment may
 have before its power counts as extrapolated: prompts then make up work that measured servers did
 not have."""
+LONG_ANSWER, LONG_PROMPT = 2000.0, 2.0
+"""Output tokens from which on requests count as reasoning, and input tokens for one output token
+from which on they count as code completion."""
 UNUSUAL: Final = 3.0
 """Ratio of a length to the usual one, or its inverse, from which on power is transferred."""
 
@@ -230,3 +237,49 @@ def _of_prompts(query: Query, found: Prediction | None) -> Prediction | None:
         POWER,
     )
     return replace(found, limits=(line, *found.limits), in_domain=False)
+
+
+def as_serving(query: Query, in_flight: float) -> Query:
+    """The deployment as a question to predictors of served models.
+
+    Their training set counts devices that experts are spread over as expert parallel, and not
+    again as tensor parallel.
+
+    Args:
+        query: the deployment.
+        in_flight: requests in flight; no more of them are served at a time than there are places.
+    """
+    deployment = query.deployment
+    worker, workers = deployment.pool.parallelism, deployment.pool.workers
+    workload = LlmServing(
+        **_sizes(deployment.model),
+        request=request_kind(deployment.load.input_tokens, deployment.load.output_tokens),
+        max_sequences=sequences_of(query, in_flight),
+        tensor_parallel=worker.tensor if worker.expert == 1 else 1,
+        expert_parallel=worker.expert,
+        data_parallel=worker.attention_data * workers,
+    )
+    return Query(workload, query.device, operation=Operation(deployment.devices))
+
+
+def sequences_of(query: Query, in_flight: float) -> int:
+    """Requests that a deployment serves at a time, at least one; arguments as of `as_serving`."""
+    engine, pool = query.deployment.engine, query.deployment.pool
+    if engine.max_sequences is not None:
+        places = engine.max_sequences * pool.parallelism.attention_data * pool.workers
+        in_flight = min(in_flight, places)
+    return max(1, round(in_flight))
+
+
+@lru_cache(maxsize=64)
+def _sizes(model: LanguageModel) -> Mapping[str, Any]:
+    """The fields of a served model that follow from its layers and formats."""
+    sizes = asdict(ModelSizes.of(model))
+    return sizes | {"weights": FORMATS[sizes["weights"]]}
+
+
+def request_kind(input_tokens: float, output_tokens: float) -> RequestKind:
+    """The kind of measured requests whose lengths are like these, tokens."""
+    if output_tokens >= LONG_ANSWER:
+        return "reasoning"
+    return "code" if input_tokens >= LONG_PROMPT * output_tokens else "chat"

@@ -8,12 +8,10 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.named import named_language_model
 from forerun.features.serving_features import TOKENS
+from forerun.models.answers.deployments.answer import deployed_all
+from forerun.models.answers.deployments.power import as_serving
 from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import bundled
-from forerun.service.answers.llm.costs import as_serving
-from forerun.service.answers.llm.deployed import deployed_all
-from forerun.service.answers.llm.question import DeploymentQuestion
-from forerun.service.answers.serving import estimated
 from tests.features.llm_serving.deployments import deployment
 
 CATALOG = DeviceCatalog.load()
@@ -36,8 +34,7 @@ def answers():
             output_tokens=answer,
             concurrency=load,
         )
-        query = Query(own, CATALOG.get(device), operation=Operation(own.devices))
-        questions.append(DeploymentQuestion(query))
+        questions.append(Query(own, CATALOG.get(device), operation=Operation(own.devices)))
     return deployed_all(questions, IN_USE)
 
 
@@ -65,5 +62,5 @@ def test_power_is_that_of_the_predictor_of_served_models(answers):
     for own in answers[::12]:
         served = as_serving(own.query, own.query.deployment.load.concurrency)
         assert own.estimates["power_w"].value == pytest.approx(
-            estimated(served, IN_USE).metrics["power_w"].value
+            IN_USE.loaded.predictor.predict([served])[0].estimates["power_w"].value
         )
