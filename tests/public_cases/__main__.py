@@ -5,7 +5,6 @@ python -m tests.public_cases [--json FILE] [--rows] [--group GROUP ...]
 
 import argparse
 import json
-import logging
 from pathlib import Path
 
 from tests.public_cases.ask import Asked, ask
@@ -25,7 +24,6 @@ def main() -> None:
     parser.add_argument("--rows", action="store_true", help="print every row too")
     parser.add_argument("--group", nargs="+", choices=groups, help="these groups alone")
     given = parser.parse_args()
-    logging.disable(logging.INFO)
     asked = ask([case for case in cases() if given.group is None or case.group in given.group])
     counts = tally(asked)
     if given.json:

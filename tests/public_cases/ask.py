@@ -1,4 +1,4 @@
-"""Questions of public cases, answered by the service in this process with the bundled predictors."""
+"""Public cases, answered by the service in this process with the bundled predictors."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class Asked:
 def ask(cases: Sequence[Case]) -> list[Asked]:
     """Ask the cases one after the other, in an empty home."""
     with tempfile.TemporaryDirectory() as folder:
-        app = create_app(Settings(home=Path(folder)), predictors())
+        app = create_app(Settings(home=Path(folder), access_log=False), predictors())
         with TestClient(app, raise_server_exceptions=False) as client:
             digests: dict[str, str] = {}
             return [_asked(client, case, digests) for case in cases]

@@ -1,4 +1,4 @@
-"""The published values and the questions that go with them, read from `cases.jsonl` and `sources.json`."""
+"""Published values and their questions, read from `cases.jsonl` and `sources.json`."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,8 @@ class Case:
         unit: unit of the metric.
         conditions: what the source says of the run, and what had to be assumed.
         ask: path of the endpoint.
-        question: body of the request; graphs are named as `over_http` of `tests.golden` does.
+        question: body of the request; a graph is a name of the service, `cases/NAME` of
+            `graphs.py`, or `FOLDER/NAME` of a table that comes with the package.
     """
 
     id: str

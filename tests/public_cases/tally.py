@@ -16,7 +16,7 @@ def tally(asked: Sequence[Asked]) -> dict[str, Any]:
     """Counts and medians of all cases, by group and by grade, and the rows that need a look.
 
     Ratios are predicted over published; `median_ape` and `inside_share` are in percent;
-    `median_interval_ratio` is high over low, where low is positive. Null where nothing was answered.
+    `median_interval_ratio` is high over low. Null where nothing was answered.
     """
     groups = {one.case.group: None for one in asked}
     return {

@@ -1,4 +1,4 @@
-"""Published values: rows are complete and cited, questions are valid, and grade A keeps its word."""
+"""Published values: rows are cited, questions are valid, and grade A keeps its word."""
 
 from collections import Counter
 
