@@ -1,4 +1,4 @@
-"""Answers beside published values, counted by group and by grade."""
+"""Answers against published values, counted by group and by grade."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
