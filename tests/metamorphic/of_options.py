@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from forerun.data.graph import OperatorGraph
@@ -157,11 +158,9 @@ def power_limits_never_speed_up(grid: Grid) -> Iterator[Compared]:
             for share in (1.0, 0.8, 0.6)
         ]
         answers = answered(queries, (LATENCY, "power_w"))
-        for more, less in zip(answers, answers[1:], strict=False):
+        for more, less in pairwise(answers):
             for name, faster in ((LATENCY, True), ("power_w", False)):
                 own, other = value(more, name), value(less, name)
                 if own is not None and other is not None:
                     off = own / other if faster else other / own
                     yield f"{name} of {run} under a limit", off - 1.0 - 1e-9
-
-

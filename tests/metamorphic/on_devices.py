@@ -43,7 +43,8 @@ def siblings() -> tuple[tuple[str, str], ...]:
     return tuple(
         (one.name, other.name)
         for one, other in permutations([*gpus(), *processors()], 2)
-        if (one.kind, one.vendor, one.architecture) == (other.kind, other.vendor, other.architecture)
+        if (one.kind, one.vendor, one.architecture)
+        == (other.kind, other.vendor, other.architecture)
         and one.architecture is not None
         and _better(other, one)
     )
@@ -113,7 +114,7 @@ def _peak(device: Device, precision: Precision) -> float | None:
 
 @law
 def autocast_costs_its_casts(grid: Grid) -> Iterator[Compared]:
-    """amp is no faster than fp16, and slower by no more than twice what its casts move."""
+    """Amp is no faster than fp16, and slower by no more than twice what its casts move."""
     halves = pairs_by(
         milliseconds(grid),
         lambda run: [replace(run, precision="fp16")] if run.precision == "amp" else [],
@@ -146,9 +147,11 @@ def half_precision_is_not_slower(grid: Grid) -> Iterator[Compared]:
     """fp16, bf16 and amp are not slower than fp32, but for casts, where their peak is higher."""
     full = pairs_by(
         milliseconds(grid),
-        lambda run: [replace(run, precision=p) for p in ("fp16", "bf16", "amp")]
-        if run.precision == "fp32"
-        else [],
+        lambda run: (
+            [replace(run, precision=p) for p in ("fp16", "bf16", "amp")]
+            if run.precision == "fp32"
+            else []
+        ),
     )
     for run, ms, other, half in full:
         device = CATALOG.get(run.device)
@@ -164,9 +167,11 @@ def half_precision_gains_what_its_peak_allows(grid: Grid) -> Iterator[Compared]:
     """At the largest batch, at most 1.5 times the ratio of peaks, or three times."""
     full = pairs_by(
         milliseconds(grid),
-        lambda run: [replace(run, precision="amp")]
-        if run.precision == "fp32" and run.batch == grid.batches[-1] and run.mode != "training"
-        else [],
+        lambda run: (
+            [replace(run, precision="amp")]
+            if run.precision == "fp32" and run.batch == grid.batches[-1] and run.mode != "training"
+            else []
+        ),
     )
     for run, ms, other, half in full:
         matrix = [chip_of(CATALOG.get(run.device), p).matrix for p in ("amp", "fp32")]
@@ -204,7 +209,7 @@ def training_takes_longer_than_a_forward_pass(grid: Grid) -> Iterator[Compared]:
         milliseconds(grid),
         lambda run: [replace(run, mode="training")] if run.mode == "eager" else [],
     )
-    for run, ms, other, step in forward:
+    for _, ms, other, step in forward:
         yield str(other), max(_ratio(1.3 * ms, step, 1.0), _ratio(step, ms, 7.0))
 
 
@@ -286,7 +291,7 @@ def _on_processors(grid: Grid) -> dict[Run, float]:
 
 @law
 def threads_matter_up_to_the_cores(grid: Grid) -> Iterator[Compared]:
-    """On processors, more threads are not slower; one is slower than all; none help beyond cores."""
+    """More threads are not slower, one is slower than all, and none help beyond the cores."""
     for device in _some_processors(grid):
         cores = device.compute_units or 1
         powers = 2 ** np.arange(int(np.log2(cores)) + 1)
@@ -328,5 +333,3 @@ def processors_run_no_engines_of_gpus(grid: Grid) -> Iterator[Compared]:
     asked = [Run(name, d.name, "fp32", 8, "tensorrt") for d in others for name in chosen(grid)]
     for run, answer in zip(asked, answered(run.query() for run in asked), strict=True):
         yield str(run), 0.0 if value(answer) is None else 1.0
-
-

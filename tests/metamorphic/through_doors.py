@@ -27,9 +27,13 @@ MORE = 1e-3
 
 @contextmanager
 def _service() -> Iterator[Post]:
-    with TemporaryDirectory() as folder, TestClient(
-        create_app(Settings(home=Path(folder)), in_use().loaded), raise_server_exceptions=False
-    ) as client:
+    with (
+        TemporaryDirectory() as folder,
+        TestClient(
+            create_app(Settings(home=Path(folder), access_log=False), in_use().loaded),
+            raise_server_exceptions=False,
+        ) as client,
+    ):
         yield lambda path, body: dict(client.post(path, json=dict(body)).json())
 
 
@@ -69,7 +73,7 @@ USUAL = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 8}
 
 def _deployments(grid: Grid) -> list[dict[str, Any]]:
     few = 2 if grid.networks else len(SERVERS)
-    models = list(MODELS.items())[: few + 1]
+    models = list(MODELS.items())[:few]
     return [
         {**USUAL, "model": model, "tp": degree, "device": device}
         for model, degree in models
@@ -135,7 +139,7 @@ def _printed(*words: str | Path) -> dict[str, Any]:
 
 @law
 def a_question_by_name_in_a_file_and_over_http_has_one_answer(grid: Grid) -> Iterator[Compared]:
-    """Every preset: the service, `predict NAME`, and `predict FILE`; each gives the same figures."""
+    """Every preset: the service, `predict NAME` and `predict FILE` give the same figures."""
     del grid
     with _service() as post, TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("FORERUN_HOME", folder)
@@ -155,7 +159,11 @@ def a_question_by_name_in_a_file_and_over_http_has_one_answer(grid: Grid) -> Ite
 def a_network_by_name_and_by_file_has_one_answer(grid: Grid) -> Iterator[Compared]:
     """A network of the package, the same as a file, in Python, and over HTTP, on any device."""
     devices = ("l4", "h100-sxm-80gb", "xeon-platinum-8480-plus", "epyc-7763")
-    names = ("resnet50", "bert-base") if grid.networks else ("resnet50", "bert-base", "gpt2", "vit-base")
+    names = (
+        ("resnet50", "bert-base")
+        if grid.networks
+        else ("resnet50", "bert-base", "gpt2", "vit-base")
+    )
     with _service() as post, TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("FORERUN_HOME", folder)
         for name in names:
