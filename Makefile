@@ -7,7 +7,7 @@ SAMPLE ?= 150
 SEED ?= 0
 CHANGED ?=
 
-.PHONY: serve test test-fast versions mutants lint types train figures docs protocol golden golden-diff bench clean
+.PHONY: serve test test-fast test-docs versions mutants lint types train figures docs protocol golden golden-diff bench clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
@@ -18,6 +18,9 @@ test: $(VENV)/.dev lint types  ## lint, types and tests
 
 test-fast: $(VENV)/.dev  ## what takes under 2 minutes on 2 idle cores and needs nothing but the dev extra
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not reference and not zoo and not browser"
+
+test-docs: $(VENV)/.dev  ## the tests of the documentation, with the blocks of every page and notebook
+	$(BIN)/python -m pytest -n 2 --dist loadfile --all-pages tests/docs
 
 versions:  ## the base installation with the lowest declared versions, and on other Pythons at hand
 	scripts/check_versions

@@ -156,13 +156,6 @@ class FileStore(Generic[Value]):
         self._remember(name, signature, value)
         return value
 
-    def is_intact(self, name: str) -> bool:
-        """Whether the file exists and holds a value."""
-        with suppress(FileNotFoundError, DamagedFile):
-            self.get(name)
-            return True
-        return False
-
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Exclude all other writers, of this and of other processes, from here to the end.

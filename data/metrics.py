@@ -3,7 +3,6 @@
 Everything that needs to know a metric (schemas, scores, HTTP, documentation) reads `METRICS`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -103,15 +102,3 @@ _BY_NAME = {
     metric.name: metric
     for metric in (*CONTENTION_METRICS, *SERVING_METRICS, *DESIGN_METRICS, *METRICS)
 }
-
-
-def energy_disagreement(values: Mapping[str, float | None]) -> float | None:
-    """Relative gap between `energy_j` and `power_w` x `latency_ms`; None where one is missing.
-
-    Args:
-        values: metric name -> value of one run.
-    """
-    power, latency, energy = (values.get(n) for n in ("power_w", "latency_ms", "energy_j"))
-    if power is None or latency is None or not energy:
-        return None
-    return abs(power * latency / 1e3 - energy) / energy

@@ -36,6 +36,11 @@ COSTLY = ("slow", "reference", "zoo", "browser")
 """Markers of tests that `make test-fast` leaves out."""
 
 
+def pytest_addoption(parser):
+    """`make test-docs` asks for it."""
+    parser.addoption("--all-pages", action="store_true", help="run pages that did not change, too")
+
+
 def pytest_configure(config):
     """Workers take files in the order of the collection, not those of most tests first."""
     config.option.loadscopereorder = False

@@ -120,7 +120,7 @@ class DeploymentRows(Columns):
 
 
 class State(NamedTuple):
-    """Whether requests of a deployment wait, and whether it fits; fields as in `SteadyState`."""
+    """Whether requests of a deployment wait, and whether it fits; fields as in `SteadyStates`."""
 
     overload: bool
     held: bool

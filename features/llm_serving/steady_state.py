@@ -7,10 +7,8 @@ from typing import Final
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Matrix, Positions
-from forerun.data.device import Device
-from forerun.data.language_models.deployment import LlmDeployment
 from forerun.features.llm_serving.any_load import QUANTITIES, SCALARS, AnyLoad
-from forerun.features.llm_serving.step import PARTS, Rates
+from forerun.features.llm_serving.step import PARTS
 
 FIRST_WAVE: Final = 0.1
 """Share of the requests of a closed loop that start together, as in a benchmark of ten requests for
@@ -90,54 +88,6 @@ class SteadyStates:
             prefill={part: found[f"prefill {part}"] for part in PARTS},
             iterations=iterations,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class SteadyState:
-    """A deployment in steady state: one row of `SteadyStates`."""
-
-    others: float
-    tpot: float
-    service: float
-    waiting: float
-    requests_per_s: float
-    busy: float
-    overload: bool
-    held: bool
-    fits: bool
-    decode: Mapping[str, float]
-    prefill: Mapping[str, float]
-    iterations: float
-
-    @property
-    def ttft(self) -> float:
-        """Time to the first token with queueing, seconds."""
-        return self.service + self.waiting
-
-
-def steady_state(
-    deployment: LlmDeployment, device: Device, rates: Rates | None = None
-) -> SteadyState:
-    """Latencies, rate and parts of times of a deployment; arguments and errors as of `AnyLoad`."""
-    load = deployment.load
-    arriving = np.nan if load.concurrency is not None else load.requests_per_s or 0.0
-    loads = np.array([[np.nan if load.concurrency is None else load.concurrency], [arriving]])
-    any_load = AnyLoad.of_each([deployment], device, rates)
-    found = SteadyStates.of(any_load, np.zeros(1, dtype=np.intp), *loads)
-    return SteadyState(
-        others=float(found.others[0]),
-        tpot=float(found.tpot[0]),
-        service=float(found.service[0]),
-        waiting=float(found.waiting[0]),
-        requests_per_s=float(found.requests_per_s[0]),
-        busy=float(found.busy[0]),
-        overload=bool(found.overload[0]),
-        held=bool(found.held[0]),
-        fits=bool(found.fits[0]),
-        decode={part: float(column[0]) for part, column in found.decode.items()},
-        prefill={part: float(column[0]) for part, column in found.prefill.items()},
-        iterations=float(found.iterations[0]),
-    )
 
 
 _IN_FLIGHT, _RATE = SCALARS.index("in_flight"), SCALARS.index("rate")

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.graph import OperatorGraph
-from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.lowering import Kernels, LoweringMode, lower_linked
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
 
@@ -97,20 +96,10 @@ class KernelGraph:
         return digest.digest()
 
 
-def kernel_graph(graph: OperatorGraph, mode: LoweringMode) -> KernelGraph:
-    """The kernel graph of a network in a mode, with a cache of recent ones."""
-    return _kept(GraphKey(graph), mode)
-
-
 def kernel_graphs(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator[KernelGraph]:
-    """The kernel graphs of a network in several modes, without the cache."""
+    """The kernel graphs of a network in several modes."""
     for kernels, edges in lower_linked(graph, modes):
         yield KernelGraph.of(kernels, edges)
-
-
-@kept_by_graph()
-def _kept(key: GraphKey, mode: LoweringMode) -> KernelGraph:
-    return next(kernel_graphs(key.graph, (mode,)))
 
 
 _DISTINGUISHING = (

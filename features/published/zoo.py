@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forerun.data.errors import MissingExtra, UnreadableModel
+from forerun.data.errors import MissingExtra
 from forerun.data.graph import OperatorGraph
 from forerun.features.published.convolutional import convolutional
 from forerun.features.published.detection import detection
@@ -27,28 +27,6 @@ from forerun.features.readers.torchvision_operators import declare_operators
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def published_graph(name: str) -> OperatorGraph:
-    """The graph of a published network at batch 1, traced anew.
-
-    Args:
-        name: a key of `networks()`.
-
-    Raises:
-        MissingExtra: torch, torchvision, timm or transformers is not installed.
-        UnreadableModel: there is no such network, or it cannot be traced.
-    """
-    return _traced(name, networks())
-
-
-def _traced(name: str, known: Mapping[str, Source], *, marks: bool = False) -> OperatorGraph:
-    if not is_installed():
-        raise MissingExtra("Building a published network", "zoo")
-    if name not in known:
-        raise UnreadableModel(name, f"there are {', '.join(sorted(known))}.")
-    declare_operators()
-    return known[name].traced(marks=marks)
 
 
 def networks() -> dict[str, Source]:
@@ -80,15 +58,19 @@ def graph_table(
         marks: whether operators get the attributes that the memory of training needs.
 
     Raises:
-        MissingExtra, UnreadableModel: as in `published_graph`.
+        MissingExtra: torch, torchvision, timm or transformers is not installed.
+        UnreadableModel: a network cannot be traced.
     """
     import pandas as pd
 
+    if not is_installed():
+        raise MissingExtra("Building a published network", "zoo")
+    declare_operators()
     rows, known = [], networks() if sources is None else sources
     for name, source in known.items():
         if names and name not in names:
             continue
-        graph = _traced(name, known, marks=marks)
+        graph = source.traced(marks=marks)
         content = json.dumps(graph.to_json(), sort_keys=True, separators=(",", ":"))
         row = {"graph": name, "configuration": source.configuration}
         rows.append({**row, "operators": len(graph), "content": content})

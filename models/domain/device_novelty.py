@@ -16,9 +16,6 @@ from forerun.data.shapes import Float64
 from forerun.features.operators.roofline import power_capped_tflops
 from forerun.models.limit import LATENCY, Limit
 
-RATIOS: tuple[str, ...] = ("log_half_over_fp32", "log_sustained_share", "log_ridge")
-"""The components of `device_position`, in order."""
-
 ARITHMETIC_SCALES: Float64[np.ndarray, " 3"] = np.array([0.5, 0.35, 0.5])
 """Units of the ratios for compute-bound work, and for novelty.
 
@@ -32,7 +29,7 @@ NOVEL = 1.0
 
 
 def device_position(device: Device) -> Float64[np.ndarray, " 3"]:
-    """The logarithms of `RATIOS`, shape (3,).
+    """Logarithms of half-precision over fp32 peak, sustained share and ridge point, shape (3,).
 
     Raises:
         UnknownBandwidth: the device has no spec sheet.
@@ -65,26 +62,15 @@ def similarity(
     return np.asarray(np.exp(-0.5 * distance(one, other, scales) ** 2))
 
 
-def device_novelty(device: Device, known: Iterable[Device]) -> float:
+def novelty_of(
+    position: Float64[np.ndarray, " 3"], known: Iterable[Float64[np.ndarray, " 3"]]
+) -> float:
     """Distance of a device from the nearest device in the training set.
-
-    Args:
-        device: any device; without a spec sheet its novelty is infinite.
-        known: devices in the training set; those without a spec sheet are ignored.
 
     Returns:
         0 for a known device; about 1 where one ratio differs by its unit; infinite if no device is
         known.
     """
-    if not device.has_sheet:
-        return float("inf")
-    return novelty_of(device_position(device), [device_position(d) for d in known if d.has_sheet])
-
-
-def novelty_of(
-    position: Float64[np.ndarray, " 3"], known: Iterable[Float64[np.ndarray, " 3"]]
-) -> float:
-    """`device_novelty` for devices whose positions are already computed."""
     positions = [*known]
     return float(distance(position, np.array(positions)).min()) if positions else float("inf")
 

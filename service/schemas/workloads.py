@@ -122,18 +122,17 @@ def workload_of(
                 raise
             return Kernel(graph.operators[0], given.precision)
         case NetworkIn():
-            with in_field("training"):
-                training = training_of(given.phase, given.batch_size, given.training)
-            with in_field("inference"):
-                inference = inference_of(given.phase, given.inference)
             with in_field("graph"):
                 if isinstance(given.graph, str):
                     graph = graph_named(given.graph)
                 else:
                     graph = graph_of(given.graph, f"{where}.graph")
-            return Network(
-                graph, given.batch_size, given.precision, given.phase, training, inference
-            )
+            batch_size = given.batch_size or graph.batch_size
+            with in_field("training"):
+                training = training_of(given.phase, batch_size, given.training)
+            with in_field("inference"):
+                inference = inference_of(given.phase, given.inference)
+            return Network(graph, batch_size, given.precision, given.phase, training, inference)
         case _:
             assert_never(given)
 

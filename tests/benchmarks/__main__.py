@@ -121,7 +121,7 @@ def graph_network() -> dict[str, float]:
     from forerun.data.query import Query
     from forerun.data.workload import Network
     from forerun.features.lowering import lowering_mode
-    from forerun.features.networks.kernel_graph import kernel_graph
+    from forerun.features.networks.kernel_graph import kernel_graphs
     from forerun.features.readers import read_graph
     from forerun.models.graph_network.encoder import GraphShape, export, member
     from forerun.models.graph_network.inference import GraphAnswers
@@ -136,7 +136,7 @@ def graph_network() -> dict[str, float]:
     graph = read_graph((LIGHT / "light_resnet50.onnx").read_bytes())
     gpus = [d for d in DeviceCatalog.load() if d.kind == "gpu" and "fp16" in d.peak_tflops]
     asked = [Query(Network(graph, 1 + i, "amp"), gpus[i % len(gpus)]) for i in range(100)]
-    kernels = kernel_graph(graph, lowering_mode(graph, "amp", asked[0].software))
+    (kernels,) = kernel_graphs(graph, [lowering_mode(graph, "amp", asked[0].software)])
     encoded = answers.encode(kernels)
     alone = _timed(lambda: answers.answer(answers.encode(kernels), asked[:1]), 500)
     many = _timed(lambda: answers.answer(encoded, asked), 100)

@@ -4,25 +4,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.deployment import LlmDeployment, Parallelism, Pool, RequestLoad
 from forerun.data.language_models.traces import named_trace
-from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.readers.language_model.named import named_language_model
-from forerun.models.llm_serving.open_loop import open_loop
 from forerun.models.llm_serving.replay import replay
 from forerun.models.llm_serving.worker import Worker
 
 LIMITS = {
     "replay_an_hour_s": ("<", 5.0),
     "replay_an_hour_over_summing_its_lengths": ("<", 4000.0),
-    "open_loop_s": ("<", 0.01),
-    "open_loop_over_1000_iterations": ("<", 40.0),
 }
-"""Sums in plain Python over the lengths of all requests, and times of 1,000 iterations in one call,
-are the yardsticks."""
+"""Sums in plain Python over the lengths of all requests are the yardstick."""
 
 
 def serving(runs: int = 5) -> dict[str, float]:
@@ -33,20 +26,15 @@ def serving(runs: int = 5) -> dict[str, float]:
     deployment = LlmDeployment(model, load, pool=Pool(Parallelism(tensor=4)))
     worker = Worker.of(deployment, DeviceCatalog.load().get("h100-sxm-80gb"))
     lengths = (trace.input_tokens.tolist(), trace.output_tokens.tolist())
-    some = Iterations(*(np.full(1000, x) for x in (100.0, 5050.0, 1.0, 32.0, 32e3)))
 
     def least(work: Callable[[], Any]) -> float:
         return min(_seconds(work) for _ in range(runs + 1))
 
     replayed = least(lambda: replay(trace, deployment, worker))
     summed = least(lambda: sum(i + o for i, o in zip(*lengths, strict=True)))
-    answered = least(lambda: open_loop(deployment, worker))
-    iterated = least(lambda: worker.time.seconds(some))
     return {
         "replay_an_hour_s": replayed,
         "replay_an_hour_over_summing_its_lengths": replayed / summed,
-        "open_loop_s": answered,
-        "open_loop_over_1000_iterations": answered / iterated,
     }
 
 

@@ -22,6 +22,7 @@ from forerun.data.device import (
 from forerun.data.errors import InputError, UnknownDevice, UnknownPrecision
 from forerun.data.named.chips import ONLY_FOR
 from forerun.data.named.synthesis import HX8K, VCU1525, VU13P
+from tests.every import for_every
 
 CATALOG = DeviceCatalog.load()
 REPOSITORY = Path(__file__).parents[2]
@@ -152,8 +153,6 @@ CHECKED_COLUMNS = {
     "l2_mb": lambda device: device.l2_mib,
 }
 
-every_device = pytest.mark.parametrize("device", CATALOG.devices, ids=lambda device: device.name)
-
 
 def sheet(**changes):
     given_figures = {
@@ -190,8 +189,8 @@ class TestTheCatalog:
             assert set(block.get("figure_sources", {})) <= known, device.name
 
 
-@every_device
 class TestEverySheet:
+    @for_every("device", CATALOG)
     def test_every_figure_is_positive_and_has_a_source(self, device):
         assert device.origin == "catalog"
         assert set(device.sources) == set(device.figures())
@@ -200,6 +199,7 @@ class TestEverySheet:
             assert math.isfinite(value), figure
             assert len(device.sources[figure]) > 20, figure
 
+    @for_every("device", CATALOG)
     def test_peaks_rise_as_precision_narrows(self, device):
         ladder = [
             (precision, device.peak_tflops[precision])
@@ -212,11 +212,13 @@ class TestEverySheet:
             else:
                 assert slower <= faster * 1.001, f"{wide} over {narrow}"
 
+    @for_every("device", CATALOG)
     def test_both_halves_run_at_one_rate(self, device):
         if {"fp16", "bf16"} <= set(device.peak_tflops):
             same = device.peak_tflops["fp16"] == device.peak_tflops["bf16"]
             assert same is (device.name not in HALVES_DIFFER)
 
+    @for_every("device", CATALOG)
     def test_figures_are_of_a_size_that_hardware_has(self, device):
         assert 10 <= device.memory_bandwidth_gbs <= 10_000
         assert device.memory_gib is None or 2 <= device.memory_gib <= 300
@@ -228,6 +230,7 @@ class TestEverySheet:
         ridge = max(device.peak_tflops.values()) * 1e3 / device.memory_bandwidth_gbs
         assert 10 <= ridge <= 3000
 
+    @for_every("device", CATALOG)
     def test_vector_rate_of_nvidia_gpus_is_lanes_times_clock(self, device):
         if device.vendor != "nvidia" or None in (device.boost_clock_mhz, device.compute_units):
             return
@@ -238,12 +241,13 @@ class TestEverySheet:
         expected = device.compute_units * lanes * 2 * device.boost_clock_mhz / 1e6
         assert device.peak_tflops["fp32"] == pytest.approx(expected, rel=0.05)
 
+    @for_every("device", CATALOG)
     def test_survives_json(self, device):
         assert Device.model_validate_json(device.model_dump_json()) == device
 
 
 class TestLookup:
-    @pytest.mark.parametrize(("name", "expected"), DATASET_NAMES.items())
+    @for_every("name, expected", DATASET_NAMES.items())
     def test_finds_the_names_that_datasets_and_tools_use(self, name, expected):
         assert CATALOG.get(name).name == expected
 
@@ -351,6 +355,7 @@ class TestRegistering:
             {"memory_bandwidth_gbs": None},
             {"memory_bandwidth_gbs": math.inf},
             {"memory_bandwidth_gbs": 1e300},
+            {"memory_gib": True},
             {"memory_gib": 5e-324},
             {"compute_units": 10**400},
             {"peak_tflops": {}},

@@ -1,16 +1,15 @@
 """The error tree: one class a cause, each with a slug, a status and an exit code of its own."""
 
-import pytest
-
 from forerun.data import errors
 from forerun.data.errors import InputError, UnknownDevice
+from tests.every import for_every
 
 
 def _tree(cls):
     return [cls, *(leaf for sub in cls.__subclasses__() for leaf in _tree(sub))]
 
 
-@pytest.mark.parametrize("cls", _tree(InputError))
+@for_every("cls", _tree(InputError))
 def test_every_cause_is_the_askers_to_mend(cls):
     assert 400 <= cls.status < 600
     assert cls.exit_code == 2

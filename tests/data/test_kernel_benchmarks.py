@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench, gpu_name, usable_memory
+from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench, gpu_name
 from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.errors import DamagedData
 from forerun.data.upstream.spreadsheet import all_sheets
@@ -85,11 +85,6 @@ class TestLambdaBench(DatasetContract):
         assert set(later["system"]) == {"H100_80GB_SXM5"}
         assert sorted(set(later["num_gpu"])) == [1, 8]
         assert later["batch_size"].isna().all()
-
-    def test_a_trace_that_does_not_cover_the_run_is_no_memory(self, tables):
-        memory = tables["monitor_memory"]
-        assert "QuadroRTX8000" in set(memory["system"])
-        assert set(usable_memory(memory)["system"]) == {"2080Ti", "V100"}
 
     @pytest.mark.parametrize(
         ("system", "gpu"),

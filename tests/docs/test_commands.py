@@ -21,6 +21,7 @@ import typer
 from forerun.service import cli
 from forerun.service.http.app import create_app
 from tests.docs.documents import ALL, Block
+from tests.every import for_every
 from tests.house.sources import REPOSITORY
 from tests.service.real_server import real_server
 
@@ -49,6 +50,13 @@ FORERUN = [
 ]
 
 
+@pytest.fixture
+def page(request, if_changed):
+    """A page with blocks that run, if it changed; the tests of this module run all of them."""
+    if_changed(request.param, "tests/docs/")
+    return request.param
+
+
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory):
     """An environment and the address of a service for all pages."""
@@ -61,7 +69,7 @@ def scratch(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", RUN)
+@pytest.mark.parametrize("page", RUN, indirect=True)
 def test_blocks_run(page, scratch, tmp_path, monkeypatch, capsys):
     environment, address = scratch
     shutil.copy(MODEL, tmp_path / "model.onnx")
@@ -99,7 +107,7 @@ def in_bash(block: Block, environment, address):
     assert not done.returncode, f"{block.code}\n{done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("words", FORERUN, ids=shlex.join)
+@for_every("words", FORERUN)
 def test_a_command_of_forerun_has_options_that_there_are(words):
     command = typer.main.get_command(cli.app)
     words = words[1 : words.index(">")] if ">" in words else words[1:]

@@ -12,6 +12,7 @@ from forerun.training.reports.results_tables import (
     with_tables,
 )
 from forerun.training.reports.table_contents import TABLES
+from tests.every import for_every
 from tests.house.sources import REPOSITORY
 
 MARK = "<!-- figures: torch_op_energy -->"
@@ -25,7 +26,7 @@ ROW = {"metric": "power_w", "n": 1234, "coverage_90": 89.16, "mean_interval_rati
 STORED = [{"dataset": "torch_op_energy", "tasks": [ROW | task for task in TASKS]}]
 
 
-@pytest.mark.parametrize("path", documents(REPOSITORY), ids=lambda p: p.name)
+@for_every("path", documents(REPOSITORY))
 def test_marked_tables_are_up_to_date(path):
     text = path.read_text()
     if text != with_tables(text, stored_evaluations()):
@@ -36,7 +37,7 @@ def test_the_readme_has_marked_tables():
     assert MARKED.search((REPOSITORY / "README.md").read_text())
 
 
-@pytest.mark.parametrize("name", TABLES)
+@for_every("name", TABLES)
 def test_every_table_can_be_made_and_shows_coverage(name):
     head = table(name, stored_evaluations()).splitlines()[0]
     assert "90 % intervals hold" in head

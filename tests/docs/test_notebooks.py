@@ -62,7 +62,8 @@ def test_a_notebook_is_stored_with_a_table_and_a_picture_and_without_counts(stor
 
 
 @pytest.mark.slow
-def test_a_notebook_runs_and_shows_what_is_stored(stored, tmp_path, monkeypatch):
+def test_a_notebook_runs_and_shows_what_is_stored(stored, if_changed, tmp_path, monkeypatch):
+    if_changed(f"notebooks/{stored[0]}", "docs/notebooks.py", "tests/docs/")
     if not PRETRAINED.is_file():
         pytest.skip("no bundled predictors in models/pretrained: `forerun train` makes them")
     name, notebook = stored

@@ -31,7 +31,8 @@ def test_the_tables_of_the_page_are_those_that_its_commands_are_tried_on(tmp_pat
 
 
 @pytest.mark.slow
-def test_the_commands_run_in_their_order(tmp_path, monkeypatch):
+def test_the_commands_run_in_their_order(if_changed, tmp_path, monkeypatch):
+    if_changed("docs/own-data.md", "tests/docs/")
     Router((Roofline(),)).save(tmp_path / "in_use")
     seal(tmp_path / "in_use", "2000-01-01")
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))

@@ -23,7 +23,8 @@ def examples():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
-def test_the_examples_print_what_the_page_says(examples):
+def test_the_examples_print_what_the_page_says(examples, if_changed):
+    if_changed("docs/python", "tests/docs/")
     text = PAGE.read_text()
     today = examples.with_outputs(text)
     if text != today:

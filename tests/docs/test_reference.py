@@ -7,6 +7,7 @@ import pytest
 
 from forerun.data.metrics import METRICS
 from forerun.features.operators.kinds import KINDS
+from tests.every import for_every
 from tests.house.sources import REPOSITORY, modules
 
 FOLDER = REPOSITORY / "docs" / "reference"
@@ -44,7 +45,7 @@ def test_every_schema_that_is_linked_has_a_heading():
     assert linked <= set(re.findall(r"\{#([a-z_]+)\}", text))
 
 
-@pytest.mark.parametrize("name", [m.name for m in METRICS] + [k.name for k in KINDS])
+@for_every("name", [m.name for m in METRICS] + [k.name for k in KINDS])
 def test_every_metric_and_operator_kind_is_on_the_page(name):
     assert f"| `{name}` |" in (FOLDER / "metrics.md").read_text()
 

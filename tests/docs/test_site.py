@@ -32,7 +32,8 @@ def test_every_page_is_in_the_navigation_once():
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path):
+def test_the_site_builds_without_a_warning_and_asks_no_other_host(if_changed, tmp_path):
+    if_changed("docs/", "mkdocs.yml", "tests/docs/")
     shutil.copytree(REPOSITORY / "docs", tmp_path / "docs")
     (tmp_path / "src").symlink_to(REPOSITORY / "src")
     shutil.copy(REPOSITORY / "mkdocs.yml", tmp_path)

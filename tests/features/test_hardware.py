@@ -20,6 +20,7 @@ from forerun.features.hardware import (
     sheet_vector,
 )
 from forerun.models.baselines.roofline import Roofline
+from tests.every import for_every
 
 CATALOG = DeviceCatalog.load()
 BOX = Device(name="my-box", vendor="nobody", kind="gpu")
@@ -40,7 +41,7 @@ def measured(device, efficiency=1.25, noise=0.1, seed=0):
     return Measurements(queries, {"latency_ms": (bound * efficiency + 0.018) * noisy})
 
 
-@pytest.mark.parametrize("device", [d for d in CATALOG if d.kind == "gpu"], ids=lambda d: d.name)
+@for_every("device", [d for d in CATALOG if d.kind == "gpu"])
 def test_what_a_sheet_gives_is_exact_and_what_it_lacks_is_unsure(device):
     found, given = embedding(device), sheet_vector(device)
     known = np.isfinite(given)

@@ -19,6 +19,9 @@ end differently on other instruction sets: by up to 1.3e-6 for power limits, and
 kernel times of networks, whose boosted trees then split elsewhere and move single ends of intervals
 by up to 4 %. Training of a neural network in single precision carries the last digit to the fourth
 or fifth. On one machine all of them are equal to 1e-6, which `--tolerance 1e-6` asks for."""
+PICOSECOND_MS = 1e-9
+"""Change of a time in milliseconds that counts as none: what is left of a difference of two larger
+times is rounding."""
 MOST_LINES = 30
 ABSENT = "(no such field)"
 LINES = ("limits", "assumed", "reasons")
@@ -149,7 +152,8 @@ def _differences(
         if old != new and set(old) == set(new):
             yield Difference(question, field, old, new)
     elif _is_number(before) and _is_number(after):
-        if abs(after - before) > tolerance * abs(before):
+        rounding = PICOSECOND_MS if "_ms" in field else 0.0
+        if abs(after - before) > max(tolerance * abs(before), rounding):
             change = after / before - 1.0 if before else float("inf")
             yield Difference(question, field, before, after, change, "number")
     elif before != after:

@@ -56,6 +56,15 @@ def test_the_tolerance_separates_rounding_from_a_change(new):
     assert not compared("networks", STORED, new, tolerance=1e-3).differences
 
 
+def test_a_time_next_to_zero_may_move_by_less_than_a_picosecond(new):
+    stored = copy.deepcopy(STORED)
+    stored["one"]["breakdown_ms"]["host"] = 2.2772007e-08
+    new["one"]["breakdown_ms"]["host"] = 2.277156e-08
+    assert not compared("networks", stored, new).differences
+    new["one"]["breakdown_ms"]["host"] = 2.5e-08
+    assert compared("networks", stored, new).differences
+
+
 def test_ends_of_intervals_may_have_a_tolerance_of_their_own(new):
     for field in ("value", "low"):
         latency(new)[field] *= 1.01

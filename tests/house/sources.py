@@ -1,9 +1,7 @@
 """The repository as the house tests read it: floors, modules, and where code lines are."""
 
 import ast
-import io
 import subprocess
-import tokenize
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -13,22 +11,30 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 FLOORS = ("data", "features", "models", "training", "service")
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
-_LAYOUT = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-    tokenize.ENCODING,
-}
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
 def modules() -> list[Path]:
     """Every Python file of the five floors."""
     return sorted(path for floor in FLOORS for path in (REPOSITORY / floor).rglob("*.py"))
+
+
+@cache
+def text_of(path: Path) -> str:
+    """A file's text, read once for all tests."""
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def nodes(source: str) -> list[ast.AST]:
+    """Every node of a source, its module first; parsed once for all tests."""
+    return list(ast.walk(ast.parse(source)))
+
+
+def tree(source: str) -> ast.Module:
+    """The module of a source."""
+    return nodes(source)[0]
 
 
 def name_of(path: Path) -> str:
@@ -45,11 +51,12 @@ def dotted(path: Path) -> str:
 @cache
 def code_lines(source: str) -> set[int]:
     """Numbers of the lines that hold code: no blanks, no comments, no docstrings."""
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in _LAYOUT:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(source)):
+    texts = enumerate(map(str.strip, source.splitlines()), 1)
+    lines = {number for number, text in texts if text and not text.startswith("#")}
+    for node in nodes(source):
+        if isinstance(node, ast.Constant | ast.JoinedStr):
+            lines.update(range(node.lineno, node.end_lineno + 1))
+    for node in nodes(source):
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else []:
             if _is_text(statement):
@@ -59,9 +66,7 @@ def code_lines(source: str) -> set[int]:
 
 def functions(source: str) -> Iterator[Function]:
     """Every function and method, nested ones too."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, Function):
-            yield node
+    return (node for node in nodes(source) if isinstance(node, Function))
 
 
 def public(tree: ast.Module) -> Iterator[Function | ast.ClassDef]:
@@ -72,6 +77,7 @@ def public(tree: ast.Module) -> Iterator[Function | ast.ClassDef]:
             yield from _defined(node)
 
 
+@cache
 def repository_files() -> list[Path]:
     """Files that are, or could be, committed."""
     listed = subprocess.run(

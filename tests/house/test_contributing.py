@@ -22,7 +22,7 @@ from forerun.service.http.routes import ROUTERS
 from forerun.service.schemas.prediction import StatusOut
 from forerun.service.settings import Settings
 from tests.docs.test_reference import reference
-from tests.house.sources import REPOSITORY
+from tests.house.sources import REPOSITORY, modules, text_of
 from tests.training.leaderboard.toy_protocols import RELU
 
 TEXT = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -50,11 +50,7 @@ def test_each_thing_that_can_be_added_is_in_the_table():
 
 
 def test_every_file_and_list_of_the_table_exists():
-    sources = "\n".join(
-        path.read_text(encoding="utf-8")
-        for floor in ("data", "features", "models", "training", "service")
-        for path in (REPOSITORY / floor).rglob("*.py")
-    )
+    sources = "\n".join(text_of(path) for path in modules())
     for cell in table().values():
         for name in re.findall(r"`([^`]+)`", cell):
             place = re.sub(r"/(ROOM/)?x(\.py|/)$", "", name)

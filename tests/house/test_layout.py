@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import forerun.data
-from tests.house.sources import FLOORS, PYPROJECT, REPOSITORY, modules, name_of
+from tests.house.sources import FLOORS, PYPROJECT, REPOSITORY, modules, name_of, text_of, tree
 
 EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
@@ -56,7 +56,7 @@ def test_every_room_of_models_and_service_says_what_is_in_it():
     for floor in ("models", "service"):
         for room in (REPOSITORY / floor).iterdir():
             if (room / "__init__.py").is_file():
-                assert ast.get_docstring(ast.parse((room / "__init__.py").read_text())), room
+                assert ast.get_docstring(tree(text_of(room / "__init__.py"))), room
 
 
 def test_no_module_is_named_by_an_empty_word():

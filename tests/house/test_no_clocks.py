@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.conftest import REPOSITORY
-from tests.house.sources import name_of
+from tests.house.sources import name_of, nodes, text_of
 
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time", "clock_gettime"}
 TIMED = ("tests/benchmarks/",)
@@ -25,7 +25,7 @@ minutes, and a ratio of two CPU times of one process, which other processes do n
 def clocks_read(source):
     """Lines on which a file reads a clock of this machine."""
     lines = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         match node:
             case ast.Attribute(value=ast.Name(id="time"), attr=name):
                 read = name.removesuffix("_ns") in CLOCKS
@@ -44,7 +44,7 @@ def clocks_read(source):
 
 def deadlines_set(source):
     """Lines on which a file gives hypothesis a deadline."""
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes(source) if isinstance(node, ast.Call)]
     return [
         word.value.lineno
         for call in calls
@@ -89,16 +89,14 @@ def test_no_test_reads_a_clock():
     found = {
         name: lines
         for name, path in files_of_tests().items()
-        if name not in MAY_READ_CLOCKS and (lines := clocks_read(path.read_text()))
+        if name not in MAY_READ_CLOCKS and (lines := clocks_read(text_of(path)))
     }
     assert not found, f"time it in tests/benchmarks, wait with tests.waiting.eventually: {found}"
 
 
 def test_no_test_sets_a_deadline():
     found = {
-        n: lines
-        for n, path in files_of_tests().items()
-        if (lines := deadlines_set(path.read_text()))
+        n: lines for n, path in files_of_tests().items() if (lines := deadlines_set(text_of(path)))
     }
     assert not found, f"tests/conftest.py turns deadlines off for all: {found}"
 

@@ -7,7 +7,7 @@ import lzma
 import pytest
 
 from forerun.models.artifact.sealed_folder import ALLOWED, check
-from tests.house.sources import REPOSITORY, modules, name_of
+from tests.house.sources import REPOSITORY, modules, name_of, nodes, text_of
 
 PRETRAINED = REPOSITORY / "models" / "pretrained"
 MOST_BYTES = 20 * 2**20
@@ -18,7 +18,7 @@ MAGIC = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 
 def violations(source):
     """What in a module could run code from a file."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.partition(".")[0] in RUNS_CODE)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -51,7 +51,7 @@ def test_the_check_sees_what_it_looks_for(source):
 
 
 def test_the_code_loads_nothing_that_runs_code():
-    found = {name_of(p): list(violations(p.read_text())) for p in modules()}
+    found = {name_of(p): list(violations(text_of(p))) for p in modules()}
     assert not {name: what for name, what in found.items() if what}
 
 

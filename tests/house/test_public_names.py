@@ -2,7 +2,7 @@
 
 import ast
 
-from tests.house.sources import Function, modules, name_of, public
+from tests.house.sources import Function, modules, name_of, public, text_of, tree
 
 
 def findings(check):
@@ -12,13 +12,13 @@ def findings(check):
 
 def _found(check):
     for path in modules():
-        for node in public(ast.parse(path.read_text())):
+        for node in public(tree(text_of(path))):
             if check(node):
                 yield f"{name_of(path)}:{node.lineno} {node.name}"
 
 
 def test_every_module_says_what_it_is_for():
-    silent = [name_of(p) for p in modules() if not ast.get_docstring(ast.parse(p.read_text()))]
+    silent = [name_of(p) for p in modules() if not ast.get_docstring(tree(text_of(p)))]
     assert not silent
 
 

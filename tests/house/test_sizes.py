@@ -1,6 +1,6 @@
 """Files and functions stay small enough to be read at once; explanation is free."""
 
-from tests.house.sources import code_lines, functions, modules, name_of
+from tests.house.sources import code_lines, functions, modules, name_of, text_of
 
 MOST_IN_A_FILE = 280
 MOST_IN_A_FUNCTION = 45
@@ -34,7 +34,7 @@ def test_explanations_do_not_count_and_all_else_does():
 
 
 def test_no_file_is_too_long():
-    sizes = {name_of(path): len(code_lines(path.read_text())) for path in modules()}
+    sizes = {name_of(path): len(code_lines(text_of(path))) for path in modules()}
     long = {name: size for name, size in sizes.items() if size > MOST_IN_A_FILE}
     assert not long, f"over {MOST_IN_A_FILE} code lines: {long}"
 
@@ -42,7 +42,7 @@ def test_no_file_is_too_long():
 def test_no_function_is_too_long():
     long = {}
     for path in modules():
-        source = path.read_text()
+        source = text_of(path)
         lines = code_lines(source)
         for function in functions(source):
             size = len(lines & set(range(function.lineno, function.end_lineno + 1)))

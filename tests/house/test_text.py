@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.house.sources import name_of, repository_files
+from tests.house.sources import name_of, repository_files, text_of
 
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:work|root|home|Users)/[\w.]")
 
@@ -30,7 +30,7 @@ def test_no_file_holds_a_path_of_a_machine():
     found = []
     for path in repository_files():
         try:
-            lines = path.read_text().splitlines()
+            lines = text_of(path).splitlines()
         except UnicodeDecodeError:
             continue
         found += [f"{name_of(path)}:{n}" for n, x in enumerate(lines, 1) if MACHINE_PATH.search(x)]
@@ -43,7 +43,7 @@ def test_texts_use_the_terms_of_the_field():
         f"{name_of(path)}:{number}: {OF_THE_FIELD[word.lower()]}"
         for path in repository_files()
         if path.suffix in WRITTEN
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for number, line in enumerate(text_of(path).splitlines(), 1)
         for word in words.findall(line)
     ]
     assert not found

@@ -13,6 +13,7 @@ from forerun.models.estimator import SETTING, Estimator
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.router import Router
+from tests.every import for_every
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def test_a_predictor_of_several_is_changed_inside():
     assert router == Router((Constant(), Roofline()))
 
 
-@pytest.mark.parametrize("name", PREDICTORS)
+@for_every("name", PREDICTORS)
 def test_every_predictor_of_the_catalogue_declares_its_settings(name):
     cls = predictor_class(name)
     assert issubclass(cls, Estimator)

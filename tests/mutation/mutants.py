@@ -10,7 +10,7 @@ from cosmic_ray.mutating import mutate_code
 
 from tests.mutation.operators import operators
 
-FOLDERS = ("models", "features")
+FOLDERS = ("features", "models", "training")
 
 # What tests inherit from, and what traced the packaged tables once from libraries of networks.
 EXCLUDED = ("models/contract.py", "features/published/")
@@ -71,7 +71,7 @@ def _operators():
 
 
 def files(root):
-    """The files of numerical code, from the root: all of `models` and `features` but a few."""
+    """The files of numerical code, from the root: all of `FOLDERS` but a few."""
     found = (path for folder in FOLDERS for path in sorted((Path(root) / folder).rglob("*.py")))
     kept = (path.relative_to(root).as_posix() for path in found if path.name != "__init__.py")
     return [path for path in kept if not path.startswith(EXCLUDED)]

@@ -4,6 +4,8 @@ import ast
 from functools import cache
 from pathlib import Path
 
+from tests.house.sources import nodes, text_of
+
 FOLDERS = ("data", "features", "models", "training", "service", "tests")
 
 
@@ -60,7 +62,7 @@ def _importers(root):
     Who imports a name from a package imports the module that the package has it from.
     """
     paths = [path for folder in FOLDERS for path in sorted((Path(root) / folder).rglob("*.py"))]
-    trees = {path.relative_to(root): ast.parse(path.read_text()) for path in paths}
+    trees = {path.relative_to(root): nodes(text_of(path)) for path in paths}
     origins = {}
     for path, tree in trees.items():
         if path.name == "__init__.py":
@@ -74,13 +76,13 @@ def _importers(root):
 
 def _names(tree):
     """Modules, and the names that are imported from them."""
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from ((node.module, alias.asname or alias.name) for alias in node.names)
 
 
 def _imported(tree):
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

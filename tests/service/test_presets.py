@@ -5,9 +5,10 @@ import pytest
 from forerun.data.errors import UnknownPreset
 from forerun.data.named.networks import network_names
 from forerun.service.presets import LLM, PREDICT, as_prediction, preset_named, presets
+from tests.every import for_every
 
 
-@pytest.mark.parametrize("preset", presets(), ids=lambda preset: preset.name)
+@for_every("preset", presets())
 def test_every_preset_is_answered(adapting, preset):
     answer = adapting.post(preset.endpoint, json=preset.request)
     assert answer.status_code == 200, answer.text

@@ -8,6 +8,7 @@ import pytest
 from forerun.features.readers.language_model.named import named_config
 from forerun.service.problems import LONGEST_DETAIL, kinds
 from forerun.service.schemas.prediction import EXAMPLE
+from tests.every import for_every
 
 
 def test_every_type_has_a_page_that_explains_it(client):
@@ -139,8 +140,8 @@ DESIGN = {"kind": "design", "program": "2mm"}
 NETWORK = EXAMPLE | {"workload": {"kind": "network", "graph": GRAPH}}
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "pointer"),
+@for_every(
+    "path, body, pointer",
     [
         ("/v1/predict", {}, "#/workload"),
         ("/v1/predict", {"workload": {"kind": "poem"}, "device": "l4"}, "#/workload"),
@@ -255,8 +256,7 @@ def test_a_problem_points_into_the_quantisation_as_the_request_writes_it(client)
         assert problem["errors"][0]["pointer"] == f"{where}/quantization/quant_algo"
 
 
-@pytest.mark.parametrize(
-    ("changes", "pointer"),
+@for_every("changes, pointer",
     [
         ({"directives": {"__PIPE__L9": "off"}}, "#/workload/directives/__PIPE__L9"),
         ({"directives": {"a/b~c": 2}}, "#/workload/directives/a~1b~0c"),

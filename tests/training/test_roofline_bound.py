@@ -19,6 +19,7 @@ from forerun.features.networks.features import chip_of, network_features
 from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
 from forerun.training.protocols.networks.timm_bench import network_measurements
+from tests.every import for_every
 
 NOISE = 0.1
 """Of one measurement below its bound: figures of a sheet are nominal, and boards of one name hold
@@ -101,7 +102,7 @@ def test_no_row_of_the_timm_benchmark_is_below_its_bound(timm) -> None:
     assert (ratio > LOWEST).all()
 
 
-@pytest.mark.parametrize("start", EXCEPTIONS)
+@for_every("start", EXCEPTIONS)
 def test_an_exception_is_one_still(timm, start: str) -> None:
     rows, ratio = timm
     mine = np.array([str(model).startswith(start) for model in rows.groups["model"]])

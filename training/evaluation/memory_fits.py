@@ -24,14 +24,12 @@ class FitCounts:
         refused: runs whose interval lies above the device's memory even at its lower end.
         above_at_value: runs whose best estimate is above the device's memory.
         above_at_high: runs whose upper end is above the device's memory.
-        first_refused: index of the first refused run; None where there is none.
     """
 
     runs: int
     refused: int
     above_at_value: int
     above_at_high: int
-    first_refused: int | None = None
 
 
 def fit_counts(predictor: Predictor, queries: Sequence[Query]) -> FitCounts:
@@ -51,5 +49,4 @@ def fit_counts(predictor: Predictor, queries: Sequence[Query]) -> FitCounts:
         sum(refused),
         int((answers.values[PEAK] > held).sum()),
         int((answers.high[PEAK] > held).sum()),
-        refused.index(True) if any(refused) else None,
     )

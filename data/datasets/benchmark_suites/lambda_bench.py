@@ -31,8 +31,6 @@ MODELS: Final = (
     *("ssd", "bert_base_squad", "bert_large_squad", "gnmt", "ncf", "resnet50", "tacotron2"),
     *("transformerxlbase", "transformerxllarge", "waveglow"),
 )
-LEAST_MIB: Final = 500.0
-"""A trace with a lower peak does not cover the run: a CUDA context alone takes about as much."""
 
 _RATE = "pytorch/pytorch-train-throughput-{}.csv"
 _BATCH = "pytorch/pytorch-train-bs-{}.csv"
@@ -128,11 +126,6 @@ def gpu_name(system: str) -> str:
         return "V100"  # AWS EC2 P3
     name = _HOST.sub("", system.replace("_", " "))
     return _SUFFIX.sub("", _COUNT.sub("", name)).strip()
-
-
-def usable_memory(rows: "pd.DataFrame") -> "pd.DataFrame":
-    """Rows of `monitor_memory` whose trace covers the run."""
-    return rows[rows["peak_mem_mib"] >= LEAST_MIB].reset_index(drop=True)
 
 
 def _earlier(raw: RawFiles, precision: str) -> "pd.DataFrame | None":

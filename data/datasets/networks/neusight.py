@@ -30,7 +30,6 @@ NVIDIA_TRAINING: Final = (
     "NVIDIA A100-PCIE-40GB",
 )
 AMD_TRAINING: Final = ("AMD Instinct MI100", "AMD Instinct MI210")
-PUBLISHED_MODELS_SEEN: Final = ("bert_large", "gpt2_large")
 OPERATOR_QUERY: Final = ("device", "op", "dtype", "software", *files.DIMENSIONS)
 
 _WINOGRAD = 4.0
@@ -122,23 +121,6 @@ class NeuSight(Dataset):
             same=(*OPERATOR_QUERY, "latency_ms"),
             groups=("device", "op_class", "split_published"),
         )
-
-
-def e2e_roles(e2e: "pd.DataFrame") -> "pd.DataFrame":
-    """Rows of the `e2e` table whose device or model the paper calls seen.
-
-    Returns:
-        n rows of `device_seen` and `model_seen`.
-    """
-    import pandas as pd
-
-    trained = [name.replace(" ", "_") for name in (*NVIDIA_TRAINING, *AMD_TRAINING)]
-    return pd.DataFrame(
-        {
-            "device_seen": e2e["device_key"].isin(trained).to_numpy(dtype=bool),
-            "model_seen": e2e["model"].isin(PUBLISHED_MODELS_SEEN).to_numpy(dtype=bool),
-        }
-    )
 
 
 def bounds_ms(

@@ -7,8 +7,6 @@ import pytest
 
 from forerun.data.errors import BadTrace
 from forerun.data.language_models import traces
-from forerun.data.language_models.deployment import RequestLoad
-from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import PACKAGED, named_trace, read_trace
 
 ROW = {"arrival_s": 1.5, "input_tokens": 10, "output_tokens": 3}
@@ -93,26 +91,6 @@ def test_traces_over_a_limit_are_refused(tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text("arrival_s,input_tokens\n")
     with pytest.raises(BadTrace, match="larger than"):
         read_trace(tmp_path / "a.csv")
-
-
-def test_random_requests_have_the_moments_of_their_load():
-    load = RequestLoad(500, 100, requests_per_s=4.0, input_variation=0.8, output_variation=0.5)
-    found = Requests.poisson(load, 20_000, seed=1).load()
-    for name in ("input_tokens", "output_tokens", "requests_per_s"):
-        assert getattr(found, name) == pytest.approx(getattr(load, name), rel=0.03)
-    for name in ("input_variation", "output_variation"):
-        assert getattr(found, name) == pytest.approx(getattr(load, name), rel=0.06)
-
-
-def test_a_rate_changes_the_arrivals_of_a_seed_and_not_its_lengths():
-    slow, fast = (Requests.poisson(RequestLoad(50, 9, requests_per_s=r), 20, 7) for r in (1.0, 4.0))
-    np.testing.assert_allclose(slow.arrival_s, 4 * fast.arrival_s)
-    assert slow.input_tokens.tolist() == fast.input_tokens.tolist() == [50] * 20
-
-
-def test_without_a_rate_all_requests_arrive_at_once():
-    assert not Requests.poisson(RequestLoad(50, 9, concurrency=3.0), 20).arrival_s.any()
-    assert Requests.poisson(RequestLoad(50, 9, concurrency=3.0), 20).load().requests_per_s is None
 
 
 @pytest.mark.parametrize(

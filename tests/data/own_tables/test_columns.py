@@ -14,9 +14,10 @@ from forerun.data.own_tables.columns import (
     mapped,
     meaning_of,
 )
+from tests.every import for_every
 
 
-@pytest.mark.parametrize("name", [*KEYS, *METRIC_NAMES])
+@for_every("name", [*KEYS, *METRIC_NAMES])
 def test_the_names_of_forerun_s_own_tables_mean_themselves(name):
     assert meaning_of(name) == Meaning(name)
 

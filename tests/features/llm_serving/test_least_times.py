@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from forerun.data.language_models.deployment import Parallelism, Pool
 from forerun.data.query import Query
 from forerun.features.llm_serving.least_times import least_times
-from forerun.features.llm_serving.steady_state import steady_state
 from tests.features.llm_serving.deployments import (
     DEVICE,
     dense_model,
     deployment,
     expert_model,
+    steady_state,
     with_engine,
 )
 

@@ -10,12 +10,12 @@ from forerun.data.language_models.deployment import Engine, Parallelism, Pool
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.engine_settings import Limits, default_limits
 from forerun.features.llm_serving.features import ENGINES, FIGURES, SHAPE, DeploymentRows, release
-from forerun.features.llm_serving.steady_state import steady_state
 from tests.features.llm_serving.deployments import (
     DEVICE,
     dense_model,
     deployment,
     expert_model,
+    steady_state,
     with_engine,
 )
 

@@ -10,6 +10,7 @@ from forerun.features.memory.saved_tensors import (
     saved,
     saved_tensors,
 )
+from tests.every import for_every
 
 SHAPE = (2, 8, 16)
 HEADS = (2, 4, 10, 16)
@@ -23,8 +24,8 @@ def function(name, *reads, inputs=()):
     return operator("elementwise", name, reads or (SHAPE,), inputs=inputs, function=name)
 
 
-@pytest.mark.parametrize(
-    ("op", "expected"),
+@for_every(
+    "op, expected",
     [
         (function("relu"), Saved(output=True)),
         (function("gelu"), Saved(inputs=True)),

@@ -11,7 +11,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.software import Software
 from forerun.features.lowering import Kernels, lower_linked, lowering_mode
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
-from forerun.features.networks.kernel_graph import HOPS, KernelGraph, kernel_graph
+from forerun.features.networks.kernel_graph import HOPS, KernelGraph, kernel_graphs
 
 SHAPE = (1, 16, 8, 8)
 CONV = {"kernel": (3, 3), "stride": (1, 1), "groups": 1}
@@ -58,7 +58,7 @@ def test_repeated_blocks_stand_once() -> None:
     for _ in range(20):
         ops += [relu(len(ops) - 1), conv(len(ops))]
     graph = OperatorGraph(tuple(ops), source="torch_export")
-    found = kernel_graph(graph, lowering_mode(graph, "amp", Software(version="2.4.0")))
+    (found,) = kernel_graphs(graph, [lowering_mode(graph, "amp", Software(version="2.4.0"))])
     assert len(found) < found.count.sum() / 3
     assert found.count.sum() == len(linked(ops)[0])
 

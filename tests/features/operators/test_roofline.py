@@ -12,6 +12,7 @@ from forerun.features.operators.roofline import (
     traffic_bytes,
 )
 from forerun.features.operators.table import OperatorTable
+from tests.every import for_every
 
 CATALOG = DeviceCatalog.load()
 COPY = OperatorTable.of([Operator("copy", "", ((1024, 1024),), ((1024, 1024),))])
@@ -32,7 +33,7 @@ def test_the_power_cap_is_what_was_measured_in_fp32(name, share):
     )
 
 
-@pytest.mark.parametrize("device", list(CATALOG), ids=lambda d: d.name)
+@for_every("device", list(CATALOG))
 def test_no_device_sustains_more_than_its_peak(device):
     for precision in device.peak_tflops:
         peak = device.peak(precision, matrix=True)

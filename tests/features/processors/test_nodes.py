@@ -1,9 +1,8 @@
 """Kinds and work of single nodes, counted by hand."""
 
-import pytest
-
 from forerun.data.graph import Operator
 from forerun.features.processors.nodes import kind_of, node_of
+from tests.every import for_every
 
 MAP = (2, 32, 8, 8)
 
@@ -23,8 +22,8 @@ def named(kind, name, reads=(MAP,), writes=MAP):
     return Operator(kind, name, reads, (writes,))
 
 
-@pytest.mark.parametrize(
-    ("op", "kind"),
+@for_every(
+    "op, kind",
     [
         (conv(inputs=3), "conv_first"),
         (conv(inputs=15), "conv_first"),

@@ -5,11 +5,9 @@ import json
 import pytest
 
 from forerun.data.datasets.networks.published_networks import PublishedNetworks
-from forerun.data.errors import UnreadableModel
 from forerun.features.published.zoo import (
     graph_table,
     networks,
-    published_graph,
     read_graphs,
 )
 from tests.zoo import needs_zoo
@@ -42,7 +40,7 @@ def test_attention_is_fused_where_the_name_says_so(packaged):
 @pytest.mark.parametrize("name", ["resnet50-224", "bert_base-128-sdpa"])
 def test_a_network_traces_to_what_is_packaged(packaged, name):
     content = packaged.set_index("graph").loc[name, "content"]
-    traced = published_graph(name)
+    traced = read_graphs(graph_table([name]))[name]
     assert traced.digest == read_graphs(packaged)[name].digest
     assert traced.to_json() == json.loads(content)
 
@@ -52,9 +50,3 @@ def test_a_table_of_graphs_reads_back(packaged):
     table = graph_table(["resnet50_hf-224"])
     assert table["graph"].tolist() == ["resnet50_hf-224"]
     assert read_graphs(table)["resnet50_hf-224"] == read_graphs(packaged)["resnet50_hf-224"]
-
-
-@needs_zoo
-def test_an_unknown_name_is_refused_with_those_that_there_are():
-    with pytest.raises(UnreadableModel, match="resnet50-224"):
-        published_graph("resnet51")

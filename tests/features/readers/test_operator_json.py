@@ -13,6 +13,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
 from forerun.features.readers.operator_json import MAX_OPERATORS, graph_of
+from tests.every import for_every
 from tests.laws import graphs
 
 HEADS = (1, 2, 8, 4)
@@ -35,8 +36,8 @@ def test_what_is_written_is_read(graph):
     assert read_graph(json.dumps(graph.to_json()).encode()).digest == graph.digest
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
+@for_every(
+    "content, message",
     [
         (changed(1, "inputs", [1]), "reads operator 1; it must stand before"),
         (changed(1, "inputs", [-1]), "reads operator -1"),

@@ -3,6 +3,7 @@
 import pytest
 
 from tests import real_models
+from tests.every import for_every
 
 ENTRIES = real_models.listed()
 
@@ -32,7 +33,7 @@ def test_copies_hold_no_weights():
     assert max(sizes) < 600_000
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=real_models.name_of)
+@for_every("entry", ENTRIES)
 def test_only_files_whose_licence_allows_it_are_copied(entry):
     if entry["copy"]:
         allowed = ("Apache-2.0", "MIT", "BSD-2-Clause", "ISC; models MIT")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.shapes import Bool, Float64, Int, Text
 from forerun.models.artifact.codec import NOT_STORED, from_content, to_content
+from tests.every import for_every
 
 
 class Effect(NamedTuple):
@@ -121,8 +122,8 @@ def test_a_field_with_a_default_may_be_missing():
     assert again.effects == (Effect(0.5, True),)
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
+@for_every(
+    "path, value",
     [
         (("text",), 3),
         (("mode",), "slow"),

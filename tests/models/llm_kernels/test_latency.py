@@ -1,7 +1,6 @@
 """Times of kernels: the contract, transfer to other GPUs, adaptation and bounds."""
 
 import numpy as np
-import pytest
 
 from forerun.data.graph import Operator
 from forerun.data.language_models.kernel import AttentionKernel, GemmKernel, LlmKernel
@@ -9,7 +8,6 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.llm_kernels.families import family_of
 from forerun.models.contract import PredictorContract
-from forerun.models.llm_kernels.gemm_times import GemmTimes
 from forerun.models.llm_kernels.latency import LlmKernels
 from tests.models.llm_kernels.rows import CATALOG, GPUS, fitted, kernels, timed, training_rows
 
@@ -159,20 +157,3 @@ def test_a_family_that_was_not_measured_on_a_known_gpu_is_transferred() -> None:
     assert [len(limits) for limits in answers.limits] == [1, 0]
     wide, narrow = answers.high["latency_ms"] / answers.low["latency_ms"]
     assert wide > narrow
-
-
-def test_times_in_bulk_are_those_of_single_queries() -> None:
-    """Repeated sizes are predicted once, in the order that was asked."""
-    m, n, k = np.array([[16.0, 1.0, 16.0], [4096.0, 512.0, 4096.0], [1024.0, 2048.0, 1024.0]])
-    times = GemmTimes(fitted()).seconds(m, n, k, "bf16", L40S, "vllm")
-    sizes = [(16, 4096, 1024), (1, 512, 2048), (16, 4096, 1024)]
-    queries = [Query(LlmKernel(GemmKernel(*size), "vllm"), L40S) for size in sizes]
-    np.testing.assert_allclose(times * 1e3, fitted().predict(queries).values["latency_ms"])
-
-
-@pytest.mark.parametrize("kernels", [None, LlmKernels()])
-def test_without_a_fit_times_follow_from_the_bound(kernels: LlmKernels | None) -> None:
-    """The bound at three quarters of the sheet's rates, and a launch."""
-    size = np.array([8192.0])
-    seconds = GemmTimes(kernels).seconds(size, size, size, "bf16", H100)
-    assert seconds[0] == pytest.approx(1.2e-6 + 2 * 8192**3 / 989.4e12 / 0.75)

@@ -5,6 +5,7 @@ from math import ceil
 
 import numpy as np
 
+from forerun.data.language_models.requests import Requests
 from forerun.features.llm_serving.iteration import Iterations
 
 
@@ -136,3 +137,18 @@ def _seconds(time, parts, batch, in_cache):
         sum(in_cache(one) for one in batch),
     )
     return float(time.seconds(Iterations(*(np.array([float(v)]) for v in values)))[0])
+
+
+def random_requests(load, count, seed):
+    """Poisson arrivals and log-normal lengths with the load's means and variations."""
+    random = np.random.default_rng(seed)
+    arrivals = np.cumsum(random.standard_exponential(count)) / load.requests_per_s
+    lengths = []
+    for mean, variation in (
+        (load.input_tokens, load.input_variation),
+        (load.output_tokens, load.output_variation),
+    ):
+        spread = np.sqrt(np.log1p(variation**2))
+        drawn = mean * np.exp(spread * random.standard_normal(count) - spread**2 / 2)
+        lengths.append(np.maximum(1, np.rint(drawn)).astype(np.intp))
+    return Requests(arrivals, *lengths)

@@ -11,7 +11,7 @@ from forerun.data.language_models.requests import Requests
 from forerun.models.llm_serving.continuous_batching import Rank, Request
 from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.scheduler import Scheduler
-from tests.models.llm_serving.naive import LinearTime, naive_replay
+from tests.models.llm_serving.naive import LinearTime, naive_replay, random_requests
 
 TIME = LinearTime()
 TABLE = IterationTable.of(TIME, 4096, 256, 4096)
@@ -139,7 +139,7 @@ def test_events_give_what_single_iterations_give(rows, blocks, sequences, budget
 
 
 def test_stopping_at_any_time_changes_nothing():
-    rows = Requests.poisson(load(20.0), 60, seed=3)
+    rows = random_requests(load(20.0), 60, seed=3)
     at_once, in_steps = Rank(ROOMY, TABLE), Rank(ROOMY, TABLE)
     lists = [
         [Request(*row) for row in zip(*(c.tolist() for c in columns(rows)), strict=True)]

@@ -20,11 +20,11 @@ from forerun.models.llm_serving.replay import replay
 from forerun.models.llm_serving.scheduler import Scheduler
 from forerun.models.llm_serving.worker import Worker
 from tests.features.llm_serving.deployments import dense_model
-from tests.models.llm_serving.naive import LinearTime, naive_replay
+from tests.models.llm_serving.naive import LinearTime, naive_replay, random_requests
 
 WORKER = Worker(LinearTime(), capacity_tokens=100_000)
 LOAD = RequestLoad(300, 60, requests_per_s=12.0, input_variation=0.7, output_variation=0.7)
-REQUESTS = Requests.poisson(LOAD, 300, seed=2)
+REQUESTS = random_requests(LOAD, 300, seed=2)
 ALONE = LlmDeployment(dense_model(layers=1), LOAD)
 
 

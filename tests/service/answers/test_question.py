@@ -2,13 +2,12 @@
 
 from dataclasses import fields, replace
 
-import pytest
-
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Operation, Query
 from forerun.data.software import Software
 from forerun.data.workload import InferenceSetup, Kernel, Network, TrainingSetup
 from forerun.service.answers.question import question_about
+from tests.every import for_every
 from tests.service.conftest import GRAPH
 
 L4, T4 = (DeviceCatalog.load().get(name) for name in ("l4", "t4"))
@@ -55,7 +54,7 @@ OTHER = {
 CASES = [(kind, name) for kind in OTHER for name in (f.name for f in fields(kind))]
 
 
-@pytest.mark.parametrize(("kind", "name"), [case for case in CASES if case[1] != "kind"])
+@for_every("kind, name", [case for case in CASES if case[1] != "kind"])
 def test_every_field_of_a_question_is_in_its_key(kind, name):
     query = Query(KERNEL if kind is Kernel else NETWORK, L4)
     change = {name: OTHER[kind][name]}

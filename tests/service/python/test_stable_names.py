@@ -11,6 +11,7 @@ import pytest
 
 import forerun
 from forerun.data.errors import InputError
+from tests.every import for_every
 from tests.house.sources import REPOSITORY
 from tests.service.python import typed_usage
 
@@ -18,7 +19,7 @@ PAGE = REPOSITORY / "docs" / "python.md"
 STUB = REPOSITORY / "src" / "forerun" / "__init__.pyi"
 
 
-@pytest.mark.parametrize("name", forerun.__all__)
+@for_every("name", forerun.__all__)
 def test_every_name_is_there_and_says_what_it_is_for(name):
     assert name in dir(forerun)
     found = getattr(forerun, name)

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from forerun.service.requests.field_names import ALSO, NEGATED, also
 from forerun.service.schemas.llm.deployment import EngineIn, ParallelismIn
 from forerun.service.schemas.serving import LlmEstimateIn
+from tests.every import for_every
 
 LENGTHS = {"input_tokens": 1024, "output_tokens": 256, "concurrency": 32}
 OWN = {"model": {"name": "some-model"}, "device": "h100-sxm-80gb", **LENGTHS}
@@ -45,9 +46,7 @@ def at(asked, path):
     return asked
 
 
-@pytest.mark.parametrize(
-    ("path", "name"), [(path, name) for path, names in ALSO.items() for name in names]
-)
+@for_every("path, name", [(path, name) for path, names in ALSO.items() for name in names])
 def test_every_further_name_sets_its_field(path, name):
     value = VALUES.get(path, 2)
     needed = {"draft_acceptance": 0.5} if path == "engine.draft_tokens" else {}

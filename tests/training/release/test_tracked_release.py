@@ -15,6 +15,7 @@ from forerun.training.release.fit import Recipe
 from forerun.training.release.tracked_release import KIND, release_name
 from forerun.training.tracking.parameters import flat_parameters
 from forerun.training.tracking.runs import EXPERIMENT, connect
+from tests.every import for_every
 from tests.service.own_tables.tables import settings_table
 
 
@@ -90,7 +91,7 @@ def assert_scores_and_pictures(evaluation):
     }
 
 
-@pytest.mark.parametrize("name", PREDICTORS)
+@for_every("name", PREDICTORS)
 def test_parameters_of_every_predictor_are_plain_values(name):
     if name == Router.name:
         return

@@ -1,11 +1,10 @@
 """deepbench: operators of fixed shapes on several GPUs, with a GPU or an architecture held out.
 
 A task is a class of operators in one precision on one device. Rows that no query can express are
-counted by `unanswerable`: phones and the Xeon Phi have no spec sheet, half precision on GPUs
+left out: phones and the Xeon Phi have no spec sheet, half precision on GPUs
 without tensor cores is no number format, and the gradient of convolution weights no operator kind.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -99,21 +98,6 @@ def kernel_measurements(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         if bundle.has(table)
     ]
     return parts[0] if len(parts) == 1 else sum(parts[1:], parts[0])
-
-
-def unanswerable(bundle: Bundle, catalog: DeviceCatalog) -> dict[str, int]:
-    """Reason -> number of measured times that no query can express."""
-    counted: Counter[str] = Counter()
-    for name, (table, column) in CLASSES.items():
-        if bundle.has(table):
-            frame = bundle.table(table)
-            measured = frame[frame[column].notna()]
-            counted.update(reason for reason in _reasons(name, measured, catalog) if reason)
-    passes = {"conv": "bwd_weight_ms", "rnn": "bwd_ms"}
-    for table, column in passes.items():
-        if bundle.has(table):
-            counted["no operator kind"] += int(bundle.table(table)[column].notna().sum())
-    return dict(counted)
 
 
 def _class_measurements(

@@ -13,6 +13,7 @@ from forerun.data.collectors.workloads.torch_networks import NETWORKS
 from forerun.data.collectors.workloads.zoos import definition_of
 from forerun.features.readers.torchvision_operators import declare_operators
 from forerun.service.adaptation.measured_networks import flops_of, zoo_graph
+from tests.every import for_every
 
 SOME = ("lcnet_150", "regnety_016", "crossvit_15_240", "seresnet50")
 
@@ -23,7 +24,7 @@ def test_work_is_what_plans_guess_by(name):
     assert flops_of(graph) / 1e9 == pytest.approx(TIMM_NETWORKS[name].gflops, rel=0.15)
 
 
-@pytest.mark.parametrize("name", TIMM_NETWORKS)
+@for_every("name", TIMM_NETWORKS)
 def test_images_have_the_side_that_timm_says(name):
     declare_operators()
     import timm

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("torch")
 
 from forerun.data.collectors.workloads.torch_networks import NETWORKS, QUICK_GFLOPS
+from tests.every import for_every
 
 PUBLISHED = {
     **{"resnet18": 11.69e6, "resnet34": 21.80e6, "resnet50": 25.56e6, "resnet101": 44.55e6},
@@ -33,13 +34,13 @@ def meta(name):
         return NETWORKS[name].build().eval()
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@for_every("name", PUBLISHED)
 def test_weights_are_as_many_as_published(name):
     count = sum(p.numel() for p in meta(name).parameters())
     assert count == pytest.approx(PUBLISHED[name], rel=0.02)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@for_every("name", NETWORKS)
 def test_work_is_what_plans_guess_by(name):
     import torch
     from torch.utils.flop_counter import FlopCounterMode

@@ -22,6 +22,7 @@ from forerun.data.errors import MissingData
 from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_contention import FAULTS
 from tests.contracts.tiny_upstream import tiny_upstream
+from tests.every import for_every
 
 
 class TestContention(DatasetContract):
@@ -87,7 +88,12 @@ class TestContention(DatasetContract):
         assert not set(chosen) & {*KEYS, *PLACES, *TARGETS, *runs.columns}
 
 
-@pytest.mark.parametrize(
+@pytest.fixture
+def samples(tmp_path):
+    return Contention().tidy(tiny_upstream("contention", tmp_path / "upstream"))["samples"]
+
+
+@for_every(
     "name",
     [
         *("vmstat.pgfault_per_s", "vmstat.thp_fault_alloc_per_s", "stat.processes_per_s"),
@@ -96,9 +102,7 @@ class TestContention(DatasetContract):
         *("run", "second", "from_s", "to_s", "phase", "gap", "memory.MemFree_mib", "load.1"),
     ],
 )
-def test_what_may_betray_the_duration_or_the_order_is_no_feature(name, tmp_path):
-    raw = tiny_upstream("contention", tmp_path / "upstream")
-    samples = Contention().tidy(raw)["samples"]
+def test_what_may_betray_the_duration_or_the_order_is_no_feature(samples, name):
     assert "pressure.cpu.some_share" in features(samples)
     assert name not in features(samples.assign(**{name: 0.0}))
 

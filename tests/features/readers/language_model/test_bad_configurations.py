@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
 from forerun.features.readers.language_model import reader
 from forerun.features.readers.language_model.reader import read_language_model
+from tests.every import for_every
 
 LLAMA = {
     **{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32},
@@ -34,8 +35,8 @@ LATENT = {
 }
 
 
-@pytest.mark.parametrize(
-    ("base", "change", "says"),
+@for_every(
+    "base, change, says",
     [
         (LLAMA, {"model_type": "llama9"}, "model_type 'llama9' is not known; known are aquila"),
         (

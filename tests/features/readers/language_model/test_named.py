@@ -10,13 +10,14 @@ from forerun.features.readers.language_model.named import (
     named_models,
 )
 from forerun.features.readers.language_model.reader import read_language_model
+from tests.every import for_every
 
 STATED = [name for name in named_models() if named_model(name).stated_parameters is not None]
 NOT_MODELLED = {"hc_mult", "text_config.attn_res_block_size"}
 """Fields of residual streams, which cost no matrix."""
 
 
-@pytest.mark.parametrize("name", named_models())
+@for_every("name", named_models())
 def test_every_configuration_is_read_whole(name):
     model = named_language_model(name)
     assert set(model.unread_fields) <= NOT_MODELLED
@@ -24,7 +25,7 @@ def test_every_configuration_is_read_whole(name):
     assert model.cache_bytes(1000) > 0
 
 
-@pytest.mark.parametrize("name", STATED)
+@for_every("name", STATED)
 def test_the_number_of_parameters_is_the_stated_one(name):
     stated = named_model(name).stated_parameters
     assert named_language_model(name).parameters() == pytest.approx(stated, rel=0.02)

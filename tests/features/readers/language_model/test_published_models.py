@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from forerun.features.readers.language_model.reader import read_language_model
+from tests.every import for_every
 
 pytestmark = pytest.mark.reference
 
@@ -76,7 +77,7 @@ def test_every_configuration_is_read_and_no_field_of_meaning_is_left_out(models)
     assert unread <= NOT_MODELLED
 
 
-@pytest.mark.parametrize("name", STATED)
+@for_every("name", STATED)
 def test_the_number_of_parameters_is_the_stated_one(models, name):
     model, (whole, active) = models[name], STATED[name]
     assert model.parameters() / 1e9 == pytest.approx(whole, rel=0.02)

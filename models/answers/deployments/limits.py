@@ -7,12 +7,12 @@ from typing import Final
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Query
 from forerun.features.llm_serving.memory import MOST_TENSOR
+from forerun.models.answers.deployments.arrivals import places
+from forerun.models.answers.deployments.memory import PoolMemory
 from forerun.models.answers.evidence import distinct
 from forerun.models.answers.wording import in_words
 from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import Prediction
-from forerun.service.answers.llm.arrivals import places
-from forerun.service.schemas.llm.answers import PoolMemoryOut
 
 OF_RACKS: Final = ("gb200-186gb", "gb300-279gb")
 """Devices whose links join a rack (NVL72), and not the devices of one server alone."""
@@ -39,7 +39,7 @@ def limits_of(
     query: Query,
     time: Prediction,
     power: Prediction | None,
-    memory: Sequence[PoolMemoryOut],
+    memory: Sequence[PoolMemory],
 ) -> tuple[Limit, ...]:
     """Limits of the model and the deployment, of times, of power and of memory."""
     of_power = [] if power is None else [replace(one, metric=POWER) for one in power.limits]

@@ -1,7 +1,7 @@
-"""Answers about deployed language models: times of one predictor, power of another, and the rest.
+"""Whole answers about deployed language models.
 
-Rates and times agree with each other and with the predictor of power (`agreement`), energy and
-price follow from rates and power.
+Times are those of one predictor and power that of another; energy and price follow from rates and
+power.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,41 +14,27 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import setup_of
-from forerun.models.answers.in_use import InUse
-from forerun.models.answers.trust import Evidence, Trust, trust_in
-from forerun.models.limit import PEAK_MEMORY, POWER, Limit
-from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide
-from forerun.service.answers.llm.arrivals import kept_up, replicas, without_endless_queues
-from forerun.service.answers.llm.bounds.wholes import parts_within_wholes
-from forerun.service.answers.llm.costs import (
-    SECONDS_PER_HOUR,
-    inverse,
-    product,
-    scaled,
-)
-from forerun.service.answers.llm.limits import limits_of
-from forerun.service.answers.llm.memory import memory_of
-from forerun.service.answers.llm.parts import (
+from forerun.models.answers.deployments.arrivals import kept_up, replicas, within_reach
+from forerun.models.answers.deployments.bounds import parts_within_wholes
+from forerun.models.answers.deployments.derived import inverse, product, scaled
+from forerun.models.answers.deployments.limits import limits_of
+from forerun.models.answers.deployments.memory import PoolMemory, memory_of
+from forerun.models.answers.deployments.metrics import METRICS, SOURCES
+from forerun.models.answers.deployments.parts import (
     Foundation,
+    Part,
     Shares,
     foundations_of,
     limited_by,
     parts_of,
     shares_of,
 )
-from forerun.service.answers.llm.power import occupancy
-from forerun.service.answers.llm.question import DeploymentQuestion
-from forerun.service.answers.llm.support import METRICS, SOURCES
-from forerun.service.answers.llm.times import UnderLoad, under_load
-from forerun.service.list_prices import list_price
-from forerun.service.schemas.llm.answers import (
-    CapacityOut,
-    DeploymentOut,
-    EngineOut,
-    PoolMemoryOut,
-    PoolOut,
-    PriceOut,
-)
+from forerun.models.answers.deployments.power import occupancy
+from forerun.models.answers.deployments.times import UnderLoad, under_load
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.trust import Evidence, Trust, trust_in
+from forerun.models.limit import PEAK_MEMORY, POWER, Limit
+from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide
 
 RATE, ENERGY, PRICE = "tokens_per_s", "energy_per_token_j", "usd_per_million_tokens"
 PER_DEVICE: Final = "tokens_per_s_per_device"
@@ -60,7 +46,21 @@ FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
 """Metric -> those that it follows from; its grade is the lowest of theirs."""
 WIDE: Final = Trust("C", f"the interval spans a factor of more than {WIDEST_RATIO:.0f}")
 CANNOT_RUN: Final = "weights and one request do not fit: it cannot run as asked"
+SECONDS_PER_HOUR: Final = 3600.0
 NO_PRICE: Final = "no list price of this device is known; give usd_per_device_hour"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What an hour on one device costs.
+
+    Attributes:
+        usd_per_device_hour: price of one device, USD an hour.
+        source: where the price comes from, and its date.
+    """
+
+    usd_per_device_hour: float
+    source: str
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,14 @@ class Deployed:
         missing: metric without an estimate -> the reason.
         limits: limits of all estimates.
         trust: metric -> grade of its estimate.
-        out: what was assumed, memory, price and parts.
+        memory: memory of one device of each phase; empty where the device's memory is not known.
+        capacity: largest rate of arrivals that it keeps up with, requests a second; None where it
+            does not fit, or in a closed loop that has a place for each request.
+        replicas: deployments like this one that together keep up with the arrivals, by the lower
+            end of the capacity; None without a rate of arrivals.
+        limited_by: what bounds the rate; None where that is not known.
+        price: price of a device; None where it is not known.
+        parts: parts of the work, and what each rests on.
     """
 
     query: Query
@@ -81,7 +88,12 @@ class Deployed:
     missing: Mapping[str, str]
     limits: tuple[Limit, ...]
     trust: Mapping[str, Trust]
-    out: DeploymentOut
+    memory: Sequence[PoolMemory]
+    capacity: Estimate | None
+    replicas: int | None
+    limited_by: str | None
+    price: Price | None
+    parts: Sequence[Part]
 
 
 class _Work(NamedTuple):
@@ -93,16 +105,16 @@ class _Work(NamedTuple):
 
 
 def deployed_all(
-    questions: Sequence[DeploymentQuestion], in_use: InUse
+    queries: Sequence[Query], in_use: InUse, prices: Sequence[Price | None] = ()
 ) -> list[Deployed | InputError]:
     """What is known of each deployment, or the error that prevents an answer.
 
     Args:
-        questions: n questions, which go to each predictor in one call.
+        queries: n deployments on devices, which go to each predictor in one call.
         in_use: the predictor in use; where none of its parts knows deployments, the closed form
             answers, without intervals.
+        prices: price of a device of each; nothing where none is known.
     """
-    queries = [question.query for question in questions]
     loads = under_load(queries, in_use)
     times = [load.time for load in loads]
     evidence = _evidence(queries, in_use)
@@ -116,13 +128,14 @@ def deployed_all(
         time
         if isinstance(time, InputError)
         else _deployed(
-            question,
+            query,
             time,
             loads[row],
             _Work(in_flight[row], shares[row], foundations[setups[row]]),
-            evidence[question.query.device],
+            evidence[query.device],
+            prices[row] if prices else None,
         )
-        for row, (question, time) in enumerate(zip(questions, times, strict=True))
+        for row, (query, time) in enumerate(zip(queries, times, strict=True))
     ]
 
 
@@ -133,18 +146,19 @@ def _in_flight(query: Query, time: Prediction | InputError) -> float:
 
 
 def _deployed(
-    question: DeploymentQuestion,
+    query: Query,
     time: Prediction,
     load: UnderLoad,
     work: _Work,
     evidence: Evidence,
+    price: Price | None,
 ) -> Deployed | InputError:
-    query, power = question.query, load.power
+    power = load.power
     time = parts_within_wholes(time, query.deployment.load.output_tokens)
-    memory, price = memory_of(query, work.in_flight), _price(question)
+    memory = memory_of(query, work.in_flight)
     fits = all(own.fits for own in memory)
     capacity = load.capacity if fits else None
-    time = without_endless_queues(query, time, capacity)
+    time = within_reach(query, time, capacity)
     if not fits:
         time, power = _withheld(time), None
     estimates = _estimates(query, time, power, memory, price)
@@ -161,18 +175,12 @@ def _deployed(
         missing=_missing(estimates, time, power, price),
         limits=limits,
         trust=_trust(estimates, query, limits, evidence),
-        out=DeploymentOut(
-            engine=EngineOut.model_validate(query.deployment.engine),
-            pool=PoolOut.of(query.deployment.pool),
-            prefill=None if (pool := query.deployment.prefill) is None else PoolOut.of(pool),
-            chosen=list(question.chosen),
-            capacity=_capacity(capacity),
-            replicas=replicas(query, capacity),
-            memory=memory,
-            limited_by=limited_by(work.shares, memory, work.in_flight, kept_up=kept),
-            price=price,
-            parts=parts_of(work.shares, work.foundations, estimates),
-        ),
+        memory=memory,
+        capacity=capacity,
+        replicas=replicas(query, capacity),
+        limited_by=limited_by(work.shares, memory, work.in_flight, kept_up=kept),
+        price=price,
+        parts=parts_of(work.shares, work.foundations, estimates),
     )
 
 
@@ -181,18 +189,12 @@ def _withheld(time: Prediction) -> Prediction:
     return replace(time, estimates={}, withheld=dict.fromkeys(METRICS, CANNOT_RUN))
 
 
-def _capacity(own: Estimate | None) -> CapacityOut | None:
-    if own is None:
-        return None
-    return CapacityOut(requests_per_s=own.value, low=own.low, high=own.high)
-
-
 def _estimates(
     query: Query,
     time: Prediction,
     power: Prediction | None,
-    memory: Sequence[PoolMemoryOut],
-    price: PriceOut | None,
+    memory: Sequence[PoolMemory],
+    price: Price | None,
 ) -> dict[str, Estimate]:
     """Every metric that is known."""
     known = dict(time.estimates)
@@ -225,7 +227,7 @@ def _missing(
     estimates: Mapping[str, Estimate],
     time: Prediction,
     power: Prediction | None,
-    price: PriceOut | None,
+    price: Price | None,
 ) -> dict[str, str]:
     """Metric without an estimate -> the reason."""
     withheld = {**time.withheld, **({} if power is None else power.withheld)}
@@ -271,13 +273,3 @@ def _trust(
             known = [own[source] for source in sources if source in own]
             own[name] = max(known, key=lambda trust: trust.grade, default=own[name])
     return own
-
-
-def _price(question: DeploymentQuestion) -> PriceOut | None:
-    """The price of the request, or a list price; None where neither is known."""
-    if question.usd_per_device_hour is not None:
-        return PriceOut(usd_per_device_hour=question.usd_per_device_hour, source="as given")
-    listed = list_price(question.query.device.name)
-    if listed is None:
-        return None
-    return PriceOut(usd_per_device_hour=listed.usd_per_device_hour, source=listed.source)

@@ -14,11 +14,11 @@ from forerun.features.llm_kernels.deployed import families_of
 from forerun.features.llm_serving.comparable import setup_of
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import PARTS, Rates, WorkerTime
+from forerun.models.answers.deployments.memory import PoolMemory
+from forerun.models.answers.deployments.metrics import Basis, seen_in_training
 from forerun.models.answers.in_use import InUse
 from forerun.models.llm_kernels.known_kernels import KnowsKernels
 from forerun.models.router import predictors_in
-from forerun.service.answers.llm.support import seen_in_training
-from forerun.service.schemas.llm.answers import Basis, PartOut, PoolMemoryOut
 
 Foundation = tuple[Basis, str]
 """What the time of a part rests on, and why."""
@@ -45,6 +45,26 @@ KERNELS: Final[Mapping[Basis, str]] = {
 BY_METRIC: Final = {"memory": "peak_memory_mib", "power": "power_w"}
 """Parts of an answer that are no parts of an iteration -> the metric that they are of."""
 ORDER: Final[tuple[Basis, ...]] = ("measured", "transferred", "analytic")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the work, and what its estimate rests on.
+
+    Attributes:
+        name: products, experts, prefill_attention, decode_attention, collectives, host, memory or
+            power.
+        basis: what it rests on.
+        reason: one sentence about it.
+        prefill_share: share of the time of a prompt, 0 to 1; None for memory and power.
+        decode_share: share of the time of an output token, 0 to 1; None for memory and power.
+    """
+
+    name: str
+    basis: Basis
+    reason: str
+    prefill_share: float | None
+    decode_share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +175,7 @@ def foundations_of(query: Query, in_use: InUse) -> dict[str, Foundation]:
 
 def parts_of(
     shares: Shares, foundations: Mapping[str, Foundation], metrics: Collection[str]
-) -> list[PartOut]:
+) -> list[Part]:
     """The parts of the work, with their share of the time of a prompt and of a token.
 
     Args:
@@ -164,7 +184,7 @@ def parts_of(
         metrics: metrics that are known; memory and power are parts where theirs are.
     """
     parts = [
-        PartOut(
+        Part(
             name=name,
             basis=foundations[name][0],
             reason=foundations[name][1],
@@ -178,9 +198,7 @@ def parts_of(
         if metric in metrics:
             basis, reason = foundations[name]
             parts.append(
-                PartOut(
-                    name=name, basis=basis, reason=reason, prefill_share=None, decode_share=None
-                )
+                Part(name=name, basis=basis, reason=reason, prefill_share=None, decode_share=None)
             )
     return parts
 
@@ -204,7 +222,7 @@ def _basis_of_kernels(
 
 
 def limited_by(
-    shares: Shares, memory: Iterable[PoolMemoryOut], in_flight: float, *, kept_up: bool
+    shares: Shares, memory: Iterable[PoolMemory], in_flight: float, *, kept_up: bool
 ) -> str | None:
     """What bounds the rate of a deployment; None where that is not known.
 

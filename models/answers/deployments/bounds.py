@@ -1,6 +1,7 @@
 """Estimates of deployed language models within what the spec sheets of their devices allow.
 
-Estimates are fitted to measured runs, and the ends of their intervals know nothing of a spec sheet.
+Estimates are fitted to measured runs, and the ends of their intervals know nothing of a spec sheet,
+nor, being fitted for each time alone, of the time that another one is a part of.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from forerun.data.language_models.deployment import Pool
 from forerun.data.query import Query
 from forerun.features.llm_serving.least_times import LeastTimes, least_times
 from forerun.models.llm_serving.time_columns import TimeColumns
+from forerun.models.prediction import Estimate, Prediction
 
 MOST_USED: Final = 0.72
 """Share of the arithmetic peak that prompts take in 999 of 1,000 measured aggregated runs at most;
@@ -42,6 +44,7 @@ ALL: Final = _Shares(1.0, 1.0, 1.0)
 TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms")
 """The last is the first and one of the second for each further token."""
 RATES: Final = ("requests_per_s", "tokens_per_s", "tokens_per_s_per_device")
+FIRST, SERVED, WHOLE = "ttft_ms", "ttft_service_ms", "request_latency_ms"
 
 
 class _Loads(NamedTuple):
@@ -212,3 +215,54 @@ def _at_once(pool: Pool) -> int:
     """Requests that all ranks and stages of a pool work on at a time."""
     split = pool.parallelism
     return pool.workers * split.attention_data * split.pipeline
+
+
+def parts_within_wholes(time: Prediction, output_tokens: float) -> Prediction:
+    """The times, where no part of a time and no end of its interval is longer than the whole.
+
+    The time to the first token is the one that is measured: its part without queueing, which no run
+    measures, has no end beyond it, and no end of the time of a request is before it. A request with
+    one token of an answer takes as long as that token: both have the tighter ends of the two.
+
+    Args:
+        time: times of a deployment.
+        output_tokens: tokens of an answer.
+    """
+    known = dict(time.estimates)
+    first = known.get(FIRST)
+    if first is None:
+        return time
+    if WHOLE in known and output_tokens <= 1.0:
+        first = known[FIRST] = known[WHOLE] = _same(first, known[WHOLE])
+    if SERVED in known:
+        known[SERVED] = _at_most(known[SERVED], first)
+    if WHOLE in known:
+        known[WHOLE] = _at_least(known[WHOLE], first)
+    return replace(time, estimates=known)
+
+
+def _same(first: Estimate, whole: Estimate) -> Estimate:
+    """The longer of two estimates of one time, with the tighter ends of both around it."""
+    one = _at_least(whole, first)
+    if None in (first.low, first.high, whole.low, whole.high):
+        return one
+    high = min(first.high or 0.0, whole.high or 0.0)
+    return replace(one, high=max(high, one.value))
+
+
+def _at_most(part: Estimate, whole: Estimate) -> Estimate:
+    """A part of a time, whose value and ends are those of the whole where they are longer."""
+    if None in (part.low, part.high, whole.low, whole.high):
+        return replace(part, value=min(part.value, whole.value))
+    low, high = min(part.low or 0.0, whole.low or 0.0), min(part.high or 0.0, whole.high or 0.0)
+    value = min(part.value, whole.value)
+    return replace(part, value=value, low=low, high=max(high, value))
+
+
+def _at_least(whole: Estimate, part: Estimate) -> Estimate:
+    """A time, whose value and ends are those of a part of it where they are shorter."""
+    if None in (part.low, part.high, whole.low, whole.high):
+        return replace(whole, value=max(part.value, whole.value))
+    low, high = max(part.low or 0.0, whole.low or 0.0), max(part.high or 0.0, whole.high or 0.0)
+    value = max(part.value, whole.value)
+    return replace(whole, value=value, low=min(low, value), high=high)

@@ -1,44 +1,54 @@
 """Times, rates and power of deployed language models under their load.
 
-Rates and times are those of all predictors together (`predicted_times`) within what the devices
-allow (`bounds`). Where requests arrive at a rate of their own, the capacity is known too, and
-times follow from those of closed loops (`load_curve`).
+Rates and times are those of the predictor of times within what the devices allow (`bounds`). Where
+requests arrive at a rate of their own, the capacity is known too, and times follow from those of
+closed loops (`arrivals`).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from forerun.data.columns import groups_of
-from forerun.data.errors import InputError
+from forerun.data.device import Device
+from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.query import Query
-from forerun.features.llm_serving.comparable import at_any_load, of_one_worker
-from forerun.models.answers.in_use import InUse
-from forerun.models.llm_serving.time_columns import TimeColumns
-from forerun.models.prediction import Estimate, Prediction
-from forerun.service.answers.llm.arrivals import (
+from forerun.features.llm_serving.comparable import (
+    alike_at_any_load,
+    at_any_load,
+    of_one_worker,
+)
+from forerun.models.answers.asking import answered
+from forerun.models.answers.deployments.arrivals import (
     RATE,
+    LoadCurve,
     beyond,
+    closed_loops,
     may_wait_for_a_place,
     places,
     within_capacity,
 )
-from forerun.service.answers.llm.bounds.physical import within_sheets
-from forerun.service.answers.llm.costs import scaled
-from forerun.service.answers.llm.load_curve import LoadCurve, closed_loops
-from forerun.service.answers.llm.power import powers
-from forerun.service.answers.llm.predicted_times import (
-    closed_form,
-    measured_by_user,
-    predicted_times,
-)
+from forerun.models.answers.deployments.bounds import within_sheets
+from forerun.models.answers.deployments.derived import scaled
+from forerun.models.answers.deployments.power import powers
+from forerun.models.answers.in_use import InUse
+from forerun.models.catalog import unfitted
+from forerun.models.limit import Limit
+from forerun.models.llm_serving.time_columns import TimeColumns
+from forerun.models.prediction import Estimate, Prediction, PredictionColumns, Predictions
+from forerun.models.predictor import Predictor
 
+MEASURED_TIMES: Final = frozenset({"ttft_ms", "tpot_ms"})
+NOT_FITTED: Final = Limit("times follow from the spec sheet in closed form, not from measured runs")
 TOTALS: Final = (RATE, "tokens_per_s")
 """Rates of all workers together."""
 
 Outcome = Prediction | InputError
+Timed = tuple[TimeColumns, dict[int, InputError]]
+"""Times of n deployments, and position -> the error that prevents an answer."""
 _Timed = tuple[Query, Prediction]
 _Curve = tuple[Sequence[Query], LoadCurve]
 """Closed loops of a deployment, and their times."""
@@ -92,7 +102,7 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
             elif beyond(rate, capacity):
                 later[row] = best, fastest
             else:
-                arriving[row] = curve.at_arrivals(own, capacity.value)
+                arriving[row] = curve.at_arrivals(own, capacity)
     rising = TimeColumns.of_predictions(list(arriving.values()))
     possible = _possible([ones[row] for row in arriving], rising, in_use)
     later |= {row: (ones[row], own) for row, own in zip(arriving, possible, strict=True)}
@@ -204,3 +214,59 @@ def _of_all(query: Query, one: Query, load: UnderLoad) -> UnderLoad:
         for name, own in load.time.estimates.items()
     }
     return UnderLoad(replace(load.time, estimates=estimates), load.power, capacity)
+
+
+def measured_by_user(device: Device, in_use: InUse) -> bool:
+    """Whether the predictor of times was adapted to runs on the device, which it then follows."""
+    return not in_use.measured.get(device, {}).keys().isdisjoint(MEASURED_TIMES)
+
+
+@cache
+def closed_form() -> Predictor:
+    """The predictor of times as it is before it is fitted."""
+    return unfitted("llm_latency")
+
+
+def predicted_times(queries: Sequence[Query], in_use: InUse) -> Timed:
+    """Times and rates of n deployments by the predictor of times, or in closed form.
+
+    Args:
+        queries: the deployments, all of which are predicted together.
+        in_use: the predictor in use.
+    """
+    predictor = in_use.loaded.predictor
+    errors: dict[int, InputError] = {}
+    able: list[bool | None] = [None] * len(queries)
+    for rows in alike_at_any_load(queries).values():
+        first = queries[rows[0]]
+        known = predictor.answers(first)
+        if known or closed_form().answers(first):
+            for row in rows:
+                able[row] = known
+    parts: list[tuple[list[int], Predictions]] = []
+    for fitted, rows in groups_of(able).items():
+        if fitted is None:
+            errors |= {row: _unanswerable(queries[row]) for row in rows}
+            continue
+        own = [queries[row] for row in rows]
+        places, found, rejected = answered(predictor if fitted else closed_form(), own)
+        errors |= {rows[place]: error for place, error in rejected.items()}
+        if found is not None:
+            parts.append(([rows[place] for place in places], found))
+    others = (
+        name for _, part in parts for name, own in part.values.items() if not np.isnan(own).all()
+    )
+    columns = PredictionColumns(len(queries), dict.fromkeys([*closed_form().metrics, *others]))
+    for rows, part in parts:
+        columns.put(rows, part)
+    for row in (row for row, fitted in enumerate(able) if fitted is False):
+        columns.limits[row] = (NOT_FITTED, *columns.limits[row])
+    return TimeColumns.of(columns.predictions(), columns.values), errors
+
+
+def _unanswerable(query: Query) -> InputError:
+    name = query.device.name
+    return UnanswerableQuery(
+        f"No predictor answers a deployed language model on {name}: it takes a GPU with a spec "
+        "sheet."
+    )

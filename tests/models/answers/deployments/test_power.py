@@ -10,11 +10,15 @@ from forerun.data.query import Operation, Query
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.readers.language_model.named import named_config
 from forerun.features.readers.language_model.reader import read_language_model
+from forerun.models.answers.deployments.power import (
+    FEWEST_MEASURED,
+    as_serving,
+    occupancy,
+    powers,
+)
 from forerun.models.artifact.loading import bundled
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.prediction import Estimate, Prediction
-from forerun.service.answers.llm.costs import as_serving
-from forerun.service.answers.llm.power import FEWEST_MEASURED, occupancy, powers
 from tests.features.llm_serving.deployments import DEVICE, deployment
 
 CATALOG = DeviceCatalog.load()

@@ -1,27 +1,27 @@
-"""Power of deployed models, from the predictor of served models, and their rate by it."""
+"""Power of deployed models, from the predictor of served models."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from math import expm1, inf, log
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from forerun.data.columns import Matrix
 from forerun.data.device import Device
 from forerun.data.errors import InputError
+from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
-from forerun.features.llm_serving.comparable import alike_at_any_load, setup_of
+from forerun.data.workload import LlmServing, RequestKind
+from forerun.features.llm_serving.model_sizes import FORMATS, ModelSizes
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
-from forerun.models.answers.asking import answered, predicted
+from forerun.models.answers.asking import predicted
+from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import POWER, Limit
-from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
-from forerun.service.answers.llm.costs import as_serving, request_kind, scaled, sequences_of
 
-RATE: Final = "tokens_per_s"
 FEWEST_MEASURED: Final = 8.0
 """Requests in flight of the measured servers with fewest. With fewer, no measurement speaks against
 the power rising with them."""
@@ -31,6 +31,9 @@ PROMPTS: Final = 4.0
 """How many times more input tokens for one output token than usual requests have a deployment may
 have before its power counts as extrapolated: prompts then make up work that measured servers did
 not have."""
+LONG_ANSWER, LONG_PROMPT = 2000.0, 2.0
+"""Output tokens from which on requests count as reasoning, and input tokens for one output token
+from which on they count as code completion."""
 UNUSUAL: Final = 3.0
 """Ratio of a length to the usual one, or its inverse, from which on power is transferred."""
 
@@ -73,9 +76,8 @@ def occupancy(query: Query, time: Prediction) -> Occupancy | None:
 def powers(
     queries: Sequence[Query], times: Sequence[Prediction | InputError], predictor: Predictor
 ) -> list[Prediction | None]:
-    """The power of one device of each of n deployments, and the rate that goes with it.
+    """The power of one device of each of n deployments.
 
-    The rate is that of requests of usual lengths (`rate_at_lengths` has that of the deployment's).
     None where no predictor answers it, or where the times are not known.
 
     Args:
@@ -159,77 +161,6 @@ def _least(found: Sequence[Prediction | InputError]) -> float:
     return min((own[POWER].value for own in known if POWER in own), default=inf)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedRates:
-    """Rates of k of n deployments by the predictor of served models, for `agreement` alone.
-
-    Attributes:
-        rows: positions of the k deployments.
-        queries: the deployments as served models.
-        rates: tokens a second and the ends of their intervals, (k, 3).
-        limits: limits of each.
-    """
-
-    rows: Sequence[int]
-    queries: Sequence[Query]
-    rates: Matrix
-    limits: Sequence[tuple[Limit, ...]]
-
-
-def served_rates(
-    queries: Sequence[Query], rows: Sequence[int], predictor: Predictor
-) -> ServedRates:
-    """Rates of closed loops by the predictor of served models, where it answers them.
-
-    Args:
-        queries: n deployments.
-        rows: positions of those that are asked for, which are closed loops.
-        predictor: the predictor in use.
-    """
-    models, model_of = _as_served([queries[row] for row in rows])
-    able = [place for place, model in enumerate(models) if predictor.answers(model)]
-    known, found, _ = answered(predictor, [models[place] for place in able])
-    if found is None:
-        return ServedRates([], [], np.empty((0, 3)), [])
-    columns = TimeColumns.of(found, [RATE])
-    position = {able[place]: position for position, place in enumerate(known)}
-    kept = [place for place, model in enumerate(model_of) if model in position]
-    at = [position[model_of[place]] for place in kept]
-    return ServedRates(
-        [rows[place] for place in kept],
-        [models[model_of[place]] for place in kept],
-        columns.estimates[RATE][at],
-        [columns.limits[position] for position in at],
-    )
-
-
-def _as_served(queries: Sequence[Query]) -> tuple[list[Query], list[int]]:
-    """Closed loops as served models, of which many are the same.
-
-    Args:
-        queries: n deployments.
-
-    Returns:
-        The distinct served models, and n positions among them.
-    """
-    models: list[Query] = []
-    by_setup: dict[Hashable, dict[int, int]] = {}
-    model_of = [0] * len(queries)
-    for rows in alike_at_any_load(queries).values():
-        first = queries[rows[0]]
-        load = first.deployment.load
-        kind = request_kind(load.input_tokens, load.output_tokens)
-        by_number = by_setup.setdefault((*setup_of(first), kind), {})
-        for row in rows:
-            in_flight = queries[row].deployment.load.concurrency or 1.0
-            number = sequences_of(queries[row], in_flight)
-            if number not in by_number:
-                by_number[number] = len(models)
-                models.append(as_serving(first, in_flight))
-            model_of[row] = by_number[number]
-    return models, model_of
-
-
 def _with_smaller_degrees(query: Query) -> list[Query]:
     """The deployment, and the same with half, a quarter, ... of its tensor parallelism."""
     deployment, found = query.deployment, [query]
@@ -306,3 +237,49 @@ def _of_prompts(query: Query, found: Prediction | None) -> Prediction | None:
         POWER,
     )
     return replace(found, limits=(line, *found.limits), in_domain=False)
+
+
+def as_serving(query: Query, in_flight: float) -> Query:
+    """The deployment as a question to predictors of served models.
+
+    Their training set counts devices that experts are spread over as expert parallel, and not
+    again as tensor parallel.
+
+    Args:
+        query: the deployment.
+        in_flight: requests in flight; no more of them are served at a time than there are places.
+    """
+    deployment = query.deployment
+    worker, workers = deployment.pool.parallelism, deployment.pool.workers
+    workload = LlmServing(
+        **_sizes(deployment.model),
+        request=request_kind(deployment.load.input_tokens, deployment.load.output_tokens),
+        max_sequences=sequences_of(query, in_flight),
+        tensor_parallel=worker.tensor if worker.expert == 1 else 1,
+        expert_parallel=worker.expert,
+        data_parallel=worker.attention_data * workers,
+    )
+    return Query(workload, query.device, operation=Operation(deployment.devices))
+
+
+def sequences_of(query: Query, in_flight: float) -> int:
+    """Requests that a deployment serves at a time, at least one; arguments as of `as_serving`."""
+    engine, pool = query.deployment.engine, query.deployment.pool
+    if engine.max_sequences is not None:
+        places = engine.max_sequences * pool.parallelism.attention_data * pool.workers
+        in_flight = min(in_flight, places)
+    return max(1, round(in_flight))
+
+
+@lru_cache(maxsize=64)
+def _sizes(model: LanguageModel) -> Mapping[str, Any]:
+    """The fields of a served model that follow from its layers and formats."""
+    sizes = asdict(ModelSizes.of(model))
+    return sizes | {"weights": FORMATS[sizes["weights"]]}
+
+
+def request_kind(input_tokens: float, output_tokens: float) -> RequestKind:
+    """The kind of measured requests whose lengths are like these, tokens."""
+    if output_tokens >= LONG_ANSWER:
+        return "reasoning"
+    return "code" if input_tokens >= LONG_PROMPT * output_tokens else "chat"

@@ -5,10 +5,10 @@ from itertools import product
 import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.models.answers.deployments.bounds import parts_within_wholes
 from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.models.prediction import Estimate, Prediction
-from forerun.service.answers.llm.bounds.wholes import parts_within_wholes
 from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.serving import LlmEstimateIn
