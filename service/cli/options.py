@@ -30,7 +30,7 @@ UsualRuntime = Annotated[
     str | None,
     typer.Option(
         help="execution mode: eager, compiled, reduce-overhead, torchscript, tensorrt, onnxruntime "
-        "[onnxruntime for ONNX files on processors, else eager]"
+        "[onnxruntime for inference on processors, else eager]"
     ),
 ]
 Threads = Annotated[

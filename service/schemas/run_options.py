@@ -50,7 +50,7 @@ class RunIn(BaseModel):
     phase: Phase = Field(default="inference", description="inference or training")
     runtime: Runtime | None = Field(
         default=None,
-        description="execution mode; when absent, onnxruntime for ONNX files on processors, "
+        description="execution mode; when absent, onnxruntime for inference on processors, "
         "else eager",
     )
     layout: Layout = Field(default="nchw", description="layout of image tensors")
@@ -177,7 +177,7 @@ class RunIn(BaseModel):
         """The query for a graph on a device."""
         batch_size = self.batch_size or graph.batch_size
         network = Network(graph, batch_size, self.precision, self.phase, *set_ups)
-        runtime = self.runtime or usual_runtime(graph, device)
+        runtime = self.runtime or usual_runtime(network, device)
         software = Software(runtime=runtime, layout=self.layout, threads=self.threads)
         return Query(network, device, software, operation_of(network, self.power_limit_w))
 

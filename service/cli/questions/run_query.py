@@ -48,7 +48,7 @@ def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
     operation = operation_of(network, power_limit)
 
     def about(device: Device) -> Query:
-        runtime = check.get("runtime") or usual_runtime(graph, device)
+        runtime = check.get("runtime") or usual_runtime(network, device)
         software = Software(runtime=runtime, layout=check["layout"], threads=run.threads)
         return Query(network, device, software, operation)
 
