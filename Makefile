@@ -13,8 +13,10 @@ CHANGED ?=
 serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
 	$(BIN)/forerun serve --host $(HOST) --port $(PORT)
 
-test: $(VENV)/.dev lint types  ## lint, types and tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(VENV)/.dev  ## lint, types and tests; what lint and types say comes after the tests
+	@said=$$(mktemp); $(MAKE) --no-print-directory lint types > $$said 2>&1 & \
+	$(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
+	wait $$!; checks=$$?; cat $$said; rm $$said; exit $$((tests + checks))
 
 test-fast: $(VENV)/.dev  ## what takes under 2 minutes on 2 idle cores and needs nothing but the dev extra
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not reference and not zoo and not browser"
