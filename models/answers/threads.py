@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -9,8 +10,10 @@ from forerun.models.answers.in_use import InUse
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.power.limit_response import ENERGY
 from forerun.models.prediction import Estimate
-from forerun.models.processors.latency import CpuLatency
 from forerun.models.router import predictors_in
+
+ON_PROCESSORS: Final = "cpu_latency"
+"""Name of the predictor in ONNX Runtime, whose module questions about GPUs do not import."""
 
 
 def at_threads(
@@ -22,8 +25,8 @@ def at_threads(
     predictor answers itself, and where a user measured the device.
     """
     cores, threads = query.device.compute_units, query.software.threads
-    known = (part for part in predictors_in(own.loaded.predictor) if isinstance(part, CpuLatency))
-    scaling = next(known, None)
+    parts = {part.name: part for part in predictors_in(own.loaded.predictor)}
+    scaling = parts.get(ON_PROCESSORS)
     if query.device.kind != "cpu" or query.device in own.rows or scaling is None:
         return dict(estimates), []
     if cores is None or threads is None or threads >= cores or LATENCY not in estimates:
