@@ -16,8 +16,9 @@ from forerun.training.evaluation.breakdown import conditional_coverage
 from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols import protocols_of_dataset
+from forerun.training.protocols.recipes import Recipe, recipes
 from forerun.training.release.card import Card, package_versions, training_datasets_of
-from forerun.training.release.fit import Recipe, composable, recipes, recipes_of, train
+from forerun.training.release.fit import composable, recipes_of, train
 from forerun.training.release.tracked_release import track_release
 from forerun.training.tracking import runs as tracking
 
