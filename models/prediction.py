@@ -184,7 +184,8 @@ class Predictions:
 class PredictionColumns:
     """Columns of n rows, filled part by part; the first prediction of a metric of a row is kept.
 
-    Attributes are those of `Predictions`; metrics without a prediction or an interval are NaN.
+    Attributes are those of `Predictions`, with the coverage of each row; metrics without a
+    prediction or an interval are NaN.
 
     Args:
         size: n.
@@ -196,7 +197,6 @@ class PredictionColumns:
         self.values, self.low, self.high, self.row_coverage = (
             dict(zip(names, table, strict=True)) for table in np.full((4, len(names), size), np.nan)
         )
-        self.coverage: dict[str, float | None] = {}
         self.always = np.zeros(size, dtype=np.bool_)
         self.limits: list[tuple[Limit, ...]] = [()] * size
         self.breakdowns_ms: list[Mapping[str, float]] = [{}] * size
@@ -221,16 +221,18 @@ class PredictionColumns:
             self.always[index] |= part.always
         for metric in (metric for metric in part.values if metric in self.values):
             coverage = part.coverage_of(metric)
-            self.coverage.setdefault(metric, coverage)
             new = np.isnan(self.values[metric][index])
             filled = index[new]
             self.values[metric][filled] = part.values[metric][new]
             if metric in part.low:
                 own = part.row_coverage.get(metric)
+                # Each row keeps the coverage of its own part, since parts differ.
                 stated = np.nan if coverage is None else coverage
                 self.low[metric][filled] = part.low[metric][new]
                 self.high[metric][filled] = part.high[metric][new]
-                self.row_coverage[metric][filled] = stated if own is None else own[new]
+                self.row_coverage[metric][filled] = (
+                    stated if own is None else np.where(np.isnan(own[new]), stated, own[new])
+                )
             for name, mine, others in (
                 ("latency_ms", self.breakdowns_ms, part.breakdowns_ms),
                 ("peak_memory_mib", self.breakdowns_mib, part.breakdowns_mib),
