@@ -35,6 +35,7 @@ from forerun.models.limit import LATENCY, POWER
 from forerun.models.own_tables import TableBoost
 from forerun.models.predictor import Composed, Predictor
 from forerun.models.router import Router
+from forerun.training.protocols.own_tables import OwnTableProtocols
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, held_out_rows, names_of
 from forerun.training.protocols.recipes import Recipe, composed_predictors, recipes
 from forerun.training.tracking.environment import environment
@@ -165,7 +166,7 @@ class Refits:
         record = TrainingRecord()
         parts: list[Part] = []
         inside = {name for names in composed_predictors().values() for name in names}
-        of_table = protocols.predictor_names == (TableBoost.name,)
+        of_table = isinstance(protocols, OwnTableProtocols)
         own = (Recipe(TableBoost.name, (protocols.dataset,)),) if of_table else ()
         folders = {name: iter(paths) for name, paths in self.folders.items()}
         for recipe in (*own, *recipes()):
