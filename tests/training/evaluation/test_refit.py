@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle, bundle_folder, find
+from forerun.data.collectors.workloads.onnx_networks import NETWORKS
 from forerun.data.datasets import DATASETS
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadTable, MissingData, UnknownLanguageModel
 from forerun.data.split import LeakedRows
+from forerun.features.tables.onnxruntime_cpu import built_graph
 from forerun.features.tables.timm_bench import COLUMNS
 from forerun.models.artifact.sealed_folder import seal
 from forerun.training.evaluation.evaluate import run_protocols
@@ -35,6 +37,8 @@ def home(tmp_path_factory):
             tables = dataset.tidy(tiny_upstream(dataset.name, home / "upstream" / dataset.name))
             if dataset.name == "timm_bench":
                 tables["graphs"] = graphs_of(tables["bench"])
+            if dataset.name == "onnxruntime_cpu":
+                tables["runs"] = of_built_networks(tables["runs"])
             folder = bundle_folder(dataset.name)
             Bundle.write(folder, dataset.name, tables, as_csv=dataset.csv_tables)
         yield home
@@ -49,6 +53,14 @@ def graphs_of(bench):
         shape = f"[1,{place + 2},8,8]"
         rows.append((model, size, 0, "relu", f"[{shape}]", shape, "", 64, 64, 0, ""))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def of_built_networks(runs):
+    """Runs of networks that are built here, in place of made-up ones."""
+    runs = runs[runs["kind"] == "network"].reset_index(drop=True)
+    names = dict(zip(dict.fromkeys(runs["label"]), NETWORKS, strict=False))
+    label = runs["label"].map(names)
+    return runs.assign(label=label, workload=[built_graph(name).digest for name in label])
 
 
 @pytest.fixture

@@ -87,9 +87,9 @@ class NeuSightProtocols(DatasetProtocols):
             reasons["ops: this device is in the training set"] = same
         if bundle.has("e2e"):
             rows = bundle.table("e2e")
-            rows = rows.assign(option=rows["option"].fillna("").astype(str))
+            rows = rows.assign(option=rows["option"].astype("object").fillna("").astype(str))
             known = joined_table(bundle, "opgraphs", "neusight")
-            known = known.assign(option=known["option"].fillna("").astype(str))
+            known = known.assign(option=known["option"].astype("object").fillna("").astype(str))
             graphs = {_key(row) for row in known.drop_duplicates(list(KEY)).to_dict("records")}
             found = [_key(row) in graphs for row in rows.to_dict("records")]
             reasons[
@@ -138,7 +138,7 @@ def _network_tasks(
 ) -> list[Task]:
     rows = bundle.table("e2e")
     graphs = neusight_graphs(joined_table(bundle, "opgraphs", "neusight"))
-    rows = rows.assign(option=rows["option"].fillna("").astype(str))
+    rows = rows.assign(option=rows["option"].astype("object").fillna("").astype(str))
     rows = rows[[_key(row) in graphs for row in rows.to_dict("records")]]
     plain = rows[rows["option"] == ""]
     parts = {

@@ -93,7 +93,8 @@ class TorchGpuProtocols(DatasetProtocols):
         for device in np.unique(power.groups["device"]):
             held = power.groups["device"] == device
             tasks = list(_tasks(power, "unseen_device/eager_power", "power_w", str(device)))
-            yield Fold("unseen_device", others + power.take(~held), tasks, source="")
+            elsewhere = others.take(others.groups["device"] != device)
+            yield Fold("unseen_device", elsewhere + power.take(~held), tasks, source="")
         others = _other_training_rows(NetworkLatency.name, catalog)
         fold_of_row = folds_of(recorded.groups["family"], FAMILY_FOLDS, "family")
         for fold in np.unique(fold_of_row):
