@@ -35,12 +35,13 @@ from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_o
 from forerun.training.scores.choices import choice_scores
 from forerun.training.scores.errors import capacity_scores, mean_and_standard_error, score
 from forerun.training.scores.relative_speed import contention_scores
+from forerun.training.scores.slices import graded
 
 Column = NDArray[np.float64]
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
 AVERAGED = (
     *("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "mean_interval_ratio"),
-    *("r2", "smape"),
+    *("median_interval_ratio", "r2", "smape"),
 )
 
 
@@ -364,7 +365,18 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     for name, field in (("baselines", "mape"), ("baselines_median_ape", "median_ape")):
         row[name] = {system: _mean([o[system][field] for o in others]) for system in others[0]}
     row.update(root_mean_squares(predictions))
+    row.update(_grades(predictions))
     return row
+
+
+def _grades(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
+    """The field `grades` of whole answers, over all folds and seeds: as `graded` gives it."""
+    grades = [one.grades for one in predictions if one.grades is not None]
+    if not grades:
+        return {}
+    names = ("measured", "predicted", "low", "high")
+    columns = (np.concatenate([one.columns[name] for one in predictions]) for name in names)
+    return {"grades": graded(*columns, np.concatenate(grades))}
 
 
 def _relative_speed(

@@ -138,10 +138,12 @@ class Refits:
     Attributes:
         artifact: folder of the released predictors, with their training record.
         data: dataset -> folder of its bundle, in place of the pulled one.
+        anew: predictors that are not taken from the artifact, since they will be fitted otherwise.
     """
 
     artifact: Path
     data: Mapping[str, Path] = field(default_factory=dict)
+    anew: frozenset[str] = frozenset()
     _bundles: dict[str, Bundle] = field(default_factory=dict)
     _rows: dict[str, Measurements] = field(default_factory=dict)
     _names: dict[tuple[str, str], list[frozenset[str]]] = field(default_factory=dict)
@@ -187,7 +189,8 @@ class Refits:
             if own.predictor in composed_predictors().get(recipe.predictor, ()):
                 part, record = self._part(own, folders.get(own.predictor), fold, seed, record)
                 parts += [] if part is None else [part]
-        same = stored is not None and all(part.stored is not None for part in parts)
+        same = stored is not None and recipe.predictor not in self.anew
+        same = same and all(part.stored is not None for part in parts)
         found: list[Measurements] = []
         for source, protocols in zip(recipe.sources, recipe.all_protocols, strict=True):
             rows, whole = self._rows_without(source, protocols, fold)

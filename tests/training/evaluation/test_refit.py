@@ -16,7 +16,7 @@ from forerun.features.tables.onnxruntime_cpu import built_graph
 from forerun.features.tables.timm_bench import COLUMNS
 from forerun.models.artifact.sealed_folder import seal
 from forerun.training.evaluation.evaluate import run_protocols
-from forerun.training.evaluation.refit import FITS, Refits, digest
+from forerun.training.evaluation.refit import Refits, digest
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, held_out_rows
 from tests.contracts.tiny_upstream import tiny_upstream
@@ -157,11 +157,11 @@ def test_a_stored_fit_equals_a_fresh_one_and_nothing_is_fitted_twice(home, refit
     assert refits.of(protocols, bundle, fold, seed=1).text() != "all fits are stored"
 
 
-def test_a_damaged_stored_fit_is_fitted_again(home, refits):
+def test_a_damaged_stored_fit_is_fitted_again(home, refits, fits):
     protocols, folds = folds_of("wa_hls4ml")
     refit = refits.of(protocols, find("wa_hls4ml", None), folds[0])
     whole = refit.answers(["lut"])
-    for file in (home / FITS / refit.parts[0].key).glob("predictor.json*"):
+    for file in (fits / refit.parts[0].key).glob("predictor.json*"):
         file.write_text("{")
     again = refit.answers(["lut"])
     queries = folds[0].tasks[0].held_out.queries
