@@ -376,7 +376,7 @@ def _grades(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
         return {}
     names = ("measured", "predicted", "low", "high")
     columns = (np.concatenate([one.columns[name] for one in predictions]) for name in names)
-    return {"grades": graded(*columns, np.concatenate(grades))}
+    return {"grades": graded(*columns, np.concatenate(grades).tolist())}
 
 
 def _relative_speed(

@@ -166,12 +166,12 @@ def graded(
         predicted: shape (n,); NaN where nothing was answered.
         low: lower ends, shape (n,); NaN for none.
         high: upper ends, shape (n,).
-        grades: grade of each of n answers, empty for none.
+        grades: grade of each of the n answers, empty for none.
     """
-    known = np.isfinite(measured) & np.isfinite(predicted)
+    known, given = np.isfinite(measured) & np.isfinite(predicted), np.asarray(grades)
     found: dict[str, dict[str, float]] = {}
-    for grade in sorted(set(np.asarray(grades)[known].tolist()) - {""}):
-        own: Mask = known & (np.asarray(grades) == grade)
+    for grade in sorted(set(given[known].tolist()) - {""}):
+        own: Mask = known & (given == grade)
         found[grade] = {"share": 100.0 * float(own.sum() / known.sum())}
         ranged = own & np.isfinite(low) & np.isfinite(high)
         if ranged.any():
