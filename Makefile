@@ -7,7 +7,7 @@ SAMPLE ?= 150
 SEED ?= 0
 CHANGED ?=
 
-.PHONY: serve test test-fast test-docs versions mutants lint types train figures docs protocol golden golden-diff bench clean
+.PHONY: serve test test-fast test-docs scoreboard scoreboard-diff versions mutants lint types train figures docs protocol golden golden-diff bench clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
@@ -54,6 +54,13 @@ figures: $(VENV)/.dev  ## renew the tables and example answers of README and doc
 protocol: $(VENV)/.dev  ## compile the messages of the Open Inference Protocol
 	cd service/http/open_inference && $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. \
 		--descriptor_set_out=open_inference.binpb open_inference.proto
+
+scoreboard: $(VENV)/.dev  ## score whole answers on all tables, or on TABLES=name,name; continues where it stopped
+	$(BIN)/python -m forerun.training.scoreboard $(if $(TABLES),--tables $(TABLES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(ENGINE),--engine $(ENGINE))
+	$(BIN)/python -m forerun.training.reports.results_tables
+
+scoreboard-diff: $(VENV)/.dev  ## what moved beyond the noise since the stored scoreboard of BASE (HEAD), worst first
+	$(BIN)/python -m forerun.training.scoreboard diff $(if $(BASE),--base $(BASE))
 
 golden: $(VENV)/.dev  ## store today's answers of all predictors as those to keep
 	$(BIN)/python -m tests.golden renew

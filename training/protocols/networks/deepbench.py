@@ -6,6 +6,7 @@ without tensor cores is no number format, and the gradient of convolution weight
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,9 @@ class DeepBenchProtocols(DatasetProtocols):
     """Matrix products, convolutions and recurrent layers, by precision and device."""
 
     dataset = "deepbench"
+    held_out_by = MappingProxyType(
+        {"unseen_device": ("device",), "unseen_generation": ("device", "generation")}
+    )
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Rows of all classes but recurrent layers, of all precisions and devices."""
