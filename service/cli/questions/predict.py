@@ -58,9 +58,7 @@ def predict(
     if request is not None:
         title, answers = request.title, predictions(request, names, run, explain=divided)
     else:
-        from forerun.service.cli.questions.run_query import run_title
-
-        title, answers = run_title(source, run), _answers(source, names, run, explain=divided)
+        title, answers = _answers(source, names, run, explain=divided)
     if picture is not None:
         draw(title, answers, picture)
     from forerun.service.cli.questions.answer_table import show
@@ -91,24 +89,27 @@ def _other_answer(
 
 def _answers(
     source: Path, names: list[str], run: SetUpOptions, *, explain: bool
-) -> "list[PredictionOut]":
-    """One answer for each device, in the order given; for one that is named twice, too."""
+) -> "tuple[str, list[PredictionOut]]":
+    """The name of the run, and one answer for each device, in the order given."""
     from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import PredictionOut
 
     split = [name for listed in names for name in listed.split(",")]
     asked = ["predict", explain, split, asdict(run)]
     return cached_answer(
-        list[PredictionOut], source, asked, lambda: _computed(source, split, run, explain=explain)
+        tuple[str, list[PredictionOut]],
+        source,
+        asked,
+        lambda: _computed(source, split, run, explain=explain),
     )
 
 
 def _computed(
     source: Path, names: list[str], run: SetUpOptions, *, explain: bool
-) -> "list[PredictionOut]":
+) -> "tuple[str, list[PredictionOut]]":
     from forerun.service.answers.answer import answer_of
     from forerun.service.answers.question import question_about
-    from forerun.service.cli.questions.run_query import query_of
+    from forerun.service.cli.questions.run_query import query_of, run_title
 
     if not names:
         raise InputError("Name a device, such as --device l4; `forerun devices` lists all.")
@@ -118,4 +119,4 @@ def _computed(
     in_use = o.in_use(devices, "network", chosen)
     with working(f"predicting {len(chosen)} devices"):
         questions = [question_about(about(each), explain=explain) for each in chosen]
-        return [answer_of(question, in_use) for question in questions]
+        return run_title(source, run), [answer_of(question, in_use) for question in questions]
