@@ -1,4 +1,7 @@
-"""What a prediction does not cover, as data: a metric, a feature with its range, and a sentence."""
+"""What a prediction does not cover, as data: a metric, a feature with its range, and a sentence.
+
+Grades of trust follow from it.
+"""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -9,6 +12,11 @@ program was not measured, and the interval was calibrated on held-out ones. `out
 the query lies outside the range of the training set, or an interval is not calibrated. `refusal`:
 the workload cannot run as asked, or no estimate is given, for which answers give the reason under
 `missing`."""
+
+Grade = Literal["A", "B", "C"]
+"""`A`: the device was measured, and the question lies in the range of the training set. `B`: the
+device or program was not measured, and the interval was calibrated on held-out ones. `C`:
+extrapolated beyond the training set, or without a calibrated interval."""
 
 LATENCY: Final = "latency_ms"
 POWER: Final = "power_w"

@@ -3,20 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
 
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.operators.kinds import CLASS_OF_NAME
 from forerun.models.artifact.training_record import TrainingRecord, setting_of
 from forerun.models.catalog import training_datasets
-from forerun.models.limit import Limit
+from forerun.models.limit import Grade, Limit
 from forerun.models.prediction import Estimate
 
-Grade = Literal["A", "B", "C"]
-"""`A`: the device was measured, and the question lies in the range of the training set. `B`: the
-device or program was not measured, and the interval was calibrated on held-out ones. `C`:
-extrapolated beyond the training set, or without a calibrated interval."""
 OPERATOR_KEYS = frozenset({"op_class", "kernel_class", "op_shape"})
 """Grouping keys of datasets of single operators, in records that count no rows."""
 ENERGY = "energy_j"

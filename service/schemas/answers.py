@@ -4,8 +4,7 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, Field
 
-from forerun.models.answers.trust import Grade
-from forerun.models.limit import Limit, Severity
+from forerun.models.limit import Grade, Limit, Severity
 from forerun.service.schemas.bound_dimensions import BoundDimensionOut
 from forerun.service.schemas.interval import IntervalOut
 from forerun.service.schemas.language_model import ModelSizesOut

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, FailFast, Field, StringConstraints, model_validator
 
 from forerun.features.host_windows import Resource
-from forerun.models.answers.trust import Grade
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO
+from forerun.models.limit import Grade
 from forerun.service.schemas.answers import LimitedAnswerOut
 from forerun.service.schemas.fields import Number
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
-from forerun.models.answers.trust import Grade
+from forerun.models.limit import Grade
 from forerun.service.schemas.fields import Name, Strict
 from forerun.service.schemas.interval import IntervalOut
 
