@@ -19,9 +19,12 @@ from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.limit import Limit
 
 FEW: Final = Limit(
-    f"hardly any run with fewer than {FEWEST_TOGETHER:.0f} requests in flight was measured"
+    f"hardly any run with fewer than {FEWEST_TOGETHER:.0f} requests in flight was measured",
+    severity="transfer",
 )
-ARRIVALS: Final = Limit("the training set has closed loops only, no Poisson arrivals")
+ARRIVALS: Final = Limit(
+    "the training set has closed loops only, no Poisson arrivals", severity="transfer"
+)
 Sizes = tuple[int, int, int, int]
 """Layers, width, and total and active parameters: what tells models apart."""
 

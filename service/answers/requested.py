@@ -115,7 +115,7 @@ def _about_deployment(
             raise BadRequest("power_limit_w: deployments are answered without a power limit.")
     metrics = _metrics(asked, OF_DEPLOYMENTS)
     notes = tuple(Limit(f"chosen: {sentence}", severity="note") for sentence in own.chosen)
-    usd = own.usd_per_device_hour
+    usd = given.usd_per_device_hour
     return Question(own.query, metrics, None, (own.query, metrics, notes, usd), notes, usd)
 
 

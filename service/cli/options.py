@@ -169,6 +169,9 @@ def in_use(
         return in_use_of(settings, load_predictors(settings), devices)
     kinds = None if asked is None else frozenset(device.kind for device in asked)
     about = frozenset({workload} if isinstance(workload, str) else workload)
+    if "llm_deployment" in about:
+        # The power of a deployment is that of served models.
+        about |= {"llm_serving"}
     scope = Scope(about, kinds)
     return InUse(load_predictors(settings, scope))
 

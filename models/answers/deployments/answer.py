@@ -45,7 +45,12 @@ FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
     PER_DEVICE: (RATE,),
 }
 """Metric -> those that it follows from; its grade is the lowest of theirs."""
+WAITING: Final = ("ttft_ms", "ttft_service_ms")
+"""Times that were measured of clients that start at once alone."""
 WIDE: Final = Trust("C", f"the interval spans a factor of more than {WIDEST_RATIO:.0f}")
+NOT_MEASURED: Final = Trust(
+    "C", "extrapolated: no measured run has requests that arrive one by one"
+)
 CANNOT_RUN: Final = "weights and one request do not fit: it cannot run as asked"
 SECONDS_PER_HOUR: Final = 3600.0
 NO_PRICE: Final = "no list price of this device is known; give usd_per_device_hour"
@@ -260,6 +265,8 @@ def _trust(
         concerning = [e for e in limits if name != PEAK_MEMORY or e.concerns(PEAK_MEMORY)]
         wide = too_wide(name, one) is not None
         own[name] = WIDE if wide else trust_in(name, estimates, query, concerning, evidence)
+        if name in WAITING and query.deployment.load.concurrency is None:
+            own[name] = NOT_MEASURED
     for name, sources in FOLLOWS.items():
         if name in own:
             known = [own[source] for source in sources if source in own]

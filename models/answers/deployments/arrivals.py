@@ -18,6 +18,7 @@ from forerun.data.columns import Column
 from forerun.data.query import Query
 from forerun.features.llm_serving.engine_settings import Limits
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
+from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.llm_serving.latency import OVERLOADED
 from forerun.models.llm_serving.time_columns import TimeColumns
@@ -148,23 +149,35 @@ class LoadCurve:
         rate = estimates[RATE].value
         likely, most, least = _Capacities.of(rate, capacity)
         number = self._in_flight_at(rate)
-        each, served, first, whole = (
-            self._at(name, number)
-            for name in ("tpot_ms", "ttft_service_ms", "ttft_ms", "request_latency_ms")
-        )
+        served, first = (self._at(name, number) for name in ("ttft_service_ms", "ttft_ms"))
+        each = self._each(rate, self._at("tpot_ms", number))
         prompts = estimates["ttft_ms"].value - estimates["ttft_service_ms"].value
-        alone = served.value + prompts
         queues = [self._queue_ms(rate, own) for own in (likely, most, least)]
+        first = _behind(_with_value(first, served.value + prompts), queues)
+        tokens = scaled(each, self.tokens_after)
         changed = {
             "tpot_ms": each,
             "ttft_service_ms": served,
-            "ttft_ms": _behind(_with_value(first, alone), queues),
-            "request_latency_ms": _behind(
-                _with_value(whole, alone + self.tokens_after * each.value), queues
-            ),
+            "ttft_ms": first,
+            "request_latency_ms": _behind(first, (tokens.value, tokens.low, tokens.high)),
         }
         limits = tuple(limit for limit in arriving.limits if limit != OVERLOADED)
         return replace(arriving, estimates={**estimates, **changed}, limits=limits)
+
+    def _each(self, rate: float, own: Estimate) -> Estimate:
+        """The time for each token, whose ends are those of slower and of faster deployments.
+
+        Where tokens take longer, more requests are in flight at the same rate, and tokens longer
+        again.
+        """
+        if own.low is None or own.high is None:
+            return own
+        low, high = (
+            factor
+            * float(self._interpolated("tpot_ms", np.array([self._in_flight_at(rate * factor)]))[0])
+            for factor in (own.low / own.value, own.high / own.value)
+        )
+        return replace(own, low=low, high=high)
 
     def _in_flight_at(self, rate: float) -> float:
         """Requests in flight while there are any, where so many arrive a second (Little's law)."""
@@ -219,15 +232,16 @@ def _with_value(own: Estimate, value: float) -> Estimate:
     return replace(own, value=value, low=low, high=high)
 
 
-def _behind(own: Estimate, queues_ms: Sequence[float]) -> Estimate:
-    """A time after a queue.
+def _behind(own: Estimate, before_ms: Sequence[float | None]) -> Estimate:
+    """A time after another one.
 
     Args:
-        own: the time without the queue.
-        queues_ms: waiting: the best estimate, and the ends of its interval.
+        own: the time alone.
+        before_ms: best estimate of the other, and the ends of its interval.
     """
-    likely, low, high = queues_ms
-    if own.low is None or own.high is None:
+    likely, low, high = before_ms
+    assert likely is not None
+    if own.low is None or own.high is None or low is None or high is None:
         return Estimate(own.value + likely)
     return Estimate(own.value + likely, own.low + low, own.high + high, own.coverage)
 

@@ -16,6 +16,17 @@ from forerun.models.prediction import Prediction
 
 OF_RACKS: Final = ("gb200-186gb", "gb300-279gb")
 """Devices whose links join a rack (NVL72), and not the devices of one server alone."""
+STARTED_TOGETHER: Final = Limit(
+    "ttft_ms is the mean of a benchmark whose clients start at once; it is shorter where requests "
+    "arrive one by one, which requests_per_s asks",
+    LATENCY,
+    "note",
+)
+ONE_BY_ONE: Final = Limit(
+    "ttft_ms is that of requests that arrive one by one, and longer where many start at once",
+    LATENCY,
+    "note",
+)
 DISAGGREGATED: Final = Limit(
     "prompts have workers of their own, and times per token of such runs are 22 % off on average",
     LATENCY,
@@ -50,7 +61,8 @@ def limits_of(
     model, load = query.deployment.model, query.deployment.load
     length = of_length(model, load.input_tokens + load.output_tokens)
     apart = [] if query.deployment.prefill is None else [DISAGGREGATED]
-    return (*_misspelt(model), *length, *_of_servers(query), *apart, *distinct(found))
+    first = ONE_BY_ONE if load.concurrency is None else STARTED_TOGETHER
+    return (*_misspelt(model), *length, *_of_servers(query), *apart, *distinct(found), first)
 
 
 def _power_at_load(query: Query) -> list[Limit]:

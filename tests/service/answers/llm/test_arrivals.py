@@ -121,7 +121,7 @@ def test_above_the_capacity_rates_and_price_are_those_of_the_capacity(ask, capac
 
 def test_above_the_capacity_what_limits_it_is_the_same_at_any_rate(ask, capacity):
     most = capacity["requests_per_s"]
-    bounds = [ask(requests_per_s=share * most)["deployment"] for share in (0.5, 1.005, 1.02, 10.0)]
+    bounds = [ask(requests_per_s=share * most)["deployment"] for share in (0.5, 2.0, 3.0, 10.0)]
     below, *above = (own["limited_by"] for own in bounds)
     assert below == "arrival rate"
     assert len(set(above)) == 1
@@ -137,15 +137,23 @@ def test_above_the_capacity_memory_has_its_usual_reason(ask, capacity):
     assert (below["grade"], below["grade_reason"]) == (above["grade"], above["grade_reason"])
 
 
-def test_where_it_may_not_keep_up_times_have_no_upper_end_and_rates_a_lower_one(ask, capacity):
-    rate = (capacity["low"] * capacity["requests_per_s"]) ** 0.5
+@pytest.mark.parametrize(("end", "other"), [("low", "requests_per_s"), ("requests_per_s", "high")])
+def test_where_it_may_not_keep_up_times_are_known_and_rates_are_at_most_the_capacity(
+    ask, capacity, end, other
+):
+    rate = (capacity[end] * capacity[other]) ** 0.5
     own = ask(requests_per_s=rate)
+    below = ask(requests_per_s=0.5 * capacity["low"])["metrics"]
     for name in ENDLESS:
-        assert own["metrics"][name]["low"] is None
-        assert own["metrics"][name]["high"] is None
-    assert own["metrics"]["requests_per_s"]["value"] == rate
-    assert own["metrics"]["requests_per_s"]["low"] == pytest.approx(capacity["low"])
-    assert "if it does not keep up" in own["limits"][0]
+        one, two = own["metrics"][name], below[name]
+        assert one["low"] < one["value"] < one["high"]
+        assert one["high"] / one["low"] > two["high"] / two["low"]
+    answered = own["metrics"]["requests_per_s"]
+    assert answered["value"] == pytest.approx(min(rate, capacity["requests_per_s"]))
+    assert answered["low"] == pytest.approx(capacity["low"])
+    assert answered["high"] == pytest.approx(rate)
+    assert "it may not keep up" in own["limits"][0]
+    assert not any(limit["severity"] == "refusal" for limit in own["limit_details"])
 
 
 def test_twice_the_workers_keep_up_with_about_twice_as_much(ask, capacity):
@@ -163,24 +171,23 @@ def test_requests_longer_than_the_context_of_the_model_are_said_to_be(ask):
     assert not any("the model takes" in line for line in shorter["limits"])
 
 
-def test_times_rise_strictly_with_the_arrivals_and_without_bound_at_the_capacity(ask, capacity):
-    most = capacity["requests_per_s"]
-    shares = (0.001, 0.01, 0.1, 0.3, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 0.999, 0.9999)
+def test_times_do_not_fall_with_the_arrivals_up_to_the_upper_end_of_the_capacity(ask, capacity):
+    most = capacity["high"]
+    shares = (0.001, 0.01, 0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 0.9999)
     found = [ask(requests_per_s=share * most)["metrics"] for share in shares]
     for name in ("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms"):
         values = [one[name]["value"] for one in found]
-        assert all(later > earlier for earlier, later in pairwise(values)), name
-    assert found[-1]["ttft_ms"]["value"] > 100 * found[-4]["ttft_ms"]["value"]
+        assert all(later >= earlier for earlier, later in pairwise(values)), name
+    assert found[-1]["ttft_ms"]["value"] > 1.2 * found[5]["ttft_ms"]["value"]
 
 
-@pytest.mark.parametrize("rate", [2.0, 7.0, 16.0, 18.0, 20.0])
-def test_arrivals_and_requests_in_flight_agree_at_equal_numbers_in_flight(ask, rate):
-    """Prompts of a closed loop start together, so its requests take longer by their first token."""
-    arriving = ask(requests_per_s=rate)["metrics"]
-    in_flight = arriving["request_latency_ms"]["value"] / 1e3 * rate
-    closed = ask(concurrency=in_flight)["metrics"]
-    assert arriving["tpot_ms"]["value"] == pytest.approx(closed["tpot_ms"]["value"], rel=0.03)
-    assert 0.94 * rate < closed["requests_per_s"]["value"] < 1.01 * rate
+@pytest.mark.parametrize("concurrency", [4, 12, 32, 64])
+def test_a_token_takes_as_long_by_requests_in_flight_and_by_the_rate_that_they_have(
+    ask, concurrency
+):
+    closed = ask(concurrency=concurrency)["metrics"]
+    arriving = ask(requests_per_s=closed["requests_per_s"]["value"])["metrics"]
+    assert arriving["tpot_ms"]["value"] == pytest.approx(closed["tpot_ms"]["value"], rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -208,14 +215,14 @@ def test_near_the_capacity_times_with_queueing_are_said_to_be_extrapolated(ask, 
         (note,) = [one for one in own["limit_details"] if "queueing formula" in one["message"]]
         assert f"at {100 * share:.4g} % of the capacity: from 90 % on" in note["message"]
         assert note["severity"] == "note"
-    for share in (0.1, 0.5, 0.89, 1.01):
+    for share in (0.1, 0.5, 0.89, 10.0):
         own = ask(requests_per_s=share * most)
         assert not any("queueing formula" in line for line in own["limits"])
 
 
-def test_at_the_capacity_itself_the_queue_has_no_end(ask, capacity):
+def test_at_the_upper_end_of_the_capacity_the_queue_has_no_end(ask, capacity):
     """The formula has no bound there: it gave a wait of more than a year."""
-    own = ask(requests_per_s=capacity["requests_per_s"])
+    own = ask(requests_per_s=1.0001 * capacity["high"])
     assert not set(ENDLESS) & set(own["metrics"])
     assert all("the queue grows without end" in own["missing"][name] for name in ENDLESS)
     assert own["metrics"]["requests_per_s"]["value"] == pytest.approx(capacity["requests_per_s"])

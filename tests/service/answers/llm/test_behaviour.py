@@ -224,7 +224,8 @@ def test_a_device_draws_no_more_power_where_more_of_them_share_the_work(model, d
     found = [asked(**given, tp=degree) for degree in (1, 2, 4, 8)]
     watts = [value(one, "power_w") for one in found if "power_w" in one.metrics]
     assert len(watts) >= 3
-    assert watts == sorted(watts, reverse=True)
+    # Degrees may tie, up to rounding.
+    assert all(later <= (1.0 + 1e-9) * earlier for earlier, later in pairwise(watts))
 
 
 def test_power_of_servers_that_were_not_measured_is_not_graded_as_measured():

@@ -54,6 +54,25 @@ def test_a_preset_is_asked_by_its_name(forerun):
     assert "util_dsp" in out
 
 
+def test_a_deployment_is_answered_by_its_name_as_by_llm_estimate(forerun):
+    workload = preset_named("deploy-8b").request["workload"]
+    assert workload["kind"] == "llm_deployment"
+    code, out, err = forerun("predict", "deploy-8b", "--json")
+    assert code == 0, err
+    by_name = json.loads(out)["metrics"]
+    load = {n.replace("_", "-"): v for n, v in workload.items() if n not in ("kind", "model")}
+    options = [text for name, value in load.items() for text in (f"--{name}", str(value))]
+    device = preset_named("deploy-8b").request["device"]
+    model = workload["model"]["name"]
+    command = ("llm", "estimate", model, "--device", device, *options, "--json")
+    code, out, err = forerun(*command)
+    assert code == 0, err
+    estimate = json.loads(out)["metrics"]
+    known = {name: own["value"] for name, own in by_name.items() if own is not None}
+    assert known == {name: own["value"] for name, own in estimate.items()}
+    assert known["power_w"] > 0
+
+
 def test_programs_on_one_host_are_answered_as_by_colocate(forerun, written):
     code, out, err = forerun("predict", written(preset_named("neighbours").request))
     assert code == 0, err
