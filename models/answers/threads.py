@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -9,8 +10,10 @@ from forerun.models.answers.in_use import InUse
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.power.limit_response import ENERGY
 from forerun.models.prediction import Estimate
-from forerun.models.processors.latency import CpuLatency
 from forerun.models.router import predictors_in
+
+BY_THREADS: Final = "cpu_latency"
+"""Name of the predictor whose times depend on the number of threads."""
 
 
 def at_threads(
@@ -22,7 +25,8 @@ def at_threads(
     predictor answers itself, and where a user measured the device.
     """
     cores, threads = query.device.compute_units, query.software.threads
-    known = (part for part in predictors_in(own.loaded.predictor) if isinstance(part, CpuLatency))
+    # By name, since questions about GPUs do not load its module.
+    known = (part for part in predictors_in(own.loaded.predictor) if part.name == BY_THREADS)
     scaling = next(known, None)
     if query.device.kind != "cpu" or query.device in own.rows or scaling is None:
         return dict(estimates), []
