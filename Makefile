@@ -7,14 +7,16 @@ SAMPLE ?= 150
 SEED ?= 0
 CHANGED ?=
 
-.PHONY: serve test test-fast test-docs versions mutants lint types train figures docs protocol golden golden-diff bench clean
+.PHONY: serve test test-fast test-docs scoreboard scoreboard-diff versions mutants lint types train figures docs protocol golden golden-diff bench clean
 .DEFAULT_GOAL := serve
 
 serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
 	$(BIN)/forerun serve --host $(HOST) --port $(PORT)
 
-test: $(VENV)/.dev lint types  ## lint, types and tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(VENV)/.dev  ## lint, types and tests; what lint and types say comes after the tests
+	@said=$$(mktemp); $(MAKE) --no-print-directory lint types > $$said 2>&1 & \
+	$(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
+	wait $$!; checks=$$?; cat $$said; rm $$said; exit $$((tests + checks))
 
 test-fast: $(VENV)/.dev  ## what takes under 2 minutes on 2 idle cores and needs nothing but the dev extra
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not reference and not zoo and not browser"
@@ -52,6 +54,13 @@ figures: $(VENV)/.dev  ## renew the tables and example answers of README and doc
 protocol: $(VENV)/.dev  ## compile the messages of the Open Inference Protocol
 	cd service/http/open_inference && $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. \
 		--descriptor_set_out=open_inference.binpb open_inference.proto
+
+scoreboard: $(VENV)/.dev  ## score whole answers on all tables, or on TABLES=name,name; continues where it stopped
+	$(BIN)/python -m forerun.training.scoreboard $(if $(TABLES),--tables $(TABLES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(ENGINE),--engine $(ENGINE))
+	$(BIN)/python -m forerun.training.reports.results_tables
+
+scoreboard-diff: $(VENV)/.dev  ## what moved beyond the noise since the stored scoreboard of BASE (HEAD), worst first
+	$(BIN)/python -m forerun.training.scoreboard diff $(if $(BASE),--base $(BASE))
 
 golden: $(VENV)/.dev  ## store today's answers of all predictors as those to keep
 	$(BIN)/python -m tests.golden renew

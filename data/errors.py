@@ -224,6 +224,19 @@ class UnknownModelVersion(InputError):
         super().__init__(f"The registry has no version {version}; {listed}.")
 
 
+class SlicesGotWorse(InputError):
+    """A release answers worse than the one before in some slice of a table."""
+
+    slug, status = "slices-got-worse", 409
+
+    def __init__(self, slices: Sequence[str]) -> None:
+        listed = "; ".join(slices[:3]) + ("; ..." if len(slices) > 3 else "")
+        super().__init__(
+            f"The release is refused: {len(slices)} slices got worse beyond the noise: {listed}. "
+            "`forerun train --accept REASON` makes it all the same and stores the reason."
+        )
+
+
 class PromotionRefused(InputError):
     """A predictor loses against the one that it shall replace, or was not compared with it."""
 

@@ -1,9 +1,10 @@
 """Training rows and held-out rows of a table, under a named protocol."""
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Mask = NDArray[np.bool_]
+_SEPARATORS = re.compile(r"[ _]+")
 
 
 class LeakedRows(AssertionError):
@@ -42,7 +44,7 @@ class Split:
     derived: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
 
     def check(self, frame: "pd.DataFrame") -> None:
-        """Check that no held-out row leaks into training.
+        """Check that no held-out row leaks into training, not under another spelling either.
 
         Args:
             frame: the table, in the order of the masks.
@@ -59,7 +61,7 @@ class Split:
                 f"{self.protocol}: {len(both)} held-out rows are trained on, first row {both[0]}"
             )
         for key in self.disjoint_keys:
-            values = self.key_values(frame, key)
+            values = canonical(self.key_values(frame, key))
             shared = np.intersect1d(values[self.train], values[self.held_out])
             if len(shared):
                 raise LeakedRows(
@@ -79,6 +81,13 @@ class Split:
         """The n values of a grouping key, as text."""
         values = self.derived[key] if key in self.derived else frame[key].astype(str).to_numpy()
         return np.asarray(values, dtype=np.str_)
+
+
+def canonical(values: Iterable[str]) -> NDArray[np.str_]:
+    """Each of n names in lower case, with `-` for spaces and underscores."""
+    names = [str(value) for value in values]
+    plain = {name: _SEPARATORS.sub("-", name.casefold().strip()) for name in set(names)}
+    return np.array([plain[name] for name in names], dtype=np.str_)
 
 
 def fold_of(group: str, folds: int, salt: str = "") -> int:
@@ -151,12 +160,27 @@ def is_one_of(column: "pd.Series[str]", values: Collection[str]) -> Mask:
     return np.asarray(column.astype(str).isin(list(values)), dtype=np.bool_)
 
 
-def _row_hashes(frame: "pd.DataFrame", columns: Collection[str]) -> NDArray[np.uint64]:
+def same_values(column: "pd.Series[Any]") -> NDArray[np.str_]:
+    """A text for each of n values, equal for numbers within 1e-6 and other spellings of a name.
+
+    It is empty where there is no value.
+    """
     import pandas as pd
 
-    parts = frame[list(columns)].copy()
-    for name in parts:
-        codes, _ = pd.factorize(parts[name], use_na_sentinel=True)
-        parts[name] = codes
+    codes, different = pd.factorize(column, use_na_sentinel=True)
+    return np.array([*map(_plain, different), ""], dtype=np.str_)[codes]
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float | np.floating):
+        return f"{value:.6g}"
+    return str(value) if isinstance(value, int | np.integer) else str(canonical([str(value)])[0])
+
+
+def _row_hashes(frame: "pd.DataFrame", columns: Collection[str]) -> NDArray[np.uint64]:
+    """A hash of each of n rows, equal where all values are the `same_values`."""
+    import pandas as pd
+
+    parts = pd.DataFrame({name: same_values(frame[name]) for name in columns})
     hashes = pd.util.hash_pandas_object(parts, index=False)
     return np.asarray(hashes, dtype=np.uint64)

@@ -53,6 +53,18 @@ class Dataset(ABC):
     def splits(self, bundle: Bundle) -> list[Split]:
         """Splits of every protocol that holds out at least one row of this bundle."""
 
+    def checked_splits(self, bundle: Bundle) -> list[Split]:
+        """The splits, after a check that no held-out row of theirs leaks into training.
+
+        Raises:
+            LeakedRows: as `Split.check`.
+        """
+        splits = self.splits(bundle)
+        frames = {split.table: bundle.table(split.table) for split in splits}
+        for split in splits:
+            split.check(frames[split.table])
+        return splits
+
     @abstractmethod
     def flags(self, bundle: Bundle) -> "pd.DataFrame":
         """Doubtful rows, as in `forerun.data.quality.check`; none is dropped."""

@@ -15,7 +15,7 @@ from forerun.data.errors import BadTable, MissingData
 from forerun.data.own_tables.tidy import GROUPS, Description, text_keys
 from forerun.data.quality import counts
 from forerun.data.schema import number, text
-from forerun.data.split import Split
+from forerun.data.split import Split, same_values
 from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
@@ -78,6 +78,9 @@ class OwnTable(Dataset):
         """
         runs = bundle.table(RUNS)
         questions = [name for name in self.description.question_columns if name in runs]
+        for name in questions:
+            # Another spelling of a name, or a number that is off by rounding, is the same.
+            runs[name] = same_values(runs[name])
         keys = {
             "random_groups": ("question", text_keys(runs, questions)),
             "unseen_device": ("device", text_keys(runs, ["device"])),

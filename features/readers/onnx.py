@@ -107,6 +107,10 @@ class _Walk:
         self.binding, self._where, self._graph = binding, where, graph
         declared = {v.name: v for v in (*graph.output, *graph.value_info)}
         self._shapes = Shapes(opsets(model), binding, declared)
+        standard = ("", "ai.onnx")
+        self._opset = max(
+            (o.version for o in model.opset_import if o.domain in standard), default=1
+        )
         self._operators: list[Operator] = []
         self._weights: dict[str, int] = {}
         self._first_unknown: str | None = None
@@ -182,7 +186,13 @@ class _Walk:
         return sum(max(0, size - self._weights.get(name, 0)) for name, size in stored.items())
 
     def _doubts(self) -> Iterator[str]:
-        """What is wrong with the shapes, where some of them do not follow from the inputs'."""
+        """Operators that are newer than what is known, and shapes that do not follow."""
+        newest = onnx.defs.onnx_opset_version()
+        if self._opset > newest:
+            yield (
+                f"the file's operator set {self._opset} is newer than {newest}, the newest known; "
+                "its operators may be others"
+            )
         if self._unknown_shapes:
             count, first = self._unknown_shapes, self._first_unknown
             yield (

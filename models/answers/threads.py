@@ -12,8 +12,8 @@ from forerun.models.power.limit_response import ENERGY
 from forerun.models.prediction import Estimate
 from forerun.models.router import predictors_in
 
-BY_THREADS: Final = "cpu_latency"
-"""Name of the predictor whose times depend on the number of threads."""
+ON_PROCESSORS: Final = "cpu_latency"
+"""Name of the predictor in ONNX Runtime, whose module questions about GPUs do not import."""
 
 
 def at_threads(
@@ -25,9 +25,8 @@ def at_threads(
     predictor answers itself, and where a user measured the device.
     """
     cores, threads = query.device.compute_units, query.software.threads
-    # By name, since questions about GPUs do not load its module.
-    known = (part for part in predictors_in(own.loaded.predictor) if part.name == BY_THREADS)
-    scaling = next(known, None)
+    parts = {part.name: part for part in predictors_in(own.loaded.predictor)}
+    scaling = parts.get(ON_PROCESSORS)
     if query.device.kind != "cpu" or query.device in own.rows or scaling is None:
         return dict(estimates), []
     if cores is None or threads is None or threads >= cores or LATENCY not in estimates:

@@ -93,7 +93,7 @@ class StepLaw:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Seconds at full bandwidth and at peak of n layers: of one step, and beside the steps."""
+    """Seconds at full bandwidth and at peak of n layers: of one step, and of what does not wait."""
 
     bandwidth: float
     steps: Column

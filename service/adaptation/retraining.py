@@ -32,14 +32,9 @@ from forerun.service.adaptation.released_measurements import text_of
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.prediction import KernelIn, NetworkIn
 from forerun.service.stores.measurement_sets import MeasurementSet
-from forerun.training.retraining.comparison import (
-    FILE,
-    Comparison,
-    HeldOutRows,
-    SliceComparison,
-    compared,
-)
+from forerun.training.retraining.comparison import FILE, Comparison
 from forerun.training.retraining.frozen_split import held_out
+from forerun.training.scores.slices import PairedErrors, SliceChange, compared
 
 MOST_WORKLOADS: Final = 2_000
 """Workloads of a device that a candidate adapts to; the newest count."""
@@ -159,6 +154,7 @@ def candidate(
         training_rows=sum(len(made.rows) for made in training),
         held_out_rows=sum(len(made.rows) for made in evaluated),
         slices=tuple(slices),
+        unknown=tuple(_unknown(adaptation, training, evaluated, facts)),
     )
     support = text_of(training, _graphs(adaptation, training))
     documents = {
@@ -176,7 +172,7 @@ def _comparisons(
     champion: InUse,
     retrained: InUse,
     facts: Facts,
-) -> Iterator[SliceComparison]:
+) -> Iterator[SliceChange]:
     """Both errors by slice, on rows that neither was adapted to."""
     # Rows are remembered by the name of their set, which those that train have as well.
     held = [adaptation.measured([replace(made, id=f"{made.id}-held-out")]) for made in sets]
@@ -196,8 +192,27 @@ def _comparisons(
             measured, *predicted = (column[known] for column in columns)
             groups = [str(group_of(query)) for query in queries]
             by_name = {name: [each[name] for each in properties] for name in properties[0]}
-            own = HeldOutRows(measured, predicted[0], predicted[1], groups, by_name)
-            yield from compared(metric, own)
+            errors = PairedErrors.of(measured, predicted[0], predicted[1], groups, by_name)
+            yield from compared(metric, errors)
+
+
+def _unknown(
+    adaptation: Adaptation,
+    training: Sequence[MeasurementSet],
+    evaluated: Sequence[MeasurementSet],
+    facts: Facts,
+) -> list[str]:
+    """Devices, kinds and families that train a candidate and of which nothing is held out."""
+    trained, held = (
+        {
+            " ".join(filter(None, (query.device.name, *facts(query).values())))
+            for made in sets
+            if (rows := adaptation.measured([replace(made, id=f"{made.id}-{part}")])) is not None
+            for query in rows.queries
+        }
+        for part, sets in (("trained", training), ("held-out", evaluated))
+    )
+    return sorted(trained - held)
 
 
 def _able(rows: Measurements, *predictors: InUse) -> Mask:

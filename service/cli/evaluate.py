@@ -25,7 +25,9 @@ def evaluate(
     shots: Annotated[int, typer.Option(help="support rows of the test device", min=0)] = 0,
     seeds: Annotated[int, typer.Option(help="fits, or draws of support rows", min=1)] = 1,
     protocol: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
-    predictor: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
+    predictor: Annotated[
+        list[str] | None, typer.Option(help="this one by itself, no whole answers; repeatable")
+    ] = None,
     by: Annotated[
         str | None,
         typer.Option(help="break scores down, such as family,batch,device,precision,interval"),
@@ -39,12 +41,13 @@ def evaluate(
     engine: EngineOption = "local",
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Print errors, interval coverage, and the same scores of baselines.
+    """Print errors of whole answers, their intervals and grades, and the errors of baselines.
 
-    On a whole bundle, the scored predictors are fitted to the training rows of each protocol; the
-    scores on an imported table are stored for `forerun leaderboard`. On any other folder, and on a
-    dataset that trains no predictor (torch_gpu), the predictors in use are scored, without the rows
-    that they were trained on. Graphs and other
+    On a whole bundle, all predictors of the release that may answer are fitted again without what a
+    protocol holds out, and their answers are scored; `--predictor` fits and scores one by
+    itself. Fits are stored in FORERUN_HOME/fits. The scores on an imported table are stored for
+    `forerun leaderboard`. On any other folder, and on a dataset that trains no predictor
+    (torch_gpu), the answers in use are scored, without the rows that trained them. Graphs and other
     tables that describe workloads come from the pulled bundle if the folder has none. Rows that
     cannot be scored are counted by reason; if no row can be scored, the exit code is 2.
     """
@@ -177,7 +180,10 @@ def _columns(tasks: Sequence[dict[str, Any]]) -> dict[str, Callable[[dict[str, A
         "SMAPE": lambda task: _figure(task["smape"]),
         "R2": lambda task: _figure(task["r2"], 3),
         "coverage 90": lambda task: _figure(task["coverage_90"]),
+        "ratio": lambda task: _figure(task["median_interval_ratio"], 2),
     }
+    if any("grades" in task for task in tasks):
+        columns["A/B/C"] = _grades
     if any("rmse" in task.get("score", "") for task in tasks):
         columns["RMSE"] = lambda task: _with_error(task, task.get("score", ""), 3)
     if any("below_high" in task for task in tasks):
@@ -186,6 +192,12 @@ def _columns(tasks: Sequence[dict[str, Any]]) -> dict[str, Callable[[dict[str, A
     for name in dict.fromkeys(b for task in tasks for b in task["baselines"]):
         columns[f"{name} baseline" if name in columns else name] = partial(_baseline, name)
     return columns
+
+
+def _grades(task: dict[str, Any]) -> str:
+    """Shares of the grades A, B and C, percent."""
+    found = task.get("grades", {})
+    return "/".join(_figure(found.get(grade, {}).get("share", 0.0), 0) for grade in "ABC")
 
 
 def _baseline(name: str, task: dict[str, Any]) -> str:

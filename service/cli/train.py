@@ -37,6 +37,9 @@ def train(
     protocol: Annotated[
         list[str] | None, typer.Option(help="only this protocol; may be repeated")
     ] = None,
+    accept: Annotated[
+        str, typer.Option(help="why slices of tables may get worse; without it they may not")
+    ] = "",
     track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
     engine: EngineOption = "local",
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
@@ -56,6 +59,7 @@ def train(
             base=kept,
             data=data,
             evaluate=evaluate,
+            accepted=accept,
             protocols=tuple(protocol or ()),
             track=track,
             progress=progress,

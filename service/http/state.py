@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 QUESTION_THREADS = 2
 UPLOAD_THREADS = 2
-"""A small upload runs beside one that takes long."""
+"""A small upload need not wait for one that takes long."""
 ADAPTATIONS_WAITING = 8
 REPORTS_WAITING = 8
 LOADING = "The predictors are still loading; GET /readyz says when they are there."

@@ -19,7 +19,8 @@ EXAMPLES = load()
 
 
 @pytest.mark.slow
-def test_the_examples_are_up_to_date():
+def test_the_examples_are_up_to_date(if_changed):
+    if_changed("README.md", "docs/", "models/pretrained/", "tests/docs/")
     for page in EXAMPLES.documents():
         text = page.read_text(encoding="utf-8")
         if text != EXAMPLES.with_examples(text):

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from forerun.training.evaluation import refit
 from forerun.training.release import registry
 
 
@@ -18,6 +19,15 @@ def nothing_bundled(tmp_path_factory):
     Router(()).save(folder)
     seal(folder, "2000-01-01")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fits(tmp_path_factory):
+    """No test stores fits in the home of the one who runs it."""
+    folder = tmp_path_factory.mktemp("fits")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refit, "_place", lambda key: folder / key)
+        yield folder
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
 """Evaluate predictors under a dataset's protocols, with baselines and published systems.
 
-On a bundle that the current predictors were trained on, every fold of a protocol is fitted from
-scratch on its own training rows. On any other folder, and on a dataset whose rows train no
-predictor, nothing is fitted: the current predictors are evaluated, rows of their training set are
-left out, and with `shots` they first adapt to a support set of that many rows of the device under
-test.
+On a bundle that the current predictors were trained on, the release is fitted again for every fold
+without what the fold holds out, and its whole answers are scored; a predictor that is named is
+fitted by itself on the training rows of the fold. On any other folder, and on a dataset whose rows
+train no predictor, nothing is fitted: the current answers are scored, rows of their training set
+are left out, and with `shots` the predictors first adapt to a support set of that many rows of the
+device under test.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
@@ -26,17 +29,19 @@ from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
 from forerun.training.evaluation.breakdown import broken_down, check_file, write_answers
 from forerun.training.evaluation.own_rows import check_tables, unanswered
 from forerun.training.evaluation.predictions import TaskPredictions, predict_task
+from forerun.training.evaluation.refit import Refit, Refits, released_artifact
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
 from forerun.training.scores.choices import choice_scores
 from forerun.training.scores.errors import capacity_scores, mean_and_standard_error, score
 from forerun.training.scores.relative_speed import contention_scores
+from forerun.training.scores.slices import graded
 
 Column = NDArray[np.float64]
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
 AVERAGED = (
     *("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "mean_interval_ratio"),
-    *("r2", "smape"),
+    *("median_interval_ratio", "r2", "smape"),
 )
 
 
@@ -66,7 +71,7 @@ def evaluate(
         shots: size of the support set of the device under test; its rows are not scored.
         seeds: number of fits (or draws of the support set) to average.
         protocols: names of the protocols to run; all when empty.
-        predictors: names of the predictors to evaluate; the dataset's default one when empty.
+        predictors: names of the predictors to evaluate by themselves; whole answers when empty.
         by: grouping keys that scores are broken down by, as in `breakdown.broken_down`.
         rows_file: `.parquet` or `.csv` file to write every prediction to; none when None.
         keep: called with the protocols, the bundle and the predictions where predictors were
@@ -95,8 +100,8 @@ def evaluate(
         check_tables(dataset_protocols, bundle)
         tasks = _selected_tasks(dataset_protocols, bundle, record.seen(name), protocols)
         left_out = _seen_before(dataset_protocols, bundle, record)
-        fitted = (current.predictor, record.medians.get(name, {}))
-        predictions = list(_evaluate_fitted(tasks, *fitted, shots, seeds, progress))
+        medians = record.medians.get(name, {})
+        predictions = list(_evaluate_fitted(tasks, current, medians, shots, seeds, progress))
     if rows_file is not None:
         write_answers(rows_file, predictions)
     return {
@@ -134,17 +139,35 @@ def run_protocols(
     predictors: Sequence[str] = (),
     progress: Progress = lambda line: None,
     engine: Engine = LOCAL,
+    refits: Refits | None = None,
 ) -> Iterator[TaskPredictions]:
-    """Fit on the training rows of each fold and predict its tasks, once for each seed.
+    """Fit for each fold and predict its tasks, once for each seed.
 
     Names in `protocols` that this dataset does not have are ignored, since another dataset may.
+
+    Args:
+        dataset_protocols: protocols of the dataset.
+        bundle: the dataset.
+        shots: as that of `evaluate`, like `seeds` and what follows.
+        seeds: number of fits.
+        protocols: names of protocols.
+        predictors: names of predictors.
+        progress: called with a line of text.
+        engine: does the fits.
+        refits: of the release whose whole answers are predicted; the one that comes with the
+            package when None.
     """
     _check_names(dataset_protocols, predictors)
+    refits = refits or Refits(released_artifact())
     jobs = (
         job
-        for fold in dataset_protocols.folds(bundle, DeviceCatalog.load())
+        for fold in dataset_protocols.checked_folds(bundle, DeviceCatalog.load())
         if not protocols or fold.protocol in protocols
-        for job in fold_jobs(dataset_protocols, fold, (shots,), seeds, predictors)
+        for job in (
+            fold_jobs(dataset_protocols, fold, (shots,), seeds, predictors)
+            if predictors
+            else answer_jobs(refits, dataset_protocols, bundle, fold, (shots,), seeds)
+        )
     )
     for predictions in engine.results(fit_and_predict, jobs, progress):
         yield from predictions
@@ -155,9 +178,9 @@ def fold_jobs(
     fold: Fold,
     shots: Sequence[int],
     seeds: int,
-    predictors: Sequence[str] = (),
+    predictors: Sequence[str],
 ) -> Iterator[Job]:
-    """The fits of one fold, as jobs of `fit_and_predict`."""
+    """The fits of named predictors in one fold, as jobs of `fit_and_predict`."""
     for seed in range(seeds):
         for predictor in _selected_predictors(dataset_protocols, fold, predictors, seed):
             rows_text = f"{len(fold.train):,} rows, seed {seed}"
@@ -165,12 +188,32 @@ def fold_jobs(
             yield Job(name, (predictor, fold, tuple(shots), seed))
 
 
+def answer_jobs(
+    refits: Refits,
+    dataset_protocols: DatasetProtocols,
+    bundle: Bundle,
+    fold: Fold,
+    shots: Sequence[int],
+    seeds: int,
+) -> Iterator[Job]:
+    """The whole answers to one fold, as jobs of `fit_and_predict`."""
+    for seed in range(seeds):
+        refit = refits.of(dataset_protocols, bundle, fold, seed)
+        yield Job(
+            f"{fold.protocol}: {refit.text()}, seed {seed}", (refit, fold, tuple(shots), seed)
+        )
+
+
 def fit_and_predict(
-    predictor: Predictor, fold: Fold, shots: Sequence[int], seed: int
+    predictor: Predictor | Refit, fold: Fold, shots: Sequence[int], seed: int
 ) -> list[TaskPredictions]:
     """Predictions of the tasks of a fold at every number of shots, by one fit."""
     constant = Constant().fit(fold.train) if len(fold.train) else None
-    fitted = predictor.fit(fold.train)
+    fitted: Predictor | WholeAnswers
+    if isinstance(predictor, Refit):
+        fitted = predictor.answers(sorted({task.metric for task in fold.tasks}))
+    else:
+        fitted = predictor.fit(fold.train)
     found = [
         predict_task(task, fitted, constant, seed, count) for count in shots for task in fold.tasks
     ]
@@ -208,11 +251,11 @@ def _seen_before(
 def _selected_predictors(
     dataset_protocols: DatasetProtocols, fold: Fold, names: Sequence[str], seed: int
 ) -> Sequence[Predictor]:
-    """Those named, else the first, of the predictors of what the fold's tasks evaluate."""
+    """Those named of the predictors of what the fold's tasks evaluate."""
     metrics = {task.metric for task in fold.tasks}
     every = dataset_protocols.predictors(seed)
     able = [p for p in every if metrics.intersection(p.metrics)] or every
-    return [p for p in able if p.name in names] if names else able[:1]
+    return [p for p in able if p.name in names]
 
 
 def _check_names(dataset_protocols: DatasetProtocols, names: Sequence[str]) -> None:
@@ -245,13 +288,14 @@ def _check_known(dataset: str, protocols: Sequence[str], names: Sequence[str]) -
 
 def _evaluate_fitted(
     tasks: Sequence[Task],
-    predictor: Predictor,
+    current: LoadedPredictor,
     medians: Mapping[str, float],
     shots: int,
     seeds: int,
     progress: Progress,
 ) -> Iterator[TaskPredictions]:
-    """Evaluate a fitted predictor, with the median of its training set as a baseline."""
+    """Evaluate current answers, with the median of the training set as a baseline."""
+    predictor = WholeAnswers(InUse(current), tuple({task.metric: None for task in tasks}))
     for task in tasks:
         progress(f"{task.name}, {task.device or 'all devices'}: {len(task.held_out):,} rows")
         for seed in range(seeds if shots or task.shots else 1):
@@ -321,7 +365,18 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     for name, field in (("baselines", "mape"), ("baselines_median_ape", "median_ape")):
         row[name] = {system: _mean([o[system][field] for o in others]) for system in others[0]}
     row.update(root_mean_squares(predictions))
+    row.update(_grades(predictions))
     return row
+
+
+def _grades(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
+    """The field `grades` of whole answers, over all folds and seeds: as `graded` gives it."""
+    grades = [one.grades for one in predictions if one.grades is not None]
+    if not grades:
+        return {}
+    names = ("measured", "predicted", "low", "high")
+    columns = (np.concatenate([one.columns[name] for one in predictions]) for name in names)
+    return {"grades": graded(*columns, np.concatenate(grades).tolist())}
 
 
 def _relative_speed(

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.models.answers.whole import WholeAnswers
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor, Suggesting
-from forerun.models.router import Router
 from forerun.training.evaluation.offset_baseline import median_offset
 from forerun.training.protocols import Task
 from forerun.training.scores.choices import Alternatives
@@ -38,6 +38,7 @@ class TaskPredictions:
         held_out: the n rows with their grouping keys; None where they were not kept.
         in_domain: n flags, False where the query lies outside the training domain; None where
             they were not kept.
+        grades: grade of each of the n answers, empty for none; None for a predictor by itself.
     """
 
     task: Task
@@ -50,10 +51,15 @@ class TaskPredictions:
     repeats: NDArray[np.str_] | None = None
     held_out: Measurements | None = None
     in_domain: NDArray[np.bool_] | None = None
+    grades: NDArray[np.str_] | None = None
 
 
 def predict_task(
-    task: Task, predictor: Predictor, constant: Predictor | None, seed: int, shots: int
+    task: Task,
+    predictor: Predictor | WholeAnswers,
+    constant: Predictor | None,
+    seed: int,
+    shots: int,
 ) -> TaskPredictions | None:
     """Predict the rows of a task, after few-shot adaptation where the task or caller asks for it.
 
@@ -81,7 +87,7 @@ def predict_task(
             held_out = held_out.take(keep)
     if not len(held_out):
         return None
-    columns, in_domain = _columns(task, predictor, held_out)
+    columns, in_domain, grades = _columns(task, predictor, held_out)
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update({name: column[keep] for name, column in task.baselines.items()})
     baselines.update(_baselines(held_out, task.metric, constant))
@@ -96,23 +102,29 @@ def predict_task(
     among = None if task.alternatives is None else task.alternatives.take(keep)
     again = None if task.repeats is None else task.repeats[keep]
     return TaskPredictions(
-        task, seed, columns, baselines, predictor.name, shots, among, again, held_out, in_domain
+        task=task,
+        seed=seed,
+        columns=columns,
+        baselines=baselines,
+        predictor=predictor.name,
+        shots=shots,
+        alternatives=among,
+        repeats=again,
+        held_out=held_out,
+        in_domain=in_domain,
+        grades=grades,
     )
 
 
-def _for_metric(predictor: Predictor, task: Task) -> Predictor:
-    """The predictor restricted to the metric of a task, where it routes to several predictors."""
-    limited = any(query.operation.power_limit_w is not None for query in task.held_out.queries)
-    # Latency under a power limit depends on the predicted power without one.
-    if not isinstance(predictor, Router) or limited:
-        return predictor
-    return predictor.only((task.metric,))
+def _for_metric(predictor: Predictor | WholeAnswers, task: Task) -> Predictor | WholeAnswers:
+    """Whole answers about the metric of a task alone; a predictor as it is."""
+    return predictor.only((task.metric,)) if isinstance(predictor, WholeAnswers) else predictor
 
 
 def _columns(
-    task: Task, predictor: Predictor, held_out: Measurements
-) -> tuple[dict[str, Column], NDArray[np.bool_]]:
-    """`columns` and `in_domain` of `TaskPredictions`.
+    task: Task, predictor: Predictor | WholeAnswers, held_out: Measurements
+) -> tuple[dict[str, Column], NDArray[np.bool_], NDArray[np.str_] | None]:
+    """`columns`, `in_domain` and `grades` of `TaskPredictions`.
 
     Rows that the predictor does not support are NaN and out of domain.
     """
@@ -120,9 +132,14 @@ def _columns(
     rows = np.array([predictor.answers(q) for q in held_out.queries], dtype=np.bool_)
     found = {name: np.full(len(held_out), np.nan) for name in ("predicted", "low", "high")}
     in_domain = np.zeros(len(held_out), dtype=np.bool_)
+    grades = (
+        np.full(len(held_out), "", dtype="<U1") if isinstance(predictor, WholeAnswers) else None
+    )
     if rows.any():
         queries: list[Query] = [held_out.queries[row] for row in np.flatnonzero(rows).tolist()]
         answers = predictor.predict(queries)
+        if grades is not None:
+            grades[rows] = answers.grades[metric]
         if task.device_only:
             answers = _without_host(answers)
         parts = {"predicted": answers.values, "low": answers.low, "high": answers.high}
@@ -132,7 +149,7 @@ def _columns(
         outside: Sequence[tuple[Limit, ...]] = answers.limits or [()] * len(queries)
         in_domain[rows] = [all(own.in_domain for own in limits) for limits in outside]
     in_domain &= np.isfinite(found["predicted"])
-    return {"measured": held_out.values[metric], **found}, in_domain
+    return {"measured": held_out.values[metric], **found}, in_domain, grades
 
 
 def _without_host(answers: Predictions) -> Predictions:
@@ -143,7 +160,7 @@ def _without_host(answers: Predictions) -> Predictions:
 
 
 def _draw(
-    task: Task, predictor: Predictor, pool: Measurements, count: int, seed: int
+    task: Task, predictor: Predictor | WholeAnswers, pool: Measurements, count: int, seed: int
 ) -> NDArray[np.intp]:
     if task.suggested and isinstance(predictor, Suggesting):
         chosen = predictor.suggest(pool.queries, count, seed)

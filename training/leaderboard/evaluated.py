@@ -7,7 +7,10 @@ from datetime import UTC, datetime
 
 from forerun import __version__
 from forerun.data.bundle import Bundle
+from forerun.models.answers.whole import WholeAnswers
+from forerun.models.artifact.sealed_folder import sealed_version
 from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.evaluation.refit import released_artifact
 from forerun.training.leaderboard.entries import Entry
 from forerun.training.leaderboard.from_predictions import entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
@@ -41,8 +44,12 @@ def code_version() -> str:
 
 
 def settings_by_name(protocols: DatasetProtocols) -> dict[str, str]:
-    """Name of each predictor that the protocols evaluate -> its settings as text."""
-    return {p.name: re.sub(r" at 0x[0-9a-f]+", "", repr(p)) for p in protocols.predictors()}
+    """Name of each predictor that the protocols evaluate -> its settings as text.
+
+    Those of whole answers are the version of the release.
+    """
+    parts = {p.name: re.sub(r" at 0x[0-9a-f]+", "", repr(p)) for p in protocols.predictors()}
+    return {WholeAnswers.name: sealed_version(released_artifact()), **parts}
 
 
 def entries_by_run(evaluation: Evaluation) -> Iterator[tuple[EvaluationRun, list[Entry]]]:

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
+from forerun.models.answers.whole import WholeAnswers
 from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
-from forerun.training.evaluation.evaluate import fit_and_predict, fold_jobs
+from forerun.training.evaluation.evaluate import answer_jobs, fit_and_predict, fold_jobs
 from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.evaluation.refit import Refits, released_artifact
 from forerun.training.leaderboard.entries import Entry, Leaderboard
 from forerun.training.leaderboard.evaluated import code_version, settings_by_name
 from forerun.training.leaderboard.from_predictions import entries_of
@@ -35,7 +37,7 @@ class Plan:
     Attributes:
         datasets: names of datasets; all that have protocols when empty.
         protocols: names of protocols; all when empty.
-        predictors: names of predictors; all of each dataset when empty.
+        predictors: names of predictors by themselves; whole answers when empty.
         shots: sizes of the support set; 0 is the task's own number.
         seeds: number of fits (or draws of the support set) to average.
         data: folder of bundles by dataset name; the pulled ones when None.
@@ -123,6 +125,7 @@ class _EvaluationRuns:
     begun: set[EvaluationRun] = field(default_factory=set)
     finished: list[Sequence[Entry]] = field(default_factory=list)
     steps: deque[_Step] = field(default_factory=deque)
+    refits: Refits = field(default_factory=lambda: Refits(released_artifact()))
 
     def all(self) -> Iterator[Sequence[Entry]]:
         """Entries of each evaluation run, from the store or evaluated now."""
@@ -149,7 +152,12 @@ class _EvaluationRuns:
                 shots = [evaluation_run.shots for evaluation_run in pending]
                 if not pending:
                     continue
-                fits = fold_jobs(self.dataset_protocols, fold, shots, self.plan.seeds, [name])
+                protocols, seeds = self.dataset_protocols, self.plan.seeds
+                fits = (
+                    answer_jobs(self.refits, protocols, self.bundle, fold, shots, seeds)
+                    if name == WholeAnswers.name
+                    else fold_jobs(protocols, fold, shots, seeds, [name])
+                )
                 for number, job in enumerate(jobs := [*fits], start=1):
                     self.steps.append(_Step(pending, last and number == len(jobs)))
                     yield job
@@ -197,17 +205,17 @@ class _EvaluationRuns:
         return entries_of(evaluation_run.dataset, evaluation_run.protocol, predictions, provenance)
 
     def _folds(self) -> Iterator[Fold]:
-        for fold in self.dataset_protocols.folds(self.bundle, DeviceCatalog.load()):
+        for fold in self.dataset_protocols.checked_folds(self.bundle, DeviceCatalog.load()):
             if not self.plan.protocols or fold.protocol in self.plan.protocols:
                 yield fold
 
     def _predictors(self) -> Mapping[str, str]:
         """Name -> settings of the predictors to evaluate."""
-        wanted = self.plan.predictors
+        wanted = self.plan.predictors or (WholeAnswers.name,)
         return {
             name: settings
             for name, settings in settings_by_name(self.dataset_protocols).items()
-            if not wanted or name in wanted
+            if name in wanted
         }
 
     def _of(self, protocol: str, name: str, settings: str) -> Iterator[EvaluationRun]:
@@ -237,6 +245,7 @@ def _with_last(folds: Iterator[Fold]) -> Iterator[tuple[Fold, bool]]:
 
 def _check(plan: Plan, chosen: Sequence[DatasetProtocols]) -> None:
     known = {p.name for dataset_protocols in chosen for p in dataset_protocols.predictors()}
+    known.add(WholeAnswers.name)
     unknown = [name for name in plan.predictors if name not in known]
     if unknown:
         raise InputError(f"No predictor {unknown[0]!r} here; there are {', '.join(sorted(known))}.")

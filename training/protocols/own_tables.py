@@ -49,7 +49,7 @@ class OwnTableProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each split of the table; folds of a protocol are pooled."""
         rows = own_measurements(bundle, self.table.description)
-        for split in self.table.splits(bundle):
+        for split in self.table.checked_splits(bundle):
             protocol = split.protocol.partition("/")[0]
             train, held_out = rows.take(split.train), rows.take(split.held_out)
             tasks = list(self._tasks(protocol, train, held_out))

@@ -5,24 +5,33 @@ several `Task`s; a task is a set of held-out rows that are scored together, with
 the published predictions for the same rows.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.networks.published_networks import chips
+from forerun.data.datasets.networks.timm_bench import family
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
-from forerun.data.split import Split
+from forerun.data.split import LeakedRows, Split, canonical
+from forerun.data.workload import Network
 from forerun.models.catalog import predictors_evaluated_on, unfitted
 from forerun.models.predictor import Predictor
 from forerun.training.scores.choices import Alternatives
 
 Column = NDArray[np.float64]
+NAMES: Final = ("model", "op_shape")
+"""Grouping keys whose values are names of networks or of operators with their shapes."""
+WEIGHTS_OF: Final = frozenset({"tf", "gluon", "legacy", "adv", "ssl", "swsl"})
+"""Words before the architecture in names of networks: which project or method trained them."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +101,20 @@ class Fold:
         protocol: name of the protocol.
         train: training set of the predictor under test.
         tasks: held-out rows, by task.
+        held_out: the held-out rows of the dataset, where tasks have others as well; None where
+            they have none.
+        source: source of the rows of `train` (`DatasetProtocols.source`); None for that of the
+            protocols, empty where `train` has rows of several.
+        without: grouping key -> values that are held out, in the spelling of `canonical`. A refit
+            of a release leaves out the rows of all sources that have one of them.
     """
 
     protocol: str
     train: Measurements
     tasks: Sequence[Task]
+    held_out: Measurements | None = None
+    source: str | None = None
+    without: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 class DatasetProtocols(ABC):
@@ -121,6 +139,10 @@ class DatasetProtocols(ABC):
 
     joined: ClassVar[Sequence[str]] = ()
     """Tables that describe workloads, taken from the pulled bundle where a folder lacks them."""
+
+    held_out_by: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """Protocol -> grouping keys by whose values it holds rows out, as in `Fold.without`. For other
+    protocols they are all keys of which training rows and held-out rows share no value."""
 
     part: ClassVar[str] = ""
     """Name of the part of the dataset that `training_rows` gives; empty for all of it."""
@@ -159,6 +181,28 @@ class DatasetProtocols(ABC):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Folds of the published protocols and of our own, on a whole bundle."""
 
+    def checked_folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+        """The folds with what they hold out, after a check that no training row has any of it.
+
+        Raises:
+            LeakedRows: a training row has a held-out value, in this spelling or another.
+        """
+        for fold in self.folds(bundle, catalog):
+            rows = held_out_rows(fold.tasks)
+            if fold.held_out is not None:
+                rows = fold.held_out
+            keys = self.held_out_by.get(fold.protocol.partition("/")[0])
+            if keys is None:
+                keys = [key for key in rows.groups if not _shared(fold.train, rows, key)]
+            for key in keys:
+                leaked = {*_own_names(rows, key)} & {*_own_names(fold.train, key)} - {""}
+                if leaked:
+                    name = f"{self.dataset} {fold.protocol}"
+                    raise LeakedRows(f"{name}: {key} {min(leaked)} is trained on and held out")
+            without = {key: frozenset().union(*names_of(rows, key)) for key in keys}
+            source = self.source if fold.source is None else fold.source
+            yield replace(fold, source=source, without=without)
+
     @abstractmethod
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -183,6 +227,54 @@ class DatasetProtocols(ABC):
             seen: as given to `evaluation_tasks`.
         """
         return {}
+
+
+def held_out_rows(tasks: Sequence[Task]) -> Measurements:
+    """The rows of all tasks, once for each task."""
+    return sum((task.held_out for task in tasks[1:]), tasks[0].held_out)
+
+
+def _shared(train: Measurements, held_out: Measurements, key: str) -> bool:
+    """Whether a value of a key is both trained on and held out, as it is spelled."""
+    if key not in train.groups:
+        return True
+    return bool(np.isin(held_out.groups[key], train.groups[key]).any())
+
+
+def _own_names(rows: Measurements, key: str) -> NDArray[np.str_]:
+    """The value of each of n rows of a grouping key, as `canonical`; every row has a device."""
+    devices = [query.device.name for query in rows.queries]
+    return canonical(devices if key == "device" else rows.groups.get(key, [""] * len(rows)))
+
+
+def names_of(rows: Measurements, key: str) -> list[frozenset[str]]:
+    """All that each of n rows may be called by a grouping key in any source, as `canonical`.
+
+    Sources have different keys for names of networks, and families of different sizes. So a row
+    has the families that any of them would put it into, and a network also has its graph.
+    """
+    found = [{name} for name in _own_names(rows, key).tolist()]
+    for other in NAMES if key in NAMES else ():
+        for names, name in zip(found, _own_names(rows, other).tolist(), strict=True):
+            names.add(name)
+    if key == "chip":
+        devices = pd.Series([query.device.name for query in rows.queries], dtype=str)
+        for names, name in zip(found, canonical(chips(devices)).tolist(), strict=True):
+            names.add(name)
+    if key == "family":
+        for names, model in zip(found, _own_names(rows, "model").tolist(), strict=True):
+            names |= {name for name in model and (_architecture(model), family(model)) if name}
+    if key in ("family", *NAMES):
+        for names, query in zip(found, rows.queries, strict=True):
+            if isinstance(query.workload, Network):
+                names.add(query.workload.graph.digest)
+    return [frozenset(names - {""}) for names in found]
+
+
+def _architecture(model: str) -> str:
+    """The first word of a model's name, without those for where its weights come from."""
+    words = re.findall(r"[a-z]+", model)
+    return next((word for word in words if word not in WEIGHTS_OF), "")
 
 
 def split_rows(

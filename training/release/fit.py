@@ -17,72 +17,13 @@ from forerun.models.artifact.examples import examples_text
 from forerun.models.artifact.sealed_folder import Manifest, check, seal
 from forerun.models.artifact.stored_predictor import contained, load_part, stored_name
 from forerun.models.artifact.training_record import TrainingRecord
-from forerun.models.catalog import catalog, unfitted
 from forerun.models.own_tables import TableBoost
 from forerun.models.predictor import Composed, Predictor
 from forerun.models.router import Router
 from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
-from forerun.training.protocols import training_source
-from forerun.training.protocols.protocol import DatasetProtocols
+from forerun.training.protocols.recipes import Recipe, composed_predictors, recipes
 
 Documents = Callable[[TrainingRecord], Mapping[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """One predictor and the rows it is trained on.
-
-    Attributes:
-        predictor: its name in the catalogue.
-        sources: names of its training rows (`CatalogEntry.trained_on`); the first one's dataset
-            evaluates it.
-    """
-
-    predictor: str
-    sources: tuple[str, ...]
-
-    @property
-    def all_protocols(self) -> tuple[DatasetProtocols, ...]:
-        """The protocols that give the training rows, in the order of `sources`.
-
-        Raises:
-            UnknownDataset: a source has no protocols.
-        """
-        return tuple(training_source(source) for source in self.sources)
-
-    @property
-    def table(self) -> str:
-        """The imported table that the predictor is trained on; empty for a dataset."""
-        return self.sources[0] if self.predictor == TableBoost.name else ""
-
-    def unfitted(self) -> Predictor:
-        """The predictor with the settings of a release; that of a table answers for its devices."""
-        if self.table:
-            return TableBoost(table=self.table, own_devices=True)
-        return unfitted(self.predictor)
-
-    @property
-    def evaluated_on(self) -> str:
-        """The dataset whose protocols evaluate the predictor."""
-        return self.all_protocols[0].dataset
-
-
-def recipes() -> tuple[Recipe, ...]:
-    """The recipes of the catalogue, in the order in which the router asks the fitted predictors.
-
-    Predictors that contain others come after them.
-
-    Raises:
-        BrokenPlugin: an entry of another package cannot be loaded.
-    """
-    return tuple(
-        Recipe(name, sources) for name, entry in catalog().items() for sources in entry.trained_on
-    )
-
-
-def composed_predictors() -> Mapping[str, tuple[str, ...]]:
-    """Predictor -> names of the predictors that it contains."""
-    return {name: entry.contains for name, entry in catalog().items() if entry.contains}
 
 
 @dataclass(frozen=True, slots=True)

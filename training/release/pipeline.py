@@ -8,16 +8,21 @@ from typing import Any
 
 from forerun.data.bundle import find
 from forerun.data.datasets import imported_tables, known_datasets
+from forerun.data.errors import MissingData, SlicesGotWorse
 from forerun.models.artifact.training_record import TrainingRecord
-from forerun.models.catalog import catalog
+from forerun.models.catalog import catalog, training_datasets
 from forerun.models.own_tables import TableBoost
 from forerun.training.engines.jobs import LOCAL, Engine, Progress
 from forerun.training.evaluation.breakdown import conditional_coverage
+from forerun.training.evaluation.cells import cells_of
 from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.evaluation.refit import Refits, released_artifact
 from forerun.training.protocols import protocols_of_dataset
+from forerun.training.protocols.recipes import Recipe, recipes
 from forerun.training.release.card import Card, package_versions, training_datasets_of
-from forerun.training.release.fit import Recipe, composable, recipes, recipes_of, train
+from forerun.training.release.fit import composable, recipes_of, train
+from forerun.training.release.promotion import in_slices, stored_evaluations
 from forerun.training.release.tracked_release import track_release
 from forerun.training.tracking import runs as tracking
 
@@ -40,6 +45,7 @@ def release(
     data: Path | None = None,
     evaluate: bool = True,
     protocols: Sequence[str] = (),
+    accepted: str = "",
     track: bool = True,
     progress: Progress = lambda line: None,
     engine: Engine = LOCAL,
@@ -54,6 +60,7 @@ def release(
         data: folder that holds bundles by dataset name; the pulled ones when None.
         evaluate: whether to run the protocols first; without them the card has no scores.
         protocols: names of the protocols to run; all when empty.
+        accepted: why slices of tables may get worse than those of `base`, stored with the scores.
         track: whether to log the run in MLflow and register the version (needs the train extra).
         progress: called with a line of text that reports progress.
         engine: does the fits.
@@ -62,6 +69,7 @@ def release(
         `folder`, `version`, `registered` (None when not tracked), and the evaluations.
 
     Raises:
+        SlicesGotWorse: answers got worse than those of `base` in a slice of any table.
         MissingData: a bundle is missing.
         MissingExtra: tracking without the train extra.
     """
@@ -70,12 +78,35 @@ def release(
         protocols.dataset for recipe in chosen for protocols in recipe.all_protocols
     )
     folders = {name: data / name for name in needed} if data is not None else {}
-    datasets = _evaluated_datasets(chosen) if evaluate else []
-    predictions = {
-        name: _evaluated(name, folders.get(name), protocols, progress, engine) for name in datasets
-    }
+    refits = Refits(
+        base or released_artifact(), folders, anew=frozenset(recipe.predictor for recipe in chosen)
+    )
+    predictions = {}
+    for name in _evaluated_datasets(chosen) if evaluate else []:
+        try:
+            bundle = find(name, folders.get(name))
+        except MissingData as error:
+            if name in needed:
+                raise
+            progress(f"not evaluated: {error}")
+            continue
+        predictions[name] = list(
+            run_protocols(
+                *(protocols_of_dataset(name), bundle),
+                protocols=protocols,
+                progress=progress,
+                engine=engine,
+                refits=refits,
+            )
+        )
     evaluations = [_evaluation(*pair) for pair in predictions.items()]
-    kept = [e for e in _scores_of(base) if e["dataset"] not in predictions]
+    before = [] if base is None else stored_evaluations(base)
+    worse = [one for one in in_slices(before, evaluations) if one.lost]
+    if worse and not accepted:
+        raise SlicesGotWorse([one.text() for one in worse])
+    if worse:
+        evaluations = [{**one, "accepted": accepted} for one in evaluations]
+    kept = [e for e in before if e["dataset"] not in predictions]
 
     def documents(record: TrainingRecord) -> dict[str, str]:
         scored = [*kept, *evaluations]
@@ -106,6 +137,7 @@ def _evaluation(dataset: str, predictions: Sequence[TaskPredictions]) -> dict[st
         "dataset": dataset,
         "tasks": rows(predictions),
         "conditional_coverage": conditional_coverage(predictions),
+        "cells": cells_of(predictions),
         "seeds": 1,
         "shots": 0,
         "commit": tracking.git_commit(),
@@ -113,28 +145,14 @@ def _evaluation(dataset: str, predictions: Sequence[TaskPredictions]) -> dict[st
 
 
 def _evaluated_datasets(chosen: Sequence[Recipe]) -> list[str]:
-    """Datasets of these recipes, except those that evaluate the predictor of another recipe."""
-    elsewhere = {recipe.evaluated_on for recipe in recipes()}
-    elsewhere -= {recipe.evaluated_on for recipe in chosen}
-    names = dict.fromkeys(
-        protocols.dataset for recipe in chosen for protocols in recipe.all_protocols
-    )
-    return [name for name in names if name not in elsewhere]
-
-
-def _evaluated(
-    name: str, folder: Path | None, protocols: Sequence[str], progress: Progress, engine: Engine
-) -> list[TaskPredictions]:
-    bundle, own = find(name, folder), protocols_of_dataset(name)
-    return list(run_protocols(own, bundle, protocols=protocols, progress=progress, engine=engine))
-
-
-def _scores_of(base: Path | None) -> list[dict[str, Any]]:
-    file = None if base is None else base / "scores.json"
-    if file is None or not file.is_file():
-        return []
-    evaluations: list[dict[str, Any]] = json.loads(file.read_text())
-    return evaluations
+    """Datasets whose answers these predictors take part in, and their own tables."""
+    entries = catalog()
+    names: dict[str, None] = {}
+    for recipe in chosen:
+        own = [protocols.dataset for protocols in recipe.all_protocols]
+        others = entries[recipe.predictor].evaluated_on
+        names |= dict.fromkeys((*own, *training_datasets(recipe.predictor), *others))
+    return list(names)
 
 
 def _answers(record: TrainingRecord) -> list[str]:

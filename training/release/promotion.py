@@ -1,10 +1,10 @@
 """Comparison of a candidate with the champion: which regressions would its promotion cause?
 
 A regression is a metric or kind of workload that is no longer supported, a protocol that is no
-longer scored, an error that increased by more than the variation between seeds, coverage of
-prediction intervals that fell below the nominal one, and an error that increased beyond the noise
-on held-out measurements of users. A retrained candidate that was evaluated on no held-out
-measurement counts as one, too.
+longer scored or answered, an error that increased by more than the variation between seeds,
+coverage of prediction intervals that fell below the nominal one, and an error that increased beyond
+the noise in any slice of any table or of held-out measurements of users. A retrained candidate that
+was evaluated on no held-out measurement counts as one, too.
 """
 
 import json
@@ -19,15 +19,13 @@ from forerun.models.artifact.examples import example_queries
 from forerun.models.artifact.loading import load_sealed
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.predictor import Predictor
+from forerun.training.evaluation.cells import changes
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.rows import score_of
-from forerun.training.retraining.comparison import FEWEST_GROUPS, Comparison
 from forerun.training.retraining.comparison import FILE as COMPARISON_FILE
+from forerun.training.retraining.comparison import Comparison
+from forerun.training.scores.slices import SEED_NOISE
 
-SEED_NOISE: Final = 0.05
-"""Noise relative to a score where no standard error over seeds is stored. Two standard deviations
-of the difference of two fits, over three seeds of the four tasks of `torch_op_energy`, are 0.5, 4,
-4 and 10 % of the error."""
 STANDARD_ERRORS: Final = 2.0
 """A difference of up to this many combined standard errors is noise (about 95 % confidence)."""
 PROMISED_COVERAGE: Final = 90.0
@@ -74,6 +72,7 @@ def differences(champion: Path, candidate: Path) -> tuple[Difference, ...]:
     changes = [
         *_answers(champion, candidate),
         *_scores(champion, candidate),
+        *in_slices(stored_evaluations(champion), stored_evaluations(candidate)),
         *_on_measurements(champion, candidate),
     ]
     return tuple(sorted(changes, key=lambda difference: not difference.lost))
@@ -119,6 +118,7 @@ def _scores(champion: Path, candidate: Path) -> Iterator[Difference]:
             continue
         new = after[key][1]
         field = score_of(dataset, old)
+        yield from _unanswered(what, old, new)
         yield from _error(what, field, old, new)
         yield from _coverage(what, old, new)
     for key in after.keys() - before.keys():
@@ -130,10 +130,8 @@ def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Mapping[str,
 
     Where several predictors were evaluated in one task, the best one's row is taken.
     """
-    file = folder / "scores.json"
-    evaluations = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
     best: dict[tuple[str, ...], tuple[str, Mapping[str, Any]]] = {}
-    for evaluation in evaluations:
+    for evaluation in stored_evaluations(folder):
         dataset = str(evaluation["dataset"])
         for row in evaluation["tasks"]:
             key = (dataset, row["task"], row["device"] or "", row["metric"])
@@ -141,6 +139,34 @@ def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Mapping[str,
             if key not in best or _worse_by(field, row.get(field), best[key][1].get(field)) < 0:
                 best[key] = (dataset, row)
     return best
+
+
+def stored_evaluations(folder: Path) -> list[dict[str, Any]]:
+    """Content of `scores.json` of a sealed predictor; empty without one."""
+    file = folder / "scores.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+
+
+def in_slices(
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> Iterator[Difference]:
+    """The slices of any table whose error changed beyond the noise, worst first.
+
+    An error is lost only where it grew by more than two fits differ by.
+
+    Args:
+        before: evaluations of the champion, as in `scores.json`.
+        after: those of the candidate.
+    """
+    found = []
+    for task, own in changes(before, after):
+        grown = own.after - own.before
+        if own.low <= 0.0 <= own.high or abs(grown) <= SEED_NOISE * own.before:
+            continue
+        noise = max((own.high - own.low) / 2.0, SEED_NOISE * own.before)
+        what = f"{task} {own.name}"
+        found.append(Difference(what, "mape", own.before, own.after, noise, lost=own.is_worse))
+    yield from sorted(found, key=lambda one: -((one.after or 0.0) - (one.before or 0.0)))
 
 
 def _on_measurements(champion: Path, candidate: Path) -> Iterator[Difference]:
@@ -160,14 +186,16 @@ def _on_measurements(champion: Path, candidate: Path) -> Iterator[Difference]:
         return
     if not comparison.slices:
         what = (
-            f"fewer than {FEWEST_GROUPS} workloads are held out "
+            "no workload that both answer is held out "
             f"({comparison.held_out_rows} held-out measurements in all)"
         )
         yield Difference(what, EVALUATED, 1.0, 0.0, lost=True)
+    for name in comparison.unknown:
+        yield Difference(f"{name}: none of it is held out", EVALUATED, 1.0, 0.0)
     for own in comparison.slices:
         noise = (own.high - own.low) / 2.0
         what = f"measurements {own.name}"
-        yield Difference(what, "mape", own.before, own.after, noise, lost=own.low > 0.0)
+        yield Difference(what, "mape", own.before, own.after, noise, lost=own.is_worse)
 
 
 def _error(
@@ -186,6 +214,16 @@ def _error(
         noise = STANDARD_ERRORS * float(sum(error**2 for error in known)) ** 0.5
     lost = _worse_by(field, after, before) > noise
     yield Difference(what, field, before, after, noise, lost)
+
+
+def _unanswered(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    """The difference of the number of answers, a regression where more than noise are missing."""
+    before, after = old.get("n"), new.get("n")
+    if old.get("unanswered") is None or new.get("unanswered") is None or before == after:
+        return
+    noise = STANDARD_ERRORS * float(before or 0) ** 0.5
+    lost = (before or 0) - (after or 0) > noise
+    yield Difference(what, "n", before, after, noise, lost)
 
 
 def _coverage(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:

@@ -12,8 +12,9 @@ from forerun.training import plots as figures
 from forerun.training.calibration_plot import calibration
 from forerun.training.evaluation.evaluate import rows
 from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.protocols.recipes import Recipe
 from forerun.training.release import registry
-from forerun.training.release.fit import Recipe, Trained
+from forerun.training.release.fit import Trained
 from forerun.training.scores.errors import absolute_percentage_errors, score
 from forerun.training.tracking import runs as tracking
 from forerun.training.tracking.parameters import flat_parameters

@@ -4,8 +4,9 @@ A document marks the place of a table by `<!-- figures: NAME -->` and `<!-- end 
 between is replaced by the table of that name (`training/reports/table_contents.py`), made from the
 `scores.json` of the bundled predictors. `NAME` may also be `tasks DATASET [PROTOCOL]`: all tasks of
 a dataset, or of its protocols whose names begin with PROTOCOL; where no evaluation is stored, a
-sentence says so. `standings`, `losses` and `headlines` compare tasks
-(`training/reports/standings.py`). A test checks that every marked table is up to date.
+sentence says so. `standings` and `losses` compare tasks, and `headlines` is made
+from the scoreboard (`training/reports/standings.py`). A test checks that every marked table is up
+to date.
 """
 
 import argparse
@@ -54,6 +55,18 @@ def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
     return found
 
 
+def scoreboard_tables() -> list[dict[str, Any]]:
+    """The tables of the scoreboard, `training/scoreboard.json`; empty without any."""
+    file = scoreboard_file()
+    found: list[dict[str, Any]] = json.loads(file.read_text("utf-8")) if file.is_file() else []
+    return found
+
+
+def scoreboard_file() -> Path:
+    """The file of the tables of the scoreboard."""
+    return Path(str(files("forerun.training"))) / "scoreboard.json"
+
+
 def with_tables(text: str, evaluations: Evaluations) -> str:
     """A document with all marked tables regenerated.
 
@@ -81,7 +94,8 @@ def table(name: str, evaluations: Evaluations) -> str:
     if kind == "tasks" and 1 <= len(words) <= 2:
         return _every_task(words[0], words[1] if len(words) > 1 else None, evaluations)
     if name in COMPARED:
-        return COMPARED[name](evaluations)
+        whole = scoreboard_tables() if name == "headlines" else evaluations
+        return COMPARED[name](whole)
     if name not in TABLES:
         known = ", ".join([*TABLES, *COMPARED, "tasks DATASET [PROTOCOL]"])
         raise InputError(f"No table of figures {name!r}; there are {known}.")

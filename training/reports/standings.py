@@ -1,7 +1,8 @@
 """Tables of where forerun is better than every baseline and published system, and where it is not.
 
 All are made from stored evaluations: `standings` counts tasks by dataset, `losses` lists each task
-in which something else has the smallest error, and `headlines` shows a few tasks of both kinds.
+in which something else has the smallest error, and `headlines` shows the best and the worst whole
+answers of the scoreboard.
 """
 
 from collections import Counter
@@ -9,25 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forerun.data.errors import MissingData
-
 Evaluations = Sequence[Mapping[str, Any]]
 
 OUTCOMES = ("ahead", "level", "behind")
 LEVEL = 5e-3
 """Relative difference of two errors below which neither is ahead."""
-HEADLINES = (
-    ("vision networks on a GPU that was left out", "timm_bench", "unseen_device/eager"),
-    ("vision networks of families left out", "timm_bench", "unseen_family/eager"),
-    ("memory of training, families left out", "gpumemnet", "unseen_family/training_peak"),
-    ("transformers on three AMD GPUs", "neusight", "published/e2e_amd"),
-    (
-        "training in fp16, networks left out",
-        "published_networks",
-        "unseen_model/eager_training_fp16",
-    ),
-)
-"""Heading, dataset and task of the table `headlines`: three wins and two losses."""
+SHOWN = 5
+"""Tasks of each kind in the table `headlines`."""
+FEWEST_ROWS = 20
+"""Fewest rows of a task in the table `headlines`."""
 _UNITS = {"mape": "%"}
 _NAMES = {"published_neusight": "NeuSight", "published_faketensor": "FakeTensor"}
 
@@ -110,27 +101,42 @@ def losses(evaluations: Evaluations) -> str:
     return "\n".join(lines)
 
 
-def headlines(evaluations: Evaluations) -> str:
-    """Markdown table of the tasks of `HEADLINES`; the smaller error of a line is in bold.
+def headlines(tables: Evaluations) -> str:
+    """Markdown table of whole answers: the tasks with the smallest errors beside the worst.
 
-    Raises:
-        MissingData: no stored evaluation holds one of the tasks.
+    Args:
+        tables: those of the scoreboard.
     """
-    lines = ["| what was predicted | rows | forerun | best of all others | 90 % intervals hold |"]
-    lines.append("| --- | ---: | ---: | ---: | ---: |")
-    found = {(one.dataset, one.task.split(" ")[0]): one for one in comparisons(evaluations)}
-    for heading, *place in HEADLINES:
-        one = found.get((place[0], place[1]))
-        if one is None:
-            raise MissingData(f"No stored evaluation holds {' '.join(place)}.")
-        errors = [_error(one.ours, one.score), _error(one.theirs, one.score)]
-        best = int(one.theirs < one.ours)
-        errors[best] = f"**{errors[best]}**"
-        held = "" if one.coverage is None else f"{one.coverage:.1f} %"
-        lines.append(
-            f"| {heading} | {one.n:,} | {errors[0]} | {errors[1]} ({_named(one.rival)}) | {held} |"
-        )
+    every = [
+        (row["mape"], f"{table['dataset']} {row['task']} {row['metric']}", row)
+        for table in tables
+        for row in table["tasks"]
+        if row.get("mape") is not None and row["n"] >= FEWEST_ROWS
+    ]
+    ranked = sorted(every, key=lambda one: one[:2])
+    count = min(SHOWN, len(ranked) // 2)
+    lines = ["| best | rows | error | held | worst | rows | error | held |"]
+    lines.append("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |")
+    for best, worst in zip(ranked[:count], ranked[::-1], strict=False):
+        lines.append("| " + " | ".join((*_headline(*best), *_headline(*worst))) + " |")
     return "\n".join(lines)
+
+
+def _headline(error: float, name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+    held = row.get("coverage_90")
+    shown = "" if held is None else f"{held:.1f} %"
+    return name, f"{row['n']:,}", _error(error, "mape"), shown
+
+
+def floors(row: Mapping[str, Any]) -> str:
+    """The best baseline or published system of a task with its error, bold where it is ahead."""
+    known = {name: value for name, value in row["baselines"].items() if value is not None}
+    if not known:
+        return ""
+    rival = min(known, key=lambda name: known[name])
+    error = _error(known[rival], "mape")
+    ahead = row.get("mape") is None or known[rival] < row["mape"]
+    return f"{f'**{error}**' if ahead else error} ({_named(rival)})"
 
 
 def _named(rival: str) -> str:

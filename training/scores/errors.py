@@ -30,6 +30,7 @@ class Score:
             intervals.
         mean_interval_ratio: mean of high / low, 1 for an interval of no width; None without
             intervals, or where a lower end is not positive.
+        median_interval_ratio: median of the same.
         r2: coefficient of determination, at most 1; None where the measured column is constant.
         smape: mean of 2 |predicted - measured| / (|predicted| + |measured|), percent, 0 to 200;
             it also applies to counts of zero.
@@ -46,6 +47,7 @@ class Score:
     spearman: float | None
     coverage_90: float | None
     mean_interval_ratio: float | None
+    median_interval_ratio: float | None
     r2: float | None
     smape: float | None
 
@@ -74,10 +76,10 @@ class Score:
             raise ValueError("an interval needs both ends: give low and high, or neither")
         known = np.isfinite(truth)
         scored = known & np.isfinite(answer)
-        coverage = ratio = None
+        coverage = ratio = middle = None
         if low is not None and high is not None:
             _, below, above = _columns(measured, low, high)
-            coverage, ratio = _intervals(truth[scored], below[scored], above[scored])
+            coverage, ratio, middle = _intervals(truth[scored], below[scored], above[scored])
         errors = absolute_percentage_errors(truth[scored], answer[scored])
         applies = errors if np.isfinite(errors).all() else errors[:0]
         return cls(
@@ -89,6 +91,7 @@ class Score:
             spearman=spearman(truth[scored], answer[scored]),
             coverage_90=coverage,
             mean_interval_ratio=ratio,
+            median_interval_ratio=middle,
             r2=r2(truth[scored], answer[scored]),
             smape=smape(truth[scored], answer[scored]),
         )
@@ -169,7 +172,8 @@ def percentile(values: ArrayLike, percent: float) -> float | None:
     column = np.asarray(values, dtype=np.float64)
     if not 0.0 <= percent <= 100.0:
         raise ValueError(f"a percentile lies between 0 and 100, not at {percent}")
-    return _number(float(np.percentile(column, percent))) if len(column) else None
+    with np.errstate(over="ignore", invalid="ignore"):  # there is nothing between two infinities
+        return _number(float(np.percentile(column, percent))) if len(column) else None
 
 
 def spearman(one: ArrayLike, other: ArrayLike) -> float | None:
@@ -244,14 +248,15 @@ def _intervals(
     truth: Float64[np.ndarray, " n"],
     low: Float64[np.ndarray, " n"],
     high: Float64[np.ndarray, " n"],
-) -> tuple[float | None, float | None]:
+) -> tuple[float | None, float | None, float | None]:
+    """Coverage in percent, and mean and median of high / low."""
     given = np.isfinite(low) & np.isfinite(high)
     truth, low, high = truth[given], low[given], high[given]
     coverage = _share((low <= truth) & (truth <= high))
     if not (low > 0.0).all():
-        return coverage, None
+        return coverage, None, None
     with np.errstate(over="ignore"):
-        return coverage, _mean(high / low)
+        return coverage, _mean(high / low), percentile(high / low, 50.0)
 
 
 def _is_constant(values: Float64[np.ndarray, " n"]) -> bool:

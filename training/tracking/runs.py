@@ -232,6 +232,19 @@ def _experiment(client: Any, uri: str) -> str:
     return str(client.create_experiment(EXPERIMENT, artifact_location=location))
 
 
+def file_at(commit: str, name: str) -> str | None:
+    """Content of a file in a commit; None where it was not there.
+
+    Args:
+        commit: name of the commit, such as `HEAD`.
+        name: path of the file in the repository.
+    """
+    try:
+        return _git(Path(__file__).parent, "show", f"{commit}:{name}")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
 def _git(folder: Path, *words: str) -> str:
     done = subprocess.run(  # noqa: S603
         ["git", "-C", str(folder), *words],  # noqa: S607

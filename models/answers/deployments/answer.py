@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.list_prices import Price, list_price
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import setup_of
 from forerun.models.answers.deployments.arrivals import kept_up, replicas, within_reach
@@ -48,19 +49,6 @@ WIDE: Final = Trust("C", f"the interval spans a factor of more than {WIDEST_RATI
 CANNOT_RUN: Final = "weights and one request do not fit: it cannot run as asked"
 SECONDS_PER_HOUR: Final = 3600.0
 NO_PRICE: Final = "no list price of this device is known; give usd_per_device_hour"
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What an hour on one device costs.
-
-    Attributes:
-        usd_per_device_hour: price of one device, USD an hour.
-        source: where the price comes from, and its date.
-    """
-
-    usd_per_device_hour: float
-    source: str
 
 
 @dataclass(frozen=True)
@@ -105,7 +93,7 @@ class _Work(NamedTuple):
 
 
 def deployed_all(
-    queries: Sequence[Query], in_use: InUse, prices: Sequence[Price | None] = ()
+    queries: Sequence[Query], in_use: InUse, usd_per_device_hour: Sequence[float | None] = ()
 ) -> list[Deployed | InputError]:
     """What is known of each deployment, or the error that prevents an answer.
 
@@ -113,7 +101,7 @@ def deployed_all(
         queries: n deployments on devices, which go to each predictor in one call.
         in_use: the predictor in use; where none of its parts knows deployments, the closed form
             answers, without intervals.
-        prices: price of a device of each; nothing where none is known.
+        usd_per_device_hour: price of a device of each; the list price where none is given.
     """
     loads = under_load(queries, in_use)
     times = [load.time for load in loads]
@@ -133,10 +121,14 @@ def deployed_all(
             loads[row],
             _Work(in_flight[row], shares[row], foundations[setups[row]]),
             evidence[query.device],
-            prices[row] if prices else None,
+            _price(query.device, usd_per_device_hour[row] if usd_per_device_hour else None),
         )
         for row, (query, time) in enumerate(zip(queries, times, strict=True))
     ]
+
+
+def _price(device: Device, usd_per_hour: float | None) -> Price | None:
+    return list_price(device.name) if usd_per_hour is None else Price(usd_per_hour, "as given")
 
 
 def _in_flight(query: Query, time: Prediction | InputError) -> float:

@@ -59,7 +59,9 @@ def llm_estimates(
     outcomes |= zip(by_sizes, answers, strict=True)
     questions = list(deployments.values())
     known = deployed_all(
-        [question.query for question in questions], in_use, [one.price for one in questions]
+        [question.query for question in questions],
+        in_use,
+        [one.usd_per_device_hour for one in questions],
     )
     outcomes |= {
         row: own if isinstance(own, InputError) else _out(own, deployments[row].chosen, in_use)

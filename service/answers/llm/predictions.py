@@ -6,7 +6,6 @@ from forerun.data.errors import InputError
 from forerun.data.metrics import metric
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.in_use import InUse
-from forerun.service.answers.llm.question import price_of
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question
 from forerun.service.schemas.answers import DeviceOut, EstimateOut, LimitOut, PredictionOut
@@ -18,7 +17,7 @@ def predictions_of(
 ) -> list[PredictionOut | InputError]:
     """The answer to each question about a deployment, or the error that prevents one."""
     queries = [question.query for question in questions]
-    prices = [price_of(one.query.device, one.usd_per_device_hour) for one in questions]
+    prices = [question.usd_per_device_hour for question in questions]
     return [
         own if isinstance(own, InputError) else _out(question, own, in_use)
         for question, own in zip(questions, deployed_all(queries, in_use, prices), strict=True)

@@ -17,8 +17,6 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.memory import smallest_parallelism
 from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
-from forerun.models.answers.deployments.answer import Price
-from forerun.service.list_prices import list_price
 from forerun.service.schemas.llm.degrees import check_degrees
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.serving import LlmEstimateIn
@@ -34,12 +32,12 @@ class DeploymentQuestion:
     Attributes:
         query: the deployment and its device.
         chosen: what was chosen where the request leaves it open, one sentence each.
-        price: price of a device, of the request or a list price; None where neither is known.
+        usd_per_device_hour: price of a device; None where the request gives none.
     """
 
     query: Query
     chosen: tuple[str, ...] = ()
-    price: Price | None = None
+    usd_per_device_hour: float | None = None
 
 
 def deployment_question(
@@ -76,15 +74,7 @@ def _deployment_question(
     workers = _workers(asked.workers, parallelism, for_prompts, device_count, chosen)
     deployment = LlmDeployment(model, load, engine, Pool(parallelism, workers), prefill)
     query = Query(deployment, device, operation=Operation(deployment.devices))
-    price = price_of(device, asked.usd_per_device_hour)
-    return DeploymentQuestion(query, tuple(chosen), price)
-
-
-def price_of(device: Device, usd_per_device_hour: float | None) -> Price | None:
-    """The price of a request, or the list price of a device; None where neither is known."""
-    if usd_per_device_hour is not None:
-        return Price(usd_per_device_hour, "as given")
-    return list_price(device.name)
+    return DeploymentQuestion(query, tuple(chosen), asked.usd_per_device_hour)
 
 
 def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQuestion:

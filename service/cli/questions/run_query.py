@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError, UnreadableModel
+from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
-from forerun.data.named.networks import network_named, network_names
+from forerun.data.named.networks import network_named, unknown_network
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
@@ -102,13 +101,7 @@ def graph_of_file(source: Path, run: RunOptions) -> OperatorGraph:
         )
     graph = network_named(str(source))
     if graph is None:
-        close = get_close_matches(str(source).lower(), network_names(), n=3, cutoff=0.6)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise UnreadableModel(
-            str(source),
-            f"there is no such file, and no network of that name.{hint} "
-            "`forerun presets` lists networks and questions to try.",
-        )
+        raise unknown_network(str(source))
     given = {
         "--sequence-length": run.sequence_length is not None,
         "--image-size": run.image_size is not None,

@@ -11,11 +11,11 @@ from forerun.features.operators.costs import operator_cost
     [
         (
             Operator("linear", "fc", ((4, 8),), ((4, 16),), 128),
-            {"rows", "width", "kernel", "stride", "heavy"},
+            {"rows", "width", "kernel", "stride", "heavy", "steps"},
         ),
         (
             Operator("elementwise", "relu", ((4, 8),), ((4, 8),)),
-            {"batch", "m", "n", "k", "rows", "width", "kernel", "stride", "heavy"},
+            {"batch", "m", "n", "k", "rows", "width", "kernel", "stride", "heavy", "steps"},
         ),
     ],
     ids=["linear", "elementwise"],

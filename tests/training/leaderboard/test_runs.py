@@ -173,7 +173,12 @@ def test_a_damaged_result_is_left_out(data, results):
 def test_evaluation_runs_the_protocols_as_before(data, monkeypatch):
     monkeypatch.setattr(evaluation, "protocols_of_dataset", lambda name: ToyProtocols())
     predictions = list(
-        run_protocols(ToyProtocols(), Bundle.open(data / "toy", "toy"), shots=3, seeds=2)
+        run_protocols(
+            *(ToyProtocols(), Bundle.open(data / "toy", "toy")),
+            shots=3,
+            seeds=2,
+            predictors=["mean"],
+        )
     )
     assert {a.shots for a in predictions} == {3} and {a.seed for a in predictions} == {0, 1}
 

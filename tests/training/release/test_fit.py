@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
@@ -14,11 +16,13 @@ from forerun.data.datasets.hls_designs.wa_hls4ml import WaHls4ml
 from forerun.data.datasets.memory.gpumemnet import GpuMemNet
 from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.datasets.networks.deepbench import DeepBench
-from forerun.data.errors import BadArtifact, InputError
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import BadArtifact, InputError, SlicesGotWorse
 from forerun.models.artifact.loading import bundled
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.artifact.training_record import TrainingRecord
+from forerun.models.benchmark_suites.scores import BenchmarkBoost
 from forerun.models.catalog import PREDICTORS
 from forerun.models.networks.latency import NetworkLatency
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
@@ -189,3 +193,32 @@ def test_each_source_of_training_rows_has_protocols_and_the_first_evaluates_the_
 
 def test_every_protocol_has_a_predictor():
     assert all(cls().predictor_names for cls in DATASET_PROTOCOLS)
+
+
+def test_a_release_that_gets_worse_in_a_slice_is_refused_and_names_it(
+    artifact, bundles, tmp_path, monkeypatch
+):
+    """A correction of one width is off by a fifth; a reason makes the release all the same."""
+    predict = BenchmarkBoost.predict
+
+    def off(self, queries):
+        found = predict(self, queries)
+        wide = [dict(query.benchmark.settings).get("d_out") == width for query in queries]
+        values = {name: np.where(wide, 1.2 * v, v) for name, v in found.values.items()}
+        return replace(found, values=values)
+
+    width = dict(rows_of(bundles).queries[0].benchmark.settings)["d_out"]
+    options = {"names": [SUITES], "base": artifact, "data": bundles, "track": False}
+    options |= {"protocols": ["unseen_width"]}
+    release(tmp_path / "same", **options)
+    monkeypatch.setattr(BenchmarkBoost, "predict", off)
+    with pytest.raises(SlicesGotWorse, match=r"wa_hls4ml unseen_width/.*--accept REASON"):
+        release(tmp_path / "worse", **options)
+    assert not (tmp_path / "worse").exists()
+    made = release(tmp_path / "worse", **options, accepted="measured anew")
+    assert {one["accepted"] for one in made["evaluations"]} == {"measured anew"}
+
+
+def rows_of(bundles):
+    bundle = Bundle.open(bundles / "wa_hls4ml", "wa_hls4ml")
+    return protocols_of_dataset("wa_hls4ml").training_rows(bundle, DeviceCatalog.load())

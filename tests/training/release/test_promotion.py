@@ -18,7 +18,7 @@ from forerun.service.http.app import create_app
 from forerun.service.loading import load_predictors
 from forerun.service.settings import Settings
 from forerun.training.release import promotion, registry
-from forerun.training.release.promotion import SEED_NOISE, differences
+from forerun.training.release.promotion import differences
 from forerun.training.release.registry import (
     FORCED_TAG,
     MODEL,
@@ -27,7 +27,8 @@ from forerun.training.release.registry import (
     promote,
     register,
 )
-from forerun.training.retraining.comparison import FILE, Comparison, SliceComparison
+from forerun.training.retraining.comparison import FILE, Comparison
+from forerun.training.scores.slices import SEED_NOISE, SliceChange
 from forerun.training.tracking.runs import connect, tracked
 from tests.service.own_tables.tables import settings_table
 
@@ -262,7 +263,7 @@ def on_measurements(low, high, **fixed):
     """A slice whose error changed by about this much."""
     middle = (low + high) / 2
     errors = {"before": 20.0, "after": 20.0 + middle, "low": low, "high": high}
-    return SliceComparison(metric="latency_ms", slice=fixed, rows=9, groups=8, **errors)
+    return SliceChange(metric="latency_ms", slice=fixed, rows=9, groups=8, **errors)
 
 
 def test_a_slice_of_measurements_that_got_worse_beyond_its_noise_is_lost(tmp_path):

@@ -1,10 +1,7 @@
 """Losses are listed as plainly as wins are counted."""
 
-import pytest
-
-from forerun.data.errors import MissingData
 from forerun.training.reports.results_tables import stored_evaluations, table
-from forerun.training.reports.standings import comparisons, headlines, losses, standings
+from forerun.training.reports.standings import comparisons, floors, headlines, losses, standings
 
 
 def row(task, score="mape", n=1234, **fields):
@@ -50,13 +47,19 @@ def test_every_loss_has_a_line_with_both_errors():
     ]
 
 
-def test_headlines_hold_wins_and_losses_with_their_coverage():
-    lines = headlines(stored_evaluations()).splitlines()[2:]
+def test_headlines_show_the_worst_beside_the_best():
+    tasks = [row(f"t{place}", mape=float(place), coverage_90=90.0) for place in range(1, 13)]
+    few = row("few", mape=99.0, n=3)
+    lines = headlines([{"dataset": "a", "tasks": [*tasks, few, UNSCORED]}]).splitlines()[2:]
     assert len(lines) == 5
-    assert [line.split(" | ")[2].startswith("**") for line in lines] == [True] * 3 + [False] * 2
-    assert all(line.endswith(" % |") for line in lines)
-    with pytest.raises(MissingData, match="timm_bench unseen_device/eager"):
-        headlines(STORED)
+    assert lines[0].startswith("| a t1 latency_ms | 1,234 | 1.0 % | 90.0 % | a t12 latency_ms |")
+    assert lines[4].split(" | ")[4] == "a t8 latency_ms"
+
+
+def test_a_floor_that_is_ahead_is_bold():
+    assert floors(LOST) == "**7.0 %** (published other)"
+    assert floors(PERCENT) == "7.0 % (roofline)"
+    assert floors(ALONE) == ""
 
 
 def test_amd_is_among_the_losses_that_are_published():

@@ -6,6 +6,7 @@ median is evaluated, so that devices with many nodes have no more weight.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,7 @@ class LambdaBenchProtocols(DatasetProtocols):
     """
 
     dataset = "lambda_bench"
+    held_out_by = MappingProxyType({"unseen_device": ("device",)})
 
     def __init__(self, graphs: Mapping[str, OperatorGraph] | None = None) -> None:
         self.graphs = dict(graphs or {})

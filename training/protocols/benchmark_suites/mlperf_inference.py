@@ -40,7 +40,7 @@ class MlperfInferenceProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """`later_rounds` and `unseen_accelerator`; rounds and folds are pooled."""
         rows = self.training_rows(bundle, catalog)
-        for split in MlperfInference().splits(bundle):
+        for split in MlperfInference().checked_splits(bundle):
             if split.train.any():
                 protocol = split.protocol.split("/")[0]
                 train, held_out = rows.take(split.train), rows.take(split.held_out)

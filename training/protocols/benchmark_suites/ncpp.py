@@ -45,7 +45,7 @@ class NcppProtocols(DatasetProtocols):
 
         A CPU of `train` is the only one with training rows of its suites, so it gives no fold.
         """
-        for split in Ncpp().splits(bundle):
+        for split in Ncpp().checked_splits(bundle):
             if not bundle.has("train"):
                 return
             protocol, _, part = split.protocol.partition("/")

@@ -50,7 +50,9 @@ class CircuitFpgaProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each split; folds of families are pooled."""
         measured, kept = circuit_measurements(bundle)
-        for protocol, train, held_out in split_rows(CircuitFpga().splits(bundle), measured, kept):
+        for protocol, train, held_out in split_rows(
+            CircuitFpga().checked_splits(bundle), measured, kept
+        ):
             unplaced = Task(f"{protocol}/netlist", METRIC, without_places(held_out))
             yield Fold(protocol, train, [_task(protocol, train, held_out), unplaced])
 

@@ -71,7 +71,7 @@ class CloudProphetProtocols(DatasetProtocols):
                 "leave_one_experiment_out", both, known & ~held_out, held_out, known
             )
             return
-        for split in CloudProphetRuns().splits(bundle):
+        for split in CloudProphetRuns().checked_splits(bundle):
             protocol = split.protocol.partition("/")[0]
             yield from _folds_of(
                 protocol, runs, split.train, split.held_out, split.train | split.held_out

@@ -63,7 +63,7 @@ class ContentionProtocols(DatasetProtocols):
         plain = contention_measurements(bundle)
         profiled = contention_measurements(bundle, profiled=True)
         free = ~runs_with_one_load(bundle.table("runs"))
-        for split in Contention().splits(bundle):
+        for split in Contention().checked_splits(bundle):
             protocol = split.protocol.partition("/")[0]
             families = protocol == "leave_one_family_out"
             # With a neighbour held out, profiles would contain held-out runs.

@@ -42,7 +42,7 @@ class HLSynProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """The published splits; the inductive one without and with 20 designs of each program."""
         designs = bundle.table("designs")
-        for split in HLSyn().splits(bundle):
+        for split in HLSyn().checked_splits(bundle):
             if not split.train.any():
                 continue
             train = design_measurements(designs[split.train], bundle)

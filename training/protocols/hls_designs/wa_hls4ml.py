@@ -47,7 +47,7 @@ class WaHls4mlProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each split; widths, and folds of settings, are pooled."""
         grid = bundle.table(TABLE)
-        for split in WaHls4ml().splits(bundle):
+        for split in WaHls4ml().checked_splits(bundle):
             protocol = split.protocol.partition("/")[0]
             group = "d_out" if protocol == "unseen_width" else "setting"
             if split.train.any():

@@ -37,7 +37,7 @@ class AiConfiguratorServingProtocols(DatasetProtocols):
         """One fold for each split."""
         runs, kept = serving_runs(bundle.table(RUNS), catalog)
         for protocol, train, held_out in split_rows(
-            AiConfiguratorServing().splits(bundle), runs, kept
+            AiConfiguratorServing().checked_splits(bundle), runs, kept
         ):
             yield Fold(protocol, train, [*_tasks(held_out, protocol)])
 

@@ -69,7 +69,7 @@ def power_folds(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
             _task(held_out.take(np.array(own)), part, device, shares.get(part, np.nan))
             for part, own in groups_of(held_out.groups["part"].tolist()).items()
         ]
-        yield Fold("power_unseen_device", train, tasks)
+        yield Fold("power_unseen_device", train, tasks, source="aiconfigurator/power")
 
 
 def _task(held_out: Measurements, part: str, device: str, share: float) -> Task:

@@ -53,7 +53,7 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
         rows, kept = benchmark_rows(bundle.table(RESULTS), catalog)
         splits = [
             split
-            for split in LlmInferenceBench().splits(bundle)
+            for split in LlmInferenceBench().checked_splits(bundle)
             if split.protocol.partition("/")[0] in HELD_OUT
         ]
         for protocol, train, held_out in split_rows(splits, rows, kept):

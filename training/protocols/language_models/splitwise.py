@@ -25,7 +25,7 @@ class SplitwiseProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each pair of model and hardware, and for each hardware."""
         rows, kept = splitwise_rows(bundle.table(RUNS), catalog)
-        for protocol, train, held_out in split_rows(Splitwise().splits(bundle), rows, kept):
+        for protocol, train, held_out in split_rows(Splitwise().checked_splits(bundle), rows, kept):
             yield Fold(protocol, train, [_task(held_out, protocol)])
 
     def evaluation_tasks(

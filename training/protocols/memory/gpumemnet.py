@@ -73,7 +73,7 @@ class GpuMemNetProtocols(DatasetProtocols):
         """Folds of each protocol, then one kind of network predicted from another."""
         vision, place = vision_peaks(bundle, catalog)
         mlp = mlp_peaks(bundle.table("mlp_step2"), catalog) if bundle.has("mlp_step2") else None
-        for split in GpuMemNet().splits(bundle):
+        for split in GpuMemNet().checked_splits(bundle):
             protocol = split.protocol.partition("/")[0]
             if split.table == "mlp_step2" and mlp is not None:
                 held_out, train = mlp.take(split.held_out), mlp.take(split.train)

@@ -7,6 +7,7 @@ rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -34,6 +35,9 @@ class PublishedMemoryProtocols(DatasetProtocols):
     """Allocated, reserved or device memory, as measured, by source and kind of set-up."""
 
     dataset = "published_memory"
+    held_out_by = MappingProxyType(
+        {"published": (), "unseen_model": ("family",), "unseen_source": ("source",)}
+    )
     fits_any_folder = True
 
     def predictor(self, seed: int = 0) -> Predictor:
@@ -51,7 +55,7 @@ class PublishedMemoryProtocols(DatasetProtocols):
         nothing = measured.take(np.array([], dtype=np.intp))
         yield Fold("published", nothing, list(_tasks(measured, "published")))
         for protocol, train, held_out in split_rows(
-            PublishedMemory().splits(bundle), measured, kept
+            PublishedMemory().checked_splits(bundle), measured, kept
         ):
             yield Fold(protocol, train, list(_tasks(held_out, protocol)))
 

@@ -6,6 +6,7 @@ without tensor cores is no number format, and the gradient of convolution weight
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -39,14 +40,17 @@ gradient of convolution weights have no operator kind."""
 
 CONVOLUTIONS = ("conv_forward", "conv_backward_input")
 KERNELS_TO_TRAIN = ("gemm", *CONVOLUTIONS)
-"""All classes but recurrent layers. In the operator features a recurrent layer looks like a linear
-layer with batch times steps rows, so that its times would raise predictions of linear layers."""
+"""All classes but recurrent layers, which have a law of their own
+(`forerun.models.operators.recurrent_law`)."""
 
 
 class DeepBenchProtocols(DatasetProtocols):
     """Matrix products, convolutions and recurrent layers, by precision and device."""
 
     dataset = "deepbench"
+    held_out_by = MappingProxyType(
+        {"unseen_device": ("device",), "unseen_generation": ("device", "generation")}
+    )
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Rows of all classes but recurrent layers, of all precisions and devices."""

@@ -31,6 +31,7 @@ class NeuSightProtocols(DatasetProtocols):
     """Latency of single operators by class, and of networks as the sum of their operators."""
 
     dataset = "neusight"
+    held_out_by = MappingProxyType({"unseen_device": ("device",), "leave_one_gpu_out": ("device",)})
     reads = MappingProxyType(
         {
             "ops": ("device", "op_class", "op", "software", *SIZES, "latency_ms"),
@@ -50,18 +51,19 @@ class NeuSightProtocols(DatasetProtocols):
         Rows that use several GPUs at once (options dp4, tp4, pp4) are not evaluated.
         """
         ops = bundle.table("ops")
-        for split in NeuSight().splits(bundle):
+        for split in NeuSight().checked_splits(bundle):
             if split.table != "ops" or not split.train.any():
                 continue
             train = _operator_rows(ops[split.train], bundle, catalog)
             protocol = split.protocol.partition("/")[0]
+            held_out = operator_measurements(ops[split.held_out], catalog)
             tasks = list(_operator_tasks(ops[split.held_out], catalog, protocol))
             if protocol == "unseen_device":
                 tasks += _network_tasks(bundle, catalog, set(train.groups["device"]))
             if protocol == "leave_one_gpu_out":
                 left_out = catalog.get(split.protocol.partition("/")[2]).name
                 tasks += _left_out_networks(bundle, catalog, left_out)
-            yield Fold(protocol, train, tasks)
+            yield Fold(protocol, train, tasks, held_out)
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -85,9 +87,9 @@ class NeuSightProtocols(DatasetProtocols):
             reasons["ops: this device is in the training set"] = same
         if bundle.has("e2e"):
             rows = bundle.table("e2e")
-            rows = rows.assign(option=rows["option"].fillna("").astype(str))
+            rows = rows.assign(option=rows["option"].astype("object").fillna("").astype(str))
             known = joined_table(bundle, "opgraphs", "neusight")
-            known = known.assign(option=known["option"].fillna("").astype(str))
+            known = known.assign(option=known["option"].astype("object").fillna("").astype(str))
             graphs = {_key(row) for row in known.drop_duplicates(list(KEY)).to_dict("records")}
             found = [_key(row) in graphs for row in rows.to_dict("records")]
             reasons[
@@ -136,7 +138,7 @@ def _network_tasks(
 ) -> list[Task]:
     rows = bundle.table("e2e")
     graphs = neusight_graphs(joined_table(bundle, "opgraphs", "neusight"))
-    rows = rows.assign(option=rows["option"].fillna("").astype(str))
+    rows = rows.assign(option=rows["option"].astype("object").fillna("").astype(str))
     rows = rows[[_key(row) in graphs for row in rows.to_dict("records")]]
     plain = rows[rows["option"] == ""]
     parts = {

@@ -1,6 +1,7 @@
 """onnxruntime_cpu: latency and memory on CPUs, with networks or thread counts held out."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -21,6 +22,7 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
     """Five folds by network; two threads, predicted from runs on one."""
 
     dataset = "onnxruntime_cpu"
+    held_out_by = MappingProxyType({"unseen_networks": ("model",), "unseen_threads": ()})
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows."""
@@ -29,7 +31,7 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each split; folds of a protocol are pooled."""
         rows = self.training_rows(bundle, catalog)
-        for split in OnnxruntimeCpu().splits(bundle):
+        for split in OnnxruntimeCpu().checked_splits(bundle):
             train, held_out = rows.take(split.train), rows.take(split.held_out)
             protocol = split.protocol.partition("/")[0]
             yield Fold(protocol, train, list(_tasks(protocol, train, held_out)))

@@ -1,6 +1,7 @@
 """published_networks: latency of networks in published tables, with a family or a GPU held out."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -23,6 +24,7 @@ class PublishedNetworksProtocols(DatasetProtocols):
     """Latency of networks, scored by runtime, phase, precision and band of batch sizes."""
 
     dataset = "published_networks"
+    held_out_by = MappingProxyType({"unseen_device": ("chip",), "unseen_model": ("family",)})
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of device time; the rest is unfitted.
@@ -41,7 +43,7 @@ class PublishedNetworksProtocols(DatasetProtocols):
         table = bundle.table("table")
         measured, kept = published_measurements(table, graphs_of(bundle), catalog)
         for protocol, train, held_out in split_rows(
-            PublishedNetworks().splits(bundle), measured, kept
+            PublishedNetworks().checked_splits(bundle), measured, kept
         ):
             yield Fold(protocol, train, list(_tasks(held_out, protocol)))
 

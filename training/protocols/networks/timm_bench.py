@@ -32,6 +32,15 @@ class TimmBenchProtocols(DatasetProtocols):
     """Latency of whole networks, by runtime and precision."""
 
     dataset = "timm_bench"
+    held_out_by = MappingProxyType(
+        {
+            "unseen_device": ("device",),
+            "unseen_device_and_family": ("device", "family"),
+            "unseen_family": ("family", "model"),
+            "unseen_model": ("model",),
+            FEW_MODELS: ("device",),
+        }
+    )
     reads = MappingProxyType(
         {
             "bench": (
@@ -50,7 +59,9 @@ class TimmBenchProtocols(DatasetProtocols):
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """One fold for each split; folds of a protocol are pooled by the names of their tasks."""
         measured, kept = network_measurements(bundle.table("bench"), _graphs(bundle), catalog)
-        for protocol, train, held_out in split_rows(TimmBench().splits(bundle), measured, kept):
+        for protocol, train, held_out in split_rows(
+            TimmBench().checked_splits(bundle), measured, kept
+        ):
             yield Fold(protocol, train, list(_tasks(held_out, protocol)))
             few = list(few_models_tasks(held_out))
             if protocol == "unseen_device" and few:

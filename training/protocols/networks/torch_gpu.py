@@ -58,6 +58,7 @@ class TorchGpuProtocols(DatasetProtocols):
     dataset = "torch_gpu"
     zero_shot = True
     fitted_protocols = ("unseen_device", "unseen_family")
+    held_out_by = MappingProxyType({"unseen_device": ("device",), "unseen_family": ("family",)})
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of device time, trained on none of the rows.
@@ -92,14 +93,15 @@ class TorchGpuProtocols(DatasetProtocols):
         for device in np.unique(power.groups["device"]):
             held = power.groups["device"] == device
             tasks = list(_tasks(power, "unseen_device/eager_power", "power_w", str(device)))
-            yield Fold("unseen_device", others + power.take(~held), tasks)
+            elsewhere = others.take(others.groups["device"] != device)
+            yield Fold("unseen_device", elsewhere + power.take(~held), tasks, source="")
         others = _other_training_rows(NetworkLatency.name, catalog)
         fold_of_row = folds_of(recorded.groups["family"], FAMILY_FOLDS, "family")
         for fold in np.unique(fold_of_row):
             held_out, rest = recorded.take(fold_of_row == fold), recorded.take(fold_of_row != fold)
             known = np.isin(others.groups["family"], held_out.groups["family"])
             tasks = list(_tasks(held_out, "unseen_family/recorded_latency", "latency_ms"))
-            yield Fold("unseen_family", others.take(~known) + rest, tasks)
+            yield Fold("unseen_family", others.take(~known) + rest, tasks, source="")
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]

@@ -53,6 +53,9 @@ class MlEnergyProtocols(DatasetProtocols):
     """Power of a device (W), energy of a token or sample (J), tokens/s, latency of a batch (ms)."""
 
     dataset = "mlenergy"
+    held_out_by = MappingProxyType(
+        {"leave_one_model_out": ("model",), "unseen_device": ("device",)}
+    )
     reads = MappingProxyType({RUNS: ("gpu_model", "num_gpus")})
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -66,7 +69,7 @@ class MlEnergyProtocols(DatasetProtocols):
         those of the baselines, are the other models of its kind.
         """
         runs = serving_runs(bundle.table(RUNS), catalog)
-        for split in MlEnergy().splits(bundle):
+        for split in MlEnergy().checked_splits(bundle):
             held_out = runs.take(split.held_out)
             alike = np.isin(runs.groups["kind"], held_out.groups["kind"])
             train = runs.take(split.train & alike)

@@ -41,6 +41,13 @@ class TorchOpEnergyProtocols(DatasetProtocols):
     """Average power of single operators, repeated in a loop, and of networks."""
 
     dataset = "torch_op_energy"
+    held_out_by = MappingProxyType(
+        {
+            "unseen_operator": ("op_shape",),
+            "unseen_network": ("op_shape",),
+            "unseen_device": ("device",),
+        }
+    )
     reads = MappingProxyType({"ops": ("device", "layer", "input_shape", "power_w", "latency_ms")})
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -60,7 +67,7 @@ class TorchOpEnergyProtocols(DatasetProtocols):
         measured, place = operator_power(ops, catalog)
         others = self.training_rows(bundle, catalog)
         others = others.take(np.arange(len(measured), len(others))) + _elsewhere(bundle, catalog)
-        for split in TorchOpEnergy().splits(bundle):
+        for split in TorchOpEnergy().checked_splits(bundle):
             protocol = split.protocol.partition("/")[0]
             if split.table != "ops" or protocol == "unseen_device":
                 continue
@@ -69,7 +76,7 @@ class TorchOpEnergyProtocols(DatasetProtocols):
             if len(train) and len(held_out):
                 new = np.isin(others.groups["op_shape"], held_out.groups["op_shape"])
                 tasks = list(_tasks(held_out, f"{protocol}/power"))
-                yield Fold(protocol, train + others.take(~new), tasks)
+                yield Fold(protocol, train + others.take(~new), tasks, source="")
         whole = measured + others
         yield from _unseen_networks(whole)
         yield from _unseen_devices(whole)
@@ -165,7 +172,7 @@ def _unseen_networks(rows: Measurements) -> Iterator[Fold]:
         for name in np.unique(part[held]):
             held_out, alike = rows.take(held & (part == name)), train.take(part[~held] == name)
             tasks += list(_tasks(held_out, f"unseen_network/{name}", _baselines(held_out, alike)))
-        yield Fold("unseen_network", train, tasks)
+        yield Fold("unseen_network", train, tasks, source="")
 
 
 def _unseen_devices(rows: Measurements) -> Iterator[Fold]:
@@ -184,7 +191,7 @@ def _unseen_devices(rows: Measurements) -> Iterator[Fold]:
             alike = train.take(part[~here] == name)
             baselines = _baselines(held_out, alike) | booster(held_out)
             tasks += list(_tasks(held_out, f"unseen_device/{name}", baselines))
-        yield Fold("unseen_device", train, tasks)
+        yield Fold("unseen_device", train, tasks, source="")
 
 
 def _part(query: Query) -> str:

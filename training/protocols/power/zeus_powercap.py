@@ -41,7 +41,7 @@ class ZeusPowerCapProtocols(DatasetProtocols):
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Each GPU held out in turn, trained on the others."""
-        for split in ZeusPowerCap().splits(bundle):
+        for split in ZeusPowerCap().checked_splits(bundle):
             if split.table != TRACE or not split.train.any():
                 continue
             whole = runs(bundle.table(TRACE), catalog)

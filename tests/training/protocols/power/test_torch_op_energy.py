@@ -22,7 +22,7 @@ from forerun.training.protocols.power.torch_op_energy import (
     TorchOpEnergyProtocols,
     trained_operators,
 )
-from forerun.training.release.fit import recipes
+from forerun.training.protocols.recipes import recipes
 
 CATALOG = DeviceCatalog.load()
 PROTOCOLS = TorchOpEnergyProtocols()

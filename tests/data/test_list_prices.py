@@ -6,11 +6,11 @@ from importlib.resources import files
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.service.list_prices import list_price
+from forerun.data.list_prices import list_price
 
 
 def _instances() -> list[dict[str, object]]:
-    text = (files("forerun.service") / "list_prices.json").read_text(encoding="utf-8")
+    text = (files("forerun.data") / "list_prices.json").read_text(encoding="utf-8")
     return list(json.loads(text)["instances"])
 
 

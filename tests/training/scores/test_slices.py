@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.training.retraining.comparison import FEWEST_GROUPS, HeldOutRows, compared
+from forerun.training.scores.slices import FEWEST_GROUPS, PairedErrors, compared
 
 
 def rows(before, after, groups=None, **facts):
@@ -12,7 +12,7 @@ def rows(before, after, groups=None, **facts):
     groups = groups or [str(number) for number in range(count)]
     facts = {name: list(values) for name, values in facts.items()}
     ones = np.ones(count)
-    return HeldOutRows(ones, ones + np.array(before), ones + np.array(after), groups, facts)
+    return PairedErrors.of(ones, ones + np.array(before), ones + np.array(after), groups, facts)
 
 
 def whole(*given, **more):
@@ -46,12 +46,17 @@ def test_rows_of_a_workload_are_drawn_together():
     assert (often.low, often.high) == pytest.approx((once.low, once.high))
 
 
-def test_slices_with_too_few_workloads_are_not_compared():
-    kinds = ["kernel"] * FEWEST_GROUPS + ["network"] * (FEWEST_GROUPS - 1)
-    count = len(kinds)
-    found = compared("latency_ms", rows([0.1] * count, [0.2] * count, kind=kinds))
-    assert [own.slice for own in found] == [{}, {"kind": "kernel"}]
-    assert compared("latency_ms", rows([0.1] * 4, [0.2] * 4)) == []
+def test_a_slice_of_few_workloads_is_judged_by_each_of_them():
+    """Convolutional networks get better while the one transformer gets worse."""
+    kinds = ["convolutional"] * 8 + ["transformer"] * 2
+    before, after = [0.235] * 8 + [0.494, 0.47], [0.03] * 8 + [0.653, 0.6]
+    found = compared("latency_ms", rows(before, after, family=kinds))
+    assert [own.name for own in found if own.is_worse] == ["latency_ms transformer"]
+    mixed = compared("latency_ms", rows(before, [*after[:-1], 0.1], family=kinds))
+    assert not [own for own in mixed if own.is_worse], "one of two got better"
+    small = compared("latency_ms", rows([0.2] * 4, [0.205] * 4))
+    assert not small[0].is_worse, "seeds explain as much"
+    assert whole([0.2] * FEWEST_GROUPS, [0.205] * FEWEST_GROUPS).is_worse
 
 
 def test_slices_of_the_same_rows_are_compared_once():

@@ -1,10 +1,22 @@
 """List prices of an hour on a device, for answers to requests that name no price of their own."""
 
 import json
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from forerun.models.answers.deployments.answer import Price
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What an hour on one device costs.
+
+    Attributes:
+        usd_per_device_hour: price of one device, USD an hour.
+        source: where the price comes from, and its date.
+    """
+
+    usd_per_device_hour: float
+    source: str
 
 
 def list_price(device: str) -> Price | None:
@@ -14,7 +26,7 @@ def list_price(device: str) -> Price | None:
 
 @cache
 def _prices() -> dict[str, Price]:
-    text = (files("forerun.service") / "list_prices.json").read_text(encoding="utf-8")
+    text = (files("forerun.data") / "list_prices.json").read_text(encoding="utf-8")
     table = json.loads(text)
     return {
         row["device"]: Price(

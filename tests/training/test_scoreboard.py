@@ -1,0 +1,140 @@
+"""The scoreboard shows every table, keeps what was not run again, and says what moved."""
+
+import json
+
+import numpy as np
+import pytest
+
+from forerun.data.errors import InputError, MissingData
+from forerun.data.measurements import Measurements
+from forerun.training import scoreboard
+from forerun.training.engines.jobs import Local
+from forerun.training.evaluation.cells import cells_of, changes
+from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.protocols import Task
+from forerun.training.release.promotion import in_slices
+from forerun.training.scoreboard import moved, names_of_tables, page, renew
+from tests.training.leaderboard.toy_protocols import measured
+
+FAMILIES = ("convolutional",) * 40 + ("transformer",) * 8 + ("recurrent",) * 2
+
+
+def predictions(correction=1.0, seed=0):
+    """Answers about networks, with a correction of transformers that is right at 1."""
+    rng = np.random.default_rng(seed)
+    families = np.array(FAMILIES)
+    truth = np.full(len(families), 2.0)
+    rows = measured(truth)
+    rows = Measurements(rows.queries, rows.values, {**rows.groups, "family": families})
+    noise = np.exp(rng.normal(0.0, 0.002, len(families)))
+    found = 2.1 * noise * np.where(families == "transformer", correction, 1.0)
+    columns = {"measured": truth, "predicted": found, "low": found / 1.2, "high": found * 1.2}
+    task = Task("unseen/x", "latency_ms", rows)
+    grades = np.where(families == "recurrent", "C", "A")
+    return TaskPredictions(task, 0, columns, {}, "answers", held_out=rows, grades=grades)
+
+
+def table(name="toy", correction=1.0, seed=0, **more):
+    cells = cells_of([predictions(correction, seed)])
+    row = {"task": "unseen/x", "device": None, "metric": "latency_ms", "n": 50, "unanswered": 0}
+    row |= {"mape": 5.0, "coverage_90": 91.0, "baselines": {"roofline": 4.0}}
+    facts = {"commit": "abc", "date": "2026-01-01", "seeds": 1, "cpu_minutes": 2.0}
+    return {"dataset": name, **facts, "tasks": [row], "cells": cells, **more}
+
+
+def test_cells_are_the_errors_by_group():
+    (own,) = cells_of([predictions()])
+    found = {cell[1]: cell[4:] for cell in own["cells"]}
+    assert found.keys() == {"convolutional", "transformer", "recurrent"}
+    assert found["convolutional"] == [40.0, pytest.approx(5.0, abs=0.2)]
+    assert json.loads(json.dumps(own)) == own
+
+
+def test_a_correction_that_is_off_by_a_fifth_is_named_with_its_slice():
+    (worst, *_) = moved([table()], [table(correction=1.2)])
+    assert worst.lost
+    assert worst.what == "toy unseen/x latency_ms transformer"
+    assert worst.after > 20.0
+    assert "toy unseen/x latency_ms transformer" in worst.text()
+    assert not [one for one in moved([table(correction=1.2)], [table()]) if one.lost]
+
+
+def test_what_two_seeds_differ_by_is_no_change():
+    assert list(moved([table()], [table(seed=1)])) == []
+
+
+def test_changes_in_tables_that_were_not_meant_are_found_too():
+    before = [table("meant"), table("other")]
+    after = [table("meant"), table("other", correction=1.2)]
+    assert {one.what.split()[0] for one in in_slices(before, after)} == {"other"}
+
+
+def test_a_table_that_is_gone_is_a_loss():
+    (gone,) = moved([table("a"), table("b")], [table("b")])
+    assert gone.lost and gone.what == "a"
+
+
+def test_only_shared_tasks_are_compared():
+    assert list(changes([table("a")], [table("b")])) == []
+
+
+def test_the_page_lists_the_worst_first_and_what_is_missing():
+    worse = table("contention")
+    worse["tasks"] = [{**worse["tasks"][0], "mape": 80.0}]
+    text = page([table("neusight"), worse])
+    assert text.index("## contention") < text.index("## neusight")
+    assert "**4.0 %** (roofline)" in text, "the floor is ahead"
+    assert "2026-01-01, commit `abc`, 1 seed, 2 CPU minutes" in text
+    assert "Not evaluated as whole answers so far: aiconfigurator" in text
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Renews the scoreboard of a file; says which tables were evaluated."""
+    evaluated = []
+
+    def evaluation(name, *more):
+        if name == "vidur":
+            raise MissingData("vidur is not on this machine")
+        evaluated.append(name)
+        return table(name, commit="now")
+
+    monkeypatch.setattr(scoreboard, "_evaluated", evaluation)
+    monkeypatch.setattr(scoreboard.tracking, "git_commit", lambda: "now")
+
+    def renewed(*names, **more):
+        evaluated.clear()
+        left = renew(names, tmp_path / "board.json", **more)
+        return list(evaluated), left, json.loads((tmp_path / "board.json").read_text())
+
+    renewed.file = tmp_path / "board.json"
+    return renewed
+
+
+def test_an_interrupted_run_continues_and_nothing_is_dropped(run):
+    first, _, stored = run("timm_bench")
+    assert first == [one["dataset"] for one in stored] == ["timm_bench"]
+    rest, left, stored = run()
+    assert set(rest) == set(names_of_tables()) - {"timm_bench", "vidur"}
+    assert left == {
+        "timm_bench": "evaluated at this commit",
+        "vidur": "vidur is not on this machine",
+    }
+    assert {one["dataset"] for one in stored} == set(names_of_tables()) - {"vidur"}
+
+
+def test_a_long_table_keeps_its_rows_and_is_evaluated_where_it_is_named(run):
+    run.file.write_text(json.dumps([table("neusight", cpu_minutes=300.0)]))
+    evaluated, left, stored = run()
+    assert "neusight" not in evaluated
+    assert "300 CPU minutes" in left["neusight"] and "--engine ray" in left["neusight"]
+    (kept,) = (one for one in stored if one["dataset"] == "neusight")
+    assert (kept["commit"], kept["date"]) == ("abc", "2026-01-01")
+    assert "neusight" in run("neusight")[0]
+    run.file.write_text(json.dumps([table("neusight", cpu_minutes=300.0)]))
+    assert "neusight" in run(engine=Local())[0], "another engine takes long tables too"
+
+
+def test_a_table_that_there_is_not_is_refused(run):
+    with pytest.raises(InputError, match="No table 'nope'; there are aiconfigurator"):
+        run("nope")

@@ -1,0 +1,330 @@
+"""A release that is fitted again without what a fold holds out, to score its whole answers.
+
+Every part of a release that may answer the tasks of a fold is fitted on the rows of all its
+sources, but for those that share a held-out value (`Fold.without`). Parts whose rows all stay are
+those of the released artifact, if it was trained on the same bundles. Fits are stored under
+FORERUN_HOME/fits, which may be deleted at any time.
+"""
+
+import hashlib
+import inspect
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle, find, home
+from forerun.data.columns import Mask
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import BadArtifact
+from forerun.data.graph import OperatorGraph
+from forerun.data.measurements import Measurements
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.whole import WholeAnswers
+from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.stored_predictor import contained, load_part
+from forerun.models.artifact.training_record import TrainingRecord
+from forerun.models.catalog import Scope, catalog
+from forerun.models.limit import LATENCY, POWER
+from forerun.models.own_tables import TableBoost
+from forerun.models.predictor import Composed, Predictor
+from forerun.models.router import Router
+from forerun.training.protocols.own_tables import OwnTableProtocols
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, held_out_rows, names_of
+from forerun.training.protocols.recipes import Recipe, composed_predictors, recipes
+from forerun.training.tracking.environment import environment
+
+FITS: Final = "fits"
+"""Folder of stored fits in FORERUN_HOME."""
+LIBRARIES: Final = ("lightgbm", "numpy", "scipy", "scikit-learn", "torch")
+"""Libraries whose versions a fit depends on."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One predictor of a refit: where it is stored, or what it is fitted on.
+
+    Attributes:
+        recipe: the predictor and its sources.
+        seed: seed of the fit.
+        stored: folder of the same fit in the released artifact; None where it is fitted.
+        rows: training rows; None where it is stored.
+        parts: predictors that it contains.
+        key: digest of all that the fit depends on; empty where it is stored.
+    """
+
+    recipe: Recipe
+    seed: int = 0
+    stored: Path | None = None
+    rows: Measurements | None = None
+    parts: tuple["Part", ...] = ()
+    key: str = ""
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether nothing has to be fitted."""
+        return self.stored is not None or _place(self.key).is_dir()
+
+    def fitted(self) -> Predictor:
+        """The fitted predictor: stored, or fitted now and stored.
+
+        Raises:
+            BadArtifact: the released artifact is damaged.
+        """
+        if self.stored is not None:
+            return load_part(self.stored)
+        place = _place(self.key)
+        try:
+            if place.is_dir():
+                return load_part(place)
+        except BadArtifact:
+            shutil.rmtree(place)
+        assert self.rows is not None
+        whole = self.recipe.unfitted(self.seed)
+        if self.parts:
+            assert isinstance(whole, Composed)
+            whole = whole.with_parts({part.recipe.predictor: part.fitted() for part in self.parts})
+        predictor = whole.fit(self.rows)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+            predictor.save(Path(folder) / "fit")
+            if not place.exists():
+                (Path(folder) / "fit").rename(place)
+        return predictor
+
+    def to_fit(self) -> Iterator[str]:
+        """What is not stored: the predictor, and its number of rows."""
+        if not self.is_cached:
+            assert self.rows is not None
+            for part in self.parts:
+                yield from part.to_fit()
+            yield f"{self.recipe.predictor} ({len(self.rows):,} rows)"
+
+
+@dataclass(frozen=True)
+class Refit:
+    """A release as it would be without what a fold holds out.
+
+    Attributes:
+        parts: in the order in which the router asks them.
+        record: the record of their training rows, which grades need.
+    """
+
+    parts: tuple[Part, ...]
+    record: TrainingRecord
+
+    def answers(self, metrics: Sequence[str]) -> WholeAnswers:
+        """The whole answers of the release; fits what is not stored."""
+        router = Router(tuple(part.fitted() for part in self.parts))
+        loaded = LoadedPredictor(router, "refit", "", "", self.record)
+        return WholeAnswers(InUse(loaded), tuple(metrics))
+
+    def text(self) -> str:
+        """What has to be fitted, for people who wait."""
+        names = [name for part in self.parts for name in part.to_fit()]
+        return f"fitting {', '.join(names)}" if names else "all fits are stored"
+
+
+@dataclass
+class Refits:
+    """Refits of a release, which read the training rows of each source once.
+
+    Attributes:
+        artifact: folder of the released predictors, with their training record.
+        data: dataset -> folder of its bundle, in place of the pulled one.
+        anew: predictors that are not taken from the artifact, since they will be fitted otherwise.
+    """
+
+    artifact: Path
+    data: Mapping[str, Path] = field(default_factory=dict)
+    anew: frozenset[str] = frozenset()
+    _bundles: dict[str, Bundle] = field(default_factory=dict)
+    _rows: dict[str, Measurements] = field(default_factory=dict)
+    _names: dict[tuple[str, str], list[frozenset[str]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.released = TrainingRecord.read(self.artifact)
+        self.folders = _folders(self.artifact)
+
+    def of(self, protocols: DatasetProtocols, bundle: Bundle, fold: Fold, seed: int = 0) -> Refit:
+        """The release without what a fold holds out.
+
+        Args:
+            protocols: those of the fold.
+            bundle: the bundle of the fold.
+            fold: as `DatasetProtocols.checked_folds` gives it.
+            seed: seed of what is fitted.
+
+        Raises:
+            MissingData: the bundle of a source is not on this machine.
+        """
+        self._bundles[protocols.dataset] = bundle
+        record = TrainingRecord()
+        parts: list[Part] = []
+        inside = {name for names in composed_predictors().values() for name in names}
+        of_table = isinstance(protocols, OwnTableProtocols)
+        own = (Recipe(TableBoost.name, (protocols.dataset,)),) if of_table else ()
+        folders = {name: iter(paths) for name, paths in self.folders.items()}
+        for recipe in (*own, *recipes()):
+            stored = None if recipe.table else next(folders.get(recipe.predictor, iter(())), None)
+            if recipe.predictor in inside or not _may_answer(recipe, stored, fold):
+                continue
+            part, record = self._part(recipe, stored, fold, seed, record)
+            if part is not None:
+                parts.append(part)
+        return Refit(tuple(parts), record)
+
+    def _part(
+        self, recipe: Recipe, stored: Path | None, fold: Fold, seed: int, record: TrainingRecord
+    ) -> tuple[Part | None, TrainingRecord]:
+        folders = {} if stored is None else dict(contained(stored))
+        parts: list[Part] = []
+        for own in recipes():
+            if own.predictor in composed_predictors().get(recipe.predictor, ()):
+                part, record = self._part(own, folders.get(own.predictor), fold, seed, record)
+                parts += [] if part is None else [part]
+        same = stored is not None and recipe.predictor not in self.anew
+        same = same and all(part.stored is not None for part in parts)
+        found: list[Measurements] = []
+        for source, protocols in zip(recipe.sources, recipe.all_protocols, strict=True):
+            rows, whole = self._rows_without(source, protocols, fold)
+            bundle = self._bundle(protocols.dataset)
+            record = record.with_rows(bundle, rows, part=bool(found or protocols.part))
+            same = same and whole and self.released.knows(bundle)
+            found.append(rows)
+        if same:
+            return Part(recipe, stored=stored, parts=tuple(parts)), record
+        rows = sum(found[1:], found[0])
+        if not len(rows) and not parts:
+            return None, record
+        facts = (recipe.predictor, *recipe.sources, str(seed), code_digest(recipe), digest(rows))
+        keys = [part.key or str(part.stored and self.released.digests) for part in parts]
+        key = hashlib.sha256("\n".join((*facts, *keys)).encode()).hexdigest()[:32]
+        return Part(recipe, seed, None, rows, tuple(parts), key), record
+
+    def _rows_without(
+        self, source: str, protocols: DatasetProtocols, fold: Fold
+    ) -> tuple[Measurements, bool]:
+        """Training rows of a source that a fold leaves, and whether these are all."""
+        if source == fold.source:
+            return fold.train, False
+        if source not in self._rows:
+            bundle = self._bundle(protocols.dataset)
+            self._rows[source] = protocols.training_rows(bundle, DeviceCatalog.load())
+        rows = self._rows[source]
+        kept = ~self._held_out(source, rows, fold)
+        return (rows, True) if kept.all() else (rows.take(kept), False)
+
+    def _held_out(self, source: str, rows: Measurements, fold: Fold) -> Mask:
+        held = np.zeros(len(rows), dtype=np.bool_)
+        for key, values in fold.without.items():
+            if (source, key) not in self._names:
+                self._names[source, key] = names_of(rows, key)
+            held |= [not values.isdisjoint(names) for names in self._names[source, key]]
+        return held
+
+    def _bundle(self, dataset: str) -> Bundle:
+        if dataset not in self._bundles:
+            self._bundles[dataset] = find(dataset, self.data.get(dataset))
+        return self._bundles[dataset]
+
+
+def released_artifact() -> Path:
+    """Folder of the predictors that come with the package."""
+    return Path(str(files("forerun.models"))) / "pretrained"
+
+
+def digest(rows: Measurements) -> str:
+    """Digest of queries, values, grouping keys and weights: equal for what fits alike."""
+    found = hashlib.sha256()
+    known: dict[int, bytes] = {}
+    for part in (rows.queries, dict(rows.values), dict(rows.groups), rows.weights):
+        found.update(_digested(part, known))
+    return found.hexdigest()
+
+
+def _digested(value: Any, known: dict[int, bytes]) -> bytes:
+    """Digest of a value; `known` are those of objects that live as long as the whole does."""
+    if isinstance(value, np.ndarray):
+        content = value if value.dtype.kind != "U" else np.char.encode(value, "utf-8")
+        return hashlib.sha256(f"{value.shape}".encode() + _unpadded(content)).digest()
+    if isinstance(value, OperatorGraph):
+        return f"{value.digest} {value.source}".encode()
+    if is_dataclass(value) and not isinstance(value, type):
+        if id(value) not in known:
+            own = [_digested(getattr(value, f.name), known) for f in fields(value)]
+            name = type(value).__name__.encode()
+            known[id(value)] = hashlib.sha256(b"\0".join((name, *own))).digest()
+        return known[id(value)]
+    if isinstance(value, Mapping):
+        pairs = ((repr(k).encode(), _digested(v, known)) for k, v in sorted(value.items()))
+        return hashlib.sha256(b"\0".join(x for pair in pairs for x in pair)).digest()
+    if isinstance(value, list | tuple):
+        return hashlib.sha256(b"\0".join(_digested(one, known) for one in value)).digest()
+    return repr(value).encode()
+
+
+def _unpadded(content: np.ndarray) -> bytes:
+    """Content of an array, in which the longest text decides nothing."""
+    return b"\0".join(content.ravel().tolist()) if content.dtype.kind == "S" else content.tobytes()
+
+
+@cache
+def code_digest(recipe: Recipe) -> str:
+    """Digest of the code that a fit depends on: models, features, libraries, and a package of its
+    own.
+    """
+    versions = environment(LIBRARIES)
+    found = hashlib.sha256(repr([versions.get(name) for name in LIBRARIES]).encode())
+    roots = [Path(str(files(f"forerun.{floor}"))) for floor in ("features", "models")]
+    paths = [path for root in roots for path in sorted(root.resolve().rglob("*.py"))]
+    own = inspect.getsourcefile(type(recipe.unfitted()))
+    for path in (*paths, *([Path(own)] if own else ())):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _place(key: str) -> Path:
+    return home() / FITS / key
+
+
+def _folders(artifact: Path) -> dict[str, list[Path]]:
+    """Name of a predictor -> the folders of a released artifact that hold one, in their order."""
+    found: dict[str, list[Path]] = {}
+    for name, folder in contained(artifact):
+        found.setdefault(name, []).append(folder)
+    return found
+
+
+def needed_metrics(fold: Fold) -> frozenset[str]:
+    """The metrics that answers to the tasks of a fold are made of."""
+    asked = {task.metric for task in fold.tasks}
+    limited = any(q.operation.power_limit_w for task in fold.tasks for q in task.held_out.queries)
+    if "energy_j" in asked or limited:
+        asked |= {POWER}
+    return frozenset(asked | ({LATENCY} if asked & {POWER, "utilisation"} else set()))
+
+
+def _may_answer(recipe: Recipe, stored: Path | None, fold: Fold) -> bool:
+    """Whether a predictor may take part in an answer to a task of a fold."""
+    queries = held_out_rows(fold.tasks).queries
+    entry = catalog().get(recipe.predictor)
+    kinds = frozenset(query.workload.kind for query in queries)
+    devices = frozenset(query.device.kind for query in queries)
+    if entry is not None and not Scope(kinds, devices).concerns(recipe.predictor):
+        return False
+    predictor = recipe.unfitted() if stored is None else _loaded(stored)
+    if not needed_metrics(fold).intersection(predictor.metrics):
+        return False
+    return stored is None or any(map(predictor.answers, queries))
+
+
+@cache
+def _loaded(folder: Path) -> Predictor:
+    return load_part(folder)

@@ -1,0 +1,259 @@
+"""The scoreboard: how well whole answers do in every table of measurements, worst first.
+
+`python -m forerun.training.scoreboard` evaluates the tables that the code has changed for, one
+after another, stores each in `training/scoreboard.json` as soon as it is done, and writes
+`docs/results/scoreboard.md`. `diff` prints what moved beyond the noise since a commit. A table that
+was not run again keeps its rows, with their date and commit.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from forerun.data.bundle import find
+from forerun.data.errors import InputError, MissingData
+from forerun.training.engines.jobs import LOCAL, Engine, Progress
+from forerun.training.engines.named import engine_named
+from forerun.training.evaluation.cells import cells_of
+from forerun.training.evaluation.evaluate import rows, run_protocols
+from forerun.training.evaluation.refit import Refits, released_artifact
+from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
+from forerun.training.release.promotion import Difference, in_slices
+from forerun.training.reports.results_tables import scoreboard_file, scoreboard_tables
+from forerun.training.reports.standings import floors
+from forerun.training.tracking import runs as tracking
+
+PAGE: Final = Path("docs/results/scoreboard.md")
+LONG_MINUTES: Final = 60.0
+"""CPU minutes from which on a table is evaluated only where it is named, or on a cluster."""
+FIELDS: Final = (
+    *("task", "device", "metric", "n", "unanswered", "mape", "mape_standard_error", "median_ape"),
+    *("coverage_90", "median_interval_ratio", "grades", "score", "mae", "baselines"),
+)
+Evaluations = list[dict[str, Any]]
+
+
+def names_of_tables() -> tuple[str, ...]:
+    """The datasets that have protocols, sorted."""
+    return tuple(sorted(cls.dataset for cls in DATASET_PROTOCOLS))
+
+
+def renew(
+    names: Sequence[str],
+    file: Path,
+    *,
+    seeds: int = 1,
+    progress: Progress = lambda line: None,
+    engine: Engine = LOCAL,
+) -> dict[str, str]:
+    """Evaluate tables and store each; those of this commit are finished.
+
+    Args:
+        names: tables; all but long ones when empty.
+        file: the stored tables, which are written after each.
+        seeds: number of fits.
+        progress: called with a line of text.
+        engine: does the fits.
+
+    Returns:
+        Table -> why it was not evaluated now.
+
+    Raises:
+        InputError: there is no table of a name.
+    """
+    unknown = sorted(set(names) - set(names_of_tables()))
+    if unknown:
+        raise InputError(f"No table {unknown[0]!r}; there are {', '.join(names_of_tables())}.")
+    commit, refits = tracking.git_commit(), Refits(released_artifact())
+    left: dict[str, str] = {}
+    for name in names or names_of_tables():
+        tables = {one["dataset"]: one for one in _read(file)}
+        before = tables.get(name, {})
+        minutes = before.get("cpu_minutes") or 0.0
+        if commit and before.get("commit") == commit and not commit.endswith("+changes"):
+            left[name] = "evaluated at this commit"
+        elif minutes > LONG_MINUTES and not names and engine is LOCAL:
+            left[name] = f"takes {minutes:.0f} CPU minutes: name it, or use --engine ray"
+        else:
+            try:
+                tables[name] = _evaluated(name, seeds, refits, progress, engine)
+            except MissingData as error:
+                left[name] = str(error)
+        _write(file, [tables[name] for name in sorted(tables)])
+        progress(f"{name}: {left.get(name, 'stored')}")
+    return left
+
+
+def _evaluated(
+    name: str, seeds: int, refits: Refits, progress: Progress, engine: Engine
+) -> dict[str, Any]:
+    start, protocols = time.process_time(), protocols_of_dataset(name)
+    predictions = list(
+        run_protocols(
+            *(protocols, find(name)),
+            seeds=seeds,
+            progress=lambda line: progress(f"{name} {line}"),
+            engine=engine,
+            refits=refits,
+        )
+    )
+    minutes = (time.process_time() - start) / 60.0
+    return {
+        "dataset": name,
+        "commit": tracking.git_commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "seeds": seeds,
+        "cpu_minutes": round(minutes, 1) if engine is LOCAL else None,
+        "tasks": [_row(row) for row in rows(predictions)],
+        "cells": cells_of(predictions),
+    }
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _rounded(row[name]) for name in FIELDS if name in row}
+
+
+def _rounded(value: Any) -> Any:
+    """The value with five significant digits."""
+    if isinstance(value, Mapping):
+        return {name: _rounded(own) for name, own in value.items()}
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def _read(file: Path) -> Evaluations:
+    found: Evaluations = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    return found
+
+
+def _write(file: Path, tables: Evaluations) -> None:
+    """One line for each task and for the cells of each, so that a change is a short difference."""
+    lines = []
+    for table in tables:
+        parts = []
+        for name, value in table.items():
+            text = json.dumps(value, sort_keys=True)
+            if name in ("tasks", "cells"):
+                text = "[" + ",\n".join(json.dumps(one, sort_keys=True) for one in value) + "]"
+            parts.append(f"{json.dumps(name)}: {text}")
+        lines.append("{" + ",\n".join(parts) + "}")
+    partial = file.with_suffix(".part")
+    partial.write_text("[" + ",\n".join(lines) + "]\n", encoding="utf-8")
+    partial.replace(file)
+
+
+def page(tables: Sequence[Mapping[str, Any]]) -> str:
+    """The scoreboard as a page: tables whose worst task is worst come first."""
+    known = {str(table["dataset"]) for table in tables}
+    missing = sorted(set(names_of_tables()) - known)
+    parts = [
+        "# Scoreboard",
+        "How well whole answers do on rows that nothing was trained on: all predictors of the "
+        "release are fitted again without what a protocol holds out, and what they answer together "
+        "is scored. Errors are absolute percentage errors. `held` is the share of measured values "
+        "inside the 90 % intervals, `ratio` their median high / low, `A/B/C` the shares of grades "
+        "in percent. `best of others` is the smallest mean error of a floor (roofline, constant, a "
+        "rule) or of a published system on the same rows; it is bold where it is the smaller one. "
+        "Tables with the largest error come first. `make scoreboard` renews this page.",
+        *(_table(table) for table in sorted(tables, key=_worst, reverse=True)),
+    ]
+    if missing:
+        parts.append("Not evaluated as whole answers so far: " + ", ".join(missing) + ".")
+    return "\n\n".join(parts) + "\n"
+
+
+def _worst(table: Mapping[str, Any]) -> float:
+    return max((row["mape"] for row in table["tasks"] if row.get("mape") is not None), default=0.0)
+
+
+def _table(table: Mapping[str, Any]) -> str:
+    minutes = table.get("cpu_minutes")
+    took = "on a cluster" if minutes is None else f"{minutes:g} CPU minutes"
+    about = (
+        f"{table['date']}, commit `{str(table['commit'])[:12]}`, {table['seeds']} seed"
+        f"{'s' * (table['seeds'] > 1)}, {took}"
+    )
+    head = ("task", "metric", "rows", "unanswered", "mean", "median", "held", "ratio", "A/B/C")
+    lines = [(*head, "best of others"), ("---",) * 2 + ("---:",) * 7 + ("---",)]
+    ranked = sorted(table["tasks"], key=lambda row: -(row.get("mape") or 0.0))
+    lines += [_line(row) for row in ranked]
+    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"## {table['dataset']}\n\n{about}\n\n{body}"
+
+
+def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
+    def figure(name: str, suffix: str = " %") -> str:
+        value = row.get(name)
+        return "" if value is None else f"{value:,.3g}{suffix}"
+
+    grades = row.get("grades", {})
+    shares = "/".join(f"{grades.get(grade, {}).get('share', 0.0):.0f}" for grade in "ABC")
+    return (
+        " ".join(filter(None, (row["task"], row["device"]))).replace("|", "\\|"),
+        row["metric"],
+        f"{row['n']:,}",
+        f"{row['unanswered'] or 0:,}",
+        figure("mape"),
+        figure("median_ape"),
+        figure("coverage_90"),
+        figure("median_interval_ratio", ""),
+        shares if grades else "",
+        floors(row),
+    )
+
+
+def moved(before: Evaluations, after: Evaluations) -> Iterator[Difference]:
+    """What changed beyond the noise between two scoreboards, worst first; lost tables before."""
+    names = {one["dataset"] for one in after}
+    for one in before:
+        if one["dataset"] not in names:
+            yield Difference(one["dataset"], "scored", 1.0, 0.0, lost=True)
+    yield from in_slices(before, after)
+
+
+def _at(commit: str) -> Evaluations:
+    """The tables as they were stored in a commit; empty where they were not."""
+    text = tracking.file_at(commit, "training/scoreboard.json")
+    found: Evaluations = json.loads(text) if text else []
+    return found
+
+
+def _said(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Renew the scoreboard, or print what moved."""
+    parser = argparse.ArgumentParser(prog="scoreboard", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("what", nargs="?", choices=("renew", "page", "diff"), default="renew")
+    parser.add_argument("--tables", default="", help="names, separated by commas; all when empty")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--engine", default="local", choices=("local", "ray"))
+    parser.add_argument("--base", default="HEAD", help="commit that `diff` compares with")
+    given = parser.parse_args(words)
+    if given.what == "diff":
+        changes = list(moved(_at(given.base), scoreboard_tables()))
+        for one in changes:
+            sys.stdout.write(f"{'WORSE' if one.lost else 'better'}  {one.text()}\n")
+        sys.stdout.write(f"{sum(one.lost for one in changes)} slices are worse\n")
+        return int(any(one.lost for one in changes))
+    if given.what == "renew":
+        names = [name for name in given.tables.replace(",", " ").split() if name]
+        with engine_named(given.engine) as engine:
+            renew(
+                names,
+                scoreboard_file(),
+                seeds=given.seeds,
+                progress=_said,
+                engine=engine,
+            )
+    PAGE.write_text(page(scoreboard_tables()), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
