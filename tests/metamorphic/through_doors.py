@@ -115,7 +115,7 @@ def more_devices_serve_no_slower(grid: Grid) -> Iterator[Compared]:
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
     """Share by which two answers differ: figures, intervals and grades of each metric."""
-    worst = 0.0
+    worst = 0.0 if one.get("metrics") and other.get("metrics") else 1.0
     own, others = one.get("metrics", {}), other.get("metrics", {})
     for name in {*own, *others}:
         mine, theirs = own.get(name), others.get(name)
