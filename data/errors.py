@@ -40,6 +40,7 @@ exception is a fault of forerun and is reported as such.
 import difflib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final
 
 OF_A_BODY: Final = (
@@ -107,23 +108,32 @@ class UnknownDevice(InputError):
             listed: names of devices that the name lists, where it is a list of several.
             remedy: how to ask about these several devices.
         """
-        self.listed = tuple(listed)
-        if listed:
-            self.did_you_mean: list[str] = list(listed)
-            super().__init__(f"{name!r:.80} lists several devices in one name: {remedy}.")
-            return
-        if only_for:
-            self.did_you_mean = []
-            super().__init__(
-                f"{name!r} has no spec sheet; it is known only for {only_for}. "
+        super().__init__()
+        self.name, self.listed = name, tuple(listed)
+        self._known, self._only_for, self._remedy = known, only_for, remedy
+
+    @cached_property
+    def did_you_mean(self) -> list[str]:
+        """Similar names; they are sought when somebody reads them, which takes milliseconds."""
+        if self.listed or self._only_for:
+            return list(self.listed)
+        known = dict.fromkeys(self._known)
+        close = difflib.get_close_matches(self.name.lower(), known, n=3, cutoff=0.5)
+        # Of equally similar names, one that begins alike is the likelier one.
+        return sorted(close, key=lambda other: other[:1] != self.name[:1].lower())
+
+    def __str__(self) -> str:
+        if self.args:  # somebody has put another message in place of this one
+            return super().__str__()
+        if self.listed:
+            return f"{self.name!r:.80} lists several devices in one name: {self._remedy}."
+        if self._only_for:
+            return (
+                f"{self.name!r} has no spec sheet; it is known only for {self._only_for}. "
                 "`forerun devices` lists devices with one."
             )
-            return
-        close = difflib.get_close_matches(name.lower(), dict.fromkeys(known), n=3, cutoff=0.5)
-        # Of equally similar names, one that begins alike is the likelier one.
-        self.did_you_mean = sorted(close, key=lambda other: other[:1] != name[:1].lower())
         hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
-        super().__init__(f"No device named {name!r}. {hint}`forerun devices` lists all.")
+        return f"No device named {self.name!r}. {hint}`forerun devices` lists all."
 
 
 class UnknownPrecision(InputError):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -126,6 +126,16 @@ class Device(BaseModel):
     def __hash__(self) -> int:
         """Equal devices have equal names."""
         return hash(self.name)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_truth_values(cls, given: Any) -> Any:
+        """No figure is true or false, which pydantic would read as 1 and 0."""
+        for name, figure in given.items() if isinstance(given, dict) else ():
+            figures = figure.values() if isinstance(figure, dict) else (figure,)
+            if any(isinstance(each, bool) for each in figures):
+                raise ValueError(f"{name}: give a number, not true or false")
+        return given
 
     @model_validator(mode="after")
     def _sources_name_figures(self) -> Self:

@@ -201,31 +201,11 @@ def picture_tokens(workload: Diffusion) -> float:
     return workload.height * workload.width / side**2 * float(np.ceil(workload.frames / span))
 
 
-def slower_at_lengths(query: Query, sequences: Amount, prompt: Amount, answer: Amount) -> Amount:
-    """Time of a decoding step with prompts and answers of these lengths over that of usual ones.
-
-    It is a ratio of bounds with the time outside of the devices added. Time that prompts take is
-    spread over the answers' tokens.
-
-    Args:
-        query: a served language model.
-        sequences: numbers of sequences, in place of the model's `max_sequences`.
-        prompt: mean tokens of a prompt.
-        answer: mean tokens of an answer.
-    """
-    workload, device, count = query.workload, query.device, query.operation.device_count
-    assert isinstance(workload, LlmServing)
-    host = HOST_S + HOST_S_PER_SEQUENCE * sequences
-    asked = step_bound(workload, device, count, sequences, (prompt, answer)).seconds
-    return (asked + host) / (step_bound(workload, device, count, sequences).seconds + host)
-
-
 def step_bound(
     workload: LlmServing,
     device: Device,
     count: int,
     sequences: Amount,
-    lengths: tuple[Amount, Amount] | None = None,
 ) -> CycleBound:
     """The bound of a decoding step.
 
@@ -234,7 +214,6 @@ def step_bound(
         device: each of the devices.
         count: number of devices.
         sequences: numbers of sequences, in place of the model's `max_sequences`.
-        lengths: tokens of a prompt and of an answer; None for usual ones.
 
     Raises:
         UnknownBandwidth, UnknownPrecision: the device's sheet lacks the figure.
@@ -244,7 +223,7 @@ def step_bound(
     bytes_s = count * device.bandwidth_gbs * 1e9
     flops_s = count * device.peak(arithmetic(workload.weights, device), matrix=True) * 1e12
     covered = _covered(workload, sequences)
-    question, answer = lengths or TOKENS[workload.request]
+    question, answer = TOKENS[workload.request]
     billions = active / 1e9
     token = workload.cache_bytes_per_token or CACHE_BYTES * billions**0.4
     cache = token * sequences * (question + answer / 2.0)

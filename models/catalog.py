@@ -29,7 +29,7 @@ class CatalogEntry:
             evaluates the predictor. Empty where no release contains the predictor.
         evaluated_on: further datasets whose protocols evaluate it.
         contains: predictors that are fitted first and become parts of it (`Composed`).
-        workloads: kinds of workloads that it may answer; empty for all.
+        workloads: kinds of workloads whose answers it may take part in; empty for all.
         devices: kinds of devices that it may answer; empty for all.
         asked_before: predictor before which the router asks this one. It is asked last when empty,
             and predictors of forerun's own are asked in the order of `PREDICTORS`.
@@ -204,7 +204,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         "forerun.models.serving.power:ServingPower",
         "power and throughput of generative models that serve requests",
         trained_on=(("mlenergy",),),
-        workloads=("llm_serving", "diffusion"),
+        workloads=("llm_serving", "llm_deployment", "diffusion"),
         devices=("gpu",),
     ),
     "llm_latency": CatalogEntry(

@@ -132,7 +132,7 @@ class Settings(BaseModel):
     requests_in_flight: int = Field(
         default=512,
         ge=1,
-        description="requests that are received or answered at one time; further ones are refused "
+        description="requests that are answered at one time; further ones are refused "
         "with 503. `/healthz`, `/readyz` and `/metrics` always answer",
     )
     mib_in_flight: int = Field(

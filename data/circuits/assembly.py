@@ -5,7 +5,7 @@ Times are those of the slow corner in the chip's data, as nextpnr 0.4 reports th
 """
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -44,21 +44,6 @@ class Assembly:
     netlist: Netlist
     names: tuple[str, ...]
     clocks: Sequence[str]
-
-    def of_clock(self, clock: str) -> Netlist:
-        """The same cells and connections with the registers of one clock only."""
-        own = np.array([name in {"", clock} for name in self.clocks], dtype=np.bool_)
-        netlist, paths = self.netlist, self.netlist.paths
-        kept = np.flatnonzero(own).tolist()
-        return replace(
-            netlist,
-            paths=Connections(
-                paths.source[own], [paths.source_port[row] for row in kept],
-                paths.sink[own], [paths.sink_port[row] for row in kept],
-            ),
-            path_ps=netlist.path_ps[own],
-            is_setup=netlist.is_setup[own],
-        )  # fmt: skip
 
 
 def assembled(cells: Cells) -> Assembly:

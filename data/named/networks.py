@@ -4,8 +4,10 @@ Vision networks take images of 224 x 224 pixels; `README.md` in `network_graphs`
 traced, and how many tokens those that read text were traced with.
 """
 
+from difflib import get_close_matches
 from functools import cache, lru_cache
 
+from forerun.data.errors import UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.packed import packed_content, packed_names
 
@@ -27,6 +29,22 @@ def network_named(name: str) -> OperatorGraph | None:
     if name not in network_names():
         return None
     return OperatorGraph.from_json(packed_content(FOLDER, name))
+
+
+def unknown_network(name: str) -> UnreadableModel:
+    """The error about a model that is neither a file nor a network of that name.
+
+    >>> str(unknown_network("resnet-50"))[:70]
+    "Cannot read resnet-50: there is no such file, and no network of that n"
+    """
+    close = get_close_matches(name.lower(), network_names(), n=3, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(close)}?" if close else ""
+    return UnreadableModel(
+        name,
+        f"there is no such file, and no network of that name.{hint} There are "
+        f"{', '.join(network_names())}; of all others give a file, or trace timm's by `forerun "
+        "trace timm:NAME -o graph.json`.",
+    )
 
 
 def network_with_digest(digest: str) -> OperatorGraph | None:

@@ -5,7 +5,8 @@ latest of all ways to it, and a register's input must arrive the setup time befo
 Inputs and outputs of the circuit have no time of their own, so paths from and to them do not count.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -88,6 +89,87 @@ class TimingGraph:
             setup,
         )
 
+    @classmethod
+    def of_clocks(
+        cls, netlist: Netlist, clocks: Sequence[str]
+    ) -> dict[str, tuple["TimingGraph", Positions]]:
+        """Each clock with the graph of the paths between its registers, and their connections.
+
+        One pass over the whole graph finds what every clock reaches, so a further clock costs
+        what its own paths cost. The arcs of a graph are positions in its connections, (a,).
+
+        Args:
+            netlist: a circuit.
+            clocks: clock of each path of the netlist; an empty text for delays of no register.
+
+        Raises:
+            CombinationalLoop: a signal depends on itself.
+        """
+        whole, paths = cls.of(netlist), netlist.paths
+        number = {pin: position for position, pin in enumerate(whole.pins)}
+        rows = list(enumerate(zip(_rows(paths), clocks, strict=True)))
+        names = sorted(set(clocks) - {""})
+        bit = {name: divmod(position, 8) for position, name in enumerate(names)}
+        after, before = np.zeros((2, len(number), len(names) // 8 + 1), dtype=np.uint8)
+        at: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
+        for row, ((a, p, b, q), name) in rows:
+            if name:
+                is_setup = bool(netlist.is_setup[row])
+                pin = number[(a, p) if is_setup else (b, q)]
+                (before if is_setup else after)[pin, bit[name][0]] |= 1 << bit[name][1]
+                at[name].append((row, pin))
+        whole._spread(after, before)
+        both = after & before
+        return {
+            name: whole._between(
+                np.flatnonzero(both[:, byte] >> place & 1),
+                np.array(at[name], dtype=np.intp),
+                netlist,
+            )
+            for name, (byte, place) in bit.items()
+        }
+
+    def _spread(self, after: NDArray[np.uint8], before: NDArray[np.uint8]) -> None:
+        """Spread marks of pins, (p, bytes) bits each, to the pins after and to those before."""
+        levels = self._by_level()
+        for first, last in levels:
+            at = slice(first, last)
+            np.bitwise_or.at(after, self.sink[at], after[self.source[at]])
+        for first, last in reversed(levels):
+            at = slice(first, last)
+            np.bitwise_or.at(before, self.source[at], before[self.sink[at]])
+
+    def _between(
+        self, pins: Positions, registers: Positions, netlist: Netlist
+    ) -> tuple["TimingGraph", Positions]:
+        """The graph of some pins with the times of some registers, and its connections.
+
+        Args:
+            pins: the pins that are kept, in order.
+            registers: (k, 2) rows of the netlist's paths, and the pin that each drives or takes.
+            netlist: the circuit.
+        """
+        place = np.full(len(self.pins), -1)
+        place[pins] = np.arange(len(pins))
+        launch, setup = np.full((2, len(pins)), -np.inf)
+        rows, at = registers[place[registers[:, 1]] >= 0].T
+        for times, own in ((launch, ~netlist.is_setup[rows]), (setup, netlist.is_setup[rows])):
+            np.maximum.at(times, place[at[own]], netlist.path_ps[rows[own]])
+        kept = np.flatnonzero((place[self.source] >= 0) & (place[self.sink] >= 0))
+        arcs, arc = np.unique(self.arc[kept], return_inverse=True)
+        through = int(arcs[:1].tolist() == [-1])
+        return replace(
+            self,
+            pins=tuple(self.pins[pin] for pin in pins.tolist()),
+            source=place[self.source[kept]],
+            sink=place[self.sink[kept]],
+            arc=arc - through,
+            fixed_ps=self.fixed_ps[kept],
+            starts=tuple(np.unique(np.searchsorted(kept, self.starts)).tolist()),
+            launch_ps=launch,
+            setup_ps=setup,
+        ), arcs[through:]
+
     def arrivals_ps(self, net_ps: Matrix) -> Matrix:
         """Latest arrival at each pin, shape (p, runs); -inf where no register drives it.
 
@@ -147,8 +229,10 @@ class TimingGraph:
         if not np.isfinite(ends).any():
             return []
         found, at = [], int(np.argmax(ends))
+        order = np.argsort(self.sink, kind="stable")
+        firsts = np.searchsorted(self.sink[order], np.arange(len(self.pins) + 1))
         while arrivals[at] > self.launch_ps[at]:
-            into = np.flatnonzero(self.sink == at)
+            into = order[firsts[at] : firsts[at + 1]]
             edge = into[np.argmax(arrivals[self.source[into]] + delays[into])]
             if self.arc[edge] >= 0:
                 found.append(int(self.arc[edge]))

@@ -59,6 +59,27 @@ def netlist_features(netlist: Netlist) -> Matrix:
     Args:
         netlist: cells and connections; their places are not needed.
     """
+    return features_on_paths(features_around(netlist), TimingGraph.of(netlist), fixed_of(netlist))
+
+
+def features_on_paths(around: Matrix, graph: TimingGraph, fixed: Mask) -> Matrix:
+    """Features of the m connections of a timing graph, shape (m, len(FEATURES)).
+
+    Args:
+        around: (m, k) the features that depend on no clock, of `features_around`.
+        graph: the paths of a circuit, or those of one of its clocks.
+        fixed: (m,) whether no router chooses the way of a connection.
+    """
+    return np.column_stack([around, *_on_paths(graph, fixed)])
+
+
+def fixed_of(netlist: Netlist) -> Mask:
+    """Whether the delay of each connection depends on no route, shape (m,)."""
+    return fixed_connections(netlist.arcs, netlist.kinds)
+
+
+def features_around(netlist: Netlist) -> Matrix:
+    """The features of the m connections that depend on no clock, shape (m, k)."""
     graph = _Graph.of(netlist)
     arcs = netlist.arcs
     ends = arcs.source, arcs.sink
@@ -85,7 +106,6 @@ def netlist_features(netlist: Netlist) -> Matrix:
         ),
         *(_extent(ranks[:, axis], net, *ends) for axis in (0, 1)),
         *graph.alike(*ends),
-        *_on_paths(netlist),
     ]
     return np.column_stack(columns).astype(np.float64)
 
@@ -167,15 +187,13 @@ class _Graph:
         return found
 
 
-def _on_paths(netlist: Netlist) -> list[Column]:
+def _on_paths(graph: TimingGraph, fixed: Mask) -> list[Column]:
     """Period, times before and after each connection, and its slack, (m,) each.
 
     Times are those at equal delays of all connections: `EQUAL_PS`, and `FIXED_PS` for those whose
     way no router chooses. A connection that no path between registers leads through has a slack of
     `NO_PATH_PS`.
     """
-    graph = TimingGraph.of(netlist)
-    fixed = fixed_connections(netlist.arcs, netlist.kinds)
     net_ps = np.where(fixed, FIXED_PS, EQUAL_PS)
     before, after = graph.through_ps(net_ps)
     period = float(graph.period_ps(net_ps[:, None])[0])

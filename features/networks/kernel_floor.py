@@ -2,16 +2,13 @@
 
 A kernel cannot end before its first tile. One thread block computes a tile of a matrix product
 along the whole inner dimension, so a product takes at least the time of one tile on one compute
-unit, however few tiles there are, and every step of that loop waits for its operands. A recurrent
-layer is a chain of such products, one for each step.
+unit, however few tiles there are, and every step of that loop waits for its operands.
 """
 
 import numpy as np
 
-from forerun.data.columns import Column
 from forerun.data.shapes import Float64
 from forerun.features.lowering import Kernels
-from forerun.features.lowering.kernel_kinds import KERNEL_CODE
 from forerun.features.networks.features import Chip, Chips, peak_flops
 
 SHORTEST_KERNEL_S = 2e-6
@@ -31,10 +28,6 @@ PRODUCT_STEP_S, CONVOLUTION_STEP_S = 5.6e-9, 8.4e-9
 
 TENSOR_TILE, VECTOR_TILE = 64.0, 32.0
 """Rows and columns of the tile of a small product on matrix units, and without them."""
-WEIGHTS_PER_STATE = 8.0
-"""Weights of a layer of long short-term memory over the square of its width: two matrices for each
-of four gates."""
-_RECURRENT = KERNEL_CODE["recurrent"]
 
 
 def small_batch_seconds(kernels: Kernels, chip: Chip | Chips) -> Float64[np.ndarray, "*devices n"]:
@@ -50,14 +43,4 @@ def small_batch_seconds(kernels: Kernels, chip: Chip | Chips) -> Float64[np.ndar
     start = np.where(kernels.is_conv, SMALL_CONVOLUTION_S, SMALL_PRODUCT_S)
     steps = kernels.k * np.where(kernels.is_conv, CONVOLUTION_STEP_S, PRODUCT_STEP_S)
     product = kernels.is_product * (start + np.maximum(one_tile, steps))
-    return np.asarray((SMALL_KERNEL_S + product) * _chained(kernels))
-
-
-def _chained(kernels: Kernels) -> Column:
-    """Kernels that follow each other in one launch: steps of all layers of a recurrent layer."""
-    recurrent = kernels.kind == _RECURRENT
-    if not recurrent.any():
-        return np.ones(len(kernels))
-    width = np.maximum(kernels.k, 1.0)
-    layers = np.maximum(1.0, np.round(kernels.n / (WEIGHTS_PER_STATE * width)))
-    return np.where(recurrent, np.maximum(1.0, kernels.m) * layers, 1.0)
+    return np.asarray(SMALL_KERNEL_S + product)

@@ -64,6 +64,7 @@ def _gradient_of_second(gemm: OperatorTable) -> OperatorTable:
         parameter_elements=np.zeros(len(gemm)),
         m=gemm.k,
         k=gemm.m,
+        steps=np.zeros(len(gemm)),
     )
 
 

@@ -17,7 +17,8 @@ class OperatorCost(NamedTuple):
     `batch`, `m`, `n`, `k` describe batch x (m x k times k x n), convolutions as implicit GEMM
     with one batch entry a group; `rows`, `width` the normalised or reduced rows; `kernel` the
     elements of a convolution's or pooling's window and `stride` its step; `heavy` an elementwise
-    function's arithmetic in relation to its traffic. Zero where they do not apply.
+    function's arithmetic in relation to its traffic; `steps` the products m x k times k x n of a
+    recurrent layer that wait for each other. Zero where they do not apply.
     """
 
     flops: float
@@ -33,6 +34,7 @@ class OperatorCost(NamedTuple):
     kernel: float = 0.0
     stride: float = 0.0
     heavy: float = 0.0
+    steps: float = 0.0
 
 
 HEAVY: Mapping[str, float] = {
@@ -52,6 +54,10 @@ HEAVY: Mapping[str, float] = {
 }
 """Function -> arithmetic in relation to traffic: transcendental functions are slower than their
 traffic on chips with few special-function units."""
+
+
+GATES: Mapping[str, int] = {"lstm": 4, "gru": 3}
+"""Part of a recurrent operator's name -> products of the state in each step; 1 for all others."""
 
 
 def operator_cost(op: Operator) -> OperatorCost:
@@ -141,13 +147,26 @@ def _attention(op: Operator, moved: OperatorCost) -> OperatorCost:
 
 
 def _recurrent(op: Operator, moved: OperatorCost) -> OperatorCost:
-    # Every weight is used once per position of batch and sequence (two FLOPs each).
-    source = op.input_shapes[0]
-    m = float(prod(source[:-1]))
-    k = float(source[-1])
-    flops = 2.0 * moved.parameter_elements * m
-    n = moved.parameter_elements / k if k else 0.0
-    return moved._replace(flops=flops, batch=1.0, m=m, n=n, k=k)
+    """Every weight is used once per position of batch and sequence; the state's products wait.
+
+    The second operand is the state (layers and directions, batch, width), as torch has it. Without
+    one, the first is (steps, batch, width) of one layer as wide as its result.
+    """
+    source, target = op.input_shapes[0], op.output_shapes[0]
+    positions = float(prod(source[:-1]))
+    state = op.input_shapes[1] if len(op.input_shapes) > 1 else ()
+    if len(state) < 2:
+        state = (1, *source[1:-1], target[-1])
+    chains, samples, width = (float(n) for n in (state[0], prod(state[1:-1]), state[-1]))
+    gates = next((n for cell, n in GATES.items() if cell in op.name.lower()), 1)
+    return moved._replace(
+        flops=2.0 * moved.parameter_elements * positions,
+        batch=1.0,
+        m=samples,
+        n=gates * width,
+        k=width,
+        steps=chains * positions / samples,
+    )
 
 
 _GEMM: dict[str, Callable[[Operator, OperatorCost], OperatorCost]] = {

@@ -26,6 +26,7 @@ class OperatorTable(Columns):
         rows, width: row view, zero where it does not apply.
         kernel, stride: window of convolutions and poolings, zero where there is none.
         heavy: arithmetic of an elementwise function in relation to its traffic, 0 for most.
+        steps: products of a recurrent layer that wait for each other, 0 for all others.
         repeat: runs per pass.
         batched: False where the operator does not depend on the batch size.
         operands: number of activation inputs.
@@ -45,6 +46,7 @@ class OperatorTable(Columns):
     kernel: Float64[np.ndarray, " ops"]
     stride: Float64[np.ndarray, " ops"]
     heavy: Float64[np.ndarray, " ops"]
+    steps: Float64[np.ndarray, " ops"]
     repeat: Float64[np.ndarray, " ops"]
     batched: Bool[np.ndarray, " ops"]
     operands: Float64[np.ndarray, " ops"]
@@ -106,6 +108,7 @@ class OperatorTable(Columns):
             kernel=self.kernel,
             stride=self.stride,
             heavy=self.heavy,
+            steps=self.steps,
             repeat=self.repeat,
             batched=self.batched,
             operands=self.operands,

@@ -18,6 +18,17 @@ MAX_BYTES = 2**31
 """Size limit of a file: that of a protobuf message."""
 
 _HEAD_BYTES = 1 << 20
+PICKLED = (
+    "it is a pickle of torch.save, which holds weights and can run code when it is opened. Export "
+    "the network by torch.onnx.export or torch.export.save, and give that file."
+)
+_FOREIGN: Mapping[bytes, str] = {
+    b"version https://git-lfs.github.com/spec/": "it is a Git LFS pointer, not the file that it "
+    "stands for. Fetch that by `git lfs pull`.",
+    b"GGUF": "it is a GGUF file of llama.cpp, which holds weights and no operators. Give the "
+    "config.json of the network, or ask about it as a language model (`forerun llm`).",
+}
+"""First bytes of a file -> what it is, and what to give in its place."""
 
 
 class GraphReader(Protocol):
@@ -77,6 +88,7 @@ def read_graph(
     sizes = InputSizes(batch_size, sequence_length, image_size, shapes or {})
     _check_numbers(where, sizes)
     path, head = _head(source, where, max_bytes)
+    refuse_foreign(head, where)
     for reader in _readers():
         if reader().accepts(path, head):
             try:
@@ -90,6 +102,26 @@ def read_graph(
         "it is neither an ONNX model, a .pt2 program, a Hugging Face config.json "
         "nor an operator graph in JSON.",
     )
+
+
+def refuse_foreign(head: bytes, where: str) -> None:
+    """Refuse a file of a known format that describes no network that can be read.
+
+    Args:
+        head: first bytes of the file.
+        where: name of the file in messages.
+
+    Raises:
+        UnreadableModel: it is one; the message says what it is and what to give in its place.
+    """
+    # The name of the first file of an archive follows 30 bytes that describe it.
+    first = head[30 : 30 + int.from_bytes(head[26:28], "little")]
+    pickled = head[:4] == b"PK\x03\x04" and first.endswith(b"/data.pkl")
+    if pickled or head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
+        raise UnreadableModel(where, PICKLED)
+    for start, why in _FOREIGN.items():
+        if head.startswith(start):
+            raise UnreadableModel(where, why)
 
 
 def _readers() -> Iterator[type[GraphReader]]:

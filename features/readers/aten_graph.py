@@ -304,6 +304,22 @@ def _attention(call: Call, graph: AtenGraph) -> list[Operator]:
     return [graph.operator("attention", call, input_shapes=shapes, attributes=attributes)]
 
 
+def _recurrent(call: Call, graph: AtenGraph) -> list[Operator]:
+    """A recurrent layer: its input and its first state (layers and directions, batch, width)."""
+    state = call.arguments["hx"]
+    hidden = graph.meta(state if isinstance(state, Ref) else state[0])
+    (source,) = _metas(call, graph, "input")
+    weights = [graph.tensors[name.name] for name in call.arguments["params"]]
+    return [
+        graph.operator(
+            "recurrent",
+            call,
+            input_shapes=(source.shape, *([hidden.shape] if hidden else [])),
+            parameter_elements=sum(prod(weight.shape) for weight in weights),
+        )
+    ]
+
+
 def _rows(call: Call, graph: AtenGraph) -> list[Operator]:
     """Normalisations, softmax and reductions, with the number of elements of each result."""
     kind = KIND_OF[call.name]
@@ -355,6 +371,7 @@ _MAKERS: Mapping[str, Callable[[Call, AtenGraph], list[Operator]]] = {
     "linear": _linear,
     "matmul": _matmul,
     "attention": _attention,
+    "recurrent": _recurrent,
     "softmax": _rows,
     "layer_norm": _rows,
     "group_norm": _rows,

@@ -17,7 +17,7 @@ from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.features.deadline import check, watched
 from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx_graph.binding import Binding, Tensor
-from forerun.features.readers.onnx_graph.control_flow import ControlFlow
+from forerun.features.readers.onnx_graph.control_flow import ControlFlow, stored_tensors
 from forerun.features.readers.onnx_graph.file import (
     MAX_NODES,
     check_dimensions,
@@ -26,7 +26,7 @@ from forerun.features.readers.onnx_graph.file import (
     parse,
 )
 from forerun.features.readers.onnx_graph.kinds import SIZES, VIEWS
-from forerun.features.readers.onnx_graph.operators import Node, operators_of
+from forerun.features.readers.onnx_graph.operators import Node, is_weight, operators_of
 from forerun.features.readers.onnx_graph.shapes import Shapes, constant_of
 from forerun.features.readers.probe import PROBE_BATCH, Probe
 
@@ -78,7 +78,7 @@ class OnnxReader:
             walk.run()
             return walk.graph(1)
         probe.run()
-        return probe.graph(probe.fixed_batch)
+        return probe.graph(probe.fixed_batch())
 
 
 def graph_inputs(graph: onnx.GraphProto, where: str) -> dict[str, list[Any]]:
@@ -104,14 +104,18 @@ class _Walk:
 
     def __init__(self, model: onnx.ModelProto, binding: Binding, where: str) -> None:
         graph = model.graph
-        self.binding, self._where = binding, where
+        self.binding, self._where, self._graph = binding, where, graph
         declared = {v.name: v for v in (*graph.output, *graph.value_info)}
         self._shapes = Shapes(opsets(model), binding, declared)
+        standard = ("", "ai.onnx")
+        self._opset = max(
+            (o.version for o in model.opset_import if o.domain in standard), default=1
+        )
         self._operators: list[Operator] = []
         self._weights: dict[str, int] = {}
         self._first_unknown: str | None = None
         self._unknown_shapes = 0
-        self.fixed_batch = 1
+        self._first: Shape = (1,)
         self._take_weights(graph)
         self._take_inputs(graph)
         self._probe = Probe(binding.batch_is_free and binding.batch == PROBE_BATCH)
@@ -128,6 +132,16 @@ class _Walk:
     def run(self) -> None:
         """Visit all nodes in order."""
         self._visit(self._nodes, 0)
+
+    def fixed_batch(self) -> int:
+        """The batch of a file that fixes it: that of its recurrent layers, or the first dimension.
+
+        Recurrent layers may read (steps, batch, width).
+        """
+        recurrent = [op for op in self._operators if op.kind == "recurrent"]
+        states = {shape[1] for op in recurrent for shape in op.input_shapes[1:2]}
+        known = states.intersection(self._first)
+        return known.pop() if len(known) == len(states) == 1 else self._first[0]
 
     def graph(self, batch_size: int) -> OperatorGraph:
         """The collected graph, at `batch_size` where the batch is free.
@@ -152,7 +166,7 @@ class _Walk:
             tuple(made),
             batch_size=batch_size,
             source="onnx",
-            parameter_elements=sum(self._weights.values()),
+            parameter_elements=sum(self._weights.values()) + self._unseen_weights(),
             bound_dimensions=tuple(
                 replace(bound, size=self._probe.size(bound.size, batch_size))
                 for bound in self.binding.bound
@@ -160,8 +174,25 @@ class _Walk:
             assumptions=tuple(dict.fromkeys([*self._control_flow.assumptions, *self._doubts()])),
         )
 
+    def _unseen_weights(self) -> int:
+        """Elements of weights that no followed node reads: they are loaded all the same."""
+        outer = {tensor.name for tensor in self._graph.initializer}
+        stored: dict[str, int] = {}
+        for name, tensor in stored_tensors(self._graph):
+            if is_weight(tensor):
+                # Two bodies may have weights of one name, but read one weight of the graph.
+                others = 0 if name in outer else stored.get(name, 0)
+                stored[name] = others + prod(tensor.shape or ())
+        return sum(max(0, size - self._weights.get(name, 0)) for name, size in stored.items())
+
     def _doubts(self) -> Iterator[str]:
-        """What is wrong with the shapes, where some of them do not follow from the inputs'."""
+        """Operators that are newer than what is known, and shapes that do not follow."""
+        newest = onnx.defs.onnx_opset_version()
+        if self._opset > newest:
+            yield (
+                f"the file's operator set {self._opset} is newer than {newest}, the newest known; "
+                "its operators may be others"
+            )
         if self._unknown_shapes:
             count, first = self._unknown_shapes, self._first_unknown
             yield (
@@ -191,7 +222,7 @@ class _Walk:
                 read = read._replace(constant=True, value=np.zeros(shape, dtype=bool))
             self._shapes.tensors[name] = read
             first = shape if first is None and shape else first
-        self.fixed_batch = first[0] if first else 1
+        self._first = first or (1,)
 
     def _visit_body(self, body: onnx.GraphProto, depth: int) -> None:
         self._take_weights(body)

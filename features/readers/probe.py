@@ -35,4 +35,8 @@ class Probe:
             for group in (op.input_shapes, op.output_shapes)
         )
         inputs, outputs = shapes
-        return replace(op, input_shapes=inputs, output_shapes=outputs)
+        attributes, groups = op.attributes, op.attributes.get("groups")
+        if isinstance(groups, int):
+            # Convolutions with weights of each sample have the batch in their channels and groups.
+            attributes = {**attributes, "groups": self.size(groups, batch)}
+        return replace(op, input_shapes=inputs, output_shapes=outputs, attributes=attributes)

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from forerun.data.graph import Operator
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat
+from forerun.features.operators.costs import GATES
 from forerun.features.tables.neusight import linear_kernel
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Pass = Literal["forward", "backward_input"]
-
-GATES: Mapping[str, int] = {"Vanilla": 1, "LSTM": 4, "GRU": 3}
-"""Square matrices of hidden x hidden that each step reads: DeepBench skips the input's products."""
 
 LEAST_ALL_REDUCE = 100_000
 """Hidden units of no recurrent layer: tables that were parsed with all-reduce rows among the last
@@ -192,5 +190,7 @@ def _recurrent(cell: str, hidden: float, batch: float, steps: float) -> Operator
         return None
     width = int(hidden)
     shape = (int(steps), int(batch), width)
-    weights = GATES[cell] * width * width
-    return Operator("recurrent", f"cudnn.{cell.lower()}", (shape,), (shape,), weights)
+    # DeepBench skips the products of the input.
+    weights = GATES.get(cell.lower(), 1) * width * width
+    state = (1, int(batch), width)
+    return Operator("recurrent", f"cudnn.{cell.lower()}", (shape, state), (shape,), weights)

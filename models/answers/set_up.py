@@ -1,7 +1,8 @@
 """Limits that follow from the training set-up: several devices, costs that are not modelled."""
 
 from forerun.data.query import Query
-from forerun.data.workload import Network, TrainingSetup
+from forerun.data.workload import Network, OperatorWorkload, TrainingSetup
+from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.power.limit_response import too_low
 
@@ -20,6 +21,23 @@ def not_known(query: Query) -> dict[str, str]:
         return dict.fromkeys(DRAWN, drawn)
     time = f"no predictor knows the time of a network divided among {count} devices"
     return dict.fromkeys(TIMES, time) | dict.fromkeys(DRAWN, drawn)
+
+
+def not_run(query: Query) -> dict[str, str]:
+    """Metric -> the reason, where the device does not run it, or no figure tells how fast.
+
+    No predictor was fitted to such runs, so this concerns devices that nobody measured.
+    """
+    device = query.device
+    if not isinstance(query.workload, OperatorWorkload):
+        return {}
+    if query.software.runtime == "tensorrt" and device.vendor != "nvidia":
+        return dict.fromkeys((*TIMES, *DRAWN), "TensorRT runs on GPUs of NVIDIA alone")
+    wanted = COMPUTE_PRECISION[query.run.precision]
+    if device.kind != "cpu" or wanted in (*device.peak_tflops, "tf32"):
+        return {}
+    said = f"the sheet of {device.name} has no rate of {wanted}; give one, or ask for fp32"
+    return dict.fromkeys((*TIMES, *DRAWN), said)
 
 
 def _below_limits(query: Query) -> dict[str, str]:

@@ -6,10 +6,13 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from forerun.data.columns import groups_of
 from forerun.data.errors import InputError
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.answers.answer import Answer, Asked, answers_to
+from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.in_use import InUse
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Suggesting
@@ -47,9 +50,19 @@ class WholeAnswers:
         predictor = self.in_use.loaded.predictor
         return predictor.suggest(queries, count, seed) if isinstance(predictor, Suggesting) else []
 
-    def answer(self, queries: Sequence[Query]) -> list[Answer | InputError]:
+    def answer(self, queries: Sequence[Query]) -> list[Answer | Deployed | InputError]:
         """The answer to each query, or the error that prevents one."""
-        return answers_to([Asked(query, self.metrics) for query in queries], self.in_use)
+        found: dict[int, Answer | Deployed | InputError] = {}
+        deployed = (isinstance(query.workload, LlmDeployment) for query in queries)
+        for is_deployed, rows in groups_of(deployed).items():
+            own = [queries[row] for row in rows]
+            answers: Sequence[Answer | Deployed | InputError] = (
+                deployed_all(own, self.in_use)
+                if is_deployed
+                else answers_to([Asked(query, self.metrics) for query in own], self.in_use)
+            )
+            found |= zip(rows, answers, strict=True)
+        return [found[row] for row in range(len(queries))]
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """The answers as columns; NaN, and an empty grade, where nothing is answered."""
@@ -62,7 +75,8 @@ class WholeAnswers:
         for row, own in enumerate(found):
             if isinstance(own, InputError):
                 continue
-            for name, trust in own.trust.items():
+            for name in own.trust.keys() & grades.keys():
+                trust = own.trust[name]
                 estimate = own.estimates[name]
                 grades[name][row] = trust.grade
                 values[name][row] = estimate.value
@@ -73,13 +87,14 @@ class WholeAnswers:
                 ):
                     column[name][row] = np.nan if end is None else end
         known = [None if isinstance(own, InputError) else own for own in found]
+        runs = [own if isinstance(own, Answer) else None for own in found]
         return Predictions(
             values,
             low,
             high,
             limits=[() if own is None else own.limits for own in known],
-            breakdowns_ms=[{} if own is None else own.breakdown_ms for own in known],
-            breakdowns_mib=[{} if own is None else own.breakdown_mib for own in known],
+            breakdowns_ms=[{} if own is None else own.breakdown_ms for own in runs],
+            breakdowns_mib=[{} if own is None else own.breakdown_mib for own in runs],
             row_coverage=coverage,
             grades=grades,
         )

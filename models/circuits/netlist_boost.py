@@ -8,17 +8,25 @@ linear function of `TERMS` corrects it, fitted on circuits whose families trees 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
 from forerun.data.circuits.netlist import Circuit, Netlist
-from forerun.data.columns import Column, Mask, Matrix
+from forerun.data.columns import Column, Mask, Matrix, Positions
+from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.circuits.connections import fixed_connections
 from forerun.features.circuits.longest_path import MHZ_PS, TimingGraph
-from forerun.features.circuits.structure import FEATURES, netlist_features
+from forerun.features.circuits.structure import (
+    FEATURES,
+    features_around,
+    features_on_paths,
+    fixed_of,
+    netlist_features,
+)
+from forerun.features.deadline import check
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.circuits.timing import circuits_of, netlists_of
 from forerun.models.conformal import LogQuantiles, out_of_fold
@@ -49,9 +57,48 @@ LONGEST: Final = TERMS.index("log_longest_mhz")
 NEARLY: Final = 0.9
 FOLDS: Final = 5
 """Folds of families that the longest path is corrected on."""
+MOST_CONNECTIONS: Final = 100_000
+"""Most connections on the paths of all clocks of a netlist together, over three times those
+of a full HX8K with one clock."""
 CONDITION: Final = 1e-5
 """Directions of the terms whose singular value is below this share of the largest are left out, so
 that circuits which hardly differ do not get large factors."""
+
+
+class TooManyPaths(InputError):
+    """The paths of all clocks of a netlist have more connections than one answer computes."""
+
+    slug = "too-many-paths"
+
+    def __init__(self, total: int, clocks: int) -> None:
+        super().__init__(
+            f"The paths of {clocks:,} clocks lead through {total:,} connections, counted for each "
+            f"clock; {MOST_CONNECTIONS:,} at most. Ask about fewer clocks."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TimedPaths:
+    """The paths between the registers of one clock, with expected delays.
+
+    Attributes:
+        graph: pins and edges of the paths.
+        arcs: (a,) positions in the netlist of the connections that the paths lead through.
+        net_ps: (a,) mean delay of each connection after routing, picoseconds.
+        free: (a,) whether a router chooses the way of the connection.
+        cells: number of cells of the whole netlist.
+    """
+
+    graph: TimingGraph
+    arcs: Positions
+    net_ps: Column
+    free: Mask
+    cells: int
+
+    @cached_property
+    def critical(self) -> list[int]:
+        """Connections of one longest path, as positions in `arcs` and in its order."""
+        return self.graph.critical_arcs(self.net_ps)
 
 
 @dataclass(frozen=True)
@@ -121,9 +168,45 @@ class NetlistBoost(StoredPredictor):
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """The highest frequency of each circuit, MHz; NaN where no register feeds another."""
         circuits = circuits_of(queries)
-        terms = self._terms(circuits)
+        limits = [self._limits(len(circuit.netlist.kinds)) for circuit in circuits]
+        return self._corrected(self._terms(circuits), limits)
+
+    def timed(self, netlist: Netlist, clocks: Sequence[str]) -> dict[str, TimedPaths]:
+        """The paths of each clock of a netlist with the mean delays of their connections.
+
+        What depends on no clock is computed once; a clock adds the work of its own paths.
+
+        Args:
+            netlist: the cells and connections.
+            clocks: (k,) clock of each path of the netlist; an empty text for those of no register.
+
+        Raises:
+            CombinationalLoop: a signal depends on itself.
+            TooManyPaths: the paths of all clocks have too many connections.
+            DeadlineExceeded: the time of the request is over.
+        """
+        graphs = TimingGraph.of_clocks(netlist, clocks)
+        total = sum(len(arcs) for _, arcs in graphs.values())
+        if total > MOST_CONNECTIONS:
+            raise TooManyPaths(total, len(graphs))
+        around, fixed = features_around(netlist), fixed_of(netlist)
+        kinds, count = fixed_kinds(netlist), len(netlist.kinds)
+        found = {}
+        for name, (graph, arcs) in graphs.items():
+            check()
+            features = features_on_paths(around[arcs], graph, fixed[arcs])
+            own = {kind: rows[arcs] for kind, rows in kinds.items()}
+            found[name] = TimedPaths(graph, arcs, self._net_ps(features, own), ~fixed[arcs], count)
+        return found
+
+    def predict_clocks(self, clocks: Sequence[TimedPaths]) -> Predictions:
+        """The highest frequency of each clock, MHz; NaN where no register feeds another."""
+        terms = np.reshape([_path_terms(own) for own in clocks], (len(clocks), len(TERMS)))
+        return self._corrected(terms, [self._limits(own.cells) for own in clocks])
+
+    def _corrected(self, terms: Matrix, limits: Sequence[Sequence[Limit]]) -> Predictions:
+        """Frequencies of n clocks by their terms, (n, terms), with intervals."""
         values = np.exp(terms[:, LONGEST] + (terms @ self.correction if self.correction else 0.0))
-        limits = [self._limits(circuit.netlist) for circuit in circuits]
         if self.bounds is None:
             return Predictions.of_metric("fmax_mhz", values, limits=limits)
         ends, coverage = self.bounds.around(values, [""] * len(values)), self.bounds.coverage
@@ -131,29 +214,36 @@ class NetlistBoost(StoredPredictor):
 
     def net_ps(self, netlist: Netlist) -> Column:
         """Mean delays of the connections of a netlist after routing, shape (m,), picoseconds."""
+        return self._net_ps(netlist_features(netlist), fixed_kinds(netlist))
+
+    def _net_ps(self, features: Matrix, fixed: Mapping[str, Mask]) -> Column:
+        """Mean delays of m connections by their features, and the kinds of those with one delay."""
         assert self.delays is not None
-        found = np.maximum(self.delays.predict(netlist_features(netlist)), 0.0)
-        for kind, rows in fixed_kinds(netlist).items():
+        if not len(features):
+            return np.empty(0)
+        found = np.maximum(self.delays.predict(features), 0.0)
+        for kind, rows in fixed.items():
             if kind in self.fixed_ps:
                 found[rows] = self.fixed_ps[kind]
         return np.asarray(found)
 
-    def _limits(self, netlist: Netlist) -> tuple[Limit, ...]:
+    def _limits(self, count: int) -> tuple[Limit, ...]:
         """The number of cells, where no circuit of the training set has as few or as many."""
-        count = float(len(netlist.kinds))
         if not self.cells or self.cells[0] <= count <= self.cells[1]:
             return ()
         low, high = self.cells
         sizes = f"{low:,.0f} to {high:,.0f}"
         words = f"the circuit has {count:,.0f} cells, those of the training set have {sizes}"
-        return (Limit(words, "fmax_mhz", "outside", "number of cells", count, low, high),)
+        return (Limit(words, "fmax_mhz", "outside", "number of cells", float(count), low, high),)
 
     def _terms(self, circuits: Sequence[Circuit]) -> Matrix:
         """`TERMS` of n circuits, (n, terms); NaN where no register feeds another."""
         found = np.full((len(circuits), len(TERMS)), np.nan)
         for rows in netlists_of(circuits):
             netlist = circuits[rows[0]].netlist
-            found[rows] = _path_terms(netlist, self.net_ps(netlist))
+            graph, net_ps, free = TimingGraph.of(netlist), self.net_ps(netlist), ~fixed_of(netlist)
+            arcs = np.arange(len(net_ps))
+            found[rows] = _path_terms(TimedPaths(graph, arcs, net_ps, free, len(netlist.kinds)))
         return found
 
     def _fitted(self, circuits: Sequence[Circuit]) -> Self:
@@ -172,7 +262,7 @@ class NetlistBoost(StoredPredictor):
 
     def _drawn(self, netlist: Netlist, means: Column) -> tuple[Matrix, Column]:
         """Features and mean delays of connections drawn from a netlist."""
-        rows = np.flatnonzero(~fixed_connections(netlist.arcs, netlist.kinds))
+        rows = np.flatnonzero(~fixed_of(netlist))
         if len(rows) > DRAWN:
             rows = np.random.default_rng(self.seed).choice(rows, DRAWN, replace=False)
         return netlist_features(netlist)[rows], means[rows]
@@ -180,7 +270,7 @@ class NetlistBoost(StoredPredictor):
 
 def fixed_kinds(netlist: Netlist) -> dict[str, Mask]:
     """Kind of connections whose delay depends on no route -> which connections these are, (m,)."""
-    fixed = fixed_connections(netlist.arcs, netlist.kinds)
+    fixed = fixed_of(netlist)
     ports = zip(netlist.arcs.source_port, netlist.arcs.sink_port, strict=True)
     kinds = np.array([f"{a} {b}" for a, b in ports], dtype=np.str_)
     return {str(kind): fixed & (kinds == kind) for kind in np.unique(kinds[fixed])}
@@ -204,21 +294,20 @@ def _fixed(circuits: Sequence[Circuit]) -> dict[str, float]:
     return {kind: float(np.median(np.concatenate(own))) for kind, own in delays.items()}
 
 
-def _path_terms(netlist: Netlist, net_ps: Column) -> Column:
-    """`TERMS` of a netlist with these delays of its connections, (terms,)."""
-    graph = TimingGraph.of(netlist)
+def _path_terms(paths: TimedPaths) -> Column:
+    """`TERMS` of a clock by the delays of the connections of its paths, (terms,)."""
+    graph, net_ps, free = paths.graph, paths.net_ps, paths.free
     period = float(graph.period_ps(net_ps[:, None])[0])
     if not period > 0.0:
         return np.full(len(TERMS), np.nan)
     before, after = graph.through_ps(net_ps)
-    free = ~fixed_connections(netlist.arcs, netlist.kinds)
     near = int((free & (before + net_ps + after > NEARLY * period)).sum())
-    critical = [arc for arc in graph.critical_arcs(net_ps) if free[arc]]
+    critical = [arc for arc in paths.critical if free[arc]]
     own = net_ps[critical]
     return np.array([
         1.0,
         np.log(MHZ_PS / period),
-        np.log(len(netlist.kinds)),
+        np.log(paths.cells),
         np.log1p(near),
         np.sqrt((own**2).sum()) / period,
         own.sum() / period,

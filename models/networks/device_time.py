@@ -3,6 +3,7 @@
 Half precision and compiled networks are predicted by the predictor of whole networks, full
 precision in eager mode by the geometric mean of both predictors. Neither was trained on batches
 that do not fill the device; these are scaled by the sum over kernels (`batch_interpolation`).
+Recurrent layers are added by a law of their own (`recurrent_law`); the predictors answer the rest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from forerun.data.columns import Column, groups_of
+from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.lowering import Kernels, lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import chip_of, network_features
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
+from forerun.features.operators.query_table import query_table
 from forerun.features.recent import Recent
 from forerun.models.equal_runs import RunKey, equal_but_batch, on_any_device
 from forerun.models.limit import Limit
@@ -33,6 +37,12 @@ from forerun.models.networks.batch_interpolation import (
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.operators.booster import OperatorBoost
 from forerun.models.operators.operator_times import OperatorTime
+from forerun.models.operators.recurrent_law import (
+    HELD_OUT_REACH,
+    LAW,
+    RECURRENT,
+    recurrent_limits,
+)
 
 NORMAL_95 = 1.645
 NARROW = ("fp8", "int8")
@@ -128,6 +138,22 @@ class DeviceTime:
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
+        rests = [_rest_of(GraphKey(query.network.graph)) for query in queries]
+        whole = [rest is query.network.graph for rest, query in zip(rests, queries, strict=True)]
+        if all(whole):
+            return self._without_recurrent(queries)
+        kept = [row for row, rest in enumerate(rests) if rest.operators]
+        asked = [_with_graph(queries[row], rests[row]) for row in kept]
+        times = DeviceTimes(*np.zeros((3, len(queries))), [()] * len(queries), [{}] * len(queries))
+        for row, *answer in zip(kept, *self._without_recurrent(asked), strict=True):
+            for column, value in zip(times, answer, strict=True):
+                column[row] = value
+        for row in np.flatnonzero(~np.array(whole)).tolist():
+            _add_recurrent(times, row, queries[row])
+        return times
+
+    def _without_recurrent(self, queries: Sequence[Query]) -> DeviceTimes:
+        """Device times of n networks on GPUs that have operators, none of them recurrent."""
         n = len(queries)
         logs, below, above, extra = np.zeros((4, n))
         limits: list[tuple[Limit, ...]] = [()] * n
@@ -190,6 +216,10 @@ class DeviceTime:
             Name of a predictor -> rows at the batch sizes of its queries, with `seconds` scaled by
             the sum over kernels to these batch sizes.
         """
+        # Recurrent layers are not adapted, and a network of them says nothing of the rest.
+        keys = [GraphKey(query.network.graph) for query in networks.queries]
+        whole = np.array([_rest_of(key) is key.graph for key in keys], dtype=np.bool_)
+        networks, seconds = networks.take(whole), seconds[whole]
         rows = {}
         for source, selected in self._by_source(networks.queries):
             taken = networks.take([request.row for request in selected])
@@ -296,6 +326,40 @@ def _batches(queries: Sequence[Query], rows: Sequence[int], filled: int) -> set[
     """The batch sizes of these rows, and those at which a predictor is evaluated for them."""
     own = {queries[row].network.batch_size for row in rows}
     return own.union(*(batch_ladder(batch, filled) for batch in own))
+
+
+@kept_by_graph()
+def _rest_of(key: GraphKey) -> OperatorGraph:
+    """A graph without its recurrent layers; the graph itself where it has none."""
+    graph = key.graph
+    if all(op.kind != "recurrent" for op in graph.operators):
+        return graph
+    places: list[tuple[int, ...]] = []
+    kept: list[Operator] = []
+    for op in graph.operators:
+        sources = tuple(sorted({place for source in op.inputs for place in places[source]}))
+        places.append(sources if op.kind == "recurrent" else (len(kept),))
+        if op.kind != "recurrent":
+            kept.append(replace(op, inputs=sources))
+    return replace(graph, operators=tuple(kept))
+
+
+def _with_graph(query: Query, graph: OperatorGraph) -> Query:
+    return replace(query, workload=replace(query.network, graph=graph))
+
+
+def _add_recurrent(times: DeviceTimes, row: int, query: Query) -> None:
+    """Add the recurrent layers of a network to the times of its other operators."""
+    table = query_table(query.network)
+    layers = table.take(table.kind == RECURRENT)
+    own = LAW.seconds(layers, query.device, query.network.precision) * layers.repeat
+    seconds = float(own.sum())
+    share = seconds / (times.seconds[row] + seconds)
+    for side in (times.low, times.high):
+        side[row] = np.hypot((1.0 - share) * side[row], share * HELD_OUT_REACH)
+    times.seconds[row] += seconds
+    times.breakdowns[row] = {**times.breakdowns[row], "recurrent": seconds * 1e3}
+    times.limits[row] = (*times.limits[row], *recurrent_limits(share, query))
 
 
 def _mode(query: Query) -> str:

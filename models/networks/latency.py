@@ -231,7 +231,9 @@ class NetworkLatency(StoredPredictor):
             # A correction takes no answer below the sum of its kernels' rooflines.
             reach = np.log(roofline_s(queries[row]) / times.seconds[row])
             logs[row] = max(logs[row], min(0.0, reach))
-        return logs
+        # Recurrent layers have a law of their own.
+        shares = [own.get("recurrent", 0.0) / sum(own.values()) for own in times.breakdowns]
+        return np.log1p(np.expm1(logs) * (1.0 - np.array(shares)))
 
     def _half_precision(self, on_gpu: Measurements, bound: Mask, devices: Names) -> HalfPrecision:
         """Correction in half precision, fitted to rows that clearly exceed the host time."""

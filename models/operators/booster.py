@@ -28,7 +28,7 @@ from forerun.features.operators.features import (
     assumed,
     device_ratios,
 )
-from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
+from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES, by_class
 from forerun.features.operators.labels import workload_labels
 from forerun.features.operators.query_table import Gathered, gather
 from forerun.features.recent import Recent
@@ -50,6 +50,12 @@ from forerun.models.operators.held_out_errors import errors_by_others, held_out_
 from forerun.models.operators.intervals import ErrorComponents, HeldOut, calibrate, site_keys
 from forerun.models.operators.network_sums import TimedNetworks
 from forerun.models.operators.operator_times import OperatorTime, merged_times
+from forerun.models.operators.recurrent_law import (
+    HELD_OUT_REACH,
+    LAW,
+    RECURRENT,
+    recurrent_limits,
+)
 from forerun.models.operators.training_rows import (
     CORRECTION_WIDTH,
     OperatorRows,
@@ -219,12 +225,20 @@ class OperatorBoost(StoredPredictor):
             ends = self.kernels.intervals(value, timed.adapted_deviation, *ends)
         if self.networks.devices:
             ends = self.networks.intervals(value, deviation, *ends)
+        share = timed.by_class_ms[:, CLASS_CODE["recurrent"]] / timed.device_ms
+        ends = tuple(
+            value * np.exp(side * np.hypot(np.log(end / value), share * HELD_OUT_REACH))
+            for side, end in zip((-1.0, 1.0), ends, strict=True)
+        )
         return Predictions.of_metric(
             "latency_ms",
             value,
             ends if self.components else None,
             coverage=self.components.coverage if self.components else None,
-            limits=[self._limits(q) for q in queries],
+            limits=[
+                (*self._limits(query), *recurrent_limits(own, query))
+                for query, own in zip(queries, share.tolist(), strict=True)
+            ],
             breakdowns_ms=[by_class(row) for row in timed.by_class_ms * scale[:, None]],
         )
 
@@ -278,20 +292,24 @@ class OperatorBoost(StoredPredictor):
             near = [positions[place] for place, *_ in selected]
             ratios = mixed_ratios(self.experts, near, family, [piece[3] for piece in selected])
             for (place, _, rows, features), ratio in zip(selected, ratios, strict=True):
-                self._put(timed[place], parts[place].device, family, rows, features, ratio)
+                self._put(timed[place], parts[place], family, rows, features, ratio)
         return timed
 
     def _put(
         self,
         timed: TimedKernels,
-        device: Device,
+        part: Gathered,
         family: str,
         rows: Mask,
         features: OperatorFeatures,
         ratio: Column,
     ) -> None:
         """Fill in the rows of one family on one device, from the log ratios of their times."""
-        times = family_ms(family, features, ratio)
+        times, device = family_ms(family, features, ratio), part.device
+        recurrent = part.table.kind[rows] == RECURRENT
+        if recurrent.any():
+            layers = part.table.take(rows).take(recurrent)
+            times[recurrent] = LAW.seconds(layers, device, part.precision) * 1e3
         timed.families[rows] = family
         timed.site[rows], timed.kernel[rows] = site_keys(family, features)
         if family in self.scales:

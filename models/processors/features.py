@@ -66,9 +66,13 @@ def node_amounts(query: Query) -> tuple[Matrix, tuple[Operator, ...], Column]:
 
 
 def threads_of(query: Query, usual: float | None = None) -> float:
-    """Number of computing threads: the query's, else `usual`, else the device's cores, else one."""
+    """Number of computing threads: the query's, else `usual`, else the device's cores, else one.
+
+    Threads beyond the cores compute nothing more.
+    """
     cores = None if _is_estimated(query.device, "compute_units") else query.device.compute_units
-    return float(query.software.threads or usual or cores or 1)
+    threads = float(query.software.threads or usual or cores or 1)
+    return threads if cores is None else min(threads, float(cores))
 
 
 def structure_of(graph: OperatorGraph) -> str:

@@ -19,6 +19,7 @@ from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.named.synthesis import VCU1525, VU13P
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Architecture, Benchmark, Design, Diffusion, LlmServing, Workload
+from forerun.models.answers.deployments.metrics import METRICS as OF_DEPLOYMENTS
 from forerun.models.answers.served_models import OF_SERVING
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
 from forerun.models.known_suites import KnownSuite
@@ -27,7 +28,6 @@ from forerun.models.predictor import Predictor
 from forerun.service.answers.benchmarks import checked_settings, completed, suite_of
 from forerun.service.answers.known import devices_of_space
 from forerun.service.answers.llm.question import deployment_question
-from forerun.service.answers.llm.support import METRICS as OF_DEPLOYMENTS
 from forerun.service.answers.question import RUN_METRICS, Question, question_about
 from forerun.service.problems import unfit
 from forerun.service.schemas.prediction import PredictIn

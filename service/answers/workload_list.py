@@ -11,12 +11,12 @@ from forerun.data.named.programs import program_named, program_names
 from forerun.data.named.synthesis import VCU1525
 from forerun.data.workload import Space
 from forerun.features.hls.slots import slots_of
+from forerun.models.answers.deployments.metrics import METRICS as OF_DEPLOYMENTS
 from forerun.models.answers.served_models import OF_SERVING
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
 from forerun.models.known_suites import KnownSuite
 from forerun.models.predictor import Predictor
 from forerun.service.answers.known import devices_of_space, suites_of
-from forerun.service.answers.llm.support import METRICS as OF_DEPLOYMENTS
 from forerun.service.answers.question import RUN_METRICS
 from forerun.service.presets import COLOCATION, PREDICT, as_prediction, preset_named
 from forerun.service.schemas.colocation import ColocationIn

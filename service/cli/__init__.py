@@ -3,9 +3,11 @@
 import gc
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from forerun import __version__
 from forerun.data.errors import InputError
 from forerun.service.cli.commands import ForerunGroup
 
@@ -22,8 +24,18 @@ app = typer.Typer(
 )
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"forerun {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def forerun() -> None:
+def forerun(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="print it")
+    ] = False,
+) -> None:
     """What will this workload cost on that hardware: time, memory, power?"""
 
 

@@ -184,7 +184,7 @@ def _columns(tasks: Sequence[dict[str, Any]]) -> dict[str, Callable[[dict[str, A
         # For memory, the upper end of the interval decides whether a run fits.
         columns["measured <= high"] = lambda task: _figure(task.get("below_high"))
     for name in dict.fromkeys(b for task in tasks for b in task["baselines"]):
-        columns[name] = partial(_baseline, name)
+        columns[f"{name} baseline" if name in columns else name] = partial(_baseline, name)
     return columns
 
 

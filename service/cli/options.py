@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 Source = Annotated[
     Path, typer.Argument(help="model file: .onnx, .pt2, config.json, or graph .json")
 ]
-BatchSize = Annotated[int, typer.Option(help="samples in one run", min=1, max=65536)]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(help="samples in one run [those that the file fixes, or 1]", min=1, max=65536),
+]
 Precision = Annotated[str, typer.Option(help="number format: fp32, tf32, fp16, bf16, amp, ...")]
 Phase = Annotated[str, typer.Option(help="phase: inference or training")]
 UsualRuntime = Annotated[
     str | None,
     typer.Option(
         help="execution mode: eager, compiled, reduce-overhead, torchscript, tensorrt, onnxruntime "
-        "[onnxruntime for ONNX files on processors, else eager]"
+        "[onnxruntime for inference on processors, else eager]"
     ),
 ]
 Threads = Annotated[

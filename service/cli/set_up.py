@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 from forerun.service.cli import options as o
@@ -14,7 +13,7 @@ from forerun.service.cli import options as o
 class RunOptions:
     """How a network is run, as given on the command line. Each field is an option."""
 
-    batch_size: o.BatchSize = 1
+    batch_size: o.BatchSize = None
     precision: o.Precision = "fp32"
     phase: o.Phase = "inference"
     runtime: o.UsualRuntime = None
@@ -52,12 +51,6 @@ class SetUpOptions(RunOptions):
     cache_tokens: o.CacheTokens = None
     cache_precision: o.CachePrecision = None
     joined_cache: o.JoinedCache = None
-
-
-def run_title(source: Path, run: RunOptions) -> str:
-    """The name of a model with the main options of the run, for the heading of an answer."""
-    words = [f"batch {run.batch_size}", run.precision, run.phase, run.runtime or ""]
-    return f"{source.name} ({', '.join(filter(None, words))})"
 
 
 def takes_run(verb: Callable[..., None]) -> Callable[..., None]:

@@ -48,42 +48,65 @@ class Admission:
         if path not in self._uploads and (declared or 0) > self._most_mib * 2**20:
             await response(too_large(path, self._most_mib))(scope, receive, send)
             return
-        departure, counted = Departure(receive), 0
+        departure, counted, whole = Departure(receive), 0, False
 
         async def received() -> Message:
-            nonlocal counted
+            nonlocal counted, whole
             message = await departure.receive()
-            if declared is None:
-                counted += self._add(path, len(message.get("body", b"")), counted)
+            counted += self._add(path, len(message.get("body", b"")), counted)
+            if not whole and not message.get("more_body"):
+                self._check_requests()
+                whole = True
+                self._requests += 1
             return message
 
         try:
-            if self._requests >= self._most_requests:
-                raise self._busy("requests")
+            self._check_requests()
             # What an upload declares beyond its limit is never read.
-            counted = self._add(path, min(declared or 0, self._most_upload_bytes), 0)
+            self._check_bytes(min(declared or 0, self._most_upload_bytes), 0)
         except Busy as error:
             await response_of(error, path)(scope, receive, send)
             return
-        self._requests += 1
+        if declared == 0:
+            whole = True
+            self._requests += 1
         try:
             with departure.watchable():
                 await self._app(scope, received, send)
         finally:
-            self._requests -= 1
+            self._requests -= whole
             self._bytes -= counted
+
+    def _check_requests(self) -> None:
+        """Refuse a request whose body is there, where too many are being answered.
+
+        A client that sends its body slowly takes no other's place.
+
+        Raises:
+            Busy: there are too many.
+        """
+        if self._requests >= self._most_requests:
+            raise self._busy("requests")
+
+    def _check_bytes(self, length: int, before: int) -> None:
+        """Refuse further bytes of a body that already had `before`.
+
+        Raises:
+            Busy: it is too large together with those of others; alone, any body may be received.
+        """
+        if self._bytes > before and self._bytes + length > self._most_bytes:
+            raise self._busy("bytes")
 
     def _add(self, path: str, length: int, before: int) -> int:
         """Count bytes of a body that already had `before` bytes; returns their number.
 
         Raises:
             HTTPException: the body is over its limit.
-            Busy: it is together with those of other requests; alone, any body may be received.
+            Busy: as `_check_bytes`.
         """
         if path not in self._uploads and before + length > self._most_mib * 2**20:
             raise HTTPException(413, too_large(path, self._most_mib).detail)
-        if self._bytes > before and self._bytes + length > self._most_bytes:
-            raise self._busy("bytes")
+        self._check_bytes(length, before)
         self._bytes += length
         return length
 

@@ -36,6 +36,15 @@ class UnknownHost(InputError):
         )
 
 
+class SeveralHosts(InputError):
+    """The request names several hosts."""
+
+    slug, status = "several-hosts", 400
+
+    def __init__(self) -> None:
+        super().__init__("The request has several headers Host; send one.")
+
+
 class CrossSite(InputError):
     """A page of another site sent the request."""
 
@@ -96,9 +105,12 @@ class Guarded:
         """Refuse a host that is not allowed, and what a page of another site wants to change.
 
         Raises:
-            UnknownHost, CrossSite, Encoded: the request is refused.
+            SeveralHosts, UnknownHost, CrossSite, Encoded: the request is refused.
         """
         host = origin = site = ""
+        hosts = {value for name, value in scope["headers"] if name == b"host"}
+        if len(hosts) > 1:
+            raise SeveralHosts
         for name, value in scope["headers"]:
             if name == b"host":
                 host = value.decode("latin-1").lower()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 QUESTION_THREADS = 2
+UPLOAD_THREADS = 2
+"""A small upload need not wait for one that takes long."""
 ADAPTATIONS_WAITING = 8
 REPORTS_WAITING = 8
 LOADING = "The predictors are still loading; GET /readyz says when they are there."
@@ -80,7 +82,7 @@ class State:
             **limits,
         )  # fmt: skip
         self._uploads = Lane(
-            "uploads", 1, settings.uploads_waiting, "FORERUN_UPLOADS_WAITING", **limits
+            "uploads", UPLOAD_THREADS, settings.uploads_waiting, "FORERUN_UPLOADS_WAITING", **limits
         )
         self._adaptations = Lane(
             "adaptations", 1, ADAPTATIONS_WAITING, "FORERUN_ANSWER_SECONDS",

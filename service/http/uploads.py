@@ -10,7 +10,7 @@ from fastapi import Request
 from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.file_store import TEMPORARY, writing_to
 from forerun.data.graph import OperatorGraph
-from forerun.features.readers import read_graph
+from forerun.features.readers import read_graph, refuse_foreign
 from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx import OnnxReader
 from forerun.features.readers.operator_json import OperatorJsonReader
@@ -87,6 +87,7 @@ def graph_in(file: IO[bytes], sizes: InputSizes) -> OperatorGraph:
 
 def _limit_mib(start: bytes, settings: Settings) -> int:
     """The size limit by the format of the first bytes, because only ONNX files hold weights."""
+    refuse_foreign(start, "the upload")
     if OnnxReader().accepts(None, start):
         return settings.max_upload_mib
     if start.lstrip()[:1] in (b"{", b""):

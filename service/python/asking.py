@@ -213,7 +213,7 @@ def compare(
     """
     here = session()
     devices = here.several(device)
-    sizes = [run.get("batch_size", 1)] if batch_sizes is None else list(batch_sizes)
+    sizes = [run.get("batch_size")] if batch_sizes is None else list(batch_sizes)
     formats = [run.get("precision", "fp32")] if precisions is None else list(precisions)
     if not 0 < len(devices) * len(sizes) * len(formats) <= MOST_COMPARED:
         raise InputError(f"compare takes from 1 to {MOST_COMPARED:,} combinations.")
@@ -228,7 +228,7 @@ def compare(
     answers, reasons = [], []
     for (asked, each), query, out in zip(cells, queries, found, strict=True):
         if isinstance(out, InputError):
-            reasons.append((each.name, asked.run.batch_size, asked.run.precision, str(out)))
+            reasons.append((each.name, query.network.batch_size, asked.run.precision, str(out)))
         else:
             answers.append(Answer.of(asked.name, query, out))
     return Comparison(tuple(answers), tuple(reasons))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from forerun.data.errors import InputError, MissingExtra, UnreadableModel
 from forerun.data.graph import FORMAT, OperatorGraph
-from forerun.data.named.networks import network_named
+from forerun.data.named.networks import network_named, unknown_network
 from forerun.features.readers import read_graph
 from forerun.features.readers.input_sizes import GivenShape
 from forerun.features.readers.model_zoo import PREFIX as TIMM
@@ -111,8 +111,13 @@ def _read_text_or_file(model: str | PathLike[str] | bytes, how: Reading) -> Oper
         return zoo_graph(text.removeprefix(TIMM), pixels, batch_size=how.batch_size)
     if text.startswith(HUGGING_FACE):
         return _read_hugging_face(text.removeprefix(HUGGING_FACE), how)
-    named = None if Path(text).exists() else network_named(text)
-    return _read(Path(text), how) if named is None else named
+    path = Path(text)
+    named = None if path.exists() else network_named(text)
+    if named is not None:
+        return named
+    if not (path.exists() or path.suffix or path.name != text):
+        raise unknown_network(text)
+    return _read(path, how)
 
 
 def _read(source: Path | bytes, how: Reading) -> OperatorGraph:

@@ -59,7 +59,7 @@ def asked_about(
         return _workload(model, options, run, here)
     set_ups = run.set_ups()
     how = Reading(
-        run.batch_size,
+        run.batch_size or 1,
         run.sequence_length,
         options.get("image_size"),
         options.get("example_inputs"),

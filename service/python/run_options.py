@@ -45,7 +45,7 @@ class RunOptions(TypedDict, total=False):
     example_inputs: Any
     image_size: int
     shapes: Mapping[str, Sequence[int | None]]
-    batch_size: int
+    batch_size: int | None
     precision: NumberFormat
     phase: Phase
     runtime: Runtime | None

@@ -1,21 +1,13 @@
 """Sizes of a language model that a configuration gives, for requests and answers."""
 
+from dataclasses import asdict
 from typing import Any, Self
 
 from pydantic import BaseModel, Field
 
-from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
-from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
 from forerun.data.workload import LlmArchitecture, WeightFormat
-
-CONTEXT_TOKENS = 4096
-"""Length of the sequence whose keys, values and states are divided by its tokens."""
-FORMATS: dict[str, WeightFormat] = {
-    **{"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8"},
-    **{"int8": "int8", "mxfp4": "mxfp4", "nvfp4": "nvfp4", "int4": "int4"},
-}
-"""Format of the weights -> the format that predictors of served models know."""
+from forerun.features.llm_serving.model_sizes import CONTEXT_TOKENS, FORMATS, ModelSizes
 
 
 class ModelSizesOut(BaseModel):
@@ -56,20 +48,10 @@ class ModelSizesOut(BaseModel):
     @classmethod
     def of(cls, model: LanguageModel) -> Self:
         """The sizes of a model."""
-        mixtures = [
-            p for layer in model.layers for p in layer.feed_forward if isinstance(p, Experts)
-        ]
-        first = mixtures[0] if mixtures else None
         return cls(
+            **asdict(ModelSizes.of(model)),
             family=model.family,
-            total_parameters=model.parameters(),
-            active_parameters=_active(model),
-            architecture=_architecture(model),
-            experts=0 if first is None else first.experts,
-            experts_per_token=0 if first is None else first.per_token,
-            cache_bytes_per_token=model.cache_bytes(CONTEXT_TOKENS) / CONTEXT_TOKENS,
             weight_bytes=model.weight_bytes(),
-            weights=_format(model),
             most_tokens=model.most_tokens,
             draft_layers=model.draft_layers,
             image_parameters=0 if model.vision is None else model.vision.parameters(),
@@ -89,29 +71,3 @@ class ModelSizesOut(BaseModel):
         fields = {"total_parameters", "active_parameters", "architecture", "experts"}
         fields |= {"experts_per_token", "cache_bytes_per_token"}
         return self.model_dump(include=fields) | {"weights": weights or FORMATS[self.weights]}
-
-
-def _active(model: LanguageModel) -> int:
-    """Parameters without those of experts that a token does not pass; embeddings count."""
-    parts = [part for layer in model.layers for part in layer.feed_forward]
-    unused = sum(
-        part.parameters(model.hidden_size) - part.active(model.hidden_size) for part in parts
-    )
-    return model.parameters() - unused
-
-
-def _architecture(model: LanguageModel) -> LlmArchitecture:
-    recurrent = (GatedDeltaNet, KimiDeltaAttention, StateSpace)
-    if any(isinstance(layer.mixer, recurrent) for layer in model.layers):
-        return "hybrid"
-    parts = (part for layer in model.layers for part in layer.feed_forward)
-    return "experts" if any(isinstance(part, Experts) for part in parts) else "dense"
-
-
-def _format(model: LanguageModel) -> str:
-    """The format of routed experts where there are any, of dense networks elsewhere."""
-    for number, layer in reversed(list(enumerate(model.layers))):
-        formats = model.formats.of_layer(number)
-        for part in layer.feed_forward:
-            return formats.experts if isinstance(part, Experts) else formats.dense
-    return model.formats.unquantized

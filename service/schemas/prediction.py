@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fastapi.openapi.models import Example
 
 LARGEST_BATCH = 65_536
+BATCH_SIZE = "samples in one run; when absent, those that the file fixes, or 1"
 MOST_IN_BATCH = 1_000
 EXAMPLE_KERNEL: dict[str, Any] = {
     "kind": "kernel",
@@ -159,7 +160,7 @@ class NetworkIn(Strict):
         description="digest from POST /v1/graphs, name of a network (GET /v1/workloads lists "
         "them), or a graph in the format forerun.graph/1"
     )
-    batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
+    batch_size: int | None = Field(default=None, ge=1, le=LARGEST_BATCH, description=BATCH_SIZE)
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(
         default="inference", description="inference, or training: forward, backward and optimizer"

@@ -21,7 +21,7 @@ from forerun.data.workload import (
 )
 from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
 from forerun.service.schemas.fields import LONGEST_NAME, Watts
-from forerun.service.schemas.prediction import LARGEST_BATCH
+from forerun.service.schemas.prediction import BATCH_SIZE, LARGEST_BATCH
 from forerun.service.schemas.training_options import (
     ATTENTION,
     INFERENCE_OPTIONS,
@@ -45,12 +45,12 @@ MOST_SHAPES = 256
 class RunIn(BaseModel):
     """The software, and the options of training or inference."""
 
-    batch_size: int = Field(default=1, ge=1, le=LARGEST_BATCH, description="samples in one run")
+    batch_size: int | None = Field(default=None, ge=1, le=LARGEST_BATCH, description=BATCH_SIZE)
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(default="inference", description="inference or training")
     runtime: Runtime | None = Field(
         default=None,
-        description="execution mode; when absent, onnxruntime for ONNX files on processors, "
+        description="execution mode; when absent, onnxruntime for inference on processors, "
         "else eager",
     )
     layout: Layout = Field(default="nchw", description="layout of image tensors")
@@ -156,7 +156,7 @@ class RunIn(BaseModel):
             BadTrainingSetup: options do not fit the phase, or contradict each other.
         """
         options = {name: getattr(self, name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
-        return set_ups_of(self.phase, self.batch_size, options)
+        return set_ups_of(self.phase, self.batch_size or 1, options)
 
     def input_sizes(self) -> InputSizes:
         """The sizes of the model's free dimensions.
@@ -165,7 +165,7 @@ class RunIn(BaseModel):
             BadShape: a shape has another form than name=1x3x640x640.
         """
         return InputSizes(
-            self.batch_size, self.sequence_length, self.image_size, parse_shapes(self.shape)
+            self.batch_size or 1, self.sequence_length, self.image_size, parse_shapes(self.shape)
         )
 
     def query(
@@ -175,8 +175,9 @@ class RunIn(BaseModel):
         set_ups: tuple[TrainingSetup | None, InferenceSetup | None],
     ) -> Query:
         """The query for a graph on a device."""
-        network = Network(graph, self.batch_size, self.precision, self.phase, *set_ups)
-        runtime = self.runtime or usual_runtime(graph, device)
+        batch_size = self.batch_size or graph.batch_size
+        network = Network(graph, batch_size, self.precision, self.phase, *set_ups)
+        runtime = self.runtime or usual_runtime(network, device)
         software = Software(runtime=runtime, layout=self.layout, threads=self.threads)
         return Query(network, device, software, operation_of(network, self.power_limit_w))
 

@@ -122,18 +122,17 @@ def workload_of(
                 raise
             return Kernel(graph.operators[0], given.precision)
         case NetworkIn():
-            with in_field("training"):
-                training = training_of(given.phase, given.batch_size, given.training)
-            with in_field("inference"):
-                inference = inference_of(given.phase, given.inference)
             with in_field("graph"):
                 if isinstance(given.graph, str):
                     graph = graph_named(given.graph)
                 else:
                     graph = graph_of(given.graph, f"{where}.graph")
-            return Network(
-                graph, given.batch_size, given.precision, given.phase, training, inference
-            )
+            batch_size = given.batch_size or graph.batch_size
+            with in_field("training"):
+                training = training_of(given.phase, batch_size, given.training)
+            with in_field("inference"):
+                inference = inference_of(given.phase, given.inference)
+            return Network(graph, batch_size, given.precision, given.phase, training, inference)
         case _:
             assert_never(given)
 
@@ -199,16 +198,20 @@ def operation_of(
     return Operation(device_count, power_limit_w)
 
 
-def usual_runtime(graph: OperatorGraph, device: Device) -> Runtime:
-    """The default runtime: onnxruntime for ONNX graphs on processors, else eager."""
-    return "onnxruntime" if graph.source == "onnx" and device.kind == "cpu" else "eager"
+def usual_runtime(network: Network, device: Device) -> Runtime:
+    """The default runtime: onnxruntime for inference on processors, else eager.
+
+    It does not depend on the format that the network was read from.
+    """
+    inference = network.phase == "inference"
+    return "onnxruntime" if inference and device.kind == "cpu" else "eager"
 
 
 def usual_software(software: Software, workload: Workload, device: Device) -> Software:
     """The software, with the default where none is given: a runtime, or a tool for synthesis."""
     match workload:
         case Network() if "runtime" not in software.model_fields_set:
-            return software.model_copy(update={"runtime": usual_runtime(workload.graph, device)})
+            return software.model_copy(update={"runtime": usual_runtime(workload, device)})
         case Design():
             return _tool(software)
         case _:

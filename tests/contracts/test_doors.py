@@ -151,7 +151,7 @@ KINDS = {
     make.__name__: make
     for make in (
         *(network, kernel, served_model, diffusion),
-        *(architecture, design, benchmark),
+        *(deployment, architecture, design, benchmark),
     )
 }
 

@@ -355,6 +355,7 @@ class TestRegistering:
             {"memory_bandwidth_gbs": None},
             {"memory_bandwidth_gbs": math.inf},
             {"memory_bandwidth_gbs": 1e300},
+            {"memory_gib": True},
             {"memory_gib": 5e-324},
             {"compute_units": 10**400},
             {"peak_tflops": {}},

@@ -23,7 +23,7 @@ def graph_named(name: str) -> dict[str, Any]:
     Raises:
         KeyError: the folder has no graph of that name.
     """
-    folder, _, graph = name.partition("/")
+    folder, _, graph = name.rpartition("/")
     content: dict[str, Any] = json.loads(_table(folder)[graph])
     return content
 

@@ -3,10 +3,7 @@
 import ast
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
-
-import pytest
 
 import forerun.data
 from tests.house.sources import FLOORS, PYPROJECT, REPOSITORY, modules, name_of, text_of, tree
@@ -38,18 +35,6 @@ def test_imports_go_down_the_floors_and_rooms_as_the_contracts_say():
         text=True,
     )
     assert found.returncode == 0, found.stdout + found.stderr
-
-
-@pytest.mark.parametrize("floor", ["models", "service"])
-def test_a_floor_shows_its_rooms(floor):
-    files = [p.name for p in (REPOSITORY / floor).iterdir() if p.is_file()]
-    assert len(files) <= 10, f"{floor}/ shows {len(files)} files: {sorted(files)}"
-
-
-def test_no_folder_holds_more_than_twenty_files():
-    counts = Counter(path.parent for path in modules())
-    crowded = {name_of(folder): count for folder, count in counts.items() if count > 20}
-    assert not crowded
 
 
 def test_every_room_of_models_and_service_says_what_is_in_it():

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
@@ -208,3 +209,8 @@ def test_help_names_every_verb(run):
         "promote",
     )
     assert all(verb in text for verb in verbs)
+
+
+def test_the_version_is_that_of_the_package(run):
+    found = run("--version")
+    assert (found.returncode, found.stdout) == (0, f"forerun {version('forerun')}\n")

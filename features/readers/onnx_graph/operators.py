@@ -65,7 +65,7 @@ class Node:
         return sum(
             prod(t.shape)
             for t in self.inputs
-            if t and t.shape and not self.grows(t) and _is_weight(t)
+            if t and t.shape and not self.grows(t) and is_weight(t)
         )
 
     @property
@@ -74,7 +74,7 @@ class Node:
         return [
             t
             for t in self.inputs
-            if t and t.shape and t.constant and not self.grows(t) and _is_weight(t)
+            if t and t.shape and t.constant and not self.grows(t) and is_weight(t)
         ]
 
     def shape(self, position: int) -> Shape:
@@ -266,6 +266,16 @@ def _heads(shape: Shape, heads: int) -> Shape:
     return shape
 
 
+def _recurrent(node: Node, kind: str) -> list[Operator]:
+    """A recurrent layer: its input, and its state (directions, batch, width)."""
+    source, weight = node.shape(0), node.shape(2)
+    samples = source[0] if node.number("layout", 0) else source[1]
+    state = (weight[0], samples, node.number("hidden_size", weight[-1]))
+    given = [t for t in (*node.inputs[1:4], *node.inputs[7:8]) if t and t.shape]
+    weights = sum(prod(t.shape) for t in given if t.shape and not node.grows(t))
+    return [node.operator(kind, input_shapes=(source, state), parameter_elements=weights)]
+
+
 def _rows(node: Node, kind: str) -> list[Operator]:
     """Normalisations, softmax and reductions, with the number of elements of each result."""
     source, out = node.shape(0), _output(node)
@@ -307,7 +317,8 @@ def _full(tensor: Tensor) -> bool:
     return tensor.shape is not None and 0 not in tensor.shape
 
 
-def _is_weight(tensor: Tensor) -> bool:
+def is_weight(tensor: Tensor) -> bool:
+    """Whether a constant is a weight: no index, and no scalar of one dimension."""
     return tensor.elem_type not in _INDEX_TYPES and tensor.shape != (1,)
 
 
@@ -317,6 +328,7 @@ _MAKERS: Mapping[str, Callable[[Node, str], list[Operator]]] = {
     "linear": _gemm,
     "matmul": _matmul,
     "attention": _attention,
+    "recurrent": _recurrent,
     "softmax": _rows,
     "layer_norm": _rows,
     "group_norm": _rows,

@@ -6,17 +6,16 @@ from typing import Final
 import numpy as np
 
 from forerun.data.circuits.assembly import Assembly, assembled
-from forerun.data.circuits.netlist import CELL_KINDS, CellKind, Circuit, Netlist
+from forerun.data.circuits.netlist import CELL_KINDS, CellKind, Netlist
 from forerun.data.circuits.yosys import NetlistIn, packed_cells
-from forerun.data.columns import Column
 from forerun.data.errors import UnanswerableQuery
-from forerun.data.named.synthesis import HX8K, NEXTPNR
-from forerun.data.query import Query
-from forerun.features.circuits.longest_path import MHZ_PS, TimingGraph
+from forerun.data.named.synthesis import HX8K
+from forerun.features.circuits.longest_path import MHZ_PS
+from forerun.features.deadline import check
 from forerun.models.answers.evidence import distinct
 from forerun.models.answers.in_use import InUse
 from forerun.models.answers.trust import trust_by
-from forerun.models.circuits.netlist_boost import NetlistBoost
+from forerun.models.circuits.netlist_boost import NetlistBoost, TimedPaths
 from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
@@ -109,17 +108,17 @@ def _clocks(
     assembly: Assembly, names: Sequence[str], part: NetlistBoost, limits: list[Limit]
 ) -> list[ClockOut]:
     """Each clock with its frequency, the slowest first; further limits are added to `limits`."""
-    netlists = [assembly.of_clock(name) if len(names) > 1 else assembly.netlist for name in names]
-    queries = [Query(Circuit(netlist), HX8K, NEXTPNR) for netlist in netlists]
-    predictions = list(part.predict(queries)) if queries else []
+    timed = part.timed(assembly.netlist, assembly.clocks)
+    predictions = part.predict_clocks([timed[name] for name in names])
     common, clocks = tuple(limits), []
-    for name, netlist, prediction in zip(names, netlists, predictions, strict=True):
+    for name, prediction in zip(names, predictions, strict=True):
+        check()
         limits += prediction.limits
         estimate = prediction.estimates.get(METRIC)
         if estimate is None or not np.isfinite(estimate.value):
             clocks.append(_without_frequency(name, prediction.withheld.get(METRIC, NO_PATH)))
             continue
-        steps, breakdown = _path(assembly, netlist, part.net_ps(netlist))
+        steps, breakdown = _path(assembly, timed[name])
         breakdown["placement"] = MHZ_PS / estimate.value - sum(breakdown.values())
         trust = trust_by([*prediction.limits, *common])
         clocks.append(
@@ -149,17 +148,15 @@ def _part_of(predictor: Predictor) -> NetlistBoost:
     )
 
 
-def _path(
-    assembly: Assembly, netlist: Netlist, net_ps: Column
-) -> tuple[list[PathStepOut], dict[str, float]]:
+def _path(assembly: Assembly, paths: TimedPaths) -> tuple[list[PathStepOut], dict[str, float]]:
     """The connections of the longest path, and the parts of its time."""
-    graph = TimingGraph.of(netlist)
+    graph, net_ps, arcs = paths.graph, paths.net_ps, assembly.netlist.arcs
     arrivals = graph.arrivals_ps(net_ps[:, None])[:, 0]
     at = {pin: float(arrival) for pin, arrival in zip(graph.pins, arrivals, strict=True)}
-    path, arcs = graph.critical_arcs(net_ps), netlist.arcs
     steps, reached = [], 0.0
-    for arc in path:
-        arrival, connection = at[int(arcs.sink[arc]), arcs.sink_port[arc]], float(net_ps[arc])
+    for own in paths.critical:
+        arc, connection = paths.arcs[own], float(net_ps[own])
+        arrival = at[int(arcs.sink[arc]), arcs.sink_port[arc]]
         steps.append(
             PathStepOut(
                 source=f"{assembly.names[arcs.source[arc]]}.{arcs.source_port[arc]}",

@@ -9,13 +9,12 @@ from forerun.data.columns import Column
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.models.answers.deployments.times import MEASURED_TIMES, under_load
 from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.prediction import Estimate, Prediction, Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.held_out import Predicts
-from forerun.service.answers.llm.predicted_times import MEASURED_TIMES
-from forerun.service.answers.llm.times import under_load
 
 KIND = "llm_deployment"
 

@@ -4,12 +4,21 @@ from collections.abc import Sequence
 
 from forerun.data.errors import InputError, in_field
 from forerun.data.query import Operation, Query
+from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.in_use import InUse
-from forerun.service.answers.llm.deployed import Deployed, deployed_all
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.serving import estimated_all, graded
 from forerun.service.schemas.answers import DeviceOut, LimitOut, ServingOut
+from forerun.service.schemas.llm.answers import (
+    CapacityOut,
+    DeploymentOut,
+    EngineOut,
+    PartOut,
+    PoolMemoryOut,
+    PoolOut,
+    PriceOut,
+)
 from forerun.service.schemas.serving import LlmEstimateIn
 
 
@@ -48,9 +57,14 @@ def llm_estimates(
             outcomes[row] = error
     answers = estimated_all(list(by_sizes.values()), in_use)
     outcomes |= zip(by_sizes, answers, strict=True)
-    known = deployed_all(list(deployments.values()), in_use)
+    questions = list(deployments.values())
+    known = deployed_all(
+        [question.query for question in questions],
+        in_use,
+        [one.usd_per_device_hour for one in questions],
+    )
     outcomes |= {
-        row: own if isinstance(own, InputError) else _out(own, in_use)
+        row: own if isinstance(own, InputError) else _out(own, deployments[row].chosen, in_use)
         for row, own in zip(deployments, known, strict=True)
     }
     return [_with_sizes(outcomes[row], one) for row, one in enumerate(asked)]
@@ -65,7 +79,7 @@ def _sized(asked: LlmEstimateIn, device_named: DeviceNamed) -> Query:
     return Query(workload, device, operation=Operation(device_count=asked.device_count))
 
 
-def _out(own: Deployed, in_use: InUse) -> ServingOut:
+def _out(own: Deployed, chosen: Sequence[str], in_use: InUse) -> ServingOut:
     """What is known of a deployment, as an answer."""
     device = own.query.device
     return ServingOut(
@@ -77,7 +91,31 @@ def _out(own: Deployed, in_use: InUse) -> ServingOut:
         device=DeviceOut(name=device.name, origin=device.origin),
         device_count=own.query.operation.device_count,
         predictor=predictor_out(in_use, in_use.rows.get(device, 0)),
-        deployment=own.out,
+        deployment=_deployment(own, chosen),
+    )
+
+
+def _deployment(own: Deployed, chosen: Sequence[str]) -> DeploymentOut:
+    """What was assumed, memory, price and parts.
+
+    Args:
+        own: what is known of it.
+        chosen: what was chosen where the request leaves it open.
+    """
+    deployment, capacity = own.query.deployment, own.capacity
+    return DeploymentOut(
+        engine=EngineOut.model_validate(deployment.engine),
+        pool=PoolOut.of(deployment.pool),
+        prefill=None if (pool := deployment.prefill) is None else PoolOut.of(pool),
+        chosen=list(chosen),
+        capacity=None
+        if capacity is None
+        else CapacityOut(requests_per_s=capacity.value, low=capacity.low, high=capacity.high),
+        replicas=own.replicas,
+        memory=[PoolMemoryOut.model_validate(memory) for memory in own.memory],
+        limited_by=own.limited_by,
+        price=None if own.price is None else PriceOut.model_validate(own.price),
+        parts=[PartOut.model_validate(part) for part in own.parts],
     )
 
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from forerun.data.errors import InputError
 from forerun.data.metrics import metric
+from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.in_use import InUse
-from forerun.service.answers.llm.deployed import Deployed, deployed_all
-from forerun.service.answers.llm.question import DeploymentQuestion
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question
 from forerun.service.schemas.answers import DeviceOut, EstimateOut, LimitOut, PredictionOut
@@ -17,20 +16,18 @@ def predictions_of(
     questions: Sequence[Question], in_use: InUse
 ) -> list[PredictionOut | InputError]:
     """The answer to each question about a deployment, or the error that prevents one."""
-    asked = [
-        DeploymentQuestion(question.query, usd_per_device_hour=question.usd_per_device_hour)
-        for question in questions
-    ]
+    queries = [question.query for question in questions]
+    prices = [question.usd_per_device_hour for question in questions]
     return [
         own if isinstance(own, InputError) else _out(question, own, in_use)
-        for question, own in zip(questions, deployed_all(asked, in_use), strict=True)
+        for question, own in zip(questions, deployed_all(queries, in_use, prices), strict=True)
     ]
 
 
 def _out(question: Question, own: Deployed, in_use: InUse) -> PredictionOut:
     device = own.query.device
     limits = [*own.limits, *question.notes]
-    memory = own.out.memory[-1:]
+    memory = own.memory[-1:]
     mebibytes = {
         name: getattr(each, f"{name}_mib")
         for each in memory

@@ -17,6 +17,8 @@ from forerun.data.query import Query
 from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import LeastTime
 from forerun.models.answers.asking import predicted
+from forerun.models.answers.deployments.limits import of_length
+from forerun.models.answers.deployments.metrics import Basis
 from forerun.models.answers.in_use import InUse
 from forerun.models.answers.wording import in_words
 from forerun.models.catalog import unfitted
@@ -25,13 +27,11 @@ from forerun.models.llm_serving.replay import Dispatch, Replay, replay
 from forerun.models.llm_serving.statistics import Statistics
 from forerun.models.llm_serving.worker import Worker
 from forerun.models.prediction import Prediction
-from forerun.service.answers.llm.limits import of_length
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.problems import place_of, unfit
 from forerun.service.requests.field_names import name_in
 from forerun.service.schemas.answers import DeviceOut
-from forerun.service.schemas.llm.answers import Basis
 from forerun.service.schemas.llm.replay import LlmReplayIn, ReplayOut, ScalesOut, StatisticsOut
 from forerun.service.schemas.serving import LlmEstimateIn
 

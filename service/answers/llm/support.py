@@ -1,6 +1,6 @@
 """What can be asked about deployed language models, and where their metrics were measured."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import get_args
 
 from forerun.data.device import Device
@@ -9,25 +9,15 @@ from forerun.data.language_models.weights import BYTES
 from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
 from forerun.features.readers.language_model.families import FAMILIES
 from forerun.features.readers.language_model.named import named_config, named_models
+from forerun.models.answers.deployments.metrics import (
+    METRICS,
+    datasets_behind,
+    seen_in_training,
+)
 from forerun.models.answers.in_use import InUse
-from forerun.models.catalog import PREDICTORS, training_datasets
 from forerun.service.requests.field_names import ALSO, NEGATED
 from forerun.service.schemas.llm.answers import SupportedOut, SupportOut
 from forerun.service.schemas.llm.model import CacheFormat
-
-METRICS = (
-    *("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms", "requests_per_s"),
-    *("tokens_per_s", "tokens_per_s_per_device", "peak_memory_mib", "power_w"),
-    *("energy_per_token_j", "usd_per_million_tokens"),
-)
-"""Metrics of a deployed model, in the order of answers."""
-
-SOURCES: Mapping[str, str] = {
-    **dict.fromkeys(METRICS[:7], "llm_latency"),
-    "power_w": "serving_power",
-    "energy_per_token_j": "serving_power",
-}
-"""Metric -> the predictor that it rests on; memory and price follow from the deployment alone."""
 
 
 def support(devices: Iterable[Device], in_use: InUse) -> SupportOut:
@@ -62,31 +52,10 @@ def is_answered(device: Device) -> bool:
     return device.kind == "gpu" and device.has_sheet and device.memory_gib is not None
 
 
-def seen_in_training(metric: str, key: str, in_use: InUse) -> frozenset[str]:
-    """Values of a grouping key in the training set of the predictor behind a metric.
-
-    Args:
-        metric: name of the metric.
-        key: grouping key, such as `device` or `model`.
-        in_use: the predictor in use.
-    """
-    record = in_use.loaded.record
-    values = (record.seen(dataset).get(key, ()) for dataset in _datasets(metric, in_use))
-    return frozenset(value for own in values for value in own)
-
-
-def _datasets(metric: str, in_use: InUse) -> list[str]:
-    """Datasets in the training set of the predictor behind a metric."""
-    predictor = SOURCES.get(metric)
-    if predictor is None or predictor not in PREDICTORS:
-        return []
-    return [name for name in training_datasets(predictor) if in_use.loaded.record.seen(name)]
-
-
 def _measured(metric: str, in_use: InUse) -> SupportedOut:
     return SupportedOut(
         metric=metric,
         devices=sorted(seen_in_training(metric, "device", in_use)),
         models=sorted(seen_in_training(metric, "model", in_use)),
-        datasets=_datasets(metric, in_use),
+        datasets=datasets_behind(metric, in_use),
     )

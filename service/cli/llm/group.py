@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from forerun.service.schemas.answers import ServingOut
     from forerun.service.stores.devices import DeviceStore
 
-KINDS = ("llm_deployment", "llm_serving")
-"""Kinds of workloads that the predictors of an answer are for."""
-
 app = typer.Typer(
     rich_markup_mode=None, help="What a language model costs to serve.", no_args_is_help=True
 )
@@ -78,7 +75,7 @@ def support(json: o.Json = False) -> None:
     from forerun.service.answers.llm.support import support as supported
 
     devices = o.devices_known()
-    answer = supported(devices.catalog, o.in_use(devices, KINDS))
+    answer = supported(devices.catalog, o.in_use(devices, "llm_deployment"))
     if json:
         print_json(answer)
         return
@@ -123,7 +120,7 @@ def _answers(
     def named(given: str | Device) -> Device:
         return by_name[given] if isinstance(given, str) else given
 
-    in_use = o.in_use(devices, KINDS, chosen)
+    in_use = o.in_use(devices, "llm_deployment", chosen)
     with working(f"predicting {len(chosen)} devices"):
         outcomes = llm_estimates(asked, named, in_use)
     answers = [outcome for outcome in outcomes if not isinstance(outcome, InputError)]

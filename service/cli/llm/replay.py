@@ -58,7 +58,7 @@ def replay(
     content = run.request() | {"device": chosen}
     content["model"] = described_model(model) | content.get("model", {})
     how = LlmReplayIn(speed=speed, dispatch="least_loaded" if least_loaded else "round_robin")
-    in_use = o.in_use(devices, ("llm_deployment",), [chosen])
+    in_use = o.in_use(devices, "llm_deployment", [chosen])
     with working(f"serving {len(requests):,} requests"):
         answer = replayed(content, requests, lambda _: chosen, in_use, how, option_names(context))
     if json:

@@ -8,7 +8,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from forerun.data.metrics import metric
-from forerun.service.answers.llm.arrivals import EXTRAPOLATED
+from forerun.models.answers.deployments.arrivals import EXTRAPOLATED
 from forerun.service.cli.output import screen
 from forerun.service.cli.questions.answer_table import GRADES, HEADINGS, NOT_CALIBRATED, table
 from forerun.service.schemas.answers import GradedOut, ServingOut

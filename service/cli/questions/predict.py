@@ -19,7 +19,7 @@ from forerun.service.cli.questions.request_file import (
     predictions,
     request_in,
 )
-from forerun.service.cli.set_up import SetUpOptions, run_title, takes_run
+from forerun.service.cli.set_up import SetUpOptions, takes_run
 from forerun.service.presets import CIRCUIT, COLOCATION
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def predict(
     if request is not None:
         title, answers = request.title, predictions(request, names, run, explain=divided)
     else:
+        from forerun.service.cli.questions.run_query import run_title
+
         title, answers = run_title(source, run), _answers(source, names, run, explain=divided)
     if picture is not None:
         draw(title, answers, picture)

@@ -11,7 +11,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, working
-from forerun.service.cli.set_up import SetUpOptions, run_title, takes_run
+from forerun.service.cli.set_up import SetUpOptions, takes_run
 
 if TYPE_CHECKING:
     from forerun.service.answers.ranking import Limits
@@ -62,6 +62,8 @@ def rank(
     if json:
         print_json(answer)
     else:
+        from forerun.service.cli.questions.run_query import run_title
+
         _show(run_title(source, run), answer)
 
 
@@ -103,10 +105,11 @@ def _ranked(
     split = dict.fromkeys(name for listed in names for name in listed.split(","))
     chosen = list(dict.fromkeys(map(devices.get, split))) or list(devices.catalog)
     about = query_of(source, run)
-    goal = Goal(aim, run.batch_size, _prices(prices, devices))
+    queries = [about(each) for each in chosen]
+    goal = Goal(aim, queries[0].network.batch_size, _prices(prices, devices))
     in_use = o.in_use(devices, "network", chosen)
     with working(f"predicting {len(chosen)} devices"):
-        return ranked([about(each) for each in chosen], goal, limits, in_use)
+        return ranked(queries, goal, limits, in_use)
 
 
 def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from forerun.data.device import Device
-from forerun.data.errors import InputError, UnreadableModel
+from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
-from forerun.data.named.networks import network_named, network_names
+from forerun.data.named.networks import network_named, unknown_network
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
@@ -41,18 +40,26 @@ def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
     words = {name: given[name] for name in ("precision", "phase", "runtime", "layout")}
     check = checked({name: word for name, word in words.items() if word is not None})
     options = {name: given.get(name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
-    set_ups = set_ups_of(check["phase"], run.batch_size, options)
-    graph = _graph(source, run)
-    network = Network(graph, run.batch_size, check["precision"], check["phase"], *set_ups)
+    graph = graph_of_file(source, run)
+    batch_size = run.batch_size or graph.batch_size
+    set_ups = set_ups_of(check["phase"], batch_size, options)
+    network = Network(graph, batch_size, check["precision"], check["phase"], *set_ups)
     power_limit = run.power_limit if isinstance(run, SetUpOptions) else None
     operation = operation_of(network, power_limit)
 
     def about(device: Device) -> Query:
-        runtime = check.get("runtime") or usual_runtime(graph, device)
+        runtime = check.get("runtime") or usual_runtime(network, device)
         software = Software(runtime=runtime, layout=check["layout"], threads=run.threads)
         return Query(network, device, software, operation)
 
     return about
+
+
+def run_title(source: Path, run: RunOptions) -> str:
+    """The name of a model with the main options of the run, for the heading of an answer."""
+    batch_size = run.batch_size or graph_of_file(source, run).batch_size
+    words = [f"batch {batch_size}", run.precision, run.phase, run.runtime or ""]
+    return f"{source.name} ({', '.join(filter(None, words))})"
 
 
 def read_cached(source: Path, **sizes: Any) -> OperatorGraph:
@@ -77,25 +84,24 @@ def read_cached(source: Path, **sizes: Any) -> OperatorGraph:
         )
 
 
-def _graph(source: Path, run: RunOptions) -> OperatorGraph:
-    """The graph of a model file, or of a network that comes with the package, by its name."""
+def graph_of_file(source: Path, run: RunOptions) -> OperatorGraph:
+    """The graph of a model file, or of a network that comes with the package, by its name.
+
+    Raises:
+        InputError: an option contradicts a network of the package.
+        UnreadableModel: there is neither a readable file nor a network of that name.
+    """
     if source.exists():
         return read_cached(
             source,
-            batch_size=run.batch_size,
+            batch_size=run.batch_size or 1,
             sequence_length=run.sequence_length,
             image_size=run.image_size,
             shapes=parse_shapes(run.shape or ()),
         )
     graph = network_named(str(source))
     if graph is None:
-        close = get_close_matches(str(source).lower(), network_names(), n=3, cutoff=0.6)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise UnreadableModel(
-            str(source),
-            f"there is no such file, and no network of that name.{hint} "
-            "`forerun presets` lists networks and questions to try.",
-        )
+        raise unknown_network(str(source))
     given = {
         "--sequence-length": run.sequence_length is not None,
         "--image-size": run.image_size is not None,

@@ -9,7 +9,7 @@ import typer
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
 from forerun.service.cli.output import print_json, progress, working
-from forerun.service.cli.set_up import RunOptions, run_title, takes_run
+from forerun.service.cli.set_up import RunOptions, takes_run
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import SweepOut
@@ -58,6 +58,8 @@ def sweep(
     if json:
         print_json(answer)
     else:
+        from forerun.service.cli.questions.run_query import run_title
+
         _show(run_title(source, run), answer)
 
 

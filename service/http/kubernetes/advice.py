@@ -18,7 +18,7 @@ from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.kubernetes.extender import HIGHEST_SCORE, ExtenderArgs
 from forerun.service.http.kubernetes.language_models import RATES, ServedIn, served_on
 from forerun.service.http.kubernetes.neighbours import Neighbours
-from forerun.service.http.kubernetes.nodes import device_of, requested_devices, requested_slice
+from forerun.service.http.kubernetes.nodes import devices_of, requested_devices, requested_slice
 from forerun.service.http.kubernetes.pods import Placed, placed_by
 from forerun.service.http.routes.rank import outcomes_of
 from forerun.service.http.schemas.ranking import RankIn
@@ -87,11 +87,7 @@ def _by_device(asked: ExtenderArgs, placed: Placed, answers: Answers) -> Advice:
     if placed.ranking is None and placed.serving is None:
         return Advice()
     profile = requested_slice(asked.pod)
-    of_node = {
-        node.name: device
-        for node in asked.nodes
-        if (device := device_of(node, profile, answers.device)) is not None
-    }
+    of_node = devices_of(asked.nodes, profile, answers.device)
     if not of_node:
         return Advice()
     if placed.serving is not None:

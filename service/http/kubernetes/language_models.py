@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forerun.data.device import Device
 from forerun.data.errors import BadRequest, InputError
-from forerun.service.answers.llm.arrivals import WITH_QUEUEING, rate_figure, rate_range
+from forerun.models.answers.deployments.arrivals import WITH_QUEUEING, rate_figure, rate_range
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.extender import ClusterNode
 from forerun.service.http.kubernetes.nodes import devices_on
@@ -170,7 +170,7 @@ class _Overload:
 
     Attributes:
         broken: the limit on a time that this breaks, in words; empty for none.
-        certain: whether the best estimate of the capacity says so.
+        certain: whether even the upper end of the capacity says so.
     """
 
     broken: str = ""
@@ -187,7 +187,7 @@ def _overload(wanted: ServedIn, answer: ServingOut, arriving: float | None) -> _
     own = None if answer.deployment is None else answer.deployment.capacity
     if own is None or arriving is None:
         return _Overload()
-    certain = arriving > own.requests_per_s
+    certain = arriving > (own.requests_per_s if own.high is None else own.high)
     low = own.requests_per_s if own.low is None or wanted.risk != "high" else own.low
     known = LATENCIES & answer.metrics.keys()
     limited = wanted.most.keys() & (known | set(WITH_QUEUEING) if certain else known - {"tpot_ms"})

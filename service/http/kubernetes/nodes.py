@@ -4,7 +4,7 @@ Labels are those of NVIDIA's GPU feature discovery, of AMD's node labeller, of G
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from forerun.data.device import Device
@@ -40,6 +40,35 @@ SLICE_RESOURCE: Final = "nvidia.com/mig-"
 SLICES: Final = 8
 """Memory of a GPU is divided into eight slices; of its compute units, about an eighth is one."""
 MIB: Final = 2.0**10
+
+
+def devices_of(
+    nodes: Iterable[ClusterNode],
+    slice_profile: str | None,
+    device_named: Callable[[str], Device],
+) -> dict[str, Device]:
+    """Node -> device that a pod would use on it; nodes whose device is not known are left out.
+
+    Args:
+        nodes: the nodes; each name of a product among their labels is looked up once.
+        slice_profile: as in `device_of`.
+        device_named: as in `device_of`.
+    """
+    known: dict[str, Device | UnknownDevice] = {}
+
+    def looked_up(name: str) -> Device:
+        if name not in known:
+            try:
+                known[name] = device_named(name)
+            except UnknownDevice as error:
+                known[name] = error
+        found = known[name]
+        if isinstance(found, UnknownDevice):
+            raise found
+        return found
+
+    found = ((node.name, device_of(node, slice_profile, looked_up)) for node in nodes)
+    return {name: device for name, device in found if device is not None}
 
 
 def device_of(

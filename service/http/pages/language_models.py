@@ -1,12 +1,13 @@
 """The page *Language models*: what serving one takes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self, get_args
 
 from fastapi import Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse
 
+from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import EngineName
 from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
@@ -15,7 +16,8 @@ from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Cell, Chart
 from forerun.service.http.pages.encodings import doubling, layer, logarithmic, number, shown
-from forerun.service.http.pages.numbers import short
+from forerun.service.http.pages.numbers import label, short
+from forerun.service.http.pages.refused import Refused, refusals
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
 from forerun.service.http.pages.run_page import sorted_devices
@@ -61,6 +63,11 @@ SIZES: tuple[tuple[str, float], ...] = (
 
 USUAL_MODEL = "llama-3.1-8b"
 """Model that is asked about where the address gives none."""
+
+MOST_CHANGES = 24
+"""Most changes after which the nearest question that can run is given up."""
+
+Ask = Callable[["LlmForm"], ServingOut | InputError]
 
 router = page_router()
 Degree = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
@@ -182,17 +189,92 @@ def _answer(form: LlmForm, answers: Answers) -> dict[str, Any]:
     asked = [form.asked(), *map(form.asked, counts)]
     in_use = answers.adaptation.current()
     answer, *others = llm_estimates(asked, answers.device, in_use)
+
+    def ask(other: LlmForm) -> ServingOut | InputError:
+        return llm_estimates([other.asked()], answers.device, in_use)[0]
+
+    if isinstance(answer, InputError):
+        answer = _divided(form, ask) or answer
     if isinstance(answer, InputError):
         raise answer
     by_count = {c: o for c, o in zip(counts, others, strict=True) if isinstance(o, ServingOut)}
+    device = answers.device(form.device)
     drawn = CURVES if form.named else tuple(METRICS)
     return {
         "form": form,
         "metrics": WITH_LENGTHS if form.named else METRICS,
         "answer": answer,
-        "device": answers.device(form.device),
+        "refused": _refused(form, answer, ask, device),
+        "device": device,
         "curves": [load_chart(metric, by_count) for metric in drawn if by_count],
     }
+
+
+def _divided(form: LlmForm, ask: Ask) -> ServingOut | None:
+    """The answer that says why a model has no room on the given number of devices, None without.
+
+    Where no degree is given, the model is divided over as many as it needs, which may be more.
+    """
+    if form.device_count is None or form.tensor_parallel is not None:
+        return None
+    found = ask(form.model_copy(update={"tensor_parallel": form.device_count}))
+    return found if isinstance(found, ServingOut) and refusals(found.limit_details) else None
+
+
+def _refused(form: LlmForm, answer: ServingOut, ask: Ask, device: Device) -> Refused | None:
+    """Why the model cannot serve as asked, and the nearest that it can; None where it can."""
+    why = refusals(answer.limit_details)
+    if not why:
+        return None
+    subject = f"{form.named} on {answer.device_count:,} × {label(device)}"
+    other = form
+    for _ in range(MOST_CHANGES):
+        changes = _changes(other, answer)
+        if not changes:
+            break
+        other = other.model_copy(update=changes)
+        found = ask(other)
+        if isinstance(found, InputError):
+            break
+        answer = found
+        if not refusals(answer.limit_details):
+            words = _difference(form, other, answer)
+            return Refused(subject, why, words, other.address(PATH))
+    return Refused(subject, why)
+
+
+def _changes(form: LlmForm, answer: ServingOut) -> dict[str, Any]:
+    """Fields of the form that bring a question nearer to one that can run; empty for none."""
+    most, deployment = answer.model and answer.model.most_tokens, answer.deployment
+    if most and form.input_tokens + form.output_tokens > most:
+        output = min(form.output_tokens, float(most // 2))
+        return {"input_tokens": most - output, "output_tokens": output}
+    if deployment is None:
+        return {}
+    if not all(own.fits for own in deployment.memory):
+        if form.device_count or form.tensor_parallel:
+            return {"device_count": None, "tensor_parallel": None}
+        return {"input_tokens": form.input_tokens // 2} if form.input_tokens >= 2 else {}
+    if form.requests_per_s and deployment.capacity:
+        able = min(deployment.capacity.requests_per_s, form.requests_per_s)
+        return {"requests_per_s": float(f"{0.9 * able:.2g}")}
+    return {}
+
+
+def _difference(form: LlmForm, other: LlmForm, answer: ServingOut) -> str:
+    """What another form asks that the first one does not."""
+    words = [
+        f"{getattr(other, field):,.{digits}f} {what}"
+        for field, what, digits in (
+            ("input_tokens", "input tokens", 0),
+            ("output_tokens", "output tokens", 0),
+            ("requests_per_s", "requests/s", 2),
+        )
+        if getattr(other, field) != getattr(form, field)
+    ]
+    if other.device_count != form.device_count or other.tensor_parallel != form.tensor_parallel:
+        words.append(f"{answer.device_count:,} devices")
+    return ", ".join(words)
 
 
 def load_chart(metric: str, by_count: Mapping[int, ServingOut]) -> Chart:

@@ -11,6 +11,7 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Cell, Chart
 from forerun.service.http.pages.encodings import category, layer, number, shown
 from forerun.service.http.pages.numbers import short
+from forerun.service.http.pages.predict_answer import device_answers, refused_runs
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import Name, RunForm
 from forerun.service.http.pages.run_page import form_context, network_presets
@@ -59,6 +60,7 @@ def _answer(form: PowerForm, answers: Answers) -> dict[str, Any]:
         presets = network_presets(PATH, [USUAL_DEVICE])
         return {"form": form, "sweep": None, "presets": presets}
     asked = form.asked(form.devices[0])
+    refused = refused_runs(form, device_answers(form, answers), PATH, answers)
     sweep = sweep_of(
         SweepIn(
             workload=form.workload(),
@@ -71,6 +73,7 @@ def _answer(form: PowerForm, answers: Answers) -> dict[str, Any]:
     return {
         "form": form,
         "sweep": sweep,
+        "refused": refused,
         "device": answers.device(form.devices[0]),
         "front": front_chart(sweep),
         "curves": [limit_chart(sweep, field) for field in CURVES],

@@ -18,6 +18,7 @@ from forerun.service.http.pages.predict_answer import (
     batch_points,
     batch_sizes,
     device_answers,
+    refused_runs,
 )
 from forerun.service.http.pages.preset_links import further_presets
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
@@ -73,13 +74,16 @@ def _answer(form: RunForm, answers: Answers, origin: str) -> dict[str, Any]:
             "origin": origin,
         }
     found = device_answers(form, answers)
+    able = [each for each in found if not each.refusal]
     return {
         "form": form,
         "found": found,
+        "able": able,
+        "refused": refused_runs(form, found, "/", answers),
         "metrics": METRICS,
         "network": described(answers.graphs.get(form.graph)),
-        "bars": [c for c in (_bars(name, found) for name in METRICS) if c],
-        **_parts(found),
+        "bars": [c for c in (_bars(name, able) for name in METRICS) if c],
+        **_parts(able),
         "as_curl": as_curl(form, origin),
         "as_python": as_python(form),
     }

@@ -1,6 +1,6 @@
 """What the page *Predict* shows: answers of several devices, and their charts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from forerun.data.device import Device
@@ -9,6 +9,8 @@ from forerun.data.query import Query
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question
 from forerun.service.http.answers import Answers
+from forerun.service.http.pages.numbers import label
+from forerun.service.http.pages.refused import Refused, refusals
 from forerun.service.http.pages.run_form import RunForm
 from forerun.service.schemas.answers import PredictionOut
 from forerun.service.schemas.prediction import LARGEST_BATCH
@@ -41,6 +43,11 @@ class DeviceAnswer:
     answer: PredictionOut | None
     problem: str | None
 
+    @property
+    def refusal(self) -> str:
+        """Why it cannot run as asked, in one line; empty where nothing prevents it."""
+        return refusals(self.answer.limit_details) if self.answer else ""
+
 
 @dataclass(frozen=True)
 class BatchPoint:
@@ -62,6 +69,32 @@ def device_answers(form: RunForm, answers: Answers) -> list[DeviceAnswer]:
     questions = [replace(answers.question(form.asked(name)), explain=True) for name in names]
     outcomes = answers_to(questions, answers.adaptation.current())
     return [_of(*pair) for pair in zip(questions, outcomes, strict=True)]
+
+
+def refused_runs(
+    form: RunForm, found: Iterable[DeviceAnswer], path: str, answers: Answers
+) -> list[Refused]:
+    """The devices on which the network cannot run, with the largest batch size that can.
+
+    Args:
+        form: what is asked.
+        found: the answer for each device.
+        path: path of the page that asks.
+        answers: answers the same at smaller batch sizes.
+    """
+    return [_refused(form, each, path, answers) for each in found if each.refusal]
+
+
+def _refused(form: RunForm, each: DeviceAnswer, path: str, answers: Answers) -> Refused:
+    own = form.model_copy(update={"devices": [each.device.name]})
+    sizes = [2**power for power in range((form.batch_size - 1).bit_length())]
+    points = batch_points(own, answers, sizes)
+    able = [one.batch_size for one in points if not refusals(one.answer.limit_details)]
+    subject = f"{form.named} on {label(each.device)}"
+    if not able:
+        return Refused(subject, each.refusal)
+    nearest, address = max(able), own.address(path, batch_size=max(able))
+    return Refused(subject, each.refusal, f"batch size {nearest:,}", address)
 
 
 def batch_points(form: RunForm, answers: Answers, sizes: list[int]) -> list[BatchPoint]:

@@ -37,8 +37,10 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
+    "Vary": "HX-Request, HX-History-Restore-Request",
 }
-"""The policy of every page: nothing is loaded from another host, and no inline script runs."""
+"""The policy of every page: nothing is loaded from another host, and no inline script runs. No
+cache takes a part for the page of the same address."""
 
 
 @cache
@@ -71,7 +73,8 @@ def rendered(template: str, path: str, status: int = 200, **context: Any) -> HTM
 
 def asks_for_part(request: Request) -> bool:
     """Whether htmx asks for a part that it puts into a page, rather than for a whole page."""
-    return request.headers.get("hx-request") == "true"
+    asks = request.headers.get("hx-request") == "true"
+    return asks and request.headers.get("hx-history-restore-request") != "true"
 
 
 @cache

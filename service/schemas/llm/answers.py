@@ -5,10 +5,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.language_models.deployment import EngineName, Pool
-
-Basis = Literal["measured", "transferred", "analytic"]
-"""`measured`: runs on this device are in the training set. `transferred`: runs on other devices
-are. `analytic`: closed form alone."""
+from forerun.models.answers.deployments.memory import PoolMemory
+from forerun.models.answers.deployments.metrics import Basis
 
 
 class EngineOut(BaseModel):
@@ -56,6 +54,8 @@ class PoolOut(BaseModel):
 class PoolMemoryOut(BaseModel):
     """Memory of one device, and what it has room for."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     phase: Literal["both", "prefill", "decode"] = Field(description="what the workers serve")
     fits: bool = Field(description="whether the weights and one request fit")
     weights_mib: float = Field(description="weights, MiB")
@@ -76,17 +76,13 @@ class PoolMemoryOut(BaseModel):
 
     def sentence(self) -> str:
         """The weights, the memory, and the requests that there is room for."""
-        of = "" if self.phase == "both" else f"{self.phase}: "
-        needed, usable = (f"{mib / 1024:,.1f}" for mib in (self.needed_mib, self.usable_mib))
-        if not self.fits:
-            return f"{of}does not fit: each device needs {needed} GiB and has {usable}"
-        weights = f"{self.weights_mib / 1024:,.1f} of {usable} GiB"
-        room = f"{self.largest_concurrency:,.0f}"
-        return f"{of}weights take {weights}; the cache has room for {room} such requests"
+        return PoolMemory(**self.model_dump()).sentence()
 
 
 class PriceOut(BaseModel):
     """The price of a device."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     usd_per_device_hour: float = Field(description="price of a device for an hour, US dollars")
     source: str = Field(description="where the price comes from, and its date")
@@ -102,6 +98,8 @@ class CapacityOut(BaseModel):
 
 class PartOut(BaseModel):
     """A part of the work, and what its estimate rests on."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     name: str = Field(
         description="products, experts, prefill_attention, decode_attention, collectives, host, "

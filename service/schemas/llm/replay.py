@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from forerun.models.answers.deployments.metrics import Basis
 from forerun.service.schemas.answers import DeviceOut, PredictorOut
-from forerun.service.schemas.llm.answers import Basis
 
 MOST_REPLAYED = 20_000
 EXAMPLE_REPLAY: dict[str, Any] = {

@@ -42,17 +42,20 @@ def circuits(draw):
 
 
 def graph_of(arcs, paths):
+    return TimingGraph.of(netlist_of(arcs, paths))
+
+
+def netlist_of(arcs, paths):
     source, out, sink, into = zip(*arcs, strict=True) if arcs else ((), (), (), ())
     cell, first, second, ps, setup = zip(*paths, strict=True)
     whole = np.array(cell, dtype=np.intp)
-    netlist = Netlist(
+    return Netlist(
         np.zeros(1 + max((*cell, *sink), default=0), dtype=np.intp),
         Connections(np.array(source, dtype=np.intp), out, np.array(sink, dtype=np.intp), into),
         Connections(whole, first, whole, second),
         np.array(ps, dtype=np.float64),
         np.array(setup),
     )
-    return TimingGraph.of(netlist)
 
 
 def enumerated(arcs, paths, delays):
@@ -71,6 +74,29 @@ def enumerated(arcs, paths, delays):
         return max(ways, default=-np.inf)
 
     return arrival
+
+
+@settings(max_examples=100)
+@given(circuits(), st.randoms(use_true_random=False))
+def test_each_clock_has_the_paths_between_its_own_registers(circuit, random):
+    """As in a circuit that has the times of the registers of this clock alone."""
+    arcs, paths, delays = circuit
+    of_cell = {cell: random.choice(["a", "b", "c"]) for cell, *_ in paths}
+    clocks = [of_cell[cell] if "CLK" in ports else "" for cell, *ports, _, _ in paths]
+    given_netlist, net_ps = netlist_of(arcs, paths), delays[:, :1]
+    found = TimingGraph.of_clocks(given_netlist, clocks)
+    assert found.keys() == set(clocks) - {""}
+    for clock, (graph, own) in found.items():
+        alone = TimingGraph.of(
+            netlist_of(
+                arcs, [p for p, name in zip(paths, clocks, strict=True) if name in {"", clock}]
+            )
+        )
+        assert graph.period_ps(net_ps[own]).tolist() == alone.period_ps(net_ps).tolist()
+        critical = own[graph.critical_arcs(net_ps[own, 0])].tolist() if len(own) else []
+        assert critical == alone.critical_arcs(net_ps[:, 0])
+        before, after = alone.through_ps(net_ps[:, 0])
+        assert own.tolist() == np.flatnonzero(np.isfinite(before + after)).tolist()
 
 
 @settings(max_examples=150)

@@ -74,19 +74,6 @@ def test_a_convolution_runs_at_its_own_peak() -> None:
     assert own == pytest.approx(others / 2)
 
 
-@pytest.mark.parametrize(("steps", "layers"), [(35, 1), (35, 2), (64, 3)])
-def test_every_step_of_every_recurrent_layer_waits_for_the_one_before(
-    steps: int, layers: int
-) -> None:
-    width = 512.0
-    row = Launch(
-        KERNEL_CODE["recurrent"], m=8.0 * steps, n=8.0 * width * layers, k=width, tensor=True
-    )
-    kernels = Kernels.of((row,), 8.0, 0.0, 0)
-    one = SMALL_KERNEL_S + SMALL_PRODUCT_S + width * PRODUCT_STEP_S
-    assert small_batch_seconds(kernels, FAST)[0] == pytest.approx(steps * layers * one)
-
-
 @given(k=st.floats(1, 1e6), more=st.floats(1, 10), batch=st.sampled_from((1.0, 8.0)))
 def test_it_grows_with_the_inner_dimension_and_not_with_the_batch(
     k: float, more: float, batch: float
@@ -97,9 +84,7 @@ def test_it_grows_with_the_inner_dimension_and_not_with_the_batch(
     assert one == pytest.approx(small_batch_seconds(product(k), CHIP)[0])
 
 
-@pytest.mark.parametrize(
-    ("label", "batch"), [("mobilenet-v2-050", 1), ("resnet101", 1), ("lstm-2x1500-35", 1)]
-)
+@pytest.mark.parametrize(("label", "batch"), [("mobilenet-v2-050", 1), ("resnet101", 1)])
 def test_small_networks_take_what_recorded_ones_took(label: str, batch: int) -> None:
     """The sum over kernels is within a third of the time of recorded networks in inference."""
     from forerun.data.datasets.networks.torch_gpu import TorchGpu

@@ -11,11 +11,11 @@ from forerun.features.operators.costs import operator_cost
     [
         (
             Operator("linear", "fc", ((4, 8),), ((4, 16),), 128),
-            {"rows", "width", "kernel", "stride", "heavy"},
+            {"rows", "width", "kernel", "stride", "heavy", "steps"},
         ),
         (
             Operator("elementwise", "relu", ((4, 8),), ((4, 8),)),
-            {"batch", "m", "n", "k", "rows", "width", "kernel", "stride", "heavy"},
+            {"batch", "m", "n", "k", "rows", "width", "kernel", "stride", "heavy", "steps"},
         ),
     ],
     ids=["linear", "elementwise"],
@@ -78,7 +78,17 @@ def test_attention_is_two_products_and_a_softmax_between_them():
 def test_a_recurrent_layer_uses_every_weight_at_every_step():
     found = cost("recurrent", ((7, 2, 16),), ((7, 2, 32),), 4 * 32 * 48)
     assert found.flops == 2 * 14 * 4 * 32 * 48
-    assert view(found) == (1, 14, 4 * 32 * 48 / 16, 16)
+    assert view(found) == (1, 2, 32, 32)
+    assert found.steps == 7
+
+
+@pytest.mark.parametrize(("name", "gates"), [("aten.lstm", 4), ("GRU", 3), ("aten.rnn_tanh", 1)])
+def test_the_steps_of_all_layers_and_directions_wait_for_each_other(name, gates):
+    """Two layers in two directions over five positions of three samples, which come first."""
+    shapes = ((3, 5, 16), (4, 3, 32))
+    found = operator_cost(Operator("recurrent", name, shapes, ((3, 5, 64),), 999))
+    assert view(found) == (1, 3, gates * 32, 32)
+    assert found.steps == 4 * 5
 
 
 def test_rows_windows_and_functions():

@@ -189,3 +189,101 @@ def test_a_merged_decoder_reads_a_prompt_without_a_cache():
     read_one = read_graph(helper.make_model(graph).SerializeToString())
     assert [op.name for op in read_one.operators] == ["Exp", "Log"]
     assert read_one.assumptions == ()
+
+
+WIDE = np.zeros((8, 8), np.float32)
+"""A weight of 64 elements."""
+
+
+def inner_graph(weight_name, inputs, outputs):
+    names = helper.make_empty_tensor_value_info
+    return helper.make_graph(
+        [node("MatMul", ["x", weight_name], outputs)],
+        "inner",
+        [names(name) for name in inputs],
+        [names(name) for name in outputs],
+        [constant(weight_name, WIDE)],
+    )
+
+
+def test_weights_of_a_loop_that_is_not_followed_are_counted():
+    """Its trip count is an input; the same body, followed, has as many weights."""
+    inner = body(
+        [*WHILE_TRUE, node("MatMul", ["v", "w"], ["v2"])],
+        "c2",
+        ["v"],
+        ["v2"],
+        [constant("w", WIDE)],
+    )
+    unknown = node("Loop", ["n", "", "x"], ["y"], body=inner)
+    graph = helper.make_graph(
+        [node("Relu", ["x"], ["z"]), unknown],
+        "g",
+        [value("x", FLOAT, ["N", 8]), value("n", INT64, [])],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    found = read_graph(helper.make_model(graph, opset_imports=opset).SerializeToString())
+    assert dict(found.unknown) == {"Loop": 1}
+    assert found.parameter_elements == 64
+    followed = read([node("Loop", ["m", "", "x"], ["y"], body=inner)], [constant("m", np.int64(7))])
+    assert not followed.unknown
+    assert followed.parameter_elements == 64
+
+
+def test_a_body_that_is_not_followed_loads_the_weights_that_it_reads_outside():
+    inner = body([*WHILE_TRUE, node("MatMul", ["v", "w"], ["v2"])], "c2", ["v"], ["v2"])
+    nodes = [
+        node("ReduceMax", ["x"], ["top"], keepdims=0),
+        node("Cast", ["top"], ["n"], to=INT64),
+        node("Loop", ["n", "", "x"], ["y"], body=inner),
+    ]
+    assert read(nodes, [constant("w", WIDE)]).parameter_elements == 64
+
+
+def test_both_branches_are_loaded():
+    branches = {
+        "then_branch": inner_graph("a", [], ["t"]), "else_branch": inner_graph("b", [], ["e"])
+    }  # fmt: skip
+    nodes = [
+        node("ReduceMax", ["x"], ["top"], keepdims=0),
+        node("Cast", ["top"], ["c"], to=BOOL),
+        node("If", ["c"], ["y"], **branches),
+    ]
+    assert read(nodes).parameter_elements == 128
+
+
+def test_weights_of_a_scan_and_of_attributes_of_other_domains_are_counted():
+    scan = node("Scan", ["x"], ["y"], body=inner_graph("w", ["v"], ["v2"]), num_scan_inputs=1)
+    scan.attribute[0].g.node[0].input[0] = "v"
+    assert read([scan]).parameter_elements == 64
+    custom = node("Mine", ["x"], ["y"], domain="my.domain", packed=constant("", WIDE))
+    relu = node("Relu", ["x"], ["z"])
+    assert read([relu, custom]).parameter_elements == 64
+
+
+def test_weights_of_the_onnx_packages_own_models_are_counted_to_the_element():
+    """Models whose weights are stored, without index tensors; what no node reads counts as well."""
+    from math import prod
+    from pathlib import Path
+
+    import onnx
+
+    def stored(graph):
+        yield from graph.initializer
+        for one in graph.node:
+            for attribute in one.attribute:
+                if attribute.HasField("g"):
+                    yield from stored(attribute.g)
+
+    checked = 0
+    for file in sorted((Path(onnx.__file__).parent / "backend/test/data").rglob("*.onnx")):
+        if file.parent.name == "light":
+            continue  # They make their weights by ConstantOfShape.
+        tensors = list(stored(onnx.load(file, load_external_data=False).graph))
+        floats = [t for t in tensors if t.data_type in (FLOAT, 10, 11, 16) and len(t.dims)]
+        sizes = [prod(t.dims) for t in floats if tuple(t.dims) != (1,)]
+        if sizes:
+            checked += 1
+            assert read_graph(file).parameter_elements == sum(sizes), file.name
+    assert checked > 30

@@ -180,3 +180,36 @@ def test_a_configuration_that_would_build_for_hours_is_refused_at_once(field):
 def test_absurd_numbers_of_a_query_are_refused(batch, sequence):
     with pytest.raises(UnreadableModel):
         read_graph(model(RELU), batch_size=batch, sequence_length=sequence)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+        ("a.gguf", b"GGUF\x03\x00\x00\x00", "GGUF file of llama.cpp"),
+        ("a.pt", b"\x80\x02}q\x00.", "pickle of torch.save"),
+        ("a.pth", None, "pickle of torch.save"),
+    ],
+)
+def test_a_file_that_holds_no_network_is_named(tmp_path, name, content, said):
+    if content is None:
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr("weights/data.pkl", b"\x80\x02}q\x00.")
+        content = archive.getvalue()
+    path = tmp_path / name
+    path.write_bytes(content)
+    for source in (path, content):
+        with pytest.raises(UnreadableModel, match=said):
+            read_graph(source)
+
+
+def test_a_newer_operator_set_than_the_known_one_is_said():
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", value[:1], value[1:])
+    for version, count in ((17, 0), (99, 1)):
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        model.opset_import[0].version = version
+        said = read_graph(model.SerializeToString()).assumptions
+        assert len(said) == count
+        assert all("operator set 99 is newer than" in line for line in said)

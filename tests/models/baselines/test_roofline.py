@@ -1,11 +1,14 @@
 """The roofline predictor: the contract, and monotonicity in the hardware."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
+from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.contract import PredictorContract
@@ -67,3 +70,19 @@ def test_training_costs_about_three_forward_passes_where_products_dominate():
     ]
     ratio = times[1].values["latency_ms"][0] / times[0].values["latency_ms"][0]
     assert 3.0 <= ratio < 3.3
+
+
+@pytest.mark.parametrize("phase", ["inference", "training"])
+@pytest.mark.parametrize("runtime", ["compiled", "tensorrt", "onnxruntime"])
+def test_fused_operators_move_their_outer_tensors_alone(phase, runtime):
+    chain = [replace(RELU, inputs=(place,)) for place in range(4)]
+    graph = OperatorGraph((LINEAR, *chain), batch_size=512)
+    network, device = Network(graph, 512, "fp16", phase), DeviceCatalog.load().get("a10")
+    eager, fused = (
+        Roofline().predict([Query(network, device, Software(runtime=own))]).breakdowns_ms[0]
+        for own in ("eager", runtime)
+    )
+    assert fused["linear"] == eager["linear"]
+    assert fused["elementwise"] < (0.3 if phase == "inference" else 0.9) * eager["elementwise"]
+    tensor = 2.0 * 512 * 4096 / (device.bandwidth_gbs * 1e6)
+    assert fused["elementwise"] >= (2.0 - 1e-9) * tensor

@@ -29,7 +29,7 @@ def answered():
             continue
         for name in DEVICES:
             device = catalog.get(name)
-            software = Software(runtime=usual_runtime(graph, device))
+            software = Software(runtime=usual_runtime(Network(graph), device))
             questions.append(question_about(Query(Network(graph, 1, "fp32"), device, software)))
             keys.append((real_models.name_of(entry), name))
     return dict(zip(keys, answers_to(questions, InUse(bundled())), strict=True))

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from forerun.service.cli.evaluate import _print
+from forerun.service.cli.evaluate import _columns, _print
 
 OPS = pd.DataFrame(
     {
@@ -77,3 +77,15 @@ def test_metrics_of_one_task_are_separate_rows_and_square_errors_have_their_devi
     _print({"dataset": "designs", "tasks": [one], "breakdown": [], "left_out": {}})
     out = capsys.readouterr().out
     assert not {"metric", "RMSE", "±"} & set(out.split())
+
+
+def test_a_baseline_of_the_name_of_a_score_has_a_column_of_its_own():
+    task = {
+        "task": "one", "device": None, "predictor": "x", "metric": "latency_ms", "n": 3,
+        "mape": 1.0, "median_ape": 2.0, "smape": 3.0, "r2": 0.5, "coverage_90": 0.9,
+        "baselines": {"median": 53.0, "roofline": 7.0},
+    }  # fmt: skip
+    shown = {heading: text(task) for heading, text in _columns([task]).items()}
+    assert "2.0" in shown["median"]
+    assert "53.0" in shown["median baseline"]
+    assert "7.0" in shown["roofline"]

@@ -71,6 +71,32 @@ def test_a_request_over_the_number_in_flight_is_refused_and_health_is_not(tmp_pa
     assert count == 1
 
 
+def test_bodies_that_are_half_sent_take_no_place(tmp_path):
+    """Clients that send a part of what they declare keep nobody from an answer."""
+    last = asyncio.Event()
+
+    async def half():
+        yield b"1234"
+        await last.wait()
+        yield b"5678"
+
+    async def work(client, app):
+        headers = {"content-length": "8"}
+        slow = [
+            asyncio.ensure_future(client.post("/", content=half(), headers=headers))
+            for _ in range(5)
+        ]
+        await started(app, 5)
+        whole = asyncio.ensure_future(client.post("/", content=b"12345678"))
+        await started(app, 6)
+        app.release.set()
+        assert (await whole).status_code == 200
+        last.set()
+        assert [answer.status_code for answer in await asyncio.gather(*slow)] == [200] * 5
+
+    admitted(tmp_path, work, requests_in_flight=2)
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_bodies_over_the_bytes_in_flight_are_refused(tmp_path, declared):
     async def body():

@@ -35,6 +35,13 @@ def test_another_name_is_refused_where_the_service_is_for_this_machine_alone(ask
     assert asked(host) == 421
 
 
+def test_several_hosts_are_refused(client):
+    headers = [("host", "localhost"), ("host", "rebound.example")]
+    answer = client.get("/healthz", headers=headers)
+    assert answer.status_code == 400
+    assert answer.json()["type"] == "/problems/several-hosts"
+
+
 def test_a_request_without_a_host_is_answered_since_no_browser_sends_one(asked):
     assert asked("") == 200
 

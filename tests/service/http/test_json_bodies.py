@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from threading import Event
 
 import httpx
 import pytest
@@ -34,6 +35,31 @@ def test_large_measurements_wait_for_the_lane_of_adaptations_only(client):
         "/v1/devices/l4/measurements", content=padded({"measurements": [{}]}), headers=JSON
     )
     assert answer.status_code == 422
+
+
+def test_a_large_body_is_answered_while_another_is_held(tmp_path, loaded):
+    """One upload that takes long keeps no other from its answer."""
+    app, begun, release = create_app(Settings(home=tmp_path), loaded), Event(), Event()
+
+    def held():
+        begun.set()
+        return release.wait(60)
+
+    async def main():
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x", timeout=600) as client,
+        ):
+            first = asyncio.ensure_future(app.state.forerun.upload(held))
+            await asyncio.to_thread(begun.wait, 60)
+            second = client.post("/v1/predict", content=padded(EXAMPLE), headers=JSON)
+            answer = await asyncio.wait_for(second, 60)
+            waited = not first.done()
+            release.set()
+            return answer.status_code, waited, await first
+
+    assert run(main()) == (200, True, True)
 
 
 def window_of(number: str) -> bytes:

@@ -1,9 +1,11 @@
 """Pages as text: what they answer, how they refuse, and that hostile names stay text."""
 
+import html
 import re
 
 import pytest
 
+from forerun.service.http.pages import PAGES
 from forerun.service.http.pages.compare.heat_map import STEPS
 
 pytestmark = pytest.mark.slow
@@ -21,6 +23,78 @@ def test_a_part_is_the_answer_alone(adapting):
     assert "<html" in whole
     assert "<html" not in part
     assert "Estimates" in part
+
+
+@pytest.mark.parametrize("path", ["/", "/compare", "/power", "/llm", "/neighbours", "/coverage"])
+def test_a_browser_that_goes_back_gets_a_whole_page(adapting, path):
+    part = adapting.get(path, headers=PART)
+    page = adapting.get(path, headers={**PART, "hx-history-restore-request": "true"})
+    assert "<html" not in part.text
+    assert "<html" in page.text
+    for answer in (part, page):
+        names = {name.strip().lower() for name in answer.headers["vary"].split(",")}
+        assert names == {"hx-request", "hx-history-restore-request"}
+
+
+def fields_of(route):
+    """Names of the fields in the query of a page."""
+    for given in route.dependant.query_params:
+        fields = getattr(given.field_info.annotation, "model_fields", None)
+        yield from fields or [given.alias]
+
+
+PAGES_AND_FIELDS = sorted({
+    (route.path, field)
+    for router in PAGES
+    for route in router.routes
+    if "GET" in route.methods and "{" not in route.path
+    for field in fields_of(route)
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "field"), PAGES_AND_FIELDS)
+def test_a_field_that_is_left_empty_is_never_a_fault(adapting, path, field):
+    shown = {"graph": "resnet50"} if (path, "graph") in PAGES_AND_FIELDS else {}
+    for more in ({}, shown):
+        for headers in ({}, PART):
+            answer = adapting.get(path, params={**more, field: ""}, headers=headers)
+            assert answer.status_code < 500, answer.text
+
+
+REFUSED = re.compile(r'<div class="card refused">.*?</div>', re.DOTALL)
+LONG = "/llm?input_tokens=1000000"
+LARGE = "/?graph=resnet50&batch_size=65536&devices=l4"
+
+
+@pytest.mark.parametrize(
+    ("address", "numbers"),
+    [
+        (LONG, ["1,000,256", "131,072", "130,816 input tokens"]),
+        (LARGE, ["24 GiB", "batch size"]),
+        ("/power?graph=resnet50&batch_size=65536&devices=l4", ["24 GiB", "batch size"]),
+        ("/llm?name=llama-3.1-70b&device=l4&device_count=1", ["24.0", "8 devices"]),
+        ("/llm?device=l4&requests_per_s=50", ["50 requests/s", "requests/s</a>"]),
+    ],
+)
+def test_what_cannot_run_says_so_first_and_links_what_can(adapting, address, numbers):
+    page = text_of(adapting.get(address, headers=PART))
+    (said,) = REFUSED.findall(page)
+    assert all(number in said for number in numbers), said
+    shown = re.sub("<details.*?</details>", "", page, flags=re.DOTALL)
+    assert '<td class="number"' not in shown
+    (nearest,) = re.findall('href="([^"]*)"', said)
+    assert "Cannot run" not in text_of(adapting.get(html.unescape(nearest), headers=PART))
+
+
+def test_devices_that_can_run_are_shown_beside_one_that_cannot(adapting):
+    page = text_of(adapting.get(f"{LARGE}&devices=mi300x", headers=PART))
+    assert len(REFUSED.findall(page)) in (1, 2)
+    both = text_of(
+        adapting.get("/?graph=resnet50&batch_size=8192&devices=l4&devices=h200", headers=PART)
+    )
+    (said,) = REFUSED.findall(both)
+    assert "L4" in said
+    assert 'href="/devices/h200' in re.sub("<details.*?</details>", "", both, flags=re.DOTALL)
 
 
 def test_what_cannot_be_answered_is_a_page_or_one_line(adapting):

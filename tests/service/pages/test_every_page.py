@@ -16,6 +16,8 @@ PATHS = {
     "neighbours": "/neighbours",
     "circuits": "/circuits",
     "requests": "/requests",
+    "too large": f"/?{RUN}&devices=l4&devices=h200&batch_size=8192",
+    "too long": "/llm?input_tokens=1000000",
     "problem": "/problems/unknown-device",
 }
 

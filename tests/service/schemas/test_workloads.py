@@ -24,10 +24,10 @@ def asked(source, device, software=None):
     [
         ("onnx", PROCESSOR, "onnxruntime"),
         ("onnx", DEVICES.get("l4"), "eager"),
-        ("torch_export", PROCESSOR, "eager"),
+        ("torch_export", PROCESSOR, "onnxruntime"),
     ],
 )
-def test_onnx_files_on_processors_run_through_onnxruntime(source, device, runtime):
+def test_networks_of_any_format_run_through_onnxruntime_on_processors(source, device, runtime):
     assert asked(source, device) == runtime
 
 

@@ -39,8 +39,8 @@ gradient of convolution weights have no operator kind."""
 
 CONVOLUTIONS = ("conv_forward", "conv_backward_input")
 KERNELS_TO_TRAIN = ("gemm", *CONVOLUTIONS)
-"""All classes but recurrent layers. In the operator features a recurrent layer looks like a linear
-layer with batch times steps rows, so that its times would raise predictions of linear layers."""
+"""All classes but recurrent layers, which have a law of their own
+(`forerun.models.operators.recurrent_law`)."""
 
 
 class DeepBenchProtocols(DatasetProtocols):

@@ -1,12 +1,15 @@
 """Circuits are answered with frequency, critical path and resources, or a problem that says why."""
 
 import copy
+from collections import Counter
 
 import pytest
 from fastapi.testclient import TestClient
 
+from forerun.features.circuits.longest_path import TimingGraph
 from forerun.models.artifact.loading import bundled
 from forerun.models.catalog import Scope
+from forerun.models.circuits import netlist_boost
 from forerun.service.http.app import create_app
 from tests.data.circuits.reference import expected, stored
 from tests.data.circuits.test_yosys import PORTS, REGISTER, document
@@ -81,6 +84,69 @@ def test_several_clocks_are_outside_the_training_set(circuits):
     assert any("several clocks" in line for line in found["limits"])
 
 
+def chains(clocks: int, registers: int) -> dict:
+    """Shift registers, each with a clock of its own."""
+    cells = {
+        f"c{clock}r{at}": {
+            "type": "SB_DFF",
+            "connections": {
+                "C": [10 + clock],
+                "D": [1000 * (clock + 1) + at],
+                "Q": [1000 * (clock + 1) + at + 1],
+            },
+        }
+        for clock in range(clocks)
+        for at in range(registers)
+    }
+    inputs = {f"c{clock}": {"direction": "input", "bits": [10 + clock]} for clock in range(clocks)}
+    data = {
+        f"d{clock}": {"direction": "input", "bits": [1000 * (clock + 1)]} for clock in range(clocks)
+    }
+    return document(cells, inputs | data)
+
+
+def test_a_further_clock_costs_the_work_of_its_own_paths(circuits, monkeypatch):
+    """Connections that arrivals are computed over, and graphs of all cells that are made."""
+    work = Counter()
+
+    def counted(owner, name, size):
+        inner = getattr(owner, name)
+
+        def call(*given):
+            work[name] += size(*given)
+            return inner(*given)
+
+        monkeypatch.setattr(owner, name, call)
+
+    counted(TimingGraph, "arrivals_ps", lambda graph, net_ps: len(graph.sink))
+    counted(netlist_boost, "features_around", lambda netlist: 1)
+    done = {}
+    for clocks in (1, 40):
+        work.clear()
+        found = circuits(chains(clocks, 240 // clocks)).json()
+        assert len(found["clocks"]) == clocks
+        done[clocks] = dict(work)
+    assert done[40]["features_around"] == 1
+    assert done[40]["arrivals_ps"] <= done[1]["arrivals_ps"]
+
+
+def test_a_clock_gets_the_answer_that_it_gets_alone(circuits):
+    whole = circuits(chains(3, 8)).json()["clocks"]
+    assert len({clock["fmax_mhz"]["value"] for clock in whole}) > 1
+    for clock in whole:
+        assert sum(clock["breakdown_ps"].values()) == pytest.approx(
+            1e6 / clock["fmax_mhz"]["value"], rel=1e-9
+        )
+        assert {step["sink"][:2] for step in clock["critical_path"]} == {clock["clock"]}
+
+
+def test_paths_that_too_many_clocks_share_are_refused_with_their_number(circuits, monkeypatch):
+    monkeypatch.setattr(netlist_boost, "MOST_CONNECTIONS", 10)
+    found = circuits(chains(3, 8))
+    assert found.status_code == 422
+    assert "21 connections" in found.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -88,6 +154,7 @@ def test_several_clocks_are_outside_the_training_set(circuits):
         (document({"a": {"type": "$add"}}), "$add"),
         ([], "dictionary"),
         (document({"a": LOOP, "b": REGISTER}), "themselves"),
+        (document({"a": LOOP}), "themselves"),
     ],
 )
 def test_a_netlist_that_cannot_be_used_is_a_problem(circuits, body, words):

@@ -1,5 +1,7 @@
 """Devices of nodes by their labels."""
 
+import difflib
+
 import pytest
 from msgspec import Raw, convert
 
@@ -7,6 +9,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.service.http.kubernetes.extender import ClusterNode, Pod
 from forerun.service.http.kubernetes.nodes import (
     device_of,
+    devices_of,
     devices_on,
     requested_devices,
     requested_slice,
@@ -15,6 +18,7 @@ from forerun.service.http.kubernetes.nodes import (
 from tests.service.http.kubernetes.requests import pod
 
 CATALOG = DeviceCatalog.load()
+PRODUCT = "nvidia.com/gpu.product"
 
 
 def device(labels: dict[str, str], profile: str | None = None):
@@ -49,6 +53,29 @@ def test_the_own_label_comes_before_all_others():
 @pytest.mark.parametrize("labels", [{}, {"nvidia.com/gpu.product": "NVIDIA-Z9000"}])
 def test_a_node_without_a_known_product_has_no_device(labels):
     assert device(labels) is None
+
+
+def test_each_label_is_looked_up_once_and_no_similar_names_are_sought(monkeypatch):
+    labels = ["NVIDIA-Z9000", "NVIDIA-Z9001", "Tesla-T4", "NVIDIA-L4"]
+    nodes = [
+        ClusterNode(str(number), {PRODUCT: labels[number % len(labels)]}, {}, Raw())
+        for number in range(100)
+    ]
+    asked, sought = [], []
+    monkeypatch.setattr(difflib, "get_close_matches", lambda *given, **more: sought.append(given))
+
+    def named(name):
+        asked.append(name)
+        return CATALOG.get(name)
+
+    found = devices_of(nodes, None, named)
+    assert sorted(asked) == sorted(labels)
+    assert sought == []
+    assert {name: device.name for name, device in found.items()} == {
+        node.name: {"Tesla-T4": "t4", "NVIDIA-L4": "l4"}[node.labels[PRODUCT]]
+        for node in nodes
+        if "Z900" not in node.labels[PRODUCT]
+    }
 
 
 def test_the_memory_that_a_node_states_counts_where_it_is_another_than_the_sheets():

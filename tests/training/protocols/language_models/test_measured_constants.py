@@ -10,7 +10,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import least_times
-from forerun.service.answers.llm.bounds.physical import MOST_READ, MOST_USED, MOST_WORKED
+from forerun.models.answers.deployments.bounds import MOST_READ, MOST_USED, MOST_WORKED
 from forerun.training.protocols.language_models import apex
 from forerun.training.protocols.language_models.apex import Run
 from forerun.training.protocols.language_models.serving_queries import serving_runs

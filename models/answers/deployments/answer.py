@@ -1,0 +1,267 @@
+"""Whole answers about deployed language models.
+
+Times are those of one predictor and power that of another; energy and price follow from rates and
+power.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Final, NamedTuple
+
+from forerun.data.columns import groups_of
+from forerun.data.device import Device
+from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.list_prices import Price, list_price
+from forerun.data.query import Query
+from forerun.features.llm_serving.comparable import setup_of
+from forerun.models.answers.deployments.arrivals import kept_up, replicas, within_reach
+from forerun.models.answers.deployments.bounds import parts_within_wholes
+from forerun.models.answers.deployments.derived import inverse, product, scaled
+from forerun.models.answers.deployments.limits import limits_of
+from forerun.models.answers.deployments.memory import PoolMemory, memory_of
+from forerun.models.answers.deployments.metrics import METRICS, SOURCES
+from forerun.models.answers.deployments.parts import (
+    Foundation,
+    Part,
+    Shares,
+    foundations_of,
+    limited_by,
+    parts_of,
+    shares_of,
+)
+from forerun.models.answers.deployments.power import occupancy
+from forerun.models.answers.deployments.times import UnderLoad, under_load
+from forerun.models.answers.in_use import InUse
+from forerun.models.answers.trust import Evidence, Trust, trust_in
+from forerun.models.limit import PEAK_MEMORY, POWER, Limit
+from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide
+
+RATE, ENERGY, PRICE = "tokens_per_s", "energy_per_token_j", "usd_per_million_tokens"
+PER_DEVICE: Final = "tokens_per_s_per_device"
+FOLLOWS: Final[Mapping[str, tuple[str, ...]]] = {
+    ENERGY: (POWER, RATE),
+    PRICE: (RATE,),
+    PER_DEVICE: (RATE,),
+}
+"""Metric -> those that it follows from; its grade is the lowest of theirs."""
+WIDE: Final = Trust("C", f"the interval spans a factor of more than {WIDEST_RATIO:.0f}")
+CANNOT_RUN: Final = "weights and one request do not fit: it cannot run as asked"
+SECONDS_PER_HOUR: Final = 3600.0
+NO_PRICE: Final = "no list price of this device is known; give usd_per_device_hour"
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What is known of one deployment.
+
+    Attributes:
+        query: the deployment and its device.
+        estimates: metric -> estimate, in the order of `METRICS`.
+        missing: metric without an estimate -> the reason.
+        limits: limits of all estimates.
+        trust: metric -> grade of its estimate.
+        memory: memory of one device of each phase; empty where the device's memory is not known.
+        capacity: largest rate of arrivals that it keeps up with, requests a second; None where it
+            does not fit, or in a closed loop that has a place for each request.
+        replicas: deployments like this one that together keep up with the arrivals, by the lower
+            end of the capacity; None without a rate of arrivals.
+        limited_by: what bounds the rate; None where that is not known.
+        price: price of a device; None where it is not known.
+        parts: parts of the work, and what each rests on.
+    """
+
+    query: Query
+    estimates: Mapping[str, Estimate]
+    missing: Mapping[str, str]
+    limits: tuple[Limit, ...]
+    trust: Mapping[str, Trust]
+    memory: Sequence[PoolMemory]
+    capacity: Estimate | None
+    replicas: int | None
+    limited_by: str | None
+    price: Price | None
+    parts: Sequence[Part]
+
+
+class _Work(NamedTuple):
+    """Requests in flight, where their time goes, and what the time of each part rests on."""
+
+    in_flight: float
+    shares: Shares
+    foundations: Mapping[str, Foundation]
+
+
+def deployed_all(
+    queries: Sequence[Query], in_use: InUse, usd_per_device_hour: Sequence[float | None] = ()
+) -> list[Deployed | InputError]:
+    """What is known of each deployment, or the error that prevents an answer.
+
+    Args:
+        queries: n deployments on devices, which go to each predictor in one call.
+        in_use: the predictor in use; where none of its parts knows deployments, the closed form
+            answers, without intervals.
+        usd_per_device_hour: price of a device of each; the list price where none is given.
+    """
+    loads = under_load(queries, in_use)
+    times = [load.time for load in loads]
+    evidence = _evidence(queries, in_use)
+    in_flight = [_in_flight(*pair) for pair in zip(queries, times, strict=True)]
+    shares = shares_of(queries, in_flight)
+    setups = [setup_of(query) for query in queries]
+    foundations = {
+        setup: foundations_of(queries[rows[0]], in_use) for setup, rows in groups_of(setups).items()
+    }
+    return [
+        time
+        if isinstance(time, InputError)
+        else _deployed(
+            query,
+            time,
+            loads[row],
+            _Work(in_flight[row], shares[row], foundations[setups[row]]),
+            evidence[query.device],
+            _price(query.device, usd_per_device_hour[row] if usd_per_device_hour else None),
+        )
+        for row, (query, time) in enumerate(zip(queries, times, strict=True))
+    ]
+
+
+def _price(device: Device, usd_per_hour: float | None) -> Price | None:
+    return list_price(device.name) if usd_per_hour is None else Price(usd_per_hour, "as given")
+
+
+def _in_flight(query: Query, time: Prediction | InputError) -> float:
+    """Requests that are in flight; 1 where that is not known."""
+    known = None if isinstance(time, InputError) else occupancy(query, time)
+    return 1.0 if known is None else known.in_flight
+
+
+def _deployed(
+    query: Query,
+    time: Prediction,
+    load: UnderLoad,
+    work: _Work,
+    evidence: Evidence,
+    price: Price | None,
+) -> Deployed | InputError:
+    power = load.power
+    time = parts_within_wholes(time, query.deployment.load.output_tokens)
+    memory = memory_of(query, work.in_flight)
+    fits = all(own.fits for own in memory)
+    capacity = load.capacity if fits else None
+    time = within_reach(query, time, capacity)
+    if not fits:
+        time, power = _withheld(time), None
+    estimates = _estimates(query, time, power, memory, price)
+    if not all(isfinite(estimate.value) for estimate in estimates.values()):
+        return UnanswerableQuery(
+            "The answer is beyond every number; check the sizes and the figures of the spec sheet."
+        )
+    limits = limits_of(query, time, power, memory)
+    rate = own.value if (own := estimates.get("requests_per_s")) is not None else None
+    kept = kept_up(query, rate, capacity)
+    return Deployed(
+        query=query,
+        estimates=estimates,
+        missing=_missing(estimates, time, power, price),
+        limits=limits,
+        trust=_trust(estimates, query, limits, evidence),
+        memory=memory,
+        capacity=capacity,
+        replicas=replicas(query, capacity),
+        limited_by=limited_by(work.shares, memory, work.in_flight, kept_up=kept),
+        price=price,
+        parts=parts_of(work.shares, work.foundations, estimates),
+    )
+
+
+def _withheld(time: Prediction) -> Prediction:
+    """Without the times and rates of what does not fit the memory."""
+    return replace(time, estimates={}, withheld=dict.fromkeys(METRICS, CANNOT_RUN))
+
+
+def _estimates(
+    query: Query,
+    time: Prediction,
+    power: Prediction | None,
+    memory: Sequence[PoolMemory],
+    price: Price | None,
+) -> dict[str, Estimate]:
+    """Every metric that is known."""
+    known = dict(time.estimates)
+    if query.deployment.load.output_tokens <= 1.0:
+        known.pop("tpot_ms", None)
+    devices, rate = query.deployment.devices, known.get(RATE)
+    if memory:
+        known[PEAK_MEMORY] = Estimate(max(own.needed_mib for own in memory))
+    if power is not None and POWER in power.estimates:
+        known[POWER] = _within(power.estimates[POWER], query.device.tdp_w)
+    if rate is not None:
+        known.setdefault(PER_DEVICE, scaled(rate, 1.0 / devices))
+        if POWER in known:
+            known[ENERGY] = product(known[POWER], inverse(rate, devices))
+        if price is not None:
+            dollars = price.usd_per_device_hour * devices / SECONDS_PER_HOUR * 1e6
+            known[PRICE] = inverse(rate, dollars)
+    return {name: known[name] for name in METRICS if name in known}
+
+
+def _within(power: Estimate, tdp_w: float | None) -> Estimate:
+    """The estimate and its interval, which are at most the design power."""
+    if tdp_w is None:
+        return power
+    low, high = (None if end is None else min(end, tdp_w) for end in (power.low, power.high))
+    return replace(power, value=min(power.value, tdp_w), low=low, high=high)
+
+
+def _missing(
+    estimates: Mapping[str, Estimate],
+    time: Prediction,
+    power: Prediction | None,
+    price: Price | None,
+) -> dict[str, str]:
+    """Metric without an estimate -> the reason."""
+    withheld = {**time.withheld, **({} if power is None else power.withheld)}
+    usual = {
+        "tpot_ms": "answers have one token, and none after it",
+        POWER: "no predictor answers the power of such a model on this device",
+        ENERGY: "it follows from power and rate, of which one is not known",
+        PRICE: NO_PRICE if price is None else "it follows from the rate, which is not known",
+    }
+    return {
+        name: withheld.get(name) or usual.get(name, "no predictor answers it")
+        for name in METRICS
+        if name not in estimates
+    }
+
+
+def _evidence(queries: Iterable[Query], in_use: InUse) -> dict[Device, Evidence]:
+    """Device -> what the answers about it rest on, which is looked up once for each."""
+    adapted = {query.device: in_use.measured.get(query.device, {}) for query in queries}
+    return {
+        device: Evidence(in_use.loaded.record, SOURCES, measured)
+        for device, measured in adapted.items()
+    }
+
+
+def _trust(
+    estimates: Mapping[str, Estimate],
+    query: Query,
+    limits: Sequence[Limit],
+    evidence: Evidence,
+) -> dict[str, Trust]:
+    """The grade of each estimate; of one that follows from others, the lowest of theirs.
+
+    Memory follows from sizes alone, whatever limits times and rates.
+    """
+    own = {}
+    for name, one in estimates.items():
+        concerning = [e for e in limits if name != PEAK_MEMORY or e.concerns(PEAK_MEMORY)]
+        wide = too_wide(name, one) is not None
+        own[name] = WIDE if wide else trust_in(name, estimates, query, concerning, evidence)
+    for name, sources in FOLLOWS.items():
+        if name in own:
+            known = [own[source] for source in sources if source in own]
+            own[name] = max(known, key=lambda trust: trust.grade, default=own[name])
+    return own

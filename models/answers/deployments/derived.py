@@ -1,0 +1,36 @@
+"""Sums, products and inverses of estimates, with their intervals."""
+
+from math import exp, hypot, log
+
+from forerun.models.prediction import Estimate
+
+
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    """The estimate times a constant."""
+    low, high = (None if end is None else factor * end for end in (estimate.low, estimate.high))
+    return Estimate(factor * estimate.value, low, high, estimate.coverage)
+
+
+def inverse(estimate: Estimate, factor: float) -> Estimate:
+    """A constant over the estimate, which is positive."""
+    low, high = (
+        None if end is None or not end > 0 else factor / end
+        for end in (estimate.high, estimate.low)
+    )
+    coverage = None if low is None or high is None else estimate.coverage
+    return Estimate(factor / estimate.value, low, high, coverage)
+
+
+def product(one: Estimate, other: Estimate) -> Estimate:
+    """The product of two positive estimates whose errors are independent, on a logarithmic scale.
+
+    It has no interval where one of them has none.
+    """
+    value = one.value * other.value
+    ends = [(own.value, own.low, own.high) for own in (one, other)]
+    if any(low is None or high is None or not low > 0 for _, low, high in ends):
+        return Estimate(value)
+    down = hypot(*(log(middle / low) for middle, low, _ in ends if low is not None))
+    up = hypot(*(log(high / middle) for middle, _, high in ends if high is not None))
+    known = None not in (one.coverage, other.coverage)
+    return Estimate(value, value * exp(-down), value * exp(up), one.coverage if known else None)

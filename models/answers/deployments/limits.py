@@ -1,0 +1,90 @@
+"""What limits an answer about a deployed language model, in words."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.query import Query
+from forerun.features.llm_serving.memory import MOST_TENSOR
+from forerun.models.answers.deployments.arrivals import places
+from forerun.models.answers.deployments.memory import PoolMemory
+from forerun.models.answers.evidence import distinct
+from forerun.models.answers.wording import in_words
+from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
+from forerun.models.prediction import Prediction
+
+OF_RACKS: Final = ("gb200-186gb", "gb300-279gb")
+"""Devices whose links join a rack (NVL72), and not the devices of one server alone."""
+DISAGGREGATED: Final = Limit(
+    "prompts have workers of their own, and times per token of such runs are 22 % off on average",
+    LATENCY,
+    "transfer",
+)
+POWER_OF_ARRIVALS: Final = Limit(
+    "servers were measured with a constant number of requests in flight, and none with requests "
+    "that arrive at a rate of their own",
+    POWER,
+    "transfer",
+)
+POWER_OF_PLACES: Final = Limit(
+    "some requests have no place: it is that of a server with every place taken, and how many "
+    "places there are follows from the memory by a closed form",
+    POWER,
+    "transfer",
+)
+
+
+def limits_of(
+    query: Query,
+    time: Prediction,
+    power: Prediction | None,
+    memory: Sequence[PoolMemory],
+) -> tuple[Limit, ...]:
+    """Limits of the model and the deployment, of times, of power and of memory."""
+    of_power = [] if power is None else [replace(one, metric=POWER) for one in power.limits]
+    if power is not None:
+        of_power += _power_at_load(query)
+    of_memory = [Limit(own.sentence(), PEAK_MEMORY, "refusal") for own in memory if not own.fits]
+    found = map(in_words, (*time.limits, *of_power, *of_memory))
+    model, load = query.deployment.model, query.deployment.load
+    length = of_length(model, load.input_tokens + load.output_tokens)
+    apart = [] if query.deployment.prefill is None else [DISAGGREGATED]
+    return (*_misspelt(model), *length, *_of_servers(query), *apart, *distinct(found))
+
+
+def _power_at_load(query: Query) -> list[Limit]:
+    """That no server was measured under such a load; none where requests are always in flight."""
+    in_flight = query.deployment.load.concurrency
+    if in_flight is None:
+        return [POWER_OF_ARRIVALS]
+    return [POWER_OF_PLACES] if in_flight > places(query) else []
+
+
+def of_length(model: LanguageModel, tokens: float) -> list[Limit]:
+    """That a request of so many tokens, prompt and answer, is longer than the model takes."""
+    if model.most_tokens is None or tokens <= model.most_tokens:
+        return []
+    why = f"requests have {tokens:,.0f} tokens, and the model takes {model.most_tokens:,}"
+    return [Limit(why, severity="refusal")]
+
+
+def _misspelt(model: LanguageModel) -> list[Limit]:
+    return [
+        Limit(f"{line}: this field of the configuration is not known, and was left out")
+        for line in model.misspelt_fields
+    ]
+
+
+def _of_servers(query: Query) -> list[Limit]:
+    """That layers are divided over more devices than a server has."""
+    deployment = query.deployment
+    pools = [pool for pool in (deployment.pool, deployment.prefill) if pool is not None]
+    tensor = max(pool.parallelism.tensor for pool in pools)
+    if tensor <= MOST_TENSOR or query.device.name in OF_RACKS:
+        return []
+    why = (
+        f"tensor parallel {tensor} goes beyond a server of {MOST_TENSOR} devices: the times are "
+        "those of the link within a server, and a network between servers is slower"
+    )
+    return [Limit(why)]

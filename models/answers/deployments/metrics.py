@@ -1,0 +1,45 @@
+"""Metrics of deployed language models, and where each was measured."""
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from forerun.models.answers.in_use import InUse
+from forerun.models.catalog import PREDICTORS, training_datasets
+
+Basis = Literal["measured", "transferred", "analytic"]
+"""`measured`: runs on this device are in the training set. `transferred`: runs on other devices
+are. `analytic`: closed form alone."""
+METRICS: Final = (
+    *("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms", "requests_per_s"),
+    *("tokens_per_s", "tokens_per_s_per_device", "peak_memory_mib", "power_w"),
+    *("energy_per_token_j", "usd_per_million_tokens"),
+)
+"""Metrics of a deployed model, in the order of answers."""
+
+SOURCES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(METRICS[:7], "llm_latency"),
+    "power_w": "serving_power",
+    "energy_per_token_j": "serving_power",
+}
+"""Metric -> the predictor that it rests on; memory and price follow from the deployment alone."""
+
+
+def seen_in_training(metric: str, key: str, in_use: InUse) -> frozenset[str]:
+    """Values of a grouping key in the training set of the predictor behind a metric.
+
+    Args:
+        metric: name of the metric.
+        key: grouping key, such as `device` or `model`.
+        in_use: the predictor in use.
+    """
+    record = in_use.loaded.record
+    values = (record.seen(dataset).get(key, ()) for dataset in datasets_behind(metric, in_use))
+    return frozenset(value for own in values for value in own)
+
+
+def datasets_behind(metric: str, in_use: InUse) -> list[str]:
+    """Datasets in the training set of the predictor behind a metric."""
+    predictor = SOURCES.get(metric)
+    if predictor is None or predictor not in PREDICTORS:
+        return []
+    return [name for name in training_datasets(predictor) if in_use.loaded.record.seen(name)]

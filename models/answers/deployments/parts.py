@@ -1,0 +1,265 @@
+"""Parts of the time of a deployment, what bounds its rate, and what each estimate rests on."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from forerun.data.columns import Column, groups_of
+from forerun.data.device import Device
+from forerun.data.errors import InputError
+from forerun.data.query import Query
+from forerun.features.llm_kernels.deployed import families_of
+from forerun.features.llm_serving.comparable import setup_of
+from forerun.features.llm_serving.iteration import Iterations
+from forerun.features.llm_serving.step import PARTS, Rates, WorkerTime
+from forerun.models.answers.deployments.memory import PoolMemory
+from forerun.models.answers.deployments.metrics import Basis, seen_in_training
+from forerun.models.answers.in_use import InUse
+from forerun.models.llm_kernels.known_kernels import KnowsKernels
+from forerun.models.router import predictors_in
+
+Foundation = tuple[Basis, str]
+"""What the time of a part rests on, and why."""
+_Phases = Mapping[str, Mapping[str, Column]]
+"""Phase -> part -> seconds, shape (n,)."""
+
+RATES: Final = Rates()
+FASTER_MEMORY: Final = replace(RATES, bandwidth=2 * RATES.bandwidth, cache=2 * RATES.cache)
+APART: Final[Mapping[str, tuple[str, ...]]] = {
+    "collectives": ("messages", "synchronisation"),
+    "host": ("launches", "host"),
+}
+"""Bound -> the parts of an iteration that are neither memory bandwidth nor arithmetic."""
+REASONS: Final[Mapping[Basis, str]] = {
+    "measured": "runs of other deployments on this device are in the training set",
+    "transferred": "runs on other devices are in the training set",
+    "analytic": "closed form from the spec sheet; no run is in the training set",
+}
+KERNELS: Final[Mapping[Basis, str]] = {
+    "measured": "such kernels ({}) were measured on this device; their share is in closed form",
+    "transferred": "such kernels ({}) were measured on other devices",
+}
+"""As `REASONS`, where kernels and not whole runs were measured."""
+BY_METRIC: Final = {"memory": "peak_memory_mib", "power": "power_w"}
+"""Parts of an answer that are no parts of an iteration -> the metric that they are of."""
+ORDER: Final[tuple[Basis, ...]] = ("measured", "transferred", "analytic")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the work, and what its estimate rests on.
+
+    Attributes:
+        name: products, experts, prefill_attention, decode_attention, collectives, host, memory or
+            power.
+        basis: what it rests on.
+        reason: one sentence about it.
+        prefill_share: share of the time of a prompt, 0 to 1; None for memory and power.
+        decode_share: share of the time of an output token, 0 to 1; None for memory and power.
+    """
+
+    name: str
+    basis: Basis
+    reason: str
+    prefill_share: float | None
+    decode_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Where the time of a request goes.
+
+    Attributes:
+        prefill: part -> share of the time of a prompt; empty where it is not known.
+        decode: part -> share of the time of an output token.
+        bounds: memory bandwidth, arithmetic, collectives or host -> seconds of a whole request.
+    """
+
+    prefill: Mapping[str, float]
+    decode: Mapping[str, float]
+    bounds: Mapping[str, float]
+
+
+def shares_of(queries: Sequence[Query], in_flight: Sequence[float]) -> list[Shares]:
+    """The parts of the time of each of n deployments in closed form.
+
+    Deployments that differ in nothing but their load are computed in one pass.
+
+    Args:
+        queries: n deployments and their devices.
+        in_flight: requests that each serves at a time.
+    """
+    shares: dict[int, Shares] = {}
+    for rows in groups_of(map(setup_of, queries)).values():
+        own = [queries[row] for row in rows]
+        sequences = np.array(
+            [_at_once(query, in_flight[row]) for query, row in zip(own, rows, strict=True)]
+        )
+        try:
+            with np.errstate(all="ignore"):
+                whole = _phases(own, sequences, RATES)
+                faster = _phases(own, sequences, FASTER_MEMORY)
+        except InputError:
+            shares |= dict.fromkeys(rows, Shares({}, {}, {}))
+            continue
+        tokens = np.array([query.deployment.load.output_tokens for query in own]) / sequences
+        shares |= zip(rows, _shares(whole, faster, tokens), strict=True)
+    return [shares[row] for row in range(len(queries))]
+
+
+def _at_once(query: Query, in_flight: float) -> float:
+    """Sequences that one rank of the deployment decodes at a time."""
+    deployment, pool = query.deployment, query.deployment.pool
+    at_once = in_flight / (pool.workers * pool.parallelism.attention_data)
+    return min(max(1.0, at_once), deployment.engine.max_sequences or np.inf)
+
+
+def _shares(whole: _Phases, faster: _Phases, tokens: Column) -> list[Shares]:
+    """Shares and bounds of n deployments.
+
+    Args:
+        whole: phase -> part -> seconds, shape (n,).
+        faster: the same with memory of twice the bandwidth.
+        tokens: tokens of an answer over the sequences that are decoded at a time, shape (n,).
+    """
+    by_part = {part: whole["prefill"][part] + tokens * whole["decode"][part] for part in PARTS}
+    memory = sum(
+        2.0 * (by_part[part] - faster["prefill"][part] - tokens * faster["decode"][part])
+        for part in PARTS
+    )
+    bounds = {"memory bandwidth": np.asarray(memory)}
+    for bound, parts in APART.items():
+        bounds[bound] = np.asarray(sum(by_part[part] for part in parts))
+    every = np.asarray(sum(by_part.values()))
+    bounds["arithmetic"] = every - np.asarray(sum(bounds.values()))
+    phases = (_of_total(whole["prefill"]), _of_total(whole["decode"]), bounds)
+    rows = ([dict(zip(own, row, strict=True)) for row in _rows(own)] for own in phases)
+    return [Shares(*row) for row in zip(*rows, strict=True)]
+
+
+def _of_total(seconds: Mapping[str, Column]) -> dict[str, Column]:
+    """Shares of the parts in their sum; 0 where that is 0."""
+    total = np.asarray(sum(seconds.values()))
+    return {part: own / np.where(total > 0, total, np.inf) for part, own in seconds.items()}
+
+
+def _rows(columns: Mapping[str, Column]) -> list[list[float]]:
+    """Rows with one number for each of the columns."""
+    rows: list[list[float]] = np.column_stack(list(columns.values())).tolist()
+    return rows
+
+
+def foundations_of(query: Query, in_use: InUse) -> dict[str, Foundation]:
+    """Part of an iteration -> what its time rests on, and why, with any load; memory and power too.
+
+    Args:
+        query: the deployment and its device.
+        in_use: the predictor in use, whose training record says what was measured.
+    """
+    of_runs = basis_of("tpot_ms", query, in_use)
+    families = families_of(query.deployment)
+    every = predictors_in(in_use.loaded.predictor)
+    kernels = next((part for part in every if isinstance(part, KnowsKernels)), None)
+    found = dict.fromkeys(PARTS, (of_runs, REASONS[of_runs]))
+    for part, own in families.items():
+        of_kernels = _basis_of_kernels(own, query.device, kernels)
+        if ORDER.index(of_kernels) < ORDER.index(of_runs):
+            found[part] = of_kernels, KERNELS[of_kernels].format(", ".join(sorted(own)))
+    for part, metric in BY_METRIC.items():
+        basis = basis_of(metric, query, in_use)
+        found[part] = basis, REASONS[basis]
+    return found
+
+
+def parts_of(
+    shares: Shares, foundations: Mapping[str, Foundation], metrics: Collection[str]
+) -> list[Part]:
+    """The parts of the work, with their share of the time of a prompt and of a token.
+
+    Args:
+        shares: where the time goes.
+        foundations: as `foundations_of` has them.
+        metrics: metrics that are known; memory and power are parts where theirs are.
+    """
+    parts = [
+        Part(
+            name=name,
+            basis=foundations[name][0],
+            reason=foundations[name][1],
+            prefill_share=shares.prefill[name],
+            decode_share=shares.decode[name],
+        )
+        for name in shares.decode
+        if max(shares.prefill[name], shares.decode[name]) > 0
+    ]
+    for name, metric in BY_METRIC.items():
+        if metric in metrics:
+            basis, reason = foundations[name]
+            parts.append(
+                Part(name=name, basis=basis, reason=reason, prefill_share=None, decode_share=None)
+            )
+    return parts
+
+
+def basis_of(metric: str, query: Query, in_use: InUse) -> Basis:
+    """What the estimate of a metric rests on."""
+    devices = seen_in_training(metric, "device", in_use)
+    if not devices:
+        return "analytic"
+    return "measured" if query.device.name in devices else "transferred"
+
+
+def _basis_of_kernels(
+    families: Collection[str], device: Device, kernels: KnowsKernels | None
+) -> Basis:
+    """What is known of kernels of some families on a device."""
+    if kernels is None or not families or not set(families) <= kernels.families.keys():
+        return "analytic"
+    here = all(kernels.measured(family, device) for family in families)
+    return "measured" if here else "transferred"
+
+
+def limited_by(
+    shares: Shares, memory: Iterable[PoolMemory], in_flight: float, *, kept_up: bool
+) -> str | None:
+    """What bounds the rate of a deployment; None where that is not known.
+
+    Args:
+        shares: where the time goes.
+        memory: memory of a device by phase.
+        in_flight: requests that are in flight.
+        kept_up: whether requests arrive at a rate of their own, and are answered as they arrive.
+    """
+    if kept_up:
+        return "arrival rate"
+    if any(own.largest_concurrency < in_flight for own in memory if own.phase != "prefill"):
+        return "cache capacity"
+    return max(shares.bounds, key=lambda name: shares.bounds[name], default=None)
+
+
+def _phases(queries: Sequence[Query], sequences: Column, rates: Rates) -> _Phases:
+    """Phase -> part -> seconds of a whole prompt, and of a token of each sequence, shape (n,).
+
+    Args:
+        queries: n deployments that differ in nothing but their load.
+        sequences: sequences that each decodes at a time, shape (n,).
+        rates: shares of the sheet's figures that are reached, and fixed times.
+    """
+    loads = [query.deployment.load for query in queries]
+    given, answer, shared = np.array(
+        [(load.input_tokens, load.output_tokens, load.cached_share) for load in loads], float
+    ).T
+    cached = shared * given
+    tokens = np.maximum(1.0, given - cached)
+    pairs = tokens * cached + tokens * (tokens + 1) / 2
+    context = sequences * (given + answer / 2)
+    none, one = np.zeros(len(queries)), np.ones(len(queries))
+    prompts = Iterations(tokens, pairs, one, none, none)
+    decodes = Iterations(none, none, none, sequences, context)
+    deployment, device = queries[0].deployment, queries[0].device
+    prefill = WorkerTime.of(deployment, device, phase="prefill", rates=rates)
+    decode = WorkerTime.of(deployment, device, rates=rates)
+    of_tokens, of_prompts = decode.parts_with([decodes], prefill, [prompts])
+    return {"prefill": of_prompts, "decode": of_tokens}

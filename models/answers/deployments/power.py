@@ -1,0 +1,285 @@
+"""Power of deployed models, from the predictor of served models."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from math import expm1, inf, log
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.data.device import Device
+from forerun.data.errors import InputError
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.query import Operation, Query
+from forerun.data.workload import LlmServing, RequestKind
+from forerun.features.llm_serving.model_sizes import FORMATS, ModelSizes
+from forerun.features.power.operator_features import waiting_w
+from forerun.features.serving_features import TOKENS
+from forerun.models.answers.asking import predicted
+from forerun.models.answers.deployments.derived import scaled
+from forerun.models.limit import POWER, Limit
+from forerun.models.prediction import Estimate, Prediction
+from forerun.models.predictor import Predictor
+
+FEWEST_MEASURED: Final = 8.0
+"""Requests in flight of the measured servers with fewest. With fewer, no measurement speaks against
+the power rising with them."""
+SATURATED: Final = 0.99
+"""Share of the time with work from which on a server counts as busy all the time."""
+PROMPTS: Final = 4.0
+"""How many times more input tokens for one output token than usual requests have a deployment may
+have before its power counts as extrapolated: prompts then make up work that measured servers did
+not have."""
+LONG_ANSWER, LONG_PROMPT = 2000.0, 2.0
+"""Output tokens from which on requests count as reasoning, and input tokens for one output token
+from which on they count as code completion."""
+UNUSUAL: Final = 3.0
+"""Ratio of a length to the usual one, or its inverse, from which on power is transferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """How much of its time a deployment has work.
+
+    Attributes:
+        in_flight: requests in flight on average, on all workers.
+        busy: share of the time in which a worker has at least one.
+    """
+
+    in_flight: float
+    busy: float
+
+    @property
+    def while_busy(self) -> float:
+        """Requests in flight on average while there is work."""
+        return self.in_flight / self.busy
+
+
+def occupancy(query: Query, time: Prediction) -> Occupancy | None:
+    """Requests in flight and share of the time with work; None where the times are not known.
+
+    Requests of a closed loop are always in flight, on as many workers. The mean number of those
+    that arrive at random follows from Little's law; on each worker it is taken to have a Poisson
+    distribution.
+    """
+    load, pool = query.deployment.load, query.deployment.pool
+    if load.concurrency is not None:
+        return Occupancy(load.concurrency, min(load.concurrency / pool.workers, 1.0))
+    latency, rate = (time.estimates.get(name) for name in ("request_latency_ms", "requests_per_s"))
+    if latency is None or rate is None:
+        return None
+    in_flight = max(latency.value / 1e3 * rate.value, 1e-9)
+    return Occupancy(in_flight, -expm1(-in_flight / pool.workers))
+
+
+def powers(
+    queries: Sequence[Query], times: Sequence[Prediction | InputError], predictor: Predictor
+) -> list[Prediction | None]:
+    """The power of one device of each of n deployments.
+
+    None where no predictor answers it, or where the times are not known.
+
+    Args:
+        queries: deployments.
+        times: their times.
+        predictor: the predictor in use.
+    """
+    asked: dict[int, _Asked] = {}
+    shares: dict[int, float] = {}
+    for row, (query, time) in enumerate(zip(queries, times, strict=True)):
+        known = None if isinstance(time, InputError) else occupancy(query, time)
+        if known is not None:
+            served = as_serving(query, known.while_busy)
+            if predictor.answers(served):
+                asked[row] = _Asked.of(served, query, known.while_busy)
+                shares[row] = known.busy
+    every = list(dict.fromkeys(each for own in asked.values() for each in own.every()))
+    found = dict(zip(every, predicted(predictor, every), strict=True))
+    outcomes = {}
+    for row, about in asked.items():
+        at_load = _at_load(about.answer(found), queries[row].device, shares[row])
+        outcomes[row] = _of_settings(queries[row], _of_prompts(queries[row], at_load))
+    return [outcomes.get(row) for row in range(len(queries))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of the predictor for the power of a deployment.
+
+    Attributes:
+        served: the deployment as a served model.
+        in_flight: requests in flight while there is work, at most `FEWEST_MEASURED`.
+        others: requests in flight, ascending -> the deployment with so many, with its degree of
+            tensor parallelism and with smaller ones.
+    """
+
+    served: Query
+    in_flight: float
+    others: Mapping[float, Sequence[Query]]
+
+    @classmethod
+    def of(cls, served: Query, query: Query, in_flight: float) -> "_Asked":
+        """The questions about a deployment with so many requests in flight."""
+        loads = [1.0, 2.0, 4.0, FEWEST_MEASURED]
+        kept = loads[sum(load <= in_flight for load in loads[1:]) :]
+        degrees = _with_smaller_degrees(query)
+        if in_flight >= FEWEST_MEASURED:
+            own = [served, *(as_serving(one, in_flight) for one in degrees[1:])]
+            return cls(served, FEWEST_MEASURED, {FEWEST_MEASURED: own})
+        others = {load: [as_serving(one, load) for one in degrees] for load in kept}
+        return cls(served, in_flight, others)
+
+    def every(self) -> Iterator[Query]:
+        """All questions."""
+        yield self.served
+        for own in self.others.values():
+            yield from own
+
+    def answer(self, found: Mapping[Query, Prediction | InputError]) -> Prediction | InputError:
+        """The prediction with no more power than with smaller degrees or with more requests.
+
+        A device has more work with a smaller degree, and with more requests in flight. Between
+        numbers of requests the power is interpolated linearly in their logarithm. From
+        `FEWEST_MEASURED` on it is as predicted: there, the power of measured servers falls with
+        more requests in a part of the pairs.
+        """
+        own = found[self.served]
+        if isinstance(own, InputError) or POWER not in own.estimates:
+            return own
+        at = [_least([found[each] for each in asked]) for asked in self.others.values()]
+        rising = np.minimum.accumulate(at[::-1])[::-1]
+        value = float(np.interp(log(self.in_flight), np.log(list(self.others)), rising))
+        power = own.estimates[POWER]
+        factor = value / power.value if np.isfinite(value) else 1.0
+        return replace(own, estimates={**own.estimates, POWER: scaled(power, factor)})
+
+
+def _least(found: Sequence[Prediction | InputError]) -> float:
+    """The least power of these predictions, W; infinite where none has one."""
+    known = [own.estimates for own in found if isinstance(own, Prediction)]
+    return min((own[POWER].value for own in known if POWER in own), default=inf)
+
+
+def _with_smaller_degrees(query: Query) -> list[Query]:
+    """The deployment, and the same with half, a quarter, ... of its tensor parallelism."""
+    deployment, found = query.deployment, [query]
+    degree = deployment.pool.parallelism.tensor
+    while degree % 2 == 0 and deployment.pool.parallelism.expert == 1:
+        degree //= 2
+        split = replace(deployment.pool.parallelism, tensor=degree)
+        fewer = replace(deployment, pool=replace(deployment.pool, parallelism=split))
+        found.append(replace(query, workload=fewer, operation=Operation(fewer.devices)))
+    return found
+
+
+def _of_settings(query: Query, found: Prediction | None) -> Prediction | None:
+    """The prediction, transferred where no measured server had such settings or requests."""
+    deployment, load = query.deployment, query.deployment.load
+    usual = TOKENS[request_kind(load.input_tokens, load.output_tokens)]
+    lengths = (load.input_tokens, load.output_tokens)
+    settings = {
+        f"the engine {deployment.engine.name}": deployment.engine.name != "vllm",
+        "drafted tokens": deployment.engine.draft_tokens > 0,
+        "a prefix cache": load.cached_share > 0.0,
+        "workers of their own for prompts": deployment.prefill is not None,
+        f"requests of {load.input_tokens:,.0f} and {load.output_tokens:,.0f} tokens": any(
+            abs(log(own / middle)) > log(UNUSUAL)
+            for own, middle in zip(lengths, usual, strict=True)
+        ),
+    }
+    lines = tuple(
+        Limit(f"it was measured on no server with {name}", POWER, "transfer")
+        for name, is_own in settings.items()
+        if is_own
+    )
+    if found is None or not lines:
+        return found
+    return replace(found, limits=(*found.limits, *lines), in_domain=False)
+
+
+def _at_load(found: Prediction | InputError, device: Device, busy: float) -> Prediction | None:
+    """The prediction with the mean of the power with work and of that while the device waits.
+
+    It has no interval, since how far the power while waiting may be off is not known.
+    """
+    if isinstance(found, InputError):
+        return None
+    saturated = found.estimates.get(POWER)
+    if saturated is None or busy >= SATURATED or device.tdp_w is None:
+        return found
+    waiting = waiting_w(device)
+
+    power = Estimate(waiting + busy * max(0.0, saturated.value - waiting))
+    line = Limit(
+        f"requests are in flight for {100 * busy:.0f} % of the time, and the device is taken to "
+        f"draw {waiting:.0f} W else; no server with breaks was measured",
+        POWER,
+    )
+    return replace(
+        found,
+        estimates={**found.estimates, POWER: power},
+        limits=(line, *found.limits),
+        in_domain=False,
+    )
+
+
+def _of_prompts(query: Query, found: Prediction | None) -> Prediction | None:
+    """The prediction, extrapolated where prompts make up more of the work than was measured."""
+    load = query.deployment.load
+    usual_input, usual_output = TOKENS[request_kind(load.input_tokens, load.output_tokens)]
+    usual, asked = usual_input / usual_output, load.input_tokens / load.output_tokens
+    if found is None or asked <= PROMPTS * usual:
+        return found
+    line = Limit(
+        f"it does not depend on the lengths of requests; servers with {usual:.2g} input tokens for "
+        f"one output token were measured, and here are {asked:,.4g}",
+        POWER,
+    )
+    return replace(found, limits=(line, *found.limits), in_domain=False)
+
+
+def as_serving(query: Query, in_flight: float) -> Query:
+    """The deployment as a question to predictors of served models.
+
+    Their training set counts devices that experts are spread over as expert parallel, and not
+    again as tensor parallel.
+
+    Args:
+        query: the deployment.
+        in_flight: requests in flight; no more of them are served at a time than there are places.
+    """
+    deployment = query.deployment
+    worker, workers = deployment.pool.parallelism, deployment.pool.workers
+    workload = LlmServing(
+        **_sizes(deployment.model),
+        request=request_kind(deployment.load.input_tokens, deployment.load.output_tokens),
+        max_sequences=sequences_of(query, in_flight),
+        tensor_parallel=worker.tensor if worker.expert == 1 else 1,
+        expert_parallel=worker.expert,
+        data_parallel=worker.attention_data * workers,
+    )
+    return Query(workload, query.device, operation=Operation(deployment.devices))
+
+
+def sequences_of(query: Query, in_flight: float) -> int:
+    """Requests that a deployment serves at a time, at least one; arguments as of `as_serving`."""
+    engine, pool = query.deployment.engine, query.deployment.pool
+    if engine.max_sequences is not None:
+        places = engine.max_sequences * pool.parallelism.attention_data * pool.workers
+        in_flight = min(in_flight, places)
+    return max(1, round(in_flight))
+
+
+@lru_cache(maxsize=64)
+def _sizes(model: LanguageModel) -> Mapping[str, Any]:
+    """The fields of a served model that follow from its layers and formats."""
+    sizes = asdict(ModelSizes.of(model))
+    return sizes | {"weights": FORMATS[sizes["weights"]]}
+
+
+def request_kind(input_tokens: float, output_tokens: float) -> RequestKind:
+    """The kind of measured requests whose lengths are like these, tokens."""
+    if output_tokens >= LONG_ANSWER:
+        return "reasoning"
+    return "code" if input_tokens >= LONG_PROMPT * output_tokens else "chat"

@@ -1,0 +1,58 @@
+"""Times of PyTorch on some of a processor's cores, which were measured on all of them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from forerun.data.query import Query
+from forerun.data.workload import Network
+from forerun.models.answers.in_use import InUse
+from forerun.models.limit import LATENCY, Limit
+from forerun.models.power.limit_response import ENERGY
+from forerun.models.prediction import Estimate
+from forerun.models.router import predictors_in
+
+ON_PROCESSORS: Final = "cpu_latency"
+"""Name of the predictor in ONNX Runtime, whose module questions about GPUs do not import."""
+
+
+def at_threads(
+    estimates: Mapping[str, Estimate], query: Query, own: InUse
+) -> tuple[dict[str, Estimate], list[Limit]]:
+    """The estimates of a network at the query's number of threads, and the limit that says so.
+
+    A forward pass in ONNX Runtime gives the ratio to all cores. Nothing changes where that
+    predictor answers itself, and where a user measured the device.
+    """
+    cores, threads = query.device.compute_units, query.software.threads
+    parts = {part.name: part for part in predictors_in(own.loaded.predictor)}
+    scaling = parts.get(ON_PROCESSORS)
+    if query.device.kind != "cpu" or query.device in own.rows or scaling is None:
+        return dict(estimates), []
+    if cores is None or threads is None or threads >= cores or LATENCY not in estimates:
+        return dict(estimates), []
+    if not isinstance(query.workload, Network) or scaling.answers(query):
+        return dict(estimates), []
+    forward = replace(query.network, precision="fp32", phase="inference")
+    runs = [
+        replace(query, workload=forward, software=query.software.model_copy(update=update))
+        for update in ({"runtime": "onnxruntime"}, {"runtime": "onnxruntime", "threads": cores})
+    ]
+    some, every = scaling.predict(runs).values[LATENCY].tolist()
+    message = f"on {threads} of {cores} cores, the time grows as measured in ONNX Runtime"
+    scaled = {
+        name: _times(estimates[name], max(1.0, some / every))
+        for name in (LATENCY, ENERGY)
+        if name in estimates
+    }
+    return {**estimates, **scaled}, [Limit(message, LATENCY)]
+
+
+def _times(estimate: Estimate, ratio: float) -> Estimate:
+    low, high = estimate.low, estimate.high
+    return replace(
+        estimate,
+        value=estimate.value * ratio,
+        low=None if low is None else low * ratio,
+        high=None if high is None else high * ratio,
+    )

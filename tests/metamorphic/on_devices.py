@@ -1,0 +1,335 @@
+"""Laws of networks on devices: siblings, precisions, runtimes, batches, threads."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise, permutations
+
+import numpy as np
+
+from forerun.data.device import Device, Precision
+from forerun.features.lowering import lowered, lowering_mode
+from forerun.features.networks.features import chip_of, network_features
+from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
+from forerun.features.operators.roofline import COMPUTE_PRECISION
+from tests.metamorphic.law import (
+    CATALOG,
+    Compared,
+    Grid,
+    Run,
+    answered,
+    chosen,
+    gpus,
+    law,
+    milliseconds,
+    pairs_by,
+    processors,
+    value,
+)
+
+SAME = 0.02
+"""Share by which two answers may differ that must be equal."""
+SLOWER = 0.03
+"""Share by which an answer may be slower that must not be."""
+_FIGURES = ("year", "process_nm", "idle_w")
+"""Figures of a sheet that say nothing about speed."""
+LAUNCH_MS = 0.02
+"""Host time of one more operator, at most: that of autocast's casts."""
+
+
+@cache
+def siblings() -> tuple[tuple[str, str], ...]:
+    """(worse, better): one generation, no figure lower, one higher; from the sheets alone."""
+    return tuple(
+        (one.name, other.name)
+        for one, other in permutations([*gpus(), *processors()], 2)
+        if (one.kind, one.vendor, one.architecture)
+        == (other.kind, other.vendor, other.architecture)
+        and one.architecture is not None
+        and _better(other, one)
+    )
+
+
+def _better(device: Device, than: Device) -> bool:
+    own, others = (
+        {name: figure for name, figure in each.figures().items() if name not in _FIGURES}
+        for each in (device, than)
+    )
+    return own.keys() == others.keys() and own != others and all(own[f] >= others[f] for f in own)
+
+
+def _ratio(time: float, other: float, most: float) -> float:
+    """By what share a time exceeds `most` times the other."""
+    return time / (other * most) - 1.0
+
+
+@law
+def better_siblings_are_not_slower(grid: Grid) -> Iterator[Compared]:
+    """A device of the same generation without a lower figure is at most 3 % slower."""
+    of = {worse: [b for w, b in siblings() if w == worse] for worse, _ in siblings()}
+    times = {**milliseconds(grid), **_on_processors(grid)}
+    better = pairs_by(times, lambda run: [replace(run, device=d) for d in of.get(run.device, ())])
+    for run, slow, other, ms in better:
+        yield f"{other} against {run.device}", _ratio(ms, slow, 1.0 + SLOWER)
+
+
+@law
+def faster_sheets_are_not_slower(grid: Grid) -> Iterator[Compared]:
+    """Bandwidth, peaks and power in one ratio: the device keeps its shape; trees step by 5 %."""
+    base = CATALOG.get("a10")
+    sheets = [
+        base.model_copy(
+            update={
+                "name": f"scaled-{place}",
+                "memory_bandwidth_gbs": base.bandwidth_gbs * factor,
+                "peak_tflops": {p: v * factor for p, v in base.peak_tflops.items()},
+                "tdp_w": (base.tdp_w or 0.0) * factor,
+            }
+        )
+        for place, factor in enumerate((0.5, 1.0, 1.5, 2.0, 3.0))
+    ]
+    for run in _runs(grid, "a10", ("eager", "compiled", "reduce-overhead")):
+        queries = [replace(run.query(), device=device) for device in sheets]
+        times = [value(answer) or 0.0 for answer in answered(queries)]
+        for slow, fast in pairwise(times):
+            yield f"{run} on faster sheets", _ratio(fast, slow, 1.05)
+
+
+@law
+def precisions_of_equal_arithmetic_agree(grid: Grid) -> Iterator[Compared]:
+    """fp16 and bf16 take equally long on devices with equal peaks."""
+    equal = {d.name for d in gpus() if _peak(d, "fp16") == _peak(d, "bf16")}
+    halves = pairs_by(
+        milliseconds(grid),
+        lambda run: [replace(run, precision="bf16")] if run.precision == "fp16" else [],
+    )
+    for run, ms, _, other in halves:
+        if run.device in equal:
+            yield f"{run} against bf16", _ratio(max(ms, other), min(ms, other), 1.0 + SAME)
+
+
+def _peak(device: Device, precision: Precision) -> float | None:
+    return device.peak_tflops.get(precision)
+
+
+@law
+def autocast_costs_its_casts(grid: Grid) -> Iterator[Compared]:
+    """Amp is no faster than fp16, and slower by no more than twice what its casts move."""
+    halves = pairs_by(
+        milliseconds(grid),
+        lambda run: [replace(run, precision="fp16")] if run.precision == "amp" else [],
+    )
+    for run, amp, half, ms in halves:
+        yield f"{half} against amp", _ratio(ms, amp, 1.0 + SLOWER)
+        yield f"{run} against fp16", _ratio(amp, ms + _casts_ms(run, half), 1.0 + SLOWER)
+
+
+def _casts_ms(run: Run, other: Run) -> float:
+    """What `run` does beyond another precision of it: twice its traffic, and its launches."""
+    (traffic, launches), (least, fewest) = map(kernels_ms, (run, other))
+    backward = 3.0 if run.mode == "training" else 1.0
+    return backward * (2.0 * max(traffic - least, 0.0) + LAUNCH_MS * max(launches - fewest, 0.0))
+
+
+@cache
+def kernels_ms(run: Run) -> tuple[float, float]:
+    """Milliseconds of the kernels of one forward pass at their rooflines, and their number."""
+    query = run.query()
+    network = query.network
+    mode = lowering_mode(network.graph, network.precision, query.software)
+    kernels = lowered(network.graph, mode)
+    chip = chip_of(query.device, network.precision)
+    return network_features(kernels, chip, network, query.software)[1] * 1e3, kernels.launches
+
+
+@law
+def half_precision_is_not_slower(grid: Grid) -> Iterator[Compared]:
+    """fp16, bf16 and amp are not slower than fp32, but for casts, where their peak is higher."""
+    full = pairs_by(
+        milliseconds(grid),
+        lambda run: (
+            [replace(run, precision=p) for p in ("fp16", "bf16", "amp")]
+            if run.precision == "fp32"
+            else []
+        ),
+    )
+    for run, ms, other, half in full:
+        device = CATALOG.get(run.device)
+        precision = COMPUTE_PRECISION[other.precision]
+        if device.peak_tflops.get(precision, 0.0) < device.peak("fp32", matrix=True):
+            continue
+        casts = _casts_ms(other, run) if other.precision == "amp" else 0.0
+        yield f"{other} against fp32", _ratio(half, ms + casts, 1.0 + SLOWER)
+
+
+@law
+def half_precision_gains_what_its_peak_allows(grid: Grid) -> Iterator[Compared]:
+    """At the largest batch, at most 1.5 times the ratio of peaks, or three times."""
+    full = pairs_by(
+        milliseconds(grid),
+        lambda run: (
+            [replace(run, precision="amp")]
+            if run.precision == "fp32" and run.batch == grid.batches[-1] and run.mode != "training"
+            else []
+        ),
+    )
+    for run, ms, other, half in full:
+        matrix = [chip_of(CATALOG.get(run.device), p).matrix for p in ("amp", "fp32")]
+        yield f"{other} against fp32", _ratio(ms, half, 1.5 * max(2.0, matrix[0] / matrix[1]))
+
+
+@law
+def compiled_is_not_slower(grid: Grid) -> Iterator[Compared]:
+    """A compiled run takes at most 3 % more than an eager one."""
+    eager = pairs_by(
+        milliseconds(grid),
+        lambda run: [replace(run, mode="compiled")] if run.mode == "eager" else [],
+    )
+    for run, ms, other, compiled in eager:
+        yield f"{other} against {run.mode}", _ratio(compiled, ms, 1.0 + SLOWER)
+
+
+@law
+def recording_launches_does_not_cost(grid: Grid) -> Iterator[Compared]:
+    """`reduce-overhead` is not slower than `compiled`, and faster at batch 1."""
+    compiled = pairs_by(
+        milliseconds(grid),
+        lambda run: [replace(run, mode="reduce-overhead")] if run.mode == "compiled" else [],
+    )
+    for _, ms, other, recorded in compiled:
+        yield f"{other} against compiled", _ratio(recorded, ms, 1.0 + 1e-9)
+        if other.batch == 1:
+            yield f"{other} against compiled", 0.0 if recorded < ms else 1.0
+
+
+@law
+def training_takes_longer_than_a_forward_pass(grid: Grid) -> Iterator[Compared]:
+    """A training step takes 1.3 to 7 times a forward pass."""
+    forward = pairs_by(
+        milliseconds(grid),
+        lambda run: [replace(run, mode="training")] if run.mode == "eager" else [],
+    )
+    for _, ms, other, step in forward:
+        yield str(other), max(_ratio(1.3 * ms, step, 1.0), _ratio(step, ms, 7.0))
+
+
+@law
+def latency_does_not_fall_with_the_batch(grid: Grid) -> Iterator[Compared]:
+    """More samples never take less time."""
+    for run, ms, other, larger in _by_batch(grid):
+        yield f"{other} against {run.batch}", _ratio(ms, larger, 1.0 + 1e-9)
+
+
+@law
+def latency_by_sample_does_not_rise_with_the_batch(grid: Grid) -> Iterator[Compared]:
+    """A sample of a larger batch takes at most 15 % more."""
+    for run, ms, other, larger in _by_batch(grid):
+        yield f"{other} against {run.batch}", _ratio(larger / other.batch, ms / run.batch, 1.15)
+
+
+def _by_batch(grid: Grid) -> Iterator[tuple[Run, float, Run, float]]:
+    after = dict(pairwise(grid.batches))
+    times = {**milliseconds(grid), **_on_processors(grid)}
+    return pairs_by(
+        times, lambda run: [replace(run, batch=after[run.batch])] if run.batch in after else []
+    )
+
+
+@law
+def no_run_is_shorter_than_its_launches(grid: Grid) -> Iterator[Compared]:
+    """Every launched kernel takes at least the shortest that was measured."""
+    for run, ms in milliseconds(grid).items():
+        yield str(run), _ratio(kernels_ms(run)[1] * SHORTEST_KERNEL_S * 1e3, ms, 1.0 + 1e-9)
+
+
+@law
+def no_run_is_shorter_than_its_kernels(grid: Grid) -> Iterator[Compared]:
+    """The rooflines of kernels at rates that large products sustain, short by at most 15 %.
+
+    Without TF32, convolutions of 3 x 3 by Winograd's algorithm do up to 2.25 times less arithmetic
+    than counted, and runs may be 25 % shorter. Measured, ALBERT on an RTX 2060 Super takes 0.93 of
+    it and BERT-large on a T4 0.85: the sustained rate is taken for a peak.
+    """
+    for run, ms in milliseconds(grid).items():
+        winograd = run.precision == "fp32" and "tf32" not in CATALOG.get(run.device).peak_tflops
+        yield str(run), _ratio(kernels_ms(run)[0], ms, 1.25 if winograd else 1.15)
+
+
+# Processors.
+
+_THREADED = ("eager", "onnxruntime")
+
+
+@cache
+def _some_processors(grid: Grid) -> tuple[Device, ...]:
+    every = processors()
+    return every if not grid.networks else every[:: max(1, len(every) // 8)]
+
+
+def _runs(grid: Grid, device: str, modes: tuple[str, ...]) -> list[Run]:
+    return [
+        Run(name, device, precision, batch, mode)
+        for name in chosen(grid)
+        for precision in grid.precisions
+        if precision != "tf32"
+        for mode in modes
+        for batch in grid.batches
+    ]
+
+
+@cache
+def _on_processors(grid: Grid) -> dict[Run, float]:
+    """Milliseconds in fp32 on all cores, in eager mode and by onnxruntime."""
+    runs = [
+        run
+        for device in processors()
+        for run in _runs(replace(grid, precisions=("fp32",)), device.name, _THREADED)
+    ]
+    times = map(value, answered(run.query() for run in runs))
+    return {run: ms for run, ms in zip(runs, times, strict=True) if ms is not None}
+
+
+@law
+def threads_matter_up_to_the_cores(grid: Grid) -> Iterator[Compared]:
+    """More threads are not slower, one is slower than all, and none help beyond the cores."""
+    for device in _some_processors(grid):
+        cores = device.compute_units or 1
+        powers = 2 ** np.arange(int(np.log2(cores)) + 1)
+        counts = sorted({*powers.tolist(), cores, 2 * cores})
+        for run in _runs(replace(grid, precisions=("fp32",)), device.name, _THREADED):
+            asked = [replace(run, threads=count) for count in (*counts, None)]
+            found = [value(answer) for answer in answered(one.query() for one in asked)]
+            times = [ms for ms in found if ms is not None]
+            if len(times) < len(asked):
+                continue
+            for (few, slow), (more, fast) in pairwise(zip(asked, times, strict=True)):
+                if more.threads is None or more.threads > cores:
+                    same = abs(times[-1] / times[counts.index(cores)] - 1.0)
+                    yield f"{more}: as {cores} threads", max(same, _ratio(slow, fast, 1.0)) - 1e-6
+                else:
+                    yield f"{more} against {few.threads}", _ratio(fast, slow, 1.0 + 1e-3)
+            if cores > 1 and run.batch > 1:
+                yield f"{asked[0]} against {cores}", _ratio(1.2 * times[-1], times[0], 1.0)
+
+
+@law
+def processors_gain_nothing_from_formats_without_a_rate(grid: Grid) -> Iterator[Compared]:
+    """A format of which a processor's sheet gives no rate is not faster than fp32."""
+    for device in _some_processors(grid):
+        for run in _runs(replace(grid, precisions=("fp32",)), device.name, ("eager", "training")):
+            lacking = [p for p in ("fp16", "bf16", "amp") if
+                       COMPUTE_PRECISION[p] not in device.peak_tflops]  # fmt: skip
+            asked = [run, *(replace(run, precision=p) for p in lacking)]
+            full, *others = (value(answer) for answer in answered(one.query() for one in asked))
+            for one, ms in zip(asked[1:], others, strict=True):
+                if full is not None:
+                    yield str(one), 0.0 if ms is None else _ratio(full, ms, 1.0 + 1e-9)
+
+
+@law
+def processors_run_no_engines_of_gpus(grid: Grid) -> Iterator[Compared]:
+    """TensorRT's engines run on NVIDIA's GPUs alone."""
+    others = [d for d in CATALOG if d.kind == "cpu" or (d.kind == "gpu" and d.vendor != "nvidia")]
+    asked = [Run(name, d.name, "fp32", 8, "tensorrt") for d in others for name in chosen(grid)]
+    for run, answer in zip(asked, answered(run.query() for run in asked), strict=True):
+        yield str(run), 0.0 if value(answer) is None else 1.0
