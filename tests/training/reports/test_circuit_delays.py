@@ -1,10 +1,15 @@
 """The table of errors of connections: by design, without fixed ones, and for both predictors."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle, bundle_folder
 from forerun.data.datasets.circuits.circuit_fpga import SEEDS, CircuitFpga, designs
+from forerun.models.circuits.netlist_boost import NetlistBoost
+from forerun.models.circuits.placed_boost import PlacedBoost
+from forerun.training.reports import circuit_delays
 from forerun.training.reports.circuit_delays import line, lines, r2
 from tests.contracts.tiny_circuits import tiny_tables
 from tests.contracts.tiny_upstream import tiny_upstream
@@ -39,6 +44,8 @@ def test_r2_of_the_mean_is_zero_and_of_the_truth_one():
 
 def test_every_protocol_compares_the_predictor_with_the_placer(tmp_path, monkeypatch):
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
+    for predictor in (PlacedBoost, NetlistBoost):
+        monkeypatch.setattr(circuit_delays, predictor.__name__, partial(predictor, trees=40))
     tables = CircuitFpga().tidy(tiny_upstream("circuit_fpga", tmp_path / "upstream"))
     Bundle.write(bundle_folder("circuit_fpga"), "circuit_fpga", tables)
     found = [cells(text) for text in lines()]

@@ -1,5 +1,7 @@
 """The zoo: parameters as published, work as the plan guesses it, graphs without unknowns."""
 
+from functools import cache
+
 import pytest
 
 pytest.importorskip("torch")
@@ -27,6 +29,7 @@ PUBLISHED = {
 """Weights as torchvision, timm and the papers of BERT and LSTM count them."""
 
 
+@cache
 def meta(name):
     import torch
 
