@@ -18,6 +18,9 @@ Grade = Literal["A", "B", "C"]
 device or program was not measured, and the interval was calibrated on held-out ones. `C`:
 extrapolated beyond the training set, or without a calibrated interval."""
 
+Basis = Literal["measured", "transferred", "analytic"]
+"""`measured`: runs on this device are in the training set. `transferred`: runs on other devices
+are. `analytic`: closed form alone."""
 LATENCY: Final = "latency_ms"
 POWER: Final = "power_w"
 PEAK_MEMORY: Final = "peak_memory_mib"

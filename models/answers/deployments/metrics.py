@@ -1,14 +1,11 @@
 """Metrics of deployed language models, and where each was measured."""
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final
 
 from forerun.models.answers.in_use import InUse
 from forerun.models.catalog import PREDICTORS, training_datasets
 
-Basis = Literal["measured", "transferred", "analytic"]
-"""`measured`: runs on this device are in the training set. `transferred`: runs on other devices
-are. `analytic`: closed form alone."""
 METRICS: Final = (
     *("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms", "requests_per_s"),
     *("tokens_per_s", "tokens_per_s_per_device", "peak_memory_mib", "power_w"),

@@ -15,8 +15,9 @@ from forerun.features.llm_serving.comparable import setup_of
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import PARTS, Rates, WorkerTime
 from forerun.models.answers.deployments.memory import PoolMemory
-from forerun.models.answers.deployments.metrics import Basis, seen_in_training
+from forerun.models.answers.deployments.metrics import seen_in_training
 from forerun.models.answers.in_use import InUse
+from forerun.models.limit import Basis
 from forerun.models.llm_kernels.known_kernels import KnowsKernels
 from forerun.models.router import predictors_in
 

@@ -5,8 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.language_models.deployment import EngineName, Pool
-from forerun.models.answers.deployments.memory import PoolMemory
-from forerun.models.answers.deployments.metrics import Basis
+from forerun.models.limit import Basis
 
 
 class EngineOut(BaseModel):
@@ -76,6 +75,8 @@ class PoolMemoryOut(BaseModel):
 
     def sentence(self) -> str:
         """The weights, the memory, and the requests that there is room for."""
+        from forerun.models.answers.deployments.memory import PoolMemory
+
         return PoolMemory(**self.model_dump()).sentence()
 
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from forerun.models.answers.deployments.metrics import Basis
+from forerun.models.limit import Basis
 from forerun.service.schemas.answers import DeviceOut, PredictorOut
 
 MOST_REPLAYED = 20_000
