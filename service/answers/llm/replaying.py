@@ -18,10 +18,10 @@ from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import LeastTime
 from forerun.models.answers.asking import predicted
 from forerun.models.answers.deployments.limits import of_length
-from forerun.models.answers.deployments.metrics import Basis
 from forerun.models.answers.in_use import InUse
 from forerun.models.answers.wording import in_words
 from forerun.models.catalog import unfitted
+from forerun.models.limit import Basis
 from forerun.models.llm_serving.fitted_time import FittedTime, cut_off
 from forerun.models.llm_serving.replay import Dispatch, Replay, replay
 from forerun.models.llm_serving.statistics import Statistics
