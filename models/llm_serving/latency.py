@@ -47,8 +47,8 @@ USUAL: Final = 0.5
 CHECKED: Final = ("log_input_tokens", "log_output_tokens", "log_sequences", "log_tensor")
 """Features whose ranges are checked for limits."""
 NEAR: Final = log(4.0)
-"""Distance of a logarithm from its range up to which intervals hold: in `llm_inference_bench`,
-which fits nothing, they hold 92 % of 98 lone requests and 88 % of 279 batches of 256 or 512 tokens."""
+"""Distance of a logarithm from its range up to which intervals hold, of `llm_inference_bench`,
+which fits nothing, 92 % of 98 lone requests and 88 % of 279 batches of 256 or 512 tokens."""
 SPREAD: Final = ("log_tensor", "log_attention_data", "log_prefill_ranks", "log_devices")
 """Features outside whose ranges intervals are wider: over how many devices a model is spread."""
 BEYOND: Final = 0.1
