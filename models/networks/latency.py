@@ -238,7 +238,7 @@ class NetworkLatency(StoredPredictor):
         measured = on_gpu.values["latency_ms"] / 1e3
         host, _ = self.host.seconds(on_gpu.queries)
         clear = ~bound & (host < CLEAR_OF_HOST * measured)
-        eager = np.array([query.software.runtime == "eager" for query in on_gpu.queries])
+        eager = np.array([q.software.runtime == "eager" for q in on_gpu.queries], dtype=np.bool_)
         kept = self._in_half_precision(on_gpu.queries) & clear & eager
         rows = on_gpu.take(kept)
         times = self.device_time.predict(rows.queries)
