@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
@@ -21,7 +22,7 @@ from forerun.models.networks.device_time import DeviceTimes
 from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import OVERLAP, NetworkLatency, _at_least_one, _joined
 from forerun.models.operators.booster import OperatorBoost
-from tests.models.networks.test_booster import RUNTIMES, STRANGER, TRAINING_GPUS, ask, fitted
+from tests.models.networks.test_booster import RUNTIMES, STRANGER, TRAINING_GPUS, ask, fitted, gpu
 
 EAGER, COMPILED = RUNTIMES
 RECORDED = Software(version="2.4.0", runtime="reduce-overhead")
@@ -189,10 +190,11 @@ def fitted_ms(query: Query) -> float:
 def test_full_precision_is_a_sum_of_kernels_unless_convolutions_run_on_tf32_units(
     tf32: float | None,
 ) -> None:
-    gpu = TRAINING_GPUS[0]
-    peaks = {name: peak for name, peak in gpu.peak_tflops.items() if name != "tf32"}
+    known = TRAINING_GPUS[0]
+    peaks = {name: peak for name, peak in known.peak_tflops.items() if name != "tf32"}
     peaks |= {} if tf32 is None else {"tf32": tf32}
-    query = ask(gpu.model_copy(update={"peak_tflops": peaks}), 128, 6, 4096, EAGER, "fp32")
+    device = Device.model_validate({**known.model_dump(), "peak_tflops": peaks})
+    query = ask(device, 128, 6, 4096, EAGER, "fp32")
     parts = latency().device_time.parts
     own = parts["operators" if tf32 is None else "networks"].predict([query])
     assert ms(latency(), [query])[0] == pytest.approx(own.values["latency_ms"][0], rel=1e-3)
@@ -200,20 +202,19 @@ def test_full_precision_is_a_sum_of_kernels_unless_convolutions_run_on_tf32_unit
 
 def test_recorded_gpus_share_their_errors_and_keep_their_order() -> None:
     """Rows of one GPU alone that are slow would make it slower than its lesser sibling."""
-    better = STRANGER.model_copy(
-        update={"name": "better", "bandwidth_gbs": 1.2 * STRANGER.bandwidth_gbs}
-    )
-    queries = [[replace(query, device=gpu) for query in large()] for gpu in (STRANGER, better)]
+    better = gpu("better", 3.3)
+    queries = [[replace(q, device=device) for q in large()] for device in (STRANGER, better)]
     plain = [ms(latency(), own) for own in queries]
     rows = Measurements(
         [*queries[0], *queries[1]],
         {"latency_ms": np.concatenate([plain[0], 1.5 * plain[1]])},
         {"host": np.full(2 * len(large()), NO_HOST), "device": np.full(2 * len(large()), "")},
     )
+    other, on_better = (ask(device, 80, 5, 4096, EAGER) for device in (STRANGER, better))
     fitted = latency().fit(rows)
-    ratio = ms(fitted, queries[1]) / ms(fitted, queries[0])
-    assert (ratio < 1.1).all()
-    assert (ms(fitted, queries[0]) > 1.05 * plain[0]).all()
+    lesser_ms, better_ms = ms(fitted, [other, on_better])
+    assert better_ms < 1.05 * lesser_ms
+    assert lesser_ms > 1.05 * ms(latency(), [other])[0]
 
 
 @pytest.mark.parametrize("precision", ["amp", "fp32"])
