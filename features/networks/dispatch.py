@@ -8,11 +8,6 @@ from forerun.data.graph import OperatorGraph
 from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.lowering.decomposed_operators import recomposed
 
-CALLS: dict[str, float] = {"batch_norm": 2.0}
-"""Dispatcher calls of an operator kind where they are not one: a batch norm allocates its saved
-statistics with a call of its own."""
-
-
 CELL_OPERATORS = 12.0
 """Operators of one unrolled step: two products, their sum, four gates and five of the state."""
 _GATES = ["sigmoid", "sigmoid", "sigmoid", "tanh"]
@@ -30,7 +25,7 @@ def dispatched_operators(graph: OperatorGraph) -> float:
 @kept_by_graph(4 * OPERATORS_KEPT)
 def _dispatched(key: GraphKey, recompose: bool) -> float:
     graph = recomposed(key.graph) if recompose else key.graph
-    calls = sum(CALLS.get(op.kind, 1.0) * op.repeat for op in graph.operators)
+    calls = float(sum(op.repeat for op in graph.operators))
     return max(1.0, calls - CELL_OPERATORS * _unrolled_cells(graph))
 
 

@@ -84,6 +84,7 @@ class SupportGP:
         known: Container[Device] = (),
         groups: Sequence[str] | None = None,
         comparable: bool = False,
+        together: bool = False,
     ) -> "SupportGP":
         """Errors with those of the devices in these rows replaced.
 
@@ -97,10 +98,12 @@ class SupportGP:
                 None, rows of one stratum with equal features are a group.
             comparable: whether features have the same meaning in all strata, as those of networks
                 have in all execution modes; features of operator families do not.
+            together: whether each of these devices has the rows of all of them.
         """
         updated = []
         for own, of_device in rows_by(map(sheet, devices)).items():
-            indices = of_device[np.isfinite(errors[of_device])][-MOST_ROWS:]
+            indices = np.arange(len(errors)) if together else of_device
+            indices = indices[np.isfinite(errors[indices])][-MOST_ROWS:]
             if not len(indices):
                 continue
             rows = SupportSet.of(
@@ -110,7 +113,7 @@ class SupportGP:
                 None if groups is None else [groups[i] for i in indices.tolist()],
                 comparable,
             )
-            updated.append(DeviceError(own, rows, devices[indices[0]] in known))
+            updated.append(DeviceError(own, rows, devices[of_device[0]] in known))
         kept = [d for d in self.devices if not any(same_sheet(d.sheet, u.sheet) for u in updated)]
         return SupportGP((*kept, *updated))
 

@@ -168,8 +168,14 @@ class NetworkBoost(StoredPredictor):
         errors = training.log_measured - predicted
         return errors, np.where(np.isnan(spreads), 1.0, spreads), novelty
 
-    def adapt(self, measurements: Measurements) -> Self:
-        """Adapt to the devices of a few networks with `latency_ms`: errors by execution mode."""
+    def adapt(self, measurements: Measurements, together: bool = False) -> Self:
+        """Adapt to the devices of a few networks with `latency_ms`: errors by execution mode.
+
+        Args:
+            measurements: the networks.
+            together: whether these devices share all errors, so that their order stays; otherwise
+                each has those of its own rows.
+        """
         rows = NetworkRows.of(measurements.queries)
         # Whoever adapts to one more device adapts to the rows of all others again.
         unadapted = self._log_seconds.of_each(
@@ -187,6 +193,7 @@ class NetworkBoost(StoredPredictor):
             self.domain.known,
             graph_digests(measurements.queries),
             comparable=True,
+            together=together,
         )
         return replace(self, support_gp=support_gp)
 

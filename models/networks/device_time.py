@@ -1,9 +1,10 @@
 """Device time of networks on GPUs, from the predictors of whole networks and of their kernels.
 
-Half precision and compiled networks are predicted by the predictor of whole networks, full
-precision in eager mode by the geometric mean of both predictors. Neither was trained on batches
-that do not fill the device; these are scaled by the sum over kernels (`batch_interpolation`).
-Recurrent layers are added by a law of their own (`recurrent_law`); the predictors answer the rest.
+Eager inference in full precision on vector units is predicted as the sum of its kernels, which were
+measured so; half precision, TF32, compiled networks and training steps by the predictor of whole
+networks. Neither was trained on batches that do not fill the device; these are scaled by the sum
+over kernels (`batch_interpolation`). Both answer networks without their recurrent layers, whose
+time (`recurrent_law`) is added.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from forerun.data.query import Query
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.lowering import Kernels, lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
-from forerun.features.networks.features import chip_of, network_features
+from forerun.features.networks.features import chip_of, peak_flops
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
 from forerun.features.operators.query_table import query_table
 from forerun.features.recent import Recent
@@ -168,18 +169,13 @@ class DeviceTime:
             weight = np.array([request.weight for request in selected])
             factor = np.array([request.factor for request in selected])
             ratios = np.log([value / low, high / value])[:, index]
-            own_s = value[index] / 1e3 * factor
-            own_s = np.maximum(own_s, self._least_s(source, [queries[row] for row in rows]))
-            logs += np.bincount(rows, weight * np.log(own_s), n)
+            logs += np.bincount(rows, weight * np.log(value[index] / 1e3 * factor), n)
             below += np.bincount(rows, weight * ratios[0], n)
             above += np.bincount(rows, weight * ratios[1], n)
             extra[rows] = [request.extra for request in selected]
             for row, place in zip(rows, index, strict=True):
                 limits[row], breakdowns[row] = answers[place].limits, answers[place].breakdown_ms
-        # Corrections fitted at large batches may lower small batches below the time of launches.
-        launches = {on_any_device(query): _kernels(query).launches for query in queries}
-        floors = SHORTEST_KERNEL_S * np.array([launches[on_any_device(q)] for q in queries])
-        seconds, reach = np.maximum(np.exp(logs), floors), NORMAL_95 * extra
+        seconds, reach = np.maximum(np.exp(logs), least_s(queries)), NORMAL_95 * extra
         scaled = zip(breakdowns, (seconds * 1e3).tolist(), strict=True)
         return DeviceTimes(
             seconds,
@@ -189,19 +185,9 @@ class DeviceTime:
             [_scaled(breakdown, ms) for breakdown, ms in scaled],
         )
 
-    def _least_s(self, source: str, queries: Sequence[Query]) -> Column:
-        """Seconds below which errors of measured networks carry no answer of a predictor, (n,).
-
-        That is the roofline where a predictor is corrected by networks measured on the GPU, else 0.
-        """
-        errors = {NETWORKS: self.networks.support_gp, OPERATORS: self.operators.networks}[source]
-        return np.array(
-            [roofline_s(q) if errors.of(q.device) is not None else 0.0 for q in queries]
-        )
-
     def operator_times(self, query: Query) -> list[OperatorTime]:
         """Time of each operator of a network, from the predictor whose classes are returned."""
-        return self.parts[_sources(query)[-1][0]].operator_times(query)
+        return self.parts[_source(query)].operator_times(query)
 
     def at_filling_batches(
         self, networks: Measurements, seconds: Column
@@ -311,15 +297,13 @@ def _requests(
 ) -> Iterator[_Request]:
     """The queries to the predictors for networks that differ in their batch size alone."""
     query = queries[rows[0]]
-    filled, sources = filling_batch(law), _sources(query)
+    filled, source = filling_batch(law), _source(query)
     for row in rows:
         own = queries[row].network.batch_size
         extra = DOUBLING_DEVIATION * sqrt(max(0.0, log2(filled / own)))
         for batch, share in batch_ladder(own, filled).items():
             factor = law[own] / law[batch]
-            for source, weight in sources:
-                filling = (*key, batch), query, batch
-                yield _Request(row, source, *filling, factor, share * weight, extra)
+            yield _Request(row, source, (*key, batch), query, batch, factor, share, extra)
 
 
 def _batches(queries: Sequence[Query], rows: Sequence[int], filled: int) -> set[int]:
@@ -371,14 +355,28 @@ def _kernels(query: Query) -> Kernels:
     return lowered(network.graph, lowering_mode(network.graph, network.precision, query.software))
 
 
-def _sources(query: Query) -> Sequence[tuple[str, float]]:
-    """Names of the predictors of a network's device time, and their weights."""
+def _source(query: Query) -> str:
+    """Name of the predictor of a network's device time."""
     network = query.network
     if network.graph.training or network.precision in NARROW:
-        return ((OPERATORS, 1.0),)
+        return OPERATORS
     if query.software.fuses or casts_of(network.precision) != "fp32":
-        return ((NETWORKS, 1.0),)
-    return ((NETWORKS, 0.5), (OPERATORS, 0.5))
+        return NETWORKS
+    if network.phase == "training" or _on_tf32_units(query):
+        return NETWORKS
+    return OPERATORS
+
+
+def _on_tf32_units(query: Query) -> bool:
+    """Whether most work of an eager network in full precision is on TF32 units.
+
+    Convolutions run there by default, other products only where TF32 is asked for.
+    """
+    if "tf32" not in query.device.peak_tflops:
+        return False
+    kernels = _kernels(query)
+    convolutions = float(kernels.work[kernels.is_conv].sum())
+    return query.network.precision == "tf32" or convolutions > 0.5 * float(kernels.work.sum())
 
 
 def _scaled(breakdown: Mapping[str, float], total_ms: float) -> Mapping[str, float]:
@@ -386,11 +384,18 @@ def _scaled(breakdown: Mapping[str, float], total_ms: float) -> Mapping[str, flo
     return {k: v * total_ms / whole for k, v in breakdown.items()} if whole > 0 else {}
 
 
-def roofline_s(query: Query) -> float:
-    """Sum of the rooflines of a network's kernels, seconds."""
-    network = query.network
-    kernels = lowered(
-        network.graph, lowering_mode(network.graph, network.precision, query.software)
-    )
-    chip = chip_of(query.device, network.precision)
-    return float(network_features(kernels, chip, network, query.software)[1])
+def least_s(queries: Sequence[Query]) -> Column:
+    """Seconds that the kernels of n networks take at least, (n,): at their rooflines, as launches.
+
+    Errors that were measured on other networks carry no answer below that.
+    """
+    least = []
+    for query in queries:
+        kernels, batch = _kernels(query), query.network.batch_size
+        chip = chip_of(query.device, query.network.precision)
+        compute = kernels.work * batch + kernels.fixed_work
+        compute /= peak_flops(chip, kernels.tensor, kernels.is_conv)
+        memory = (kernels.traffic * batch + kernels.fixed_traffic) / chip.bandwidth
+        roofline = float(np.maximum(compute, memory).sum())
+        least.append(max(roofline, SHORTEST_KERNEL_S * kernels.launches))
+    return np.array(least)

@@ -27,7 +27,6 @@ class NetworkDomain:
         domains: device kind -> range of the features on devices of that kind.
         device_ranges: device kind -> range of ratios of the devices' figures.
         trained_on: triples (device kind, phase, `fp32` or `half`) of the training rows.
-        precisions: device kind -> number formats of the training rows.
         positions: training GPUs in the space of `forerun.models.domain.device_novelty`.
         farthest: distance to the nearest training network up to which a network is in domain.
     """
@@ -36,7 +35,6 @@ class NetworkDomain:
     domains: Mapping[str, FeatureRange] = field(default_factory=dict)
     device_ranges: Mapping[str, FeatureRange] = field(default_factory=dict)
     trained_on: frozenset[tuple[str, str, str]] = frozenset()
-    precisions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     positions: tuple[tuple[float, ...], ...] = ()
     farthest: float = float("inf")
 
@@ -53,7 +51,6 @@ class NetworkDomain:
             domains=ranges,
             device_ranges=_device_ranges(queries),
             trained_on=frozenset(_training_condition(query) for query in queries),
-            precisions=_precisions(queries),
             positions=tuple(
                 tuple(device_position(device).tolist())
                 for device in sorted({q.device for q in queries}, key=lambda d: d.name)
@@ -82,11 +79,8 @@ class NetworkDomain:
         network, device = query.network, query.device
         lines: list[str] = []
         ranges: list[Limit] = []
-        precisions = self.precisions.get(device.kind, ())
-        if network.precision not in precisions:
-            lines.append(
-                f"precision is {network.precision}, the training set has {', '.join(precisions)}"
-            )
+        if _training_condition(query) not in self.trained_on:
+            lines.append(f"{network.phase} in {network.precision} is not in the training set")
         if query.software.runtime == "onnxruntime":
             lines.append("runtime is onnxruntime, the training set has eager and compiled torch")
         unknown = network.graph.unknown
@@ -129,13 +123,6 @@ def _training_condition(query: Query) -> tuple[str, str, str]:
     network = query.network
     casts = "fp32" if casts_of(network.precision) == "fp32" else "half"
     return query.device.kind, network.phase, casts
-
-
-def _precisions(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
-    by_kind: dict[str, set[str]] = {}
-    for query in queries:
-        by_kind.setdefault(query.device.kind, set()).add(query.run.precision)
-    return {kind: tuple(sorted(names)) for kind, names in sorted(by_kind.items())}
 
 
 def _device_ranges(queries: Sequence[Query]) -> dict[str, FeatureRange]:

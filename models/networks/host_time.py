@@ -93,7 +93,7 @@ class HostTime:
     Attributes:
         mean: (len(TERMS),) posterior mean of the fixed effects.
         covariance: (len(TERMS), len(TERMS)) posterior covariance of the fixed effects.
-        effects: random effects of hosts in the training rows or the support set.
+        effects: random effects of hosts in the support set.
     """
 
     mean: Column = field(default_factory=lambda: np.array([t.mean for t in TERMS.values()]))
@@ -103,7 +103,10 @@ class HostTime:
     effects: tuple[HostEffect, ...] = ()
 
     def fit(self, queries: Sequence[Query], seconds: Column, hosts: Sequence[str]) -> Self:
-        """Fit the fixed and random effects to runs that wait for the host.
+        """Fit the fixed effects to runs that wait for the host.
+
+        The random effects of these hosts are not kept: tables were measured on one machine of each
+        GPU, and an effect of it is no effect of the GPU.
 
         Args:
             queries: n network runs.
@@ -123,16 +126,7 @@ class HostTime:
         weights = 1.0 / NOISE_DEVIATION**2
         posterior: Matrix = np.asarray(np.linalg.inv(precision + weights * joint.T @ joint))
         mean: Column = posterior @ (precision @ center + weights * joint.T @ target)
-        effects = []
-        for index in range(len(names)):
-            first = queries[int(np.flatnonzero(host == index)[0])]
-            if first.device.has_sheet:
-                at = terms + index
-                moments = (float(mean[at]), float(posterior[at, at]))
-                effects.append(HostEffect(sheet(first.device), _modern(first), *moments))
-        fixed: Column = mean[:terms]
-        covariance = np.array(posterior[:terms, :terms], dtype=np.float64)
-        return type(self)(fixed, covariance, tuple(effects))
+        return type(self)(mean[:terms], np.array(posterior[:terms, :terms], dtype=np.float64))
 
     def adapt(self, queries: Sequence[Query], seconds: Column) -> Self:
         """Estimate the random effects of the hosts of these devices; fixed effects stay.

@@ -28,7 +28,7 @@ from forerun.models.networks.device_time import (
     OPERATORS,
     DeviceTime,
     DeviceTimes,
-    roofline_s,
+    least_s,
 )
 from forerun.models.networks.half_precision import HalfPrecision, MeasuredRuns, applies
 from forerun.models.networks.host_time import TERMS, HostTime
@@ -80,16 +80,18 @@ class NetworkLatency(StoredPredictor):
         return self.networks.answers(query) or self.operators.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit the host time to runs that wait for the host, and adapt the device time to the rest.
+        """Fit the host time to runs that wait for the host, and corrections of the device time.
 
-        The predictors of device time are corrected in half precision and adapted, not fitted again.
+        The predictors of device time are not fitted again. Runs in half precision fit
+        `half_precision`; recorded networks fit the errors of `networks` on the recorded GPUs, all
+        of which share them.
 
         Args:
             measurements: networks with `latency_ms`. Rows with equal values of the group `host`
-                share a host, and those with `NO_HOST` wait for none and adapt the device time of
-                their GPU alone; without that group, rows of one device share a host.
+                share a host, and those with `NO_HOST` wait for none: they were recorded. Without
+                that group, rows of one device share a host.
         """
-        on_gpu, on_cpu, _ = _by_device_kind(measurements)
+        on_gpu, _, _ = _by_device_kind(measurements)
         recorded = _recorded(on_gpu)
         device_only, on_gpu = on_gpu.take(recorded), on_gpu.take(~recorded)
         devices = np.array([q.device.name for q in on_gpu.queries], dtype=np.str_)
@@ -102,8 +104,10 @@ class NetworkLatency(StoredPredictor):
             fitted = replace(fitted, host=host)
         half_precision = fitted._half_precision(on_gpu, bound, devices)
         fitted = replace(fitted, half_precision=half_precision)
-        bound = np.append(bound, np.zeros(len(device_only), dtype=np.bool_))
-        return fitted._with_device_rows(on_gpu + device_only, bound, {NETWORKS: on_cpu})
+        device_ms = fitted._as_predicted(device_only, device_only.values["latency_ms"] / 1e3)
+        if NETWORKS not in device_ms:
+            return fitted
+        return replace(fitted, networks=fitted.networks.adapt(device_ms[NETWORKS], together=True))
 
     def _widths(self, on_gpu: Measurements, devices: Names) -> tuple[float, float]:
         """Factors on half-widths with which intervals cover nine of ten rows.
@@ -152,7 +156,7 @@ class NetworkLatency(StoredPredictor):
             host = self.host.adapt(on_gpu.take(bound).queries, seconds[bound])
             adapted = replace(self, host=host)
         rest = {NETWORKS: on_cpu, OPERATORS: others}
-        return adapted._with_device_rows(on_gpu, bound, rest, undecided=True)
+        return adapted._with_device_rows(on_gpu, bound, rest)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Latency from device and host time, never below either.
@@ -227,11 +231,8 @@ class NetworkLatency(StoredPredictor):
         rows = np.flatnonzero(self._in_half_precision(queries)).tolist()
         breakdowns = [times.breakdowns[row] for row in rows]
         logs[rows] = self.half_precision.log_factors([queries[row] for row in rows], breakdowns)
-        for row in np.flatnonzero(logs < 0.0).tolist():
-            # A correction takes no answer below the sum of its kernels' rooflines.
-            reach = np.log(roofline_s(queries[row]) / times.seconds[row])
-            logs[row] = max(logs[row], min(0.0, reach))
-        # Recurrent layers have a law of their own.
+        logs = np.maximum(logs, np.log(least_s(queries) / times.seconds))
+        # The correction is of what is not recurrent.
         shares = [own.get("recurrent", 0.0) / sum(own.values()) for own in times.breakdowns]
         return np.log1p(np.expm1(logs) * (1.0 - np.array(shares)))
 
@@ -240,7 +241,7 @@ class NetworkLatency(StoredPredictor):
         measured = on_gpu.values["latency_ms"] / 1e3
         host, _ = self.host.seconds(on_gpu.queries)
         clear = ~bound & (host < CLEAR_OF_HOST * measured)
-        eager = np.array([query.software.runtime == "eager" for query in on_gpu.queries])
+        eager = np.array([q.software.runtime == "eager" for q in on_gpu.queries], dtype=np.bool_)
         kept = self._in_half_precision(on_gpu.queries) & clear & eager
         rows = on_gpu.take(kept)
         times = self.device_time.predict(rows.queries)
@@ -272,33 +273,34 @@ class NetworkLatency(StoredPredictor):
         plausible = HostTime().plausible(on_gpu.queries, seconds)
         return (device < HOST_BOUND * measured) & plausible, seconds
 
+    def _as_predicted(self, on_gpu: Measurements, seconds: Column) -> dict[str, Measurements]:
+        """Rows for the predictors of device time: without corrections, at filling batches.
+
+        Args:
+            on_gpu: n measured networks on GPUs.
+            seconds: (n,) device time of each.
+        """
+        times = self.device_time.predict(on_gpu.queries)
+        corrections = np.exp(self._log_corrections(on_gpu.queries, times))
+        return self.device_time.at_filling_batches(on_gpu, seconds / corrections)
+
     def _with_device_rows(
-        self,
-        on_gpu: Measurements,
-        bound: Mask,
-        rest: Mapping[str, Measurements],
-        undecided: bool = False,
+        self, on_gpu: Measurements, bound: Mask, rest: Mapping[str, Measurements]
     ) -> Self:
         """The predictor with its device time adapted to rows that are not bound by the host.
 
         Args:
-            on_gpu: n measured networks on GPUs; they are scaled to the batch sizes at which the
-                predictors of device time are evaluated.
+            on_gpu: n measured networks on GPUs.
             bound: (n,) whether they wait for the host.
             rest: name of a predictor of device time -> other rows to adapt it to.
-            undecided: whether to include rows that neither wait for the host nor clearly exceed
-                the host time.
         """
+        on_gpu = on_gpu.take(~bound)
         measured = on_gpu.values["latency_ms"] / 1e3
-        host = np.where(_recorded(on_gpu), 0.0, self.host.seconds(on_gpu.queries)[0])
+        host, _ = self.host.seconds(on_gpu.queries)
         clear = host < CLEAR_OF_HOST * measured
         own = measured**OVERLAP - np.where(clear, host, 0.0) ** OVERLAP
-        kept = ~bound & (clear | undecided)
-        times = self.device_time.predict(on_gpu.queries)
-        corrections = np.exp(self._log_corrections(on_gpu.queries, times))
-        seconds = own[kept] ** (1.0 / OVERLAP) / corrections[kept]
+        filled = self._as_predicted(on_gpu, own ** (1.0 / OVERLAP))
         adapted: dict[str, Any] = {}
-        filled = self.device_time.at_filling_batches(on_gpu.take(kept), seconds)
         for source, part in self.device_time.parts.items():
             tables = [t[source] for t in (rest, filled) if source in t and len(t[source])]
             if tables:

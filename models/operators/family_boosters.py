@@ -16,7 +16,12 @@ import numpy as np
 
 from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.device import Device
-from forerun.features.operators.features import FAMILIES, LAUNCH_MS, OperatorFeatures
+from forerun.features.operators.features import (
+    FAMILIES,
+    LAUNCH_MS,
+    SHORTEST_KERNEL_MS,
+    OperatorFeatures,
+)
 from forerun.models.domain.device_novelty import (
     ARITHMETIC_SCALES,
     MEMORY_SCALES,
@@ -220,13 +225,14 @@ def expert_weights(
 def family_ms(family: str, features: OperatorFeatures, ratio: Column) -> Column:
     """Times of n kernels of one family from their log ratios, in milliseconds.
 
-    Below the shortest roofline time of the training rows, the time falls linearly to that of a
-    launch. No time is below a launch or below `FLOOR_OF_ROOFLINE`.
+    Below the shortest roofline time of the training rows, the time falls linearly to that of the
+    shortest kernel: `LAUNCH_MS` is due to the events around the training rows. No time is below
+    `FLOOR_OF_ROOFLINE`.
     """
     short = np.minimum(features.roofline_ms / SHORTEST_MS.get(family, SHORTEST_ROW_MS), 1.0)
     work = np.maximum(features.base_ms - LAUNCH_MS, 1e-9)
     at_shortest = (LAUNCH_MS + work / np.maximum(short, 1e-9)) * np.exp(ratio)
-    at_full_clock = LAUNCH_MS + np.maximum(at_shortest - LAUNCH_MS, 0.0) * short
+    at_full_clock = SHORTEST_KERNEL_MS + (at_shortest - SHORTEST_KERNEL_MS) * short
     times = _joined(at_full_clock, features.power_ms)
     return np.maximum(times, FLOOR_OF_ROOFLINE.get(family, 1.0) * features.roofline_ms)
 

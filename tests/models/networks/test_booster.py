@@ -168,8 +168,9 @@ def test_limits_name_what_left_the_training_range() -> None:
 
     inside = ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0])
     assert lines(inside) == ""
-    assert "precision is fp16, the training set has amp" in lines(
-        ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0], "fp16")
+    assert lines(ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0], "fp16")) == ""
+    assert "inference in fp32 is not in the training set" in lines(
+        ask(TRAINING_GPUS[0], 64, 3, 64, RUNTIMES[0], "fp32")
     )
     assert "onnxruntime" in lines(replace(inside, software=Software(runtime="onnxruntime")))
     far = lines(ask(TRAINING_GPUS[0], 64, 3, 60000, RUNTIMES[0]))

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.data.measurements import Measurements
+from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
@@ -21,7 +22,7 @@ from forerun.models.networks.device_time import DeviceTimes
 from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import OVERLAP, NetworkLatency, _at_least_one, _joined
 from forerun.models.operators.booster import OperatorBoost
-from tests.models.networks.test_booster import RUNTIMES, STRANGER, TRAINING_GPUS, ask, fitted
+from tests.models.networks.test_booster import RUNTIMES, STRANGER, TRAINING_GPUS, ask, fitted, gpu
 
 EAGER, COMPILED = RUNTIMES
 RECORDED = Software(version="2.4.0", runtime="reduce-overhead")
@@ -185,13 +186,35 @@ def fitted_ms(query: Query) -> float:
     return float(latency().networks.predict([query]).values["latency_ms"][0])
 
 
-def test_full_precision_in_eager_mode_is_the_mean_of_both_predictors() -> None:
-    query = ask(TRAINING_GPUS[0], 128, 6, 4096, EAGER, "fp32")
-    both = [
-        part.predict([query]).values["latency_ms"][0]
-        for part in latency().device_time.parts.values()
-    ]
-    assert ms(latency(), [query])[0] == pytest.approx(np.sqrt(both[0] * both[1]), rel=1e-3)
+@pytest.mark.parametrize("tf32", [None, 100.0])
+def test_full_precision_is_a_sum_of_kernels_unless_convolutions_run_on_tf32_units(
+    tf32: float | None,
+) -> None:
+    known = TRAINING_GPUS[0]
+    peaks = {name: peak for name, peak in known.peak_tflops.items() if name != "tf32"}
+    peaks |= {} if tf32 is None else {"tf32": tf32}
+    device = Device.model_validate({**known.model_dump(), "peak_tflops": peaks})
+    query = ask(device, 128, 6, 4096, EAGER, "fp32")
+    parts = latency().device_time.parts
+    own = parts["operators" if tf32 is None else "networks"].predict([query])
+    assert ms(latency(), [query])[0] == pytest.approx(own.values["latency_ms"][0], rel=1e-3)
+
+
+def test_recorded_gpus_share_their_errors_and_keep_their_order() -> None:
+    """Rows of one GPU alone that are slow would make it slower than its lesser sibling."""
+    better = gpu("better", 3.3)
+    queries = [[replace(q, device=device) for q in large()] for device in (STRANGER, better)]
+    plain = [ms(latency(), own) for own in queries]
+    rows = Measurements(
+        [*queries[0], *queries[1]],
+        {"latency_ms": np.concatenate([plain[0], 1.5 * plain[1]])},
+        {"host": np.full(2 * len(large()), NO_HOST), "device": np.full(2 * len(large()), "")},
+    )
+    other, on_better = (ask(device, 80, 5, 4096, EAGER) for device in (STRANGER, better))
+    fitted = latency().fit(rows)
+    lesser_ms, better_ms = ms(fitted, [other, on_better])
+    assert better_ms < 1.05 * lesser_ms
+    assert lesser_ms > 1.05 * ms(latency(), [other])[0]
 
 
 @pytest.mark.parametrize("precision", ["amp", "fp32"])
@@ -258,14 +281,13 @@ def test_times_that_no_host_takes_move_neither_host_nor_law() -> None:
     """A hundred times a plausible host time is a device time or a mistake."""
     rows = measured(small(), 100.0)
     assert latency()._host_bound(rows)[0].sum() == 0
-    assert latency().fit(rows).host.effects == ()
     np.testing.assert_array_equal(latency().fit(rows).host.mean, HostTime().mean)
 
 
 def test_fitting_finds_the_host_and_its_intervals_hold_their_rows() -> None:
     rows = measured([*small(), *large()], 1.25)
     found = latency().fit(rows)
-    assert found.host.effects
+    assert (found.host.seconds(small())[0] > HostTime().seconds(small())[0]).all()
     answer = found.predict(rows.queries)
     inside = (answer.low["latency_ms"] <= rows.values["latency_ms"]) & (
         rows.values["latency_ms"] <= answer.high["latency_ms"]
@@ -277,9 +299,9 @@ def test_fitting_finds_the_host_and_its_intervals_hold_their_rows() -> None:
 def test_the_group_of_hosts_says_which_rows_share_one() -> None:
     rows = measured([*small(), *small(TRAINING_GPUS[0])], 1.2)
     rows = replace(rows, groups={**rows.groups, "host": np.array(["a"] * 6 + ["b"] * 6)})
-    assert len(latency().fit(rows).host.effects) == 2
     one = replace(rows, groups={**rows.groups, "host": np.full(12, "a")})
-    assert len(latency().fit(one).host.effects) == 1
+    two, alone = (latency().fit(own).host.covariance[0, 0] for own in (rows, one))
+    assert two < alone
 
 
 def test_rows_without_a_time_say_nothing() -> None:
