@@ -26,7 +26,9 @@ def leaderboard(
     ctx: typer.Context,
     dataset: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
     protocol: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
-    predictor: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
+    predictor: Annotated[
+        list[str] | None, typer.Option(help="this one by itself, no whole answers; repeatable")
+    ] = None,
     shots: Annotated[
         str | None,
         typer.Option(help="numbers of support rows of the test device, such as 0,5,10,20"),

@@ -15,6 +15,8 @@ from forerun.training.leaderboard.runs import Plan, run, track
 from forerun.training.leaderboard.store import ResultStore, stored
 from tests.training.leaderboard.toy_protocols import Mean, ToyProtocols
 
+ALONE = {"predictors": ("mean", "seeded")}
+
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
@@ -42,7 +44,7 @@ def of(entries, predictor, task="folds/x", shots=0):
 
 
 def test_every_predictor_is_listed_with_baselines_and_published_systems(data, results):
-    found = run(Plan(data=data), results)
+    found = run(Plan(**ALONE, data=data), results)
     kinds = {entry.predictor: entry.kind for entry in found}
     assert kinds == {
         "mean": "ours", "seeded": "ours", "constant": "baseline", "roofline": "baseline",
@@ -56,10 +58,18 @@ def test_every_predictor_is_listed_with_baselines_and_published_systems(data, re
     assert {len(e.digest) for e in found} == {64} and {e.commit for e in found} == {"c" * 40}
 
 
+def test_whole_answers_are_evaluated_where_no_predictor_is_named(data, results, monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "answer_jobs", lambda *given: asked.append(given[3]) or iter(()))
+    run(Plan(data=data), results)
+    assert [fold.protocol for fold in asked] == ["whole", "folds", "folds"]
+    assert Mean.fits == []
+
+
 def test_seeds_have_a_standard_error_and_one_seed_has_none(data, results):
-    one = of(run(Plan(data=data), results), "seeded", "whole/x")
+    one = of(run(Plan(**ALONE, data=data), results), "seeded", "whole/x")
     assert (one.value, one.standard_error, one.seeds) == (pytest.approx(10.0), None, 1)
-    three = run(Plan(data=data, seeds=3), results)
+    three = run(Plan(**ALONE, data=data, seeds=3), results)
     ours = of(three, "seeded", "whole/x")
     assert (ours.value, ours.seeds) == (pytest.approx(11.0), 3)
     assert ours.standard_error == pytest.approx(1 / 3**0.5)
@@ -86,16 +96,16 @@ def test_what_was_finished_before_a_run_was_cut_off_is_not_fitted_again(data, re
     keep = ResultStore.keep
     monkeypatch.setattr(ResultStore, "keep", cut)
     with pytest.raises(KeyboardInterrupt):
-        run(Plan(data=data), results)
+        run(Plan(**ALONE, data=data), results)
     assert {evaluation_run.protocol for evaluation_run in kept} == {"whole"}
     monkeypatch.setattr(ResultStore, "keep", keep)
     Mean.fits.clear()
     lines = []
-    found = run(Plan(data=data), results, lines.append)
+    found = run(Plan(**ALONE, data=data), results, lines.append)
     assert len(Mean.fits) == 4, "two predictors in two folds; nothing of `whole`"
     assert len([line for line in lines if "finished before" in line]) == 2
     Mean.fits.clear()
-    assert run(Plan(data=data), results) == found
+    assert run(Plan(**ALONE, data=data), results) == found
     assert Mean.fits == []
 
 
@@ -130,7 +140,7 @@ def test_results_of_other_data_are_shown_and_not_ranked(data, results):
 
 
 def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
-    found = run(Plan(data=data, shots=(0, 2), seeds=2), results)
+    found = run(Plan(**ALONE, data=data, shots=(0, 2), seeds=2), results)
     bundle = Bundle.open(data / "toy", "toy")
     for entry in found:
         words = shlex.split(entry.command)
@@ -154,7 +164,7 @@ def test_wrong_names_are_said_and_absent_datasets_left_out(data, results, tmp_pa
     with pytest.raises(InputError, match=r"No predictor 'oracle'.* mean, seeded"):
         run(Plan(data=data, predictors=["oracle"]), results)
     with pytest.raises(InputError, match="No protocol other in"):
-        run(Plan(data=data, protocols=["other"]), results)
+        run(Plan(**ALONE, data=data, protocols=["other"]), results)
     with pytest.raises(MissingData):
         run(Plan(data=tmp_path / "nowhere", datasets=["toy"]), results)
     lines = []
@@ -163,7 +173,7 @@ def test_wrong_names_are_said_and_absent_datasets_left_out(data, results, tmp_pa
 
 
 def test_a_damaged_result_is_left_out(data, results):
-    run(Plan(data=data, protocols=["whole"]), results)
+    run(Plan(**ALONE, data=data, protocols=["whole"]), results)
     (results.folder / "toy--damaged.json").write_text("{")
     (results.folder / "toy--strange.json").write_text("[]")
     assert {entry.task for entry in results.entries()} == {"whole/x"}
@@ -187,7 +197,7 @@ def test_evaluation_runs_the_protocols_as_before(data, monkeypatch):
 def test_a_run_is_logged_with_its_scores_and_files(data, results, store):
     from forerun.training.tracking.runs import connect
 
-    board = Leaderboard().with_entries(run(Plan(data=data, shots=(0, 2)), results))
+    board = Leaderboard().with_entries(run(Plan(**ALONE, data=data, shots=(0, 2)), results))
     page, picture = store / "page.html", store / "curve.png"
     page.write_text("page")
     picture.write_bytes(b"png")
