@@ -178,7 +178,8 @@ def _table(table: Mapping[str, Any]) -> str:
         f"{'s' * (table['seeds'] > 1)}, {took}"
     )
     head = ("task", "metric", "rows", "unanswered", "mean", "median", "held", "ratio", "A/B/C")
-    lines = [(*head, "best of others"), ("---",) * 2 + ("---:",) * 7 + ("---",)]
+    aligned = ("---",) * 2 + ("---:",) * 7 + ("---",)
+    lines: list[tuple[str, ...]] = [(*head, "best of others"), aligned]
     ranked = sorted(table["tasks"], key=lambda row: -(row.get("mape") or 0.0))
     lines += [_line(row) for row in ranked]
     body = "\n".join("| " + " | ".join(line) + " |" for line in lines)

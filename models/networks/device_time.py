@@ -140,15 +140,19 @@ class DeviceTime:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
         rests = [_rest_of(GraphKey(query.network.graph)) for query in queries]
-        whole = [rest is query.network.graph for rest, query in zip(rests, queries, strict=True)]
+        whole = [rest is None for rest in rests]
         if all(whole):
             return self._without_recurrent(queries)
-        kept = [row for row, rest in enumerate(rests) if rest.operators]
-        asked = [_with_graph(queries[row], rests[row]) for row in kept]
-        times = DeviceTimes(*np.zeros((3, len(queries))), [()] * len(queries), [{}] * len(queries))
-        for row, *answer in zip(kept, *self._without_recurrent(asked), strict=True):
-            for column, value in zip(times, answer, strict=True):
-                column[row] = value
+        pairs = zip(rests, queries, strict=True)
+        graphs = [query.network.graph if rest is None else rest for rest, query in pairs]
+        kept = [row for row, graph in enumerate(graphs) if graph.operators]
+        asked = [_with_graph(queries[row], graphs[row]) for row in kept]
+        seconds, low, high = np.zeros((3, len(queries)))
+        times = DeviceTimes(seconds, low, high, [()] * len(queries), [{}] * len(queries))
+        rest = self._without_recurrent(asked)
+        seconds[kept], low[kept], high[kept] = rest.seconds, rest.low, rest.high
+        for place, row in enumerate(kept):
+            times.limits[row], times.breakdowns[row] = rest.limits[place], rest.breakdowns[place]
         for row in np.flatnonzero(~np.array(whole)).tolist():
             _add_recurrent(times, row, queries[row])
         return times
@@ -204,7 +208,7 @@ class DeviceTime:
         """
         # Recurrent layers are not adapted, and a network of them says nothing of the rest.
         keys = [GraphKey(query.network.graph) for query in networks.queries]
-        whole = np.array([_rest_of(key) is key.graph for key in keys], dtype=np.bool_)
+        whole = np.array([_rest_of(key) is None for key in keys], dtype=np.bool_)
         networks, seconds = networks.take(whole), seconds[whole]
         rows = {}
         for source, selected in self._by_source(networks.queries):
@@ -313,11 +317,11 @@ def _batches(queries: Sequence[Query], rows: Sequence[int], filled: int) -> set[
 
 
 @kept_by_graph()
-def _rest_of(key: GraphKey) -> OperatorGraph:
-    """A graph without its recurrent layers; the graph itself where it has none."""
+def _rest_of(key: GraphKey) -> OperatorGraph | None:
+    """A graph without its recurrent layers; None where it has none."""
     graph = key.graph
     if all(op.kind != "recurrent" for op in graph.operators):
-        return graph
+        return None
     places: list[tuple[int, ...]] = []
     kept: list[Operator] = []
     for op in graph.operators:

@@ -226,10 +226,8 @@ class OperatorBoost(StoredPredictor):
         if self.networks.devices:
             ends = self.networks.intervals(value, deviation, *ends)
         share = timed.by_class_ms[:, CLASS_CODE["recurrent"]] / timed.device_ms
-        ends = tuple(
-            value * np.exp(side * np.hypot(np.log(end / value), share * HELD_OUT_REACH))
-            for side, end in zip((-1.0, 1.0), ends, strict=True)
-        )
+        low, high = (np.hypot(np.log(end / value), share * HELD_OUT_REACH) for end in ends)
+        ends = value * np.exp(-low), value * np.exp(high)
         return Predictions.of_metric(
             "latency_ms",
             value,

@@ -142,6 +142,6 @@ def recurrent_limits(share: float, query: Query) -> tuple[Limit, ...]:
     steps = float(table.steps @ table.repeat)
     line = (
         f"recurrent layers take {share:.0%} of the time, {steps:,.0f} steps that wait for each "
-        "other, by a law that was fitted to layers on other GPUs"
+        "other, by a formula that was fitted to layers of several GPUs"
     )
     return (Limit(line, LATENCY, "transfer"),)

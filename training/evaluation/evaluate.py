@@ -374,9 +374,12 @@ def _grades(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     grades = [one.grades for one in predictions if one.grades is not None]
     if not grades:
         return {}
-    names = ("measured", "predicted", "low", "high")
-    columns = (np.concatenate([one.columns[name] for one in predictions]) for name in names)
-    return {"grades": graded(*columns, np.concatenate(grades).tolist())}
+    measured, predicted, low, high = (
+        np.concatenate([one.columns[name] for one in predictions])
+        for name in ("measured", "predicted", "low", "high")
+    )
+    every = [grade for own in grades for grade in own]
+    return {"grades": graded(measured, predicted, low, high, every)}
 
 
 def _relative_speed(

@@ -4,13 +4,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.measurements import Measurements
+from forerun.models.answers.whole import WholeAnswers
 from forerun.models.predictor import Predictor
 
 Column = NDArray[np.float64]
 
 
 def median_offset(
-    predictor: Predictor, support: Measurements, held_out: Measurements, metric: str, group: str
+    predictor: Predictor | WholeAnswers,
+    support: Measurements,
+    held_out: Measurements,
+    metric: str,
+    group: str,
 ) -> Column:
     """Predictions of the unadapted predictor times the median of measured / predicted.
 
