@@ -16,6 +16,7 @@ import numpy as np
 from forerun.data.collectors.workloads.reference_operators import reference_operators
 from forerun.data.device import Device, DeviceCatalog, DeviceKind, Precision
 from forerun.data.graph import OperatorGraph
+from forerun.data.level import HALF_WIDTH
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.shapes import Float64
@@ -68,7 +69,7 @@ class Embedding:
     def figure(self, name: str) -> tuple[float, float, float]:
         """A figure, and the bounds that hold it nine times in ten."""
         place = FIGURES.index(name)
-        mean, reach = self.mean[place], 1.645 * self.deviation[place]
+        mean, reach = self.mean[place], HALF_WIDTH * self.deviation[place]
         return float(np.exp(mean)), float(np.exp(mean - reach)), float(np.exp(mean + reach))
 
 

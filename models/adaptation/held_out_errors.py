@@ -7,10 +7,10 @@ from typing import Self
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Names, Positions
+from forerun.data.level import HALF_WIDTH
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.conformal import group_weights, student_quantile
 
-NORMAL_95 = 1.645
 PRIOR_DEVIATION, PRIOR_GROUPS = 0.1, 3.0
 """Prior standard deviation of the errors in log units, and its weight in groups: residuals of
 networks from the offsets on RTX 3090 and RTX 4090 have deviations of 0.09 to 0.15."""
@@ -98,7 +98,7 @@ class GroupDeviations:
         return float(np.sqrt(self._pooled_square(None)))
 
     def deviation(self, strata: Names, nearest: Column) -> Column:
-        """Standard deviation that times 1.645 is the half-width of a 90 % interval, shape (n,).
+        """Standard deviation that times `HALF_WIDTH` is the half-width of an interval, shape (n,).
 
         It is infinite in a stratum with fewer than two groups. From one to two times the reach of
         the support set it grows, and beyond it is infinite.
@@ -122,7 +122,7 @@ class GroupDeviations:
         """
         half_width = np.array(
             [
-                NORMAL_95 * self._deviation(str(name), int(group))
+                HALF_WIDTH * self._deviation(str(name), int(group))
                 for name, group in zip(rows.strata, rows.groups, strict=True)
             ]
         )
@@ -146,4 +146,4 @@ class GroupDeviations:
         prior = STRATUM_GROUPS * self._pooled_square(without)
         square = (prior + sum(values)) / (STRATUM_GROUPS + count)
         quantile = float(student_quantile(STRATUM_GROUPS + count, 0.9))
-        return float(SELECTION * quantile / NORMAL_95 * np.sqrt(square * (1.0 + 1.0 / count)))
+        return float(SELECTION * quantile / HALF_WIDTH * np.sqrt(square * (1.0 + 1.0 / count)))

@@ -13,10 +13,11 @@ import numpy as np
 
 from forerun.data.columns import Column, Matrix, rows_by
 from forerun.data.device import Device
+from forerun.data.level import HALF_WIDTH
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.models.adaptation.device_error import DeviceError
-from forerun.models.adaptation.held_out_errors import NORMAL_95, HeldOutErrors
+from forerun.models.adaptation.held_out_errors import HeldOutErrors
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.domain.feature_range import same_sheet, sheet
 from forerun.models.limit import LATENCY, Limit
@@ -172,7 +173,7 @@ class SupportGP:
             low: (n,) lower bounds for an unseen device around the same values.
             high: (n,) upper bounds.
         """
-        reach = NORMAL_95 * deviation
+        reach = HALF_WIDTH * deviation
         adapted = np.isfinite(deviation)
         nearer_low = np.where(adapted, np.maximum(low, values * np.exp(-reach)), low)
         nearer_high = np.where(adapted, np.minimum(high, values * np.exp(reach)), high)

@@ -17,6 +17,7 @@ import numpy as np
 
 from forerun.data.columns import Column, Matrix, groups_of
 from forerun.data.errors import InputError
+from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
@@ -50,12 +51,8 @@ from forerun.models.gaussian_process.regression import (
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import PredictionColumns, Predictions
 
-COVERAGE: Final = 0.9
-"""Nominal coverage of the prediction intervals."""
 FEWEST_ROWS: Final = 3
 """A smaller support set of a device is refused."""
-_NORMAL = 1.645
-"""Half-width of a 90 % interval of a normal distribution, in standard deviations."""
 _TYPICAL_NOISE = 0.0025
 """Variance of log times that suggestions assume before a device was measured."""
 _SPREAD = 1.0
@@ -108,7 +105,7 @@ class AdaptedDevice:
         answers = [expert.predict(rows) for expert in self.experts]
         answers += [expert.predict(rows) for expert in self.in_milliseconds]
         joint = self.mixture.combine(answers)
-        return joint, self.mixture.half_width(joint, COVERAGE)
+        return joint, self.mixture.half_width(joint, LEVEL)
 
 
 def inputs(space: Space, pool: DevicePool | None, codes: Codes) -> Matrix:
@@ -260,7 +257,7 @@ class ArchitectureLatency(StoredPredictor):
             codes = _codes([queries[row] for row in rows])
             logs, half, limits = self._answer(space, device, codes)
             ends = np.exp(logs - half), np.exp(logs + half)
-            shared = {"coverage": COVERAGE, "limits": [limits] * len(rows)}
+            shared = {"coverage": LEVEL, "limits": [limits] * len(rows)}
             answer.put(rows, Predictions.of_metric("latency_ms", np.exp(logs), ends, **shared))
         return answer.predictions()
 
@@ -303,7 +300,7 @@ class ArchitectureLatency(StoredPredictor):
         times = pool.log_times(codes)
         if device in pool.devices:
             column = pool.devices.index(device)
-            half = np.full(len(codes), _NORMAL * pool.deviations[column])
+            half = np.full(len(codes), HALF_WIDTH * pool.deviations[column])
             return times[:, column], half, ()
         deviation = np.sqrt(times.var(axis=1) + np.mean(pool.deviations**2))
         typical = (

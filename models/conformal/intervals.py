@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from forerun.data.level import LEVEL
 from forerun.data.shapes import Bool, Float64, Text
 from forerun.models.conformal.quantiles import conformal_quantile
 
@@ -35,7 +36,7 @@ class LogQuantiles:
     bounds: Mapping[str, tuple[float, float]] = field(
         default_factory=lambda: {POOLED: UNCALIBRATED}
     )
-    coverage: float = 0.9
+    coverage: float = LEVEL
 
     @classmethod
     def of(

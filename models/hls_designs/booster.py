@@ -16,6 +16,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from forerun.data.columns import Column, Matrix, Positions, groups_of, rows_by
+from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Design
@@ -65,8 +66,6 @@ from forerun.models.prediction import Predictions
 SHOTS = 20
 """Size of the support set with which intervals after adaptation are calibrated."""
 
-COVERAGE = 0.9
-"""Nominal coverage of the prediction intervals."""
 
 ADAPTED = "adapted"
 """Key of `DesignBoost.widths` for programs with a support set, also in stored files."""
@@ -225,7 +224,7 @@ class DesignBoost(StoredPredictor):
             limits[row] = (*chip_limits(values[row], low[row], high[row]), *limits[row])
         if not self.widths:
             return Predictions(by_metric(values), limits=limits)
-        return Predictions(by_metric(values), by_metric(low), by_metric(high), COVERAGE, limits)
+        return Predictions(by_metric(values), by_metric(low), by_metric(high), LEVEL, limits)
 
     def predict_log(self, queries: Sequence[Query], matrix: Matrix) -> tuple[Matrix, Matrix]:
         """Predictions in log2 relative to the bound.

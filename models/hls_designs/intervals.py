@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from forerun.data.columns import Column
+from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.split import fold_of
 from forerun.models.conformal import held_out_folds, weighted_quantile
-from forerun.models.hls_designs.booster import ADAPTED, COVERAGE, SHOTS, DesignBoost
+from forerun.models.hls_designs.booster import ADAPTED, SHOTS, DesignBoost
 from forerun.models.hls_designs.features import (
     METRICS,
     by_metric,
@@ -100,4 +101,4 @@ def _width(parts: list[Column]) -> float:
     if not any(map(len, parts)):
         return UNCALIBRATED_WIDTH
     weights = [np.full(len(part), 1.0 / np.sqrt(max(1, len(part)))) for part in parts]
-    return weighted_quantile(np.concatenate(parts), np.concatenate(weights), COVERAGE)
+    return weighted_quantile(np.concatenate(parts), np.concatenate(weights), LEVEL)

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from forerun.data.columns import Column
+from forerun.data.level import LEVEL
 from forerun.models.conformal import Intervals, LogQuantiles, student_quantile
 from forerun.models.llm_kernels.family_model import FamilyModel, FamilyRows, thin
 
@@ -16,7 +17,6 @@ HELD_OUT_SHARE: Final = 0.25
 _NEAR, _FAR = 0.4, 0.8
 """Residuals grow in proportion to distance + `_NEAR` up to the distance `_FAR`, and no further;
 chosen on H200, B200, GB200 and GB300, each left out in turn."""
-_COVERAGE: Final = 0.9
 
 
 def interval_scale(distance: float) -> float:
@@ -59,7 +59,7 @@ def _inflation(devices: int) -> float:
         devices: held-out devices of a family.
     """
     freedom = np.array([float(devices), np.inf])
-    few, many = student_quantile(freedom, _COVERAGE)
+    few, many = student_quantile(freedom, LEVEL)
     return float(few / many)
 
 
@@ -76,7 +76,7 @@ class _Residuals:
 
     def quantiles(self) -> LogQuantiles:
         names = np.array(self._names, dtype=np.str_)
-        return LogQuantiles.of(np.concatenate(self._errors), names, _COVERAGE)
+        return LogQuantiles.of(np.concatenate(self._errors), names, LEVEL)
 
 
 def _of_sites(parts: Sequence[FamilyRows], trees: int, seed: int) -> Iterator[Column]:

@@ -12,6 +12,7 @@ from typing import ClassVar, Final, Self
 import numpy as np
 
 from forerun.data.columns import Column, rows_by
+from forerun.data.level import HALF_WIDTH
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_serving.static_batch import FEATURES, StaticBatches
@@ -32,8 +33,6 @@ TIME: Final = "latency_ms"
 RATE: Final = "tokens_per_s"
 ROWS_OF_DEVICE: Final = 300
 """Most training rows of one device."""
-NORMAL: Final = 1.645
-"""Standard deviations on either side of the mean that hold 90 % of a normal distribution."""
 CENTRES: Final = np.array([0.0, 0.0, 0.0, 6.2, 22.7, 11.8, 0.0, 0.0, 0.0, 1.0])
 LENGTHS: Final = np.array([0.8, 1.7, 10.0, 4.0, 2.0, 3.0, 1.0, 2.0, 1.0, 2.0])
 """Centres and length scales of the columns `FEATURES`."""
@@ -102,7 +101,7 @@ class StaticBatch(StoredPredictor):
         if self.process is None:
             return Predictions(_metrics(queries, batches.seconds))
         means, deviations = self.process.predict(_rows(queries, batches))
-        seconds, factor = batches.seconds * np.exp(means), np.exp(NORMAL * deviations)
+        seconds, factor = batches.seconds * np.exp(means), np.exp(HALF_WIDTH * deviations)
         values, high, low = (
             _metrics(queries, one) for one in (seconds, seconds * factor, seconds / factor)
         )

@@ -14,6 +14,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.memory.plan import MemoryPlan
@@ -22,7 +23,7 @@ from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.memory.domain import assumptions, concerning, inert_notes
 from forerun.models.memory.peak_memory import PEAK, RESERVED, Memory, plans_of, refusals
-from forerun.models.memory.published_ranges import COVERAGE, PublishedRanges, stratum_of
+from forerun.models.memory.published_ranges import PublishedRanges, stratum_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 
@@ -99,10 +100,10 @@ class CalibratedMemory(StoredPredictor):
                     least = min(least, base.low[metric][row])
                     most = max(most, base.high[metric][row])
                 elif metric in self._measured(query):
-                    share[metric][row] = COVERAGE
+                    share[metric][row] = LEVEL
                 low[metric][row], high[metric][row] = least, most
             limits[row] = (*self._limits(query, why, low[PEAK][row]), *inert_notes(queries[row]))
-        coverage = {name: None if np.isnan(own).any() else COVERAGE for name, own in share.items()}
+        coverage = {name: None if np.isnan(own).any() else LEVEL for name, own in share.items()}
         return replace(
             base, low=low, high=high, limits=limits, coverage=coverage, row_coverage=share
         )

@@ -4,7 +4,7 @@ The rows of a published table share a script and a framework, so each table is o
 (hierarchical conformal prediction, Lee, Barber and Willett 2023, arXiv 2306.06342). Tables are few
 and the residuals of one table have mostly one sign, while those of a new table may have either:
 intervals are therefore symmetric in log space. The finite-sample correction counts tables; with
-fewer than nine, the width is the largest residual and the coverage below `COVERAGE`. Training and
+fewer than nine, the width is the largest residual and the coverage below `LEVEL`. Training and
 inference have separate widths.
 """
 
@@ -15,6 +15,7 @@ from typing import Final, Self
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Names, rows_by
+from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import InferenceSetup, TrainingSetup
@@ -22,7 +23,6 @@ from forerun.features.memory.plan import MemoryPlan
 from forerun.models.conformal import conformal_quantile
 from forerun.models.memory.domain import BEYOND, MEASURED_OPTIMIZERS, concerning, kind_of
 
-COVERAGE: Final = 0.9
 SEVERAL: Final = "several"
 FEWEST_GROUPS: Final = 4
 """Tables from which on a stratum has a width of its own; with fewer, the width is that of all
@@ -99,7 +99,7 @@ class PublishedRanges:
             else:
                 metrics[stratum] = _measured(residuals, own)
             if len(np.unique(parts[used])) >= FEWEST_GROUPS:
-                widths[stratum] = conformal_quantile(absolute[used], COVERAGE, parts[used])
+                widths[stratum] = conformal_quantile(absolute[used], LEVEL, parts[used])
                 rows[stratum] = int(used.sum())
                 counts[stratum] = len(np.unique(sources[used]))
         kinds = _kinds(measurements.queries, plans, strata, families, known)

@@ -17,6 +17,7 @@ import numpy as np
 
 from forerun.data.columns import Column, groups_of
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.level import HALF_WIDTH
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.graph_cache import GraphKey, kept_by_graph
@@ -45,7 +46,6 @@ from forerun.models.operators.recurrent_law import (
     recurrent_limits,
 )
 
-NORMAL_95 = 1.645
 NARROW = ("fp8", "int8")
 """Precisions without a measured network."""
 NETWORKS, OPERATORS = "networks", "operators"
@@ -179,7 +179,7 @@ class DeviceTime:
             extra[rows] = [request.extra for request in selected]
             for row, place in zip(rows, index, strict=True):
                 limits[row], breakdowns[row] = answers[place].limits, answers[place].breakdown_ms
-        seconds, reach = np.maximum(np.exp(logs), least_s(queries)), NORMAL_95 * extra
+        seconds, reach = np.maximum(np.exp(logs), least_s(queries)), HALF_WIDTH * extra
         scaled = zip(breakdowns, (seconds * 1e3).tolist(), strict=True)
         return DeviceTimes(
             seconds,

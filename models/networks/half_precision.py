@@ -14,6 +14,7 @@ import numpy as np
 
 from forerun.data.columns import Column, Mask, Matrix, Names
 from forerun.data.device import Device
+from forerun.data.level import LEVEL
 from forerun.data.query import Query
 from forerun.models.conformal import group_weights, weighted_quantile
 
@@ -30,7 +31,6 @@ TERM_DEVIATION: Final = 0.3
 """Standard deviation of the prior of each term."""
 MATRIX_RATIO: Final = 3.0
 """Peak in half precision over that in single precision, more than which only matrix units reach."""
-COVERAGE: Final = 0.9
 GROUP_DEVIATION: Final = 0.15
 """Standard deviation of the mean error of a group of rows (one family on one device) that the terms
 do not explain. A group counts as one row: its rows share what was wrong with it."""
@@ -131,14 +131,14 @@ def _terms(queries: Sequence[Query], breakdowns: Sequence[Mapping[str, float]]) 
 
 
 def _width(runs: MeasuredRuns, terms: Matrix, keys: Names) -> float:
-    """Factor with which intervals hold `COVERAGE` of rows whose key was left out of the terms."""
+    """Factor with which intervals hold `LEVEL` of rows whose key was left out of the terms."""
     remaining = runs.errors.copy()
     for key in np.unique(keys):
         held = keys == key
         mean = _posterior_mean(terms[~held], runs.errors[~held], runs.groups[~held])
         remaining[held] -= terms[held] @ mean
     scores = np.abs(remaining) / np.where(remaining < 0, runs.low, runs.high)
-    return weighted_quantile(scores, group_weights(runs.groups), COVERAGE)
+    return weighted_quantile(scores, group_weights(runs.groups), LEVEL)
 
 
 def _posterior_mean(terms: Matrix, errors: Column, groups: Names) -> Column:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Names
+from forerun.data.level import LEVEL
 from forerun.models.conformal import (
     POOLED,
     UNCALIBRATED,
@@ -31,7 +32,6 @@ from forerun.models.networks.features import TrainingRows
 RefitErrors = Callable[[Mask, Mask], tuple[Column, Column]]
 """Masks (n,) of rows to fit on and of rows held out -> log errors and scales of the latter."""
 
-COVERAGE = 0.9
 FOLDS = 5
 FARTHEST = 1.0
 """Distance to the nearest training network beyond which intervals stop growing; 1 % of the held-out
@@ -125,14 +125,14 @@ def intervals_of(
 
 
 def _covering(scores: Column, strata: Names, families: Names) -> LogQuantiles:
-    """Quantiles at the lowest level whose intervals cover `COVERAGE` of held-out families' rows."""
+    """Quantiles at the lowest level whose intervals cover `LEVEL` of held-out families' rows."""
     known = ~np.isnan(scores)
     scores, strata, families = scores[known], strata[known], families[known]
     for level in _LEVELS:
-        if _coverage(scores, strata, families, float(level)) >= COVERAGE:
+        if _coverage(scores, strata, families, float(level)) >= LEVEL:
             break
     quantiles = LogQuantiles.of(scores, strata, float(level))
-    return LogQuantiles(quantiles.bounds, COVERAGE)
+    return LogQuantiles(quantiles.bounds, LEVEL)
 
 
 def _coverage(scores: Column, strata: Names, families: Names, level: float) -> float:
@@ -167,11 +167,11 @@ def _unseen(training: TrainingRows, refit_errors: RefitErrors, errors: Column) -
         shifted = [np.abs(part[:, None] + shift * _NORMAL).ravel() for part in known if len(part)]
         if shifted:
             weights = np.concatenate([np.full(len(part), 1.0 / len(part)) for part in shifted])
-            reach[cpu] = weighted_quantile(np.concatenate(shifted), weights, COVERAGE)
+            reach[cpu] = weighted_quantile(np.concatenate(shifted), weights, LEVEL)
     whole = reach.get(False, reach.get(True, UNCALIBRATED[1]))
     ends = {str(mode): reach.get(mode == "cpu", whole) for mode in np.unique(training.rows.modes)}
     bounds = {POOLED: whole, **ends}
-    return LogQuantiles({mode: (-end, end) for mode, end in bounds.items()}, COVERAGE)
+    return LogQuantiles({mode: (-end, end) for mode, end in bounds.items()}, LEVEL)
 
 
 def _on_another_device(training: TrainingRows, refit_errors: RefitErrors, device: str) -> Column:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Names, groups_of
+from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
 from forerun.models.adaptation.suggestions import in_turns
@@ -24,7 +25,6 @@ from forerun.models.estimator import SETTING
 from forerun.models.networks.booster import NetworkBoost
 from forerun.models.networks.device_time import (
     NETWORKS,
-    NORMAL_95,
     OPERATORS,
     DeviceTime,
     DeviceTimes,
@@ -41,7 +41,6 @@ OVERLAP = 4.0
 """Order of the norm that joins device and host time: where both are equal, the latency is 19 %
 longer than either. Published latencies of ResNet-50 rise as gently around the batch size at which
 the device time exceeds the host time."""
-COVERAGE = 0.9
 HOST_BOUND = 0.7
 """Predicted device time over measured latency below which a row counts as waiting for the host."""
 CLEAR_OF_HOST = 0.9
@@ -205,7 +204,7 @@ class NetworkLatency(StoredPredictor):
             "latency_ms",
             value * 1e3,
             (low * 1e3, high * 1e3),
-            coverage=COVERAGE,
+            coverage=LEVEL,
             limits=device.limits,
             breakdowns_ms=[{**breakdown, "host": ms} for breakdown, ms in breakdowns],
         )
@@ -332,10 +331,10 @@ def _by_device_kind(
 
 
 def _at_least_one(scores: Column, groups: Names) -> float:
-    """The `COVERAGE` quantile of scores with equal weight for every group, at least 1."""
+    """The `LEVEL` quantile of scores with equal weight for every group, at least 1."""
     if not len(scores):
         return 1.0
-    return max(1.0, weighted_quantile(scores, group_weights(groups), COVERAGE))
+    return max(1.0, weighted_quantile(scores, group_weights(groups), LEVEL))
 
 
 def _joined(
@@ -348,7 +347,7 @@ def _joined(
     device, host = times.seconds**OVERLAP, host_s**OVERLAP
     value = (device + host) ** (1.0 / OVERLAP)
     share = device / (device + host)
-    half_width = NORMAL_95 * host_deviation * (1.0 - share)
+    half_width = HALF_WIDTH * host_deviation * (1.0 - share)
     factor = np.where(times.seconds >= host_s, *widths)
     low = value * np.exp(-factor * np.hypot(share * times.low, half_width))
     high = value * np.exp(factor * np.hypot(share * times.high, half_width))

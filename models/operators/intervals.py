@@ -18,6 +18,7 @@ from typing import Self
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Positions
+from forerun.data.level import LEVEL
 from forerun.features.operators.features import FAMILIES, FEATURES, OperatorFeatures
 from forerun.models.conformal import student_quantile
 from forerun.models.operators.training_rows import OperatorRows
@@ -128,7 +129,7 @@ class ErrorComponents:
     unseen: Shared
     site: Mapping[str, float] = field(default_factory=dict)
     kernel: Mapping[str, float] = field(default_factory=dict)
-    coverage: float = 0.9
+    coverage: float = LEVEL
 
     @classmethod
     def of(cls, seen: Sequence[HeldOut], unseen: Sequence[HeldOut]) -> Self:

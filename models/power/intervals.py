@@ -9,12 +9,12 @@ are few, it is multiplied by the ratio of the Student t to the normal quantile.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 
 from forerun.data.columns import Column
+from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.models.conformal import group_weights, student_quantile, weighted_quantile
 from forerun.models.power.law import EFFECTS, MOST_WAITING, Demand, limited_w
 from forerun.models.power.runs import PowerRuns
@@ -22,9 +22,6 @@ from forerun.models.power.runs import PowerRuns
 LEAST_SHARE, MOST_SHARE = 0.15, 1.05
 """Least and greatest end of an interval over the design power: a waiting device, and a short
 overshoot of the limit."""
-COVERAGE: Final = 0.9
-NORMAL: Final = NormalDist().inv_cdf(0.5 * (1.0 + COVERAGE))
-"""Half-width, in standard deviations, that covers `COVERAGE` of a normal distribution."""
 MEASURING: Final = 0.02
 """Standard deviation of measurements at the limit, in log space: averages of one operator in
 several campaigns differ by 0.1 % in the median and 3.8 % in the mean (torch_op_energy)."""
@@ -126,7 +123,7 @@ class HeldOut:
 
 
 def calibrated(parts: Sequence[HeldOut]) -> LawIntervals:
-    """Half-widths that cover `COVERAGE` of the held-out rows; each group has the same weight.
+    """Half-widths that cover `LEVEL` of the held-out rows; each group has the same weight.
 
     Groups are few, so each quantile is multiplied by the Student t over the normal quantile; the
     degrees of freedom are the number of groups minus one. Groups are held-out chips, folds of jobs
@@ -143,10 +140,10 @@ def calibrated(parts: Sequence[HeldOut]) -> LawIntervals:
         scores = np.concatenate([part.deviations() for part in groups])
         single = np.concatenate([part.runs.single for part in groups])
         group = np.repeat(np.arange(len(groups)), [len(part.runs) for part in groups])
-        wider = float(student_quantile(max(len(groups) - 1, 1), COVERAGE)) / NORMAL
+        wider = float(student_quantile(max(len(groups) - 1, 1), LEVEL)) / HALF_WIDTH
         strata = {known: single | ~single, f"{known}/network": ~single, f"{known}/operator": single}
         for name, rows in strata.items():
             if name == known or rows.sum() >= FEWEST:
                 weights = group_weights(group[rows])
-                reach[name] = wider * weighted_quantile(scores[rows], weights, COVERAGE)
+                reach[name] = wider * weighted_quantile(scores[rows], weights, LEVEL)
     return LawIntervals(reach)

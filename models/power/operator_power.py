@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from forerun.data.columns import Column, Mask
+from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
@@ -32,7 +33,6 @@ from forerun.models.power.held_out_errors import (
     law_residuals,
 )
 from forerun.models.power.intervals import (
-    COVERAGE,
     LEAST_SHARE,
     MOST_SHARE,
     LawIntervals,
@@ -159,7 +159,7 @@ class OperatorPower(StoredPredictor):
         if self.intervals is None:
             return Predictions({"power_w": value}, limits=limits)
         ends = ({"power_w": np.minimum(low, value)}, {"power_w": np.maximum(high, value)})
-        return Predictions({"power_w": value}, *ends, COVERAGE, limits)
+        return Predictions({"power_w": value}, *ends, LEVEL, limits)
 
     def _boosted_columns(
         self, kernels: Sequence[Query], correction: Column

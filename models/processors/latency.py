@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from forerun.data.columns import Column, groups_of
+from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload, phase_of
@@ -23,7 +24,7 @@ from forerun.models.limit import LATENCY, Limit
 from forerun.models.operators.operator_times import OperatorTime, merged_times
 from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.processors.features import latency_rows, node_amounts, sheet_shift
-from forerun.models.processors.memory import COVERAGE, CpuMemory
+from forerun.models.processors.memory import CpuMemory
 from forerun.models.processors.rates import (
     COUNT,
     RatePosterior,
@@ -33,7 +34,6 @@ from forerun.models.processors.rates import (
     fitted_prior,
 )
 
-_NORMAL = 1.645
 _FEWEST_HELD_OUT = 10
 """Measured networks from which on leave-one-out errors on the device itself scale the intervals."""
 ENOUGH_NETWORKS = 5
@@ -53,7 +53,7 @@ class CpuLatency(StoredPredictor):
     Attributes:
         prior: distribution of rates over CPUs; None before `fit`.
         memory: model of the peak memory.
-        factor: half-width of intervals in standard deviations, with which `COVERAGE` of held-out
+        factor: half-width of intervals in standard deviations, with which `LEVEL` of held-out
             training networks were covered.
         measured_kinds: kinds of work in the training rows.
         devices: name of a device -> rows measured on it.
@@ -61,7 +61,7 @@ class CpuLatency(StoredPredictor):
 
     prior: RatePrior | None = None
     memory: CpuMemory = field(default_factory=CpuMemory)
-    factor: float = _NORMAL
+    factor: float = HALF_WIDTH
     measured_kinds: tuple[str, ...] = ()
     devices: Mapping[str, RateRows] = field(default_factory=dict)
     name: ClassVar[str] = "cpu_latency"
@@ -96,7 +96,7 @@ class CpuLatency(StoredPredictor):
         rows = _by_device(measurements)
         prior = fitted_prior(list(rows.values()), start, _WIDE)
         fitted = replace(
-            self, prior=prior, memory=self.memory.fit(measurements), devices={}, factor=_NORMAL
+            self, prior=prior, memory=self.memory.fit(measurements), devices={}, factor=HALF_WIDTH
         )
         total = np.sum([device.amounts.sum(axis=0) for device in rows.values()], axis=0)
         kinds = tuple(dict.fromkeys(k for (k, _), v in zip(COLUMNS, total, strict=True) if v > 0))
@@ -104,7 +104,7 @@ class CpuLatency(StoredPredictor):
             RatePosterior(prior, device, np.zeros(2 * COUNT)).held_out() for device in rows.values()
         ]
         ratios = np.concatenate([np.abs(error) / deviation for error, deviation in errors])
-        factor = conformal_quantile(ratios, COVERAGE)
+        factor = conformal_quantile(ratios, LEVEL)
         return replace(fitted, measured_kinds=kinds, factor=factor)
 
     def adapt(self, measurements: Measurements) -> Self:
@@ -168,13 +168,13 @@ class CpuLatency(StoredPredictor):
             repeats = _repeats(posterior.rows, rows, index)
             if len(repeats):
                 values[index], low[index], high[index] = _as_measured(repeats)
-                coverage[index] = COVERAGE
+                coverage[index] = LEVEL
         shares = posterior.shares(rows)
         return Predictions.of_metric(
             "latency_ms",
             values,
             (low, np.maximum(high, values)),
-            coverage=COVERAGE,
+            coverage=LEVEL,
             row_coverage={"latency_ms": coverage},
             limits=[self._limits(q, share) for q, share in zip(queries, shares, strict=True)],
             breakdowns_ms=[_breakdown(*one) for one in zip(shares, values.tolist(), strict=True)],
@@ -205,14 +205,14 @@ class CpuLatency(StoredPredictor):
         posterior = self._posterior(query)
         networks = int(posterior.rows.whole.sum())
         if networks < _FEWEST_HELD_OUT:
-            return self.factor, COVERAGE
+            return self.factor, LEVEL
         errors, deviations = posterior.held_out()
         ratios = np.abs(errors) / deviations
         inside = [
-            ratio <= max(self.factor, conformal_quantile(np.delete(ratios, index), COVERAGE))
+            ratio <= max(self.factor, conformal_quantile(np.delete(ratios, index), LEVEL))
             for index, ratio in enumerate(ratios)
         ]
-        return max(self.factor, conformal_quantile(ratios, COVERAGE)), float(np.mean(inside))
+        return max(self.factor, conformal_quantile(ratios, LEVEL)), float(np.mean(inside))
 
     def _limits(self, query: Query, share: Column) -> tuple[Limit, ...]:
         rows = self.devices.get(query.device.name, NO_ROWS)
@@ -278,7 +278,7 @@ def _as_measured(repeats: RateRows) -> tuple[float, float, float]:
     deviation = max(_SESSIONS, float(np.median(repeats.noise)))
     if len(repeats) > 2:
         deviation = max(deviation, 1.48 * float(np.median(np.abs(repeats.log_ms - median))))
-    reach = _NORMAL * deviation
+    reach = HALF_WIDTH * deviation
     return float(np.exp(median)), float(np.exp(median - reach)), float(np.exp(median + reach))
 
 

@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 
 from forerun.data.columns import Column, Matrix, groups_of
+from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network
@@ -21,7 +22,6 @@ from forerun.models.prediction import Predictions
 
 MIB = 2.0**20
 METRIC = "peak_memory_mib"
-COVERAGE = 0.9
 _SHRINKAGE = 5.0
 """Pseudo-observations without an error that shrink a device's offset."""
 
@@ -79,7 +79,7 @@ class CpuMemory:
             offset = np.array([self.offsets.get(query.device.name, 0.0) for query in selected])
             values[networks] = _parts(selected) @ self.factors * np.exp(offset)
         ends = (values / self.spread, values * self.spread)
-        return Predictions.of_metric(METRIC, values, ends, coverage=COVERAGE)
+        return Predictions.of_metric(METRIC, values, ends, coverage=LEVEL)
 
 
 def _measured(measurements: Measurements) -> tuple[list[Query], Column]:

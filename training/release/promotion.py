@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.errors import BadArtifact
+from forerun.data.level import LEVEL
 from forerun.data.query import Query
 from forerun.models.artifact.examples import example_queries
 from forerun.models.artifact.loading import load_sealed
@@ -28,7 +29,7 @@ from forerun.training.scores.slices import SEED_NOISE
 
 STANDARD_ERRORS: Final = 2.0
 """A difference of up to this many combined standard errors is noise (about 95 % confidence)."""
-PROMISED_COVERAGE: Final = 90.0
+PROMISED_COVERAGE: Final = 100.0 * LEVEL
 EVALUATED: Final = "evaluated"
 """Field of a difference that says that a candidate was evaluated on no held-out measurement."""
 

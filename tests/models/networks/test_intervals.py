@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from forerun.data.level import LEVEL
 from forerun.models.networks import intervals as network_intervals
 from forerun.models.networks.features import TrainingRows
 from forerun.models.networks.intervals import (
-    COVERAGE,
     WidthLaw,
     _coverage,
     _covering,
@@ -35,7 +35,7 @@ def test_a_device_never_measured_may_be_off_as_a_whole_though_each_kernel_is_kno
     """
     training = training_rows()
     found = intervals_of(training, np.zeros(len(training)), np.ones(len(training)), without_errors)
-    wanted = norm.ppf(0.5 + COVERAGE / 2) * SHIFT * np.sqrt(1.0 + 1.0 / 2)
+    wanted = norm.ppf(0.5 + LEVEL / 2) * SHIFT * np.sqrt(1.0 + 1.0 / 2)
     for low, high in found.unseen.bounds.values():
         assert -low == high
         assert high == pytest.approx(wanted, rel=0.03)
@@ -62,7 +62,7 @@ def test_errors_that_families_share_widen_the_level_until_other_families_are_cov
     found = _covering(scores, strata, families)
     held = (found.bounds["all"][0] <= scores) & (scores <= found.bounds["all"][1])
     assert held.mean() > 0.93
-    assert found.coverage == COVERAGE
+    assert found.coverage == LEVEL
 
 
 @pytest.mark.parametrize(("power", "slope"), [(0.0, 0.0), (1.0, 0.0), (0.7, 1.5)])
