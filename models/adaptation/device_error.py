@@ -129,7 +129,8 @@ class DeviceError:
     ) -> tuple[Column, Column]:
         """Mean of the error at n points, and the standard deviation of a new row there, each (n,).
 
-        The deviation times `HALF_WIDTH` is the half-width of an interval. It is infinite far from the
+        The deviation times `HALF_WIDTH` is the half-width of an interval. It is infinite far from
+        the
         support set, where the interval of an unseen device applies.
 
         Args:
