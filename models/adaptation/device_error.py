@@ -130,8 +130,7 @@ class DeviceError:
         """Mean of the error at n points, and the standard deviation of a new row there, each (n,).
 
         The deviation times `HALF_WIDTH` is the half-width of an interval. It is infinite far from
-        the
-        support set, where the interval of an unseen device applies.
+        the support set, where the interval of an unseen device applies.
 
         Args:
             strata: n names of strata.
