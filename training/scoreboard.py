@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from forerun.data.bundle import find
 from forerun.data.errors import InputError, MissingData
 from forerun.training.engines.jobs import LOCAL, Engine, Progress
@@ -167,7 +169,9 @@ def page(tables: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _worst(table: Mapping[str, Any]) -> float:
-    return max((row["mape"] for row in table["tasks"] if row.get("mape") is not None), default=0.0)
+    """The largest mean error of any task; infinite where no row of one is answered."""
+    errors = [row["mape"] if row["n"] else np.inf for row in table["tasks"]]
+    return max((error for error in errors if error is not None), default=0.0)
 
 
 def _table(table: Mapping[str, Any]) -> str:

@@ -81,8 +81,11 @@ def test_only_shared_tasks_are_compared():
 def test_the_page_lists_the_worst_first_and_what_is_missing():
     worse = table("contention")
     worse["tasks"] = [{**worse["tasks"][0], "mape": 80.0}]
-    text = page([table("neusight"), worse])
-    assert text.index("## contention") < text.index("## neusight")
+    silent = table("ncpp")
+    silent["tasks"] = [{**silent["tasks"][0], "mape": None, "n": 0, "unanswered": 50}]
+    text = page([table("neusight"), worse, silent])
+    places = [text.index(f"## {name}") for name in ("ncpp", "contention", "neusight")]
+    assert places == sorted(places), "what answers nothing is worst"
     assert "**4.0 %** (roofline)" in text, "the floor is ahead"
     assert "2026-01-01, commit `abc`, 1 seed, 2 CPU minutes" in text
     assert "Not evaluated as whole answers so far: aiconfigurator" in text

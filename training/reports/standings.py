@@ -115,6 +115,8 @@ def headlines(tables: Evaluations) -> str:
     ]
     ranked = sorted(every, key=lambda one: one[:2])
     count = min(SHOWN, len(ranked) // 2)
+    if not count:
+        return "No whole answers are scored so far: `make scoreboard`."
     lines = ["| best | rows | error | held | worst | rows | error | held |"]
     lines.append("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |")
     for best, worst in zip(ranked[:count], ranked[::-1], strict=False):

@@ -54,6 +54,7 @@ def test_headlines_show_the_worst_beside_the_best():
     assert len(lines) == 5
     assert lines[0].startswith("| a t1 latency_ms | 1,234 | 1.0 % | 90.0 % | a t12 latency_ms |")
     assert lines[4].split(" | ")[4] == "a t8 latency_ms"
+    assert headlines([]) == "No whole answers are scored so far: `make scoreboard`."
 
 
 def test_a_floor_that_is_ahead_is_bold():
