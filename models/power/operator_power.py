@@ -202,7 +202,7 @@ class OperatorPower(StoredPredictor):
             what = "networks were" if is_network(query) else "operators were"
             known = f"{what} not" if query.device in measured.devices else "not"
             others = len(measured.devices.sheets)
-            transfers.append(f"{known} measured on this device; a law of {others} others answers")
+            transfers.append(f"{known} measured on this device; estimated from {others} others")
         if query.run.precision not in measured.precisions:
             precisions = ", ".join(measured.precisions)
             lines.append(f"precision is {query.run.precision}, the training set has {precisions}")
