@@ -23,7 +23,7 @@ from forerun.data.query import Query
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.lowering import Kernels, lowered, lowering_mode
 from forerun.features.lowering.mode import casts_of
-from forerun.features.networks.features import chip_of, peak_flops
+from forerun.features.networks.features import chip_of, network_features
 from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
 from forerun.features.operators.query_table import query_table
 from forerun.features.recent import Recent
@@ -179,7 +179,8 @@ class DeviceTime:
             extra[rows] = [request.extra for request in selected]
             for row, place in zip(rows, index, strict=True):
                 limits[row], breakdowns[row] = answers[place].limits, answers[place].breakdown_ms
-        seconds, reach = np.maximum(np.exp(logs), least_s(queries)), HALF_WIDTH * extra
+        least = np.array([self._least_s(query) for query in queries])
+        seconds, reach = np.maximum(np.exp(logs), least), HALF_WIDTH * extra
         scaled = zip(breakdowns, (seconds * 1e3).tolist(), strict=True)
         return DeviceTimes(
             seconds,
@@ -188,6 +189,15 @@ class DeviceTime:
             limits,
             [_scaled(breakdown, ms) for breakdown, ms in scaled],
         )
+
+    def _least_s(self, query: Query) -> float:
+        """Seconds of a network's launches; its roofline on GPUs without timed networks.
+
+        What was learned on other GPUs carries no answer below that.
+        """
+        launches = SHORTEST_KERNEL_S * _kernels(query).launches
+        timed = query.device in self.networks.domain.known
+        return launches if timed else max(launches, roofline_s(query))
 
     def operator_times(self, query: Query) -> list[OperatorTime]:
         """Time of each operator of a network, from the predictor whose classes are returned."""
@@ -388,18 +398,7 @@ def _scaled(breakdown: Mapping[str, float], total_ms: float) -> Mapping[str, flo
     return {k: v * total_ms / whole for k, v in breakdown.items()} if whole > 0 else {}
 
 
-def least_s(queries: Sequence[Query]) -> Column:
-    """Seconds that the kernels of n networks take at least, (n,): at their rooflines, as launches.
-
-    Errors that were measured on other networks carry no answer below that.
-    """
-    least = []
-    for query in queries:
-        kernels, batch = _kernels(query), query.network.batch_size
-        chip = chip_of(query.device, query.network.precision)
-        compute = kernels.work * batch + kernels.fixed_work
-        compute /= peak_flops(chip, kernels.tensor, kernels.is_conv)
-        memory = (kernels.traffic * batch + kernels.fixed_traffic) / chip.bandwidth
-        roofline = float(np.maximum(compute, memory).sum())
-        least.append(max(roofline, SHORTEST_KERNEL_S * kernels.launches))
-    return np.array(least)
+def roofline_s(query: Query) -> float:
+    """Sum of the rooflines of a network's kernels, seconds."""
+    chip = chip_of(query.device, query.network.precision)
+    return network_features(_kernels(query), chip, query.network, query.software)[1]

@@ -28,7 +28,7 @@ from forerun.models.networks.device_time import (
     OPERATORS,
     DeviceTime,
     DeviceTimes,
-    least_s,
+    roofline_s,
 )
 from forerun.models.networks.half_precision import HalfPrecision, MeasuredRuns, applies
 from forerun.models.networks.host_time import TERMS, HostTime
@@ -230,7 +230,10 @@ class NetworkLatency(StoredPredictor):
         rows = np.flatnonzero(self._in_half_precision(queries)).tolist()
         breakdowns = [times.breakdowns[row] for row in rows]
         logs[rows] = self.half_precision.log_factors([queries[row] for row in rows], breakdowns)
-        logs = np.maximum(logs, np.log(least_s(queries) / times.seconds))
+        for row in np.flatnonzero(logs < 0.0).tolist():
+            # A correction takes no answer below the sum of its kernels' rooflines.
+            reach = np.log(roofline_s(queries[row]) / times.seconds[row])
+            logs[row] = max(logs[row], min(0.0, reach))
         # The correction is of what is not recurrent.
         shares = [own.get("recurrent", 0.0) / sum(own.values()) for own in times.breakdowns]
         return np.log1p(np.expm1(logs) * (1.0 - np.array(shares)))
