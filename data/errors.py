@@ -12,6 +12,7 @@
     ├── UnknownLanguageModel
     ├── UnknownModelVersion
     ├── PromotionRefused
+    ├── SlicesGotWorse
     ├── UnreadableModel
     │   └── ModelTooLarge
     ├── BadShape

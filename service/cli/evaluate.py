@@ -180,8 +180,9 @@ def _columns(tasks: Sequence[dict[str, Any]]) -> dict[str, Callable[[dict[str, A
         "SMAPE": lambda task: _figure(task["smape"]),
         "R2": lambda task: _figure(task["r2"], 3),
         "coverage 90": lambda task: _figure(task["coverage_90"]),
-        "ratio": lambda task: _figure(task["median_interval_ratio"], 2),
     }
+    if any(task.get("median_interval_ratio") is not None for task in tasks):
+        columns["ratio"] = lambda task: _figure(task.get("median_interval_ratio"), 2)
     if any("grades" in task for task in tasks):
         columns["A/B/C"] = _grades
     if any("rmse" in task.get("score", "") for task in tasks):

@@ -29,7 +29,7 @@ from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
 from forerun.training.evaluation.breakdown import broken_down, check_file, write_answers
 from forerun.training.evaluation.own_rows import check_tables, unanswered
 from forerun.training.evaluation.predictions import TaskPredictions, predict_task
-from forerun.training.evaluation.refit import Refit, Refits, released_artifact
+from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others, released_artifact
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
 from forerun.training.scores.choices import choice_scores
@@ -158,6 +158,7 @@ def run_protocols(
             package when None.
     """
     _check_names(dataset_protocols, predictors)
+    predictors = predictors or predictors_of_others(dataset_protocols)
     refits = refits or Refits(released_artifact())
     jobs = (
         job

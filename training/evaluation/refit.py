@@ -30,7 +30,7 @@ from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.artifact.stored_predictor import contained, load_part
 from forerun.models.artifact.training_record import TrainingRecord
-from forerun.models.catalog import Scope, catalog
+from forerun.models.catalog import PREDICTORS, Scope, catalog
 from forerun.models.limit import LATENCY, POWER
 from forerun.models.own_tables import TableBoost
 from forerun.models.predictor import Composed, Predictor
@@ -168,10 +168,8 @@ class Refits:
         record = TrainingRecord()
         parts: list[Part] = []
         inside = {name for names in composed_predictors().values() for name in names}
-        of_table = isinstance(protocols, OwnTableProtocols)
-        own = (Recipe(TableBoost.name, (protocols.dataset,)),) if of_table else ()
         folders = {name: iter(paths) for name, paths in self.folders.items()}
-        for recipe in (*own, *recipes()):
+        for recipe in recipes():
             stored = None if recipe.table else next(folders.get(recipe.predictor, iter(())), None)
             if recipe.predictor in inside or not _may_answer(recipe, stored, fold):
                 continue
@@ -233,6 +231,18 @@ class Refits:
         if dataset not in self._bundles:
             self._bundles[dataset] = find(dataset, self.data.get(dataset))
         return self._bundles[dataset]
+
+
+def predictors_of_others(protocols: DatasetProtocols) -> tuple[str, ...]:
+    """Predictors that a user's own table or the dataset of another package trains.
+
+    They are the whole recipe for its rows: no part of the release knows them, and none of the
+    public datasets is needed.
+    """
+    if isinstance(protocols, OwnTableProtocols):
+        return (TableBoost.name,)
+    others = (recipe for recipe in recipes() if recipe.predictor not in PREDICTORS)
+    return tuple(own.predictor for own in others if protocols.dataset in own.sources)
 
 
 def released_artifact() -> Path:

@@ -90,9 +90,7 @@ def test_candidates_are_made_once_and_refused_against_another_champion(store, tm
         assert (repeated.folder / "manifest.json").stat().st_mtime_ns == stamp
         observe(client, linear_row(2560, 0.5))
     _, second = retrained()
-    with pytest.raises(PromotionRefused, match="not evaluated, because fewer than 5"):
-        promote(first)
-    promote(first, reason="there are two measurements")
+    promote(first)
     with pytest.raises(PromotionRefused, match="compared with"):
         promote(second)
     promote(second, reason="both are the same but for one row")

@@ -131,6 +131,7 @@ def test_the_evaluation_reports_the_rules(packaged):
             protocols_of_dataset("cloudprophet_runs"),
             packaged,
             protocols=("leave_one_experiment_out",),
+            predictors=("neighbour_boost",),
         )
     )
     (row,) = rows(found)

@@ -66,7 +66,10 @@ def test_an_rtx_6000_of_this_trace_is_the_turing_board(name):
 def test_the_choice_of_a_limit_is_scored_with_the_energy(bundle):
     dataset_protocols = Quick()
     fold = next(dataset_protocols.folds(bundle, CATALOG))
-    found = {row["metric"]: row for row in rows(predictions_of(dataset_protocols, fold, (6,)))}
+    found = {
+        row["metric"]: row
+        for row in rows(predictions_of(dataset_protocols, fold, (6,), predictors=("power_cap",)))
+    }
     assert found["energy_j"]["choices"] == 3
     assert set(found["energy_j"]["chosen_by_rule"]) == {"largest_limit", "taught_share"}
     assert "choices" not in found["power_w"]
