@@ -97,11 +97,7 @@ def test_an_evaluation_is_the_same_bit_for_bit_also_where_processes_die(cluster,
     bundle = Bundle.write(tmp_path / "bundle", "wa_hls4ml", tables)
     (tmp_path / "begun").mkdir()
     here, there = (
-        list(
-            run_protocols(
-                protocols, bundle, seeds=2, predictors=("benchmark_boost",), engine=engine
-            )
-        )
+        list(run_protocols(protocols, bundle, 0, 2, (), ("benchmark_boost",), engine=engine))
         for protocols, engine in (
             (WaHls4mlProtocols(), LOCAL),
             (work.WithDyingProcesses(tmp_path / "begun"), cluster),

@@ -157,8 +157,8 @@ def test_four_datasets_train_the_predictor_of_power(reference, tmp_path):
 
 
 MOST_ERROR = {"a30": 0.08, "a40": 0.1, "p100-pcie-16gb": 0.1, "v100-pcie-32gb": 0.105}
-"""Training power of networks on GPUs left out: a tenth is asked of each, or hardly more. By roofline times alone
-the A30 was 5 % off, P100 and V100 11 and 13 %."""
+"""Training power of networks on GPUs left out: a tenth is asked of each, or hardly more. By
+roofline times alone the A30 was 5 % off, P100 and V100 11 and 13 %."""
 
 
 def test_gpus_left_out_are_predicted_better_than_by_a_constant(reference):
