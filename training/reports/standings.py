@@ -102,7 +102,7 @@ def losses(evaluations: Evaluations) -> str:
 
 
 def headlines(tables: Evaluations) -> str:
-    """Markdown table of whole answers: the tasks with the smallest errors beside the worst.
+    """Markdown table of whole answers: the tasks with the smallest errors next to the worst.
 
     Args:
         tables: those of the scoreboard.
