@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,38 +75,26 @@ def release(
         MissingExtra: tracking without the train extra.
     """
     chosen = recipes_of(names, composable(base))
-    needed = _datasets_of_protocols(chosen)
-    folders = {name: data / name for name in needed} if data is not None else {}
-    refits = Refits(
-        base or released_artifact(), folders, anew=frozenset(recipe.predictor for recipe in chosen)
+    folders = {} if data is None else {n: data / n for n in _datasets_of_protocols(chosen)}
+    anew = frozenset(recipe.predictor for recipe in chosen)
+    refits = Refits(base or released_artifact(), folders, anew=anew)
+    run = partial(
+        run_protocols, protocols=protocols, progress=progress, engine=engine, refits=refits
     )
     predictions = {
-        name: list(
-            run_protocols(
-                *(protocols_of_dataset(name), bundle),
-                protocols=protocols,
-                progress=progress,
-                engine=engine,
-                refits=refits,
-            )
-        )
+        name: list(run(protocols_of_dataset(name), bundle))
         for name, bundle in _bundles(chosen if evaluate else (), folders, progress)
     }
     before = [] if base is None else stored_evaluations(base)
     evaluations = _accepted([_evaluation(*pair) for pair in predictions.items()], before, accepted)
     kept = [e for e in before if e["dataset"] not in predictions]
 
-    def documents(record: TrainingRecord) -> dict[str, str]:
-        scored = [*kept, *evaluations]
-        scores = json.dumps(scored, indent=1) + "\n"
-        return {"card.md": _card(record, scored).markdown(), "scores.json": scores}
-
     made = train(
         output,
         names=names,
         base=base,
         data=folders,
-        documents=documents,
+        documents=lambda record: _documents(record, [*kept, *evaluations]),
         progress=progress,
         engine=engine,
     )
@@ -168,6 +157,12 @@ def _accepted(
     if worse and not reason:
         raise SlicesGotWorse([one.text() for one in worse])
     return [{**one, "accepted": reason} for one in evaluations] if worse else evaluations
+
+
+def _documents(record: TrainingRecord, scored: list[dict[str, Any]]) -> dict[str, str]:
+    """The model card and the scores, by the names of their files."""
+    scores = json.dumps(scored, indent=1) + "\n"
+    return {"card.md": _card(record, scored).markdown(), "scores.json": scores}
 
 
 def _evaluated_datasets(chosen: Sequence[Recipe]) -> list[str]:
