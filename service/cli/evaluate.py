@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forerun.service.cli.options import EngineOption, engine_of
+from forerun.service.cli.options import EngineOption, PredictorOption, ProtocolOption, engine_of
 from forerun.service.cli.output import print_json, progress, screen, working
 
 if TYPE_CHECKING:
@@ -24,10 +24,8 @@ def evaluate(
     ] = None,
     shots: Annotated[int, typer.Option(help="support rows of the test device", min=0)] = 0,
     seeds: Annotated[int, typer.Option(help="fits, or draws of support rows", min=1)] = 1,
-    protocol: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
-    predictor: Annotated[
-        list[str] | None, typer.Option(help="this one by itself, no whole answers; repeatable")
-    ] = None,
+    protocol: ProtocolOption = None,
+    predictor: PredictorOption = None,
     by: Annotated[
         str | None,
         typer.Option(help="break scores down, such as family,batch,device,precision,interval"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from forerun.data.errors import InputError
-from forerun.service.cli.options import EngineOption, engine_of
+from forerun.service.cli.options import EngineOption, PredictorOption, ProtocolOption, engine_of
 from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
@@ -25,10 +25,8 @@ app = typer.Typer(rich_markup_mode=None)
 def leaderboard(
     ctx: typer.Context,
     dataset: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
-    protocol: Annotated[list[str] | None, typer.Option(help="only this one; repeatable")] = None,
-    predictor: Annotated[
-        list[str] | None, typer.Option(help="this one by itself, no whole answers; repeatable")
-    ] = None,
+    protocol: ProtocolOption = None,
+    predictor: PredictorOption = None,
     shots: Annotated[
         str | None,
         typer.Option(help="numbers of support rows of the test device, such as 0,5,10,20"),

@@ -36,6 +36,10 @@ UsualRuntime = Annotated[
 Threads = Annotated[
     int | None, typer.Option(help="computing threads on a processor [as it was measured]", min=1)
 ]
+ProtocolOption = Annotated[list[str] | None, typer.Option(help="only this one; repeatable")]
+PredictorOption = Annotated[
+    list[str] | None, typer.Option(help="this one by itself, no whole answers; repeatable")
+]
 EngineName = Literal["local", "ray"]
 EngineOption = Annotated[
     EngineName,

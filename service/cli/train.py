@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forerun.service.cli.options import EngineOption, engine_of
+from forerun.service.cli.options import EngineOption, ProtocolOption, engine_of
 from forerun.service.cli.output import print_json, progress, working
 
 
@@ -28,15 +28,11 @@ def train(
         Path | None,
         typer.Option(help="artifact from which other predictors are copied [the one in use]"),
     ] = None,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="copy no other predictors into the artifact")
-    ] = False,
+    alone: Annotated[bool, typer.Option("--alone", help="copy no other predictors")] = False,
     evaluate: Annotated[
         bool, typer.Option(help="run the evaluation protocols for the model card")
     ] = True,
-    protocol: Annotated[
-        list[str] | None, typer.Option(help="only this protocol; may be repeated")
-    ] = None,
+    protocol: ProtocolOption = None,
     accept: Annotated[
         str, typer.Option(help="why slices of tables may get worse; without it they may not")
     ] = "",

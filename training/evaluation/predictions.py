@@ -91,14 +91,8 @@ def predict_task(
     baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
     baselines.update({name: column[keep] for name, column in task.baselines.items()})
     baselines.update(_baselines(held_out, task.metric, constant))
-    if count and task.offset_by:
-        baselines["median_offset"] = median_offset(
-            unadapted, support, held_out, task.metric, task.offset_by
-        )
-    if count and task.scale is not None:
-        baselines["mean_of_shots"] = (
-            Constant().fit(support).predict(held_out.queries).values[task.metric]
-        )
+    if count:
+        baselines.update(_baselines_of_shots(task, unadapted, support, held_out))
     among = None if task.alternatives is None else task.alternatives.take(keep)
     again = None if task.repeats is None else task.repeats[keep]
     return TaskPredictions(
@@ -167,6 +161,21 @@ def _draw(
         if chosen:
             return np.array(chosen, dtype=np.intp)
     return np.random.default_rng(seed).permutation(len(pool))[:count]
+
+
+def _baselines_of_shots(
+    task: Task, unadapted: Predictor | WholeAnswers, support: Measurements, held_out: Measurements
+) -> dict[str, Column]:
+    """Predictions of n held-out rows by the baselines that use the support rows, (n,) each."""
+    found: dict[str, Column] = {}
+    if task.offset_by:
+        found["median_offset"] = median_offset(
+            unadapted, support, held_out, task.metric, task.offset_by
+        )
+    if task.scale is not None:
+        constant = Constant().fit(support)
+        found["mean_of_shots"] = constant.predict(held_out.queries).values[task.metric]
+    return found
 
 
 def _baselines(

@@ -1,12 +1,13 @@
 """`forerun train`: evaluate and fit predictors, seal them as an artifact, track and register it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from forerun.data.bundle import find
+from forerun.data.bundle import Bundle, find
 from forerun.data.datasets import imported_tables, known_datasets
 from forerun.data.errors import MissingData, SlicesGotWorse
 from forerun.models.artifact.training_record import TrainingRecord
@@ -74,51 +75,26 @@ def release(
         MissingExtra: tracking without the train extra.
     """
     chosen = recipes_of(names, composable(base))
-    needed = dict.fromkeys(
-        protocols.dataset for recipe in chosen for protocols in recipe.all_protocols
+    folders = {} if data is None else {n: data / n for n in _datasets_of_protocols(chosen)}
+    anew = frozenset(recipe.predictor for recipe in chosen)
+    refits = Refits(base or released_artifact(), folders, anew=anew)
+    run = partial(
+        run_protocols, protocols=protocols, progress=progress, engine=engine, refits=refits
     )
-    folders = {name: data / name for name in needed} if data is not None else {}
-    refits = Refits(
-        base or released_artifact(), folders, anew=frozenset(recipe.predictor for recipe in chosen)
-    )
-    predictions = {}
-    for name in _evaluated_datasets(chosen) if evaluate else []:
-        try:
-            bundle = find(name, folders.get(name))
-        except MissingData as error:
-            if name in needed:
-                raise
-            progress(f"not evaluated: {error}")
-            continue
-        predictions[name] = list(
-            run_protocols(
-                *(protocols_of_dataset(name), bundle),
-                protocols=protocols,
-                progress=progress,
-                engine=engine,
-                refits=refits,
-            )
-        )
-    evaluations = [_evaluation(*pair) for pair in predictions.items()]
+    predictions = {
+        name: list(run(protocols_of_dataset(name), bundle))
+        for name, bundle in _bundles(chosen if evaluate else (), folders, progress)
+    }
     before = [] if base is None else stored_evaluations(base)
-    worse = [one for one in in_slices(before, evaluations) if one.lost]
-    if worse and not accepted:
-        raise SlicesGotWorse([one.text() for one in worse])
-    if worse:
-        evaluations = [{**one, "accepted": accepted} for one in evaluations]
+    evaluations = _accepted([_evaluation(*pair) for pair in predictions.items()], before, accepted)
     kept = [e for e in before if e["dataset"] not in predictions]
-
-    def documents(record: TrainingRecord) -> dict[str, str]:
-        scored = [*kept, *evaluations]
-        scores = json.dumps(scored, indent=1) + "\n"
-        return {"card.md": _card(record, scored).markdown(), "scores.json": scores}
 
     made = train(
         output,
         names=names,
         base=base,
         data=folders,
-        documents=documents,
+        documents=lambda record: _documents(record, [*kept, *evaluations]),
         progress=progress,
         engine=engine,
     )
@@ -142,6 +118,51 @@ def _evaluation(dataset: str, predictions: Sequence[TaskPredictions]) -> dict[st
         "shots": 0,
         "commit": tracking.git_commit(),
     }
+
+
+def _datasets_of_protocols(chosen: Sequence[Recipe]) -> list[str]:
+    """Datasets of the protocols of these predictors; none may be missing."""
+    return list(dict.fromkeys(own.dataset for recipe in chosen for own in recipe.all_protocols))
+
+
+def _bundles(
+    chosen: Sequence[Recipe], folders: Mapping[str, Path], progress: Progress
+) -> Iterator[tuple[str, Bundle]]:
+    """Name and bundle of each dataset that these predictors are evaluated on.
+
+    Raises:
+        MissingData: the bundle of a dataset of their own protocols is missing.
+    """
+    needed = _datasets_of_protocols(chosen)
+    for name in _evaluated_datasets(chosen):
+        try:
+            bundle = find(name, folders.get(name))
+        except MissingData as error:
+            if name in needed:
+                raise
+            progress(f"not evaluated: {error}")
+            continue
+        yield name, bundle
+
+
+def _accepted(
+    evaluations: list[dict[str, Any]], before: list[dict[str, Any]], reason: str
+) -> list[dict[str, Any]]:
+    """The evaluations, with the reason if they got worse in a slice of any table.
+
+    Raises:
+        SlicesGotWorse: they got worse, and there is no reason.
+    """
+    worse = [one for one in in_slices(before, evaluations) if one.lost]
+    if worse and not reason:
+        raise SlicesGotWorse([one.text() for one in worse])
+    return [{**one, "accepted": reason} for one in evaluations] if worse else evaluations
+
+
+def _documents(record: TrainingRecord, scored: list[dict[str, Any]]) -> dict[str, str]:
+    """The model card and the scores, by the names of their files."""
+    scores = json.dumps(scored, indent=1) + "\n"
+    return {"card.md": _card(record, scored).markdown(), "scores.json": scores}
 
 
 def _evaluated_datasets(chosen: Sequence[Recipe]) -> list[str]:

@@ -24,5 +24,5 @@ document.addEventListener("htmx:responseError", (event) => {
   unanswered(event, `The service did not answer (status ${event.detail.xhr.status}).`);
 });
 document.addEventListener("htmx:afterSwap", (event) => {
-  event.detail.target.classList.remove("stale");
+  event.detail.target?.classList.remove("stale");
 });

@@ -65,7 +65,7 @@ def test_what_was_never_measured_is_null_with_a_reason(adapting):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"device": "epyc-7742"}, "No power is known"),
+        ({"device": "epyc-7742", "workload": NETWORK | {"batch_size": 1}}, "No power is known"),
         ({"limits_w": []}, "limits_w"),
         ({"limits_w": [-5]}, "limits_w"),
         ({"slow_down": -1}, "slow_down"),

@@ -75,7 +75,7 @@ class Visit:
     def close(self):
         """Close the window, and fail when anything went wrong in it."""
         self._context.close()
-        assert self.wrong == []
+        assert self.wrong == [], self.wrong
 
 
 def wait_for_charts(page):

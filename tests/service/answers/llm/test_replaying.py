@@ -34,7 +34,8 @@ def test_requests_far_apart_meet_no_one_and_take_what_an_estimate_says(adapting)
     estimate = adapting.post("/v1/llm/estimate", json={**DEPLOYMENT, **load}).json()["metrics"]
     assert found["tpot_ms"]["p50"] == pytest.approx(estimate["tpot_ms"]["value"], rel=0.1)
     assert found["ttft_ms"]["p50"] == pytest.approx(found["ttft_ms"]["p99"], rel=1e-6)
-    assert found["scales"]["basis"] == "measured"
+    # Hardly any measured run had one request in flight.
+    assert found["scales"]["basis"] == "transferred"
     assert (found["requests"], found["refused"], found["preempted"]) == (20, 0, 0)
 
 

@@ -195,14 +195,14 @@ def test_beyond_capacity_every_figure_says_that_it_is_of_the_capacity(run):
         assert "at capacity" in rows[row]
     assert "not known" in rows["time to first token"]
     assert "those at its capacity" in printed
-    several = run("estimate", "llama-3.1-8b", "--device", "h100,b200", *OPEN, 25)
+    several = run("estimate", "llama-3.1-8b", "--device", "h100,b200", *OPEN, 40)
     (price,) = [line for line in several.splitlines() if line.startswith("price of a million")]
     assert price.count("at capacity") == 1
-    assert "not known: time to first token, request latency: 25 requests/s arrive" in several
+    assert "not known: time to first token, request latency: 40 requests/s arrive" in several
     assert "keep up with the arrivals even at the lower end" in printed
     below = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 5)
     assert "at capacity" not in below
-    near = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 23.8)
+    near = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 27)
     assert "ttft_ms and request_latency_ms are extrapolated" in near
     assert "extrapolated by a queueing formula" not in below
     assert "such deployments" not in below
@@ -232,10 +232,7 @@ def test_explain_shows_intervals_and_reasons_of_each_of_several_devices(run):
 
 def test_several_devices_say_why_a_metric_has_no_interval(run):
     printed = run("estimate", "llama-3.1-8b", "--device", "h100,b200", *OPEN, 20)
-    reason = (
-        "without an interval: time to first token, request latency: extrapolated: 20 requests/s"
-    )
-    assert reason in printed
+    assert "without an interval: memory of a device: extrapolated: the range is an" in printed
 
 
 def test_a_screen_without_room_for_intervals_shows_whole_figures_and_says_so(run, monkeypatch):
