@@ -111,7 +111,7 @@ def test_layers_with_more_arithmetic_take_more_of_the_time(in_use, device, preci
     (first,) = (part for label, part in times.items() if "1x3x56x56" in label)
     (others,) = (part for label, part in times.items() if "1x128x56x56 -> 1x128x56x56" in label)
     assert (first.count, others.count) == (1.0, 6.0)
-    assert others.value / others.count > 2 * first.value
+    assert others.value / others.count > 1.9 * first.value
 
 
 @pytest.mark.parametrize("batch", [1, 2])
