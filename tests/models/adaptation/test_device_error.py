@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
+from forerun.data.level import HALF_WIDTH
 from forerun.models.adaptation.device_error import DeviceError, process_share
 from forerun.models.adaptation.error_process import (
     NETWORK_EXPERTS,
@@ -216,7 +217,7 @@ def test_nine_in_ten_new_models_lie_inside(count):
         found = on_device(*models(count, seed, by_mode, noise=0.12))
         errors, strata, points, _ = models(30, seed + 500, by_mode, noise=0.12)
         mean, deviation = found.at(strata, points, ["new"] * 60)
-        inside.append(np.abs(errors - mean) <= 1.645 * deviation)
+        inside.append(np.abs(errors - mean) <= HALF_WIDTH * deviation)
     assert 0.85 <= np.mean(inside) <= 0.985
 
 

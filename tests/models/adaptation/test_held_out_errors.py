@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
+from forerun.data.level import HALF_WIDTH
 from forerun.models.adaptation.held_out_errors import (
-    NORMAL_95,
     PRIOR_DEVIATION,
     PRIOR_GROUPS,
     SELECTION,
@@ -21,7 +21,7 @@ def deviations_of(errors, rows_a_group=1):
 
 
 def half_width(spread):
-    return NORMAL_95 * float(spread.deviation(np.array(["eager"]), np.zeros(1))[0])
+    return HALF_WIDTH * float(spread.deviation(np.array(["eager"]), np.zeros(1))[0])
 
 
 @pytest.mark.parametrize("count", [3, 10, 30, 300])

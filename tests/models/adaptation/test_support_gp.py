@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.data.level import HALF_WIDTH
 from forerun.models.adaptation.device_error import DeviceError
 from forerun.models.adaptation.error_process import NETWORK_EXPERTS, OPERATOR_EXPERTS, ErrorProcess
 from forerun.models.adaptation.offsets import Offsets
@@ -82,7 +83,7 @@ def test_nine_new_rows_in_ten_lie_inside_what_is_claimed():
         mean, deviation = adapted(*drawn("smooth", 20, seed)).correction(
             [L4] * 200, ["linear"] * 200, points
         )
-        inside.append(np.abs(wanted - mean) < 1.645 * deviation)
+        inside.append(np.abs(wanted - mean) < HALF_WIDTH * deviation)
     assert 0.82 <= np.mean(inside) <= 0.99
 
 
@@ -127,8 +128,8 @@ def test_intervals_are_never_wider_than_those_of_a_new_device():
     few = adapted(*drawn("level", 20, 0))
     values, low, high = np.ones(3), np.full(3, 0.8), np.full(3, 1.3)
     found = few.intervals(values, np.array([0.01, 9.0, np.nan]), low, high)
-    assert found[0].tolist() == pytest.approx([np.exp(-0.01645), 0.8, 0.8])
-    assert found[1].tolist() == pytest.approx([np.exp(0.01645), 1.3, 1.3])
+    assert found[0].tolist() == pytest.approx([np.exp(-0.01 * HALF_WIDTH), 0.8, 0.8])
+    assert found[1].tolist() == pytest.approx([np.exp(0.01 * HALF_WIDTH), 1.3, 1.3])
 
 
 def test_strata_of_fewer_columns_keep_their_distances():

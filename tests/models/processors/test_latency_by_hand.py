@@ -5,6 +5,7 @@ import pytest
 
 from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.level import HALF_WIDTH
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
@@ -38,19 +39,21 @@ def answer(predictor, asked):
 
 
 def test_a_measured_run_is_the_median_of_its_measurements():
-    """Interval: 1.645 standard deviations of 6 % between sessions."""
+    """Interval: `HALF_WIDTH` standard deviations of 6 % between sessions."""
     value, low, high = answer(adapted([query()] * 3, [1.0, 1.02, 5.0]), query())
     assert value == pytest.approx(1.02)
-    assert (low, high) == pytest.approx((1.02 * np.exp(-1.645 * 0.06), 1.02 * np.exp(1.645 * 0.06)))
+    assert (low, high) == pytest.approx(
+        (1.02 * np.exp(-HALF_WIDTH * 0.06), 1.02 * np.exp(HALF_WIDTH * 0.06))
+    )
 
 
 def test_measurements_that_scatter_widen_the_interval_from_three_on():
     """The median of the absolute deviations, in standard deviations of a normal distribution."""
     three = answer(adapted([query()] * 3, [0.8, 1.0, 1.25]), query())
-    assert three[2] == pytest.approx(np.exp(1.645 * 1.48 * np.log(1.25)))
+    assert three[2] == pytest.approx(np.exp(HALF_WIDTH * 1.48 * np.log(1.25)))
     two = answer(adapted([query()] * 2, [0.8, 1.25]), query())
     assert two[0] == pytest.approx(1.0)
-    assert two[2] == pytest.approx(np.exp(1.645 * 0.06))
+    assert two[2] == pytest.approx(np.exp(HALF_WIDTH * 0.06))
 
 
 @pytest.mark.parametrize("other", [{"batch": 16}, {"threads": 2}, {"width": 65}])
@@ -58,7 +61,7 @@ def test_another_batch_number_of_threads_or_network_is_no_repetition(other):
     known = adapted([query()], [100.0])
     value, low, high = answer(known, query(**other))
     assert value != pytest.approx(100.0)
-    assert high / low > np.exp(2 * 1.645 * 0.06)
+    assert high / low > np.exp(2 * HALF_WIDTH * 0.06)
 
 
 def test_without_rows_rates_of_the_prior_add_up():
