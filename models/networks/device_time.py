@@ -216,7 +216,7 @@ class DeviceTime:
             Name of a predictor -> rows at the batch sizes of its queries, with `seconds` scaled by
             the sum over kernels to these batch sizes.
         """
-        # Recurrent layers are not adapted, and a network of them says nothing of the rest.
+        # Adaptation leaves out networks with recurrent layers, whose time the formula alone gives.
         keys = [GraphKey(query.network.graph) for query in networks.queries]
         whole = np.array([_rest_of(key) is None for key in keys], dtype=np.bool_)
         networks, seconds = networks.take(whole), seconds[whole]

@@ -19,7 +19,7 @@ def commit(folder, name):
 def test_files_of_the_branch_of_the_last_commit_and_of_the_working_tree_changed(tmp_path):
     git(tmp_path, "init", "-b", "main")
     commit(tmp_path, "one.md")
-    assert changed_files(tmp_path) is None, "one commit says nothing: all pages run"
+    assert changed_files(tmp_path) is None, "without an earlier commit, all pages run"
     commit(tmp_path, "two.md")
     (tmp_path / "new.md").touch()
     assert changed_files(tmp_path) == {"two.md", "new.md"}

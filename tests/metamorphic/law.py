@@ -180,7 +180,7 @@ class Run:
 def answered(
     queries: Iterable[Query], metrics: tuple[str, ...] = (LATENCY,)
 ) -> list[Answer | None]:
-    """What the product answers; None where it answers nothing."""
+    """The answer of the product; None where it refuses."""
     found = answers_to([Asked(query, metrics) for query in queries], in_use())
     return [own if isinstance(own, Answer) else None for own in found]
 

@@ -85,7 +85,7 @@ def test_the_page_lists_the_worst_first_and_what_is_missing():
     silent["tasks"] = [{**silent["tasks"][0], "mape": None, "n": 0, "unanswered": 50}]
     text = page([table("neusight"), worse, silent])
     places = [text.index(f"## {name}") for name in ("ncpp", "contention", "neusight")]
-    assert places == sorted(places), "what answers nothing is worst"
+    assert places == sorted(places), "tables without an answer come first"
     assert "**4.0 %** (roofline)" in text, "the floor is ahead"
     assert "2026-01-01, commit `abc`, 1 seed, 2 CPU minutes" in text
     assert "Not evaluated as whole answers so far: aiconfigurator" in text

@@ -7,6 +7,7 @@ the closed loop that answers as many a second.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from math import ceil, exp, log, sqrt
 from statistics import NormalDist
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from forerun.data.columns import Column
+from forerun.data.level import HALF_WIDTH
 from forerun.data.query import Query
 from forerun.features.llm_serving.engine_settings import Limits
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
@@ -52,8 +54,6 @@ POINTS: Final = 512
 FEWEST: Final = 1e-3
 """The smallest of them on average."""
 STANDARD: Final = NormalDist()
-AT_95: Final = STANDARD.inv_cdf(0.95)
-"""Half the width of a 90 % interval in standard deviations."""
 
 
 def places(query: Query) -> float:
@@ -186,10 +186,15 @@ class LoadCurve:
 
     def _in_flight_at(self, rate: float) -> float:
         """Requests in flight while there are any, where so many arrive a second (Little's law)."""
+        return float(np.interp(rate, *self._little))
+
+    @cached_property
+    def _little(self) -> tuple[Column, Column]:
+        """Rates that rise from 0, and the requests in flight while there are any, (POINTS + 1,)."""
         on_average = np.geomspace(FEWEST, self.in_flight[-1], POINTS)
         busy = while_busy(on_average)
         rates = np.maximum.accumulate(1e3 * on_average / self._latency_ms(busy))
-        return float(np.interp(rate, np.append(0.0, rates), np.append(1.0, busy)))
+        return np.append(0.0, rates), np.append(1.0, busy)
 
     def _queue_ms(self, rate: float, capacity: float) -> float:
         """Mean waiting for a place, in a queue of as many servers as there are places.
@@ -219,8 +224,7 @@ class LoadCurve:
     def _interpolated(self, name: str, numbers: Column) -> Column:
         """A time that does not fall with the number in flight, at n numbers, (n,).
 
-        It is nearly linear in the number. Up to `FEWEST_TOGETHER` its logarithm is, since one
-        correction goes over into another (`few_requests`).
+        It is nearly linear in the number; up to `FEWEST_TOGETHER` its logarithm is.
         """
         values = np.maximum.accumulate(self._values(name))
         few = np.exp(np.interp(numbers, self.in_flight, np.log(values)))
@@ -272,7 +276,7 @@ class _Capacities(NamedTuple):
         value, low, high = capacity.value, capacity.low, capacity.high
         if low is None or high is None or not low < value < high:
             return cls(value, value, value)
-        below, above = log(value / low) / AT_95, log(high / value) / AT_95
+        below, above = log(value / low) / HALF_WIDTH, log(high / value) / HALF_WIDTH
         own = log(rate / value)
         behind = STANDARD.cdf(own / (below if own < 0.0 else above))
 
