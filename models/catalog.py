@@ -94,14 +94,17 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         workloads=("kernel", "network"),
         devices=("cpu",),
     ),
-    "network_boost": CatalogEntry(
-        "forerun.models.networks.booster:NetworkBoost",
-        "latency of whole networks (PyTorch eager and compiled; inference and training) on GPUs "
-        "and CPUs",
-        trained_on=(("timm_bench",),),
-    ),
-    "graph_network": CatalogEntry(
-        "forerun.models.graph_network.latency:GraphNetwork", evaluated_on=("timm_bench",)
+    "device_time": CatalogEntry(
+        "forerun.models.networks.device_time:DeviceTime",
+        "device time of whole networks and of operators (PyTorch eager and compiled; inference and "
+        "training) on GPUs, and latency of networks on CPUs",
+        trained_on=(
+            (
+                *("timm_bench", "torch_gpu/recorded", "torch_gpu/operators"),
+                *("published_networks/long", "lambda_bench/half_precision"),
+            ),
+        ),
+        evaluated_on=("torch_gpu",),
     ),
     # Only the convolutions of deepbench are training rows, since NeuSight's convolutions have a
     # single kernel size. Deepbench's matrix products, measured with libraries of 2015 to 2017,
@@ -115,8 +118,9 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
     "network_latency": CatalogEntry(
         "forerun.models.networks.latency:NetworkLatency",
         "latency of networks as the longer of device time and host time",
-        trained_on=(("published_networks", "lambda_bench/half_precision", "torch_gpu/recorded"),),
-        contains=("network_boost", "operator_boost"),
+        trained_on=(("published_networks",),),
+        evaluated_on=("torch_gpu",),
+        contains=("device_time", "operator_boost"),
         workloads=("kernel", "network"),
     ),
     "operator_power": CatalogEntry(

@@ -1,333 +1,461 @@
-"""Device time of networks on GPUs, from the predictors of whole networks and of their kernels.
+"""Device time of networks and operators under PyTorch: the sum of their kernels, and a correction.
 
-Eager inference in full precision on vector units is predicted as the sum of its kernels, which were
-measured so; half precision, TF32, compiled networks and training steps by the predictor of whole
-networks. Neither was trained on batches that do not fill the device; these are scaled by the sum
-over kernels (`batch_interpolation`). Both answer networks without their recurrent layers, whose
-time (`recurrent_law`) is added.
+`KernelTimes` gives the time of each kernel. A booster on features of the whole network corrects the
+sum for what single kernels do not show, and a Gaussian process for the errors on a device that was
+adapted to. Recurrent layers, whose time `recurrent_law` gives, are added. On processors, where
+nothing else takes time, this is the latency.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from math import log2, sqrt
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, groups_of
+from forerun.data.columns import Column, Mask, Names
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.data.level import HALF_WIDTH
+from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.workload import Network
 from forerun.features.graph_cache import GraphKey, kept_by_graph
-from forerun.features.lowering import Kernels, lowered, lowering_mode
-from forerun.features.lowering.mode import casts_of
-from forerun.features.networks.features import chip_of, network_features
-from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
+from forerun.features.kernels.rows import FEATURES, KernelRows, labelled_kernels
+from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
 from forerun.features.operators.query_table import query_table
-from forerun.features.recent import Recent
-from forerun.models.equal_runs import RunKey, equal_but_batch, on_any_device
+from forerun.models.adaptation.suggestions import suggest_for_errors
+from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
+from forerun.models.artifact.codec import NOT_STORED
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.conformal import Intervals, group_weights, out_of_fold, weighted_quantile
+from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.estimator import SETTING
+from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.kernels.kernel_times import KernelTimes
 from forerun.models.limit import Limit
-from forerun.models.networks.additive_model import execution_mode
-from forerun.models.networks.batch_interpolation import (
-    POWERS,
-    batch_ladder,
-    filling_batch,
-    law_seconds,
+from forerun.models.networks.domain import NetworkDomain
+from forerun.models.networks.intervals import (
+    FOLDS,
+    CalibrationRows,
+    WidthLaw,
+    intervals_of,
+    spread_of,
 )
-from forerun.models.networks.booster import NetworkBoost
-from forerun.models.operators.booster import OperatorBoost
-from forerun.models.operators.operator_times import OperatorTime
+from forerun.models.networks.novelty import KernelMixes
+from forerun.models.networks.rows import (
+    CLASS_OF_KERNEL_KIND,
+    NETWORK_FEATURES,
+    OPERATOR,
+    RANGED,
+    NetworkRows,
+    execution_mode,
+    with_latency,
+)
+from forerun.models.operators.operator_times import OperatorTime, merged_times
 from forerun.models.operators.recurrent_law import (
     HELD_OUT_REACH,
     LAW,
     RECURRENT,
     recurrent_limits,
 )
+from forerun.models.prediction import Predictions
 
-NARROW = ("fp8", "int8")
-"""Precisions without a measured network."""
-NETWORKS, OPERATORS = "networks", "operators"
-"""Names of the predictors in `DeviceTime.parts`."""
-LAWS_KEPT = 2_000
-ANSWERS_KEPT = 10_000
-"""Answers at filling batches that are kept; networks of many batch sizes share them."""
-DOUBLING_DEVIATION = 0.1
-"""Standard deviation of the logarithm that each halving of the batch size below the filling batch
-adds in quadrature. An engineering estimate, corrected by interval widths that are fitted on
-published tables (`NetworkLatency.widths`)."""
-
-
-class DeviceTimes(NamedTuple):
-    """Device times of n networks.
-
-    Attributes:
-        seconds: (n,) predicted device time.
-        low, high: (n,) distances of the interval's bounds from the logarithm of `seconds`.
-        limits: what is outside the training range, for each network.
-        breakdowns: for each network, operator class -> ms; these add up to `seconds`.
-    """
-
-    seconds: Column
-    low: Column
-    high: Column
-    limits: list[tuple[Limit, ...]]
-    breakdowns: list[Mapping[str, float]]
+BOOSTER: Final[Mapping[str, Any]] = {
+    "objective": "l1",
+    "learning_rate": 0.05,
+    "num_leaves": 16,
+    "min_data_in_leaf": 100,
+    "feature_fraction": 0.4,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "lambda_l2": 2.0,
+}
+WITHIN: Final = 0.9
+"""Share of the held-out families that count as within the training domain."""
+MOST_ROWS: Final = 1000
+"""Rows on one device, in one execution mode and number format, of one epoch of a fit."""
+FEWEST_ALIKE: Final = 100
+"""Such rows up to which each has the same weight; with more, the weight of one is the inverse of
+the square root of their number, so that no table outweighs the others."""
+MOST_IN_CALIBRATION: Final = 250
+"""The same, of the fits that calibrate intervals."""
 
 
 class _Answer(NamedTuple):
-    """The answer of a predictor of device time to one query, milliseconds."""
-
-    value: float
-    low: float
-    high: float
-    limits: tuple[Limit, ...]
-    breakdown_ms: Mapping[str, float]
-
-
-class _Request(NamedTuple):
-    """One query to a predictor of device time, and the weight of its prediction.
+    """Uncalibrated predictions for n runs.
 
     Attributes:
-        row: index of the network that the query is for.
-        source: name of the predictor in `DeviceTime.parts`.
-        key: equal for queries with equal answers.
-        like: a query that differs from this one in its batch size alone.
-        batch_size: samples in one run, which fill the device.
-        factor: ratio of the kernels' summed time at the queried batch size to that of `query`.
-        weight: weight in the mean of logarithms over the requests of a row; these add up to 1.
-        extra: standard deviation of the logarithm that the change of batch size adds.
+        rows: the runs as sums of their kernels.
+        log_seconds: (n,).
+        spread: (n,) size of the correction.
+        novelty: (n,) distance to the nearest training network.
     """
 
-    row: int
-    source: str
-    key: RunKey
-    like: Query
-    batch_size: int
-    factor: float
-    weight: float
-    extra: float
+    rows: NetworkRows
+    log_seconds: Column
+    spread: Column
+    novelty: Column
 
-    @property
-    def query(self) -> Query:
-        """The network at a batch size that fills the device."""
-        network = replace(self.like.network, batch_size=self.batch_size)
-        return replace(self.like, workload=network)
+
+class _Run(NamedTuple):
+    """The time of one run, and the distances of the interval's ends from its logarithm."""
+
+    ms: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    limits: tuple[Limit, ...] = ()
+    breakdown_ms: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class DeviceTime:
-    """The device's part of the latency of networks on GPUs.
+class DeviceTime(StoredPredictor):
+    """Device time of networks and single operators, and latency of networks on processors.
 
     Attributes:
-        networks: predictor of whole networks.
-        operators: predictor of networks as the sum of their kernels.
+        seed: random seed.
+        epochs: passes over the training rows.
+        trees: boosting rounds of the correction.
+        calibrated: whether `fit` also calibrates intervals, at five times the cost.
+        kernel_times: time of each kernel.
+        correction: of whole networks.
+        intervals: quantiles of scaled log errors; by execution mode on seen devices.
+        ranges: ranges of the features over the training rows.
+        domain: devices, phases, precisions and ranges of the training rows.
+        mixes: kernel mixes of the training networks.
+        width_law: how the scale of errors grows with the correction and with novelty.
+        support_gp: errors on devices that were adapted to.
+        scale: standardises features by the training rows.
     """
 
-    networks: NetworkBoost
-    operators: OperatorBoost
+    seed: int = field(default=0, metadata=SETTING)
+    epochs: int = field(default=20, metadata=SETTING)
+    trees: int = field(default=400, metadata=SETTING)
+    threads: int = field(default=1, metadata={**SETTING, **NOT_STORED})
+    calibrated: bool = field(default=True, metadata=SETTING)
+    kernel_times: KernelTimes = field(default_factory=KernelTimes)
+    correction: BoosterBag | None = None
+    intervals: Intervals | None = None
+    ranges: FeatureRange | None = None
+    domain: NetworkDomain = field(default_factory=NetworkDomain)
+    mixes: KernelMixes | None = None
+    width_law: WidthLaw = field(default_factory=WidthLaw)
+    support_gp: SupportGP = field(default_factory=SupportGP)
+    scale: Standardizer | None = None
+    name: ClassVar[str] = "device_time"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        "features of kernels": FEATURES,
+        "features of networks": NETWORK_FEATURES,
+    }
 
-    @property
-    def parts(self) -> Mapping[str, NetworkBoost | OperatorBoost]:
-        """Both predictors by name."""
-        return {NETWORKS: self.networks, OPERATORS: self.operators}
+    def answers(self, query: Query) -> bool:
+        """Whether the query is a network, or an operator on a device whose operators trained."""
+        return self.domain.answers(query)
 
-    def predict(self, queries: Sequence[Query]) -> DeviceTimes:
-        """Device times of n networks on GPUs, with bounds.
+    def fit(self, measurements: Measurements) -> Self:
+        """Fit the times of kernels and the correction on all rows; calibrate on held-out groups.
+
+        Args:
+            measurements: networks and operators with `latency_ms` and the groups `device` and
+                `family`; operators also with `model`, their shape. Rows without a latency or with
+                a weight of zero are left out.
+        """
+        kept = with_latency(measurements)
+        training = _Training.of(kept)
+        fitted = replace(self._fitted(training), support_gp=SupportGP())
+        rows = fitted._answer(kept.queries, training.kernels).rows
+        networks = rows.modes != OPERATOR
+        fitted = replace(
+            fitted,
+            domain=NetworkDomain.of(kept.queries, _domains(rows)),
+            scale=Standardizer.of(rows.features[networks]),
+        )
+        if not self.calibrated:
+            return replace(fitted, intervals=None)
+        chosen = training.sample(MOST_IN_CALIBRATION, self.seed)
+        modes, training = rows.modes[chosen], training.take(chosen)
+        errors, spreads, novelty = self._held_out(training)
+        of_rows = CalibrationRows(modes, training.family, training.device)
+        law = WidthLaw.of(errors, spreads, novelty, training.family)
+
+        def refit_errors(used: Mask, held: Mask) -> Column:
+            return training.log_measured[held] - self._refitted(training, used, held).log_seconds
+
+        intervals = intervals_of(of_rows, errors, law.scale(spreads, novelty), refit_errors)
+        farthest = _farthest(novelty, of_rows)
+        domain = replace(fitted.domain, farthest=farthest)
+        return replace(fitted, intervals=intervals, width_law=law, domain=domain)
+
+    def _held_out(self, training: "_Training") -> tuple[Column, Column, Column]:
+        """Log errors, spreads and novelty of each row, from a fit without its family; each (n,)."""
+
+        def predict(held: Mask) -> tuple[Column, Column, Column]:
+            answer = self._refitted(training, ~held, held)
+            return answer.log_seconds, answer.spread, answer.novelty
+
+        predicted, spreads, novelty = out_of_fold(
+            training.family, predict, folds=FOLDS, seed=self.seed, columns=3
+        )
+        errors = training.log_measured - predicted
+        return errors, np.where(np.isnan(spreads), 1.0, spreads), novelty
+
+    def _refitted(self, training: "_Training", used: Mask, held: Mask) -> _Answer:
+        """Predictions for the rows `held`, of a fit on the rows `used`."""
+        fitted = self._fitted(training.take(used))
+        asked = training.take(held)
+        return fitted._answer(asked.queries, asked.kernels)
+
+    def _fitted(self, training: "_Training") -> Self:
+        from forerun.models.kernels.fitting import Settings, fit
+
+        times = fit(
+            training.queries,
+            training.kernels,
+            np.exp(training.log_measured),
+            training.weights,
+            seed=self.seed,
+            settings=Settings(epochs=self.epochs),
+            share=np.minimum(1.0, MOST_ROWS / training.alike),
+        )
+        rows = NetworkRows.of(training.queries, times, training.kernels)
+        networks = rows.modes != OPERATOR
+        ranges = FeatureRange.of(NETWORK_FEATURES, rows.features[networks])
+        booster = BoosterBag.fit(
+            rows.features[networks],
+            (training.log_measured - rows.log_seconds)[networks],
+            parameters=BOOSTER,
+            trees=self.trees,
+            seeds=(self.seed,),
+            weights=training.weights[networks],
+            threads=self.threads,
+        )
+        mixes = KernelMixes.of(rows.features[networks], rows.fused[networks])
+        return replace(self, kernel_times=times, correction=booster, ranges=ranges, mixes=mixes)
+
+    def adapt(self, measurements: Measurements, together: bool = False) -> Self:
+        """Adapt to the devices of a few runs with `latency_ms`: errors by execution mode.
+
+        Args:
+            measurements: networks or operators.
+            together: whether these devices share all errors, so that their order stays; otherwise
+                each has those of its own rows.
+        """
+        queries = measurements.queries
+        answer = self._answer(queries)
+        errors = np.log(measurements.values["latency_ms"] / 1e3) - answer.log_seconds
+        support_gp = self.support_gp.updated(
+            errors,
+            [query.device for query in queries],
+            answer.rows.modes.tolist(),
+            self._standard(answer.rows),
+            self.domain.known,
+            graph_digests(queries),
+            comparable=True,
+            together=together,
+        )
+        return replace(self, support_gp=support_gp)
+
+    def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
+        """Positions of the `count` networks that are most informative to measure on a new device.
+
+        Args:
+            queries: candidates.
+            count: how many to choose.
+            seed: draws a subset where there are very many candidates.
+        """
+        rows = NetworkRows.of(queries, self.kernel_times, KernelRows.of(queries))
+        return suggest_for_errors(self._standard(rows), count, seed)
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """Device time of each run, with its interval, limits and breakdown by operator class.
 
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
-        rests = [_rest_of(GraphKey(query.network.graph)) for query in queries]
-        whole = [rest is None for rest in rests]
-        if all(whole):
-            return self._without_recurrent(queries)
-        pairs = zip(rests, queries, strict=True)
-        graphs = [query.network.graph if rest is None else rest for rest, query in pairs]
-        kept = [row for row, graph in enumerate(graphs) if graph.operators]
-        asked = [_with_graph(queries[row], graphs[row]) for row in kept]
-        seconds, low, high = np.zeros((3, len(queries)))
-        times = DeviceTimes(seconds, low, high, [()] * len(queries), [{}] * len(queries))
-        rest = self._without_recurrent(asked)
-        seconds[kept], low[kept], high[kept] = rest.seconds, rest.low, rest.high
-        for place, row in enumerate(kept):
-            times.limits[row], times.breakdowns[row] = rest.limits[place], rest.breakdowns[place]
-        for row in np.flatnonzero(~np.array(whole)).tolist():
-            _add_recurrent(times, row, queries[row])
-        return times
-
-    def _without_recurrent(self, queries: Sequence[Query]) -> DeviceTimes:
-        """Device times of n networks on GPUs that have operators, none of them recurrent."""
-        n = len(queries)
-        logs, below, above, extra = np.zeros((4, n))
-        limits: list[tuple[Limit, ...]] = [()] * n
-        breakdowns: list[Mapping[str, float]] = [{}] * n
-        for source, selected in self._by_source(queries):
-            asked = {request.key: request for request in selected}
-            places = {key: place for place, key in enumerate(asked)}
-            index = [places[request.key] for request in selected]
-            answers = self._at_filling_batches(source, asked)
-            value, low, high = map(np.array, list(zip(*answers, strict=True))[:3])
-            rows = [request.row for request in selected]
-            weight = np.array([request.weight for request in selected])
-            factor = np.array([request.factor for request in selected])
-            ratios = np.log([value / low, high / value])[:, index]
-            logs += np.bincount(rows, weight * np.log(value[index] / 1e3 * factor), n)
-            below += np.bincount(rows, weight * ratios[0], n)
-            above += np.bincount(rows, weight * ratios[1], n)
-            extra[rows] = [request.extra for request in selected]
-            for row, place in zip(rows, index, strict=True):
-                limits[row], breakdowns[row] = answers[place].limits, answers[place].breakdown_ms
-        least = np.array([self._least_s(query) for query in queries])
-        seconds, reach = np.maximum(np.exp(logs), least), HALF_WIDTH * extra
-        scaled = zip(breakdowns, (seconds * 1e3).tolist(), strict=True)
-        return DeviceTimes(
-            seconds,
-            np.hypot(below, reach),
-            np.hypot(above, reach),
-            limits,
-            [_scaled(breakdown, ms) for breakdown, ms in scaled],
+        rests = [_rest_of(query) for query in queries]
+        kept = [row for row, rest in enumerate(rests) if rest is not None]
+        asked = [rest for rest in rests if rest is not None]
+        found = [_Run()] * len(queries)
+        if kept:
+            for row, run in zip(kept, self._without_recurrent(asked), strict=True):
+                found[row] = run
+        for row, (rest, query) in enumerate(zip(rests, queries, strict=True)):
+            if rest is not query:
+                found[row] = _with_recurrent(query, found[row])
+        ms, low, high = np.array([run[:3] for run in found], dtype=np.float64).reshape(-1, 3).T
+        return Predictions.of_metric(
+            "latency_ms",
+            ms,
+            (ms * np.exp(-low), ms * np.exp(high)) if self.intervals else None,
+            coverage=LEVEL if self.intervals else None,
+            limits=[run.limits for run in found],
+            breakdowns_ms=[run.breakdown_ms for run in found],
         )
 
-    def _least_s(self, query: Query) -> float:
-        """Seconds of a network's launches; its roofline on GPUs without timed networks.
-
-        What was learned on other GPUs carries no answer below that.
-        """
-        launches = SHORTEST_KERNEL_S * _kernels(query).launches
-        timed = query.device in self.networks.domain.known
-        return launches if timed else max(launches, roofline_s(query))
+    def _without_recurrent(self, queries: Sequence[Query]) -> Iterator[_Run]:
+        """The times of runs without recurrent layers."""
+        answer = self._answer(queries)
+        values, ends = self._with_interval(queries, answer)
+        low, high = (np.abs(np.log(end / values)) for end in ends)
+        by_classes = answer.rows.class_shares * values[:, None]
+        for row, query in enumerate(queries):
+            own = (float(values[row]), float(low[row]), float(high[row]))
+            yield _Run(*own, self._limits(query, answer, row), by_class(by_classes[row]))
 
     def operator_times(self, query: Query) -> list[OperatorTime]:
-        """Time of each operator of a network, from the predictor whose classes are returned."""
-        return self.parts[_source(query)].operator_times(query)
+        """Time of each launched kernel; kernels that the runtime adds have a class of their own."""
+        runs, labels = labelled_kernels(query)
+        rows = KernelRows.of_runs([query], [runs])
+        seconds = self.kernel_times.kernel_seconds([query], rows) * rows.count
+        classes = [OPERATOR_CLASSES[code] for code in CLASS_OF_KERNEL_KIND[rows.kind].tolist()]
+        return merged_times(labels, classes, rows.count, seconds * 1e3)
 
-    def at_filling_batches(
-        self, networks: Measurements, seconds: Column
-    ) -> dict[str, Measurements]:
-        """Measured rows scaled to the batch sizes at which the predictors are evaluated.
+    def _answer(self, queries: Sequence[Query], kernels: KernelRows | None = None) -> _Answer:
+        """Predictions without adaptation; the kernels are computed in parts where not given."""
+        if kernels is None:
+            kernels = KernelRows.of(queries)
+        assert self.correction is not None
+        assert self.ranges is not None
+        assert self.mixes is not None
+        rows = NetworkRows.of(queries, self.kernel_times, kernels)
+        network = rows.modes != OPERATOR
+        correction = np.zeros(len(rows))
+        if network.any():
+            inside = self.ranges.clip(rows.features[network])
+            correction[network] = self.correction.predict(inside)
+        novelty = np.zeros(len(rows))
+        novelty[network] = self.mixes.novelty(rows.features[network], rows.fused[network])
+        return _Answer(rows, rows.log_seconds + correction, spread_of(correction), novelty)
 
-        Args:
-            networks: n networks on GPUs.
-            seconds: (n,) device time of each.
+    def _with_interval(
+        self, queries: Sequence[Query], answer: _Answer
+    ) -> tuple[Column, tuple[Column, Column]]:
+        """Milliseconds and the ends of their intervals, each (n,)."""
+        devices, modes = [query.device for query in queries], answer.rows.modes
+        error, deviation = np.zeros(len(queries)), np.full(len(queries), np.nan)
+        if self.support_gp.devices:
+            error, deviation = self.support_gp.correction(
+                devices, modes.tolist(), self._standard(answer.rows), graph_digests(queries)
+            )
+        values = np.exp(answer.log_seconds + error) * 1e3
+        if self.intervals is None:
+            return values, (values, values)
+        seen = np.array([device in self.domain.known for device in devices], dtype=np.bool_)
+        # On an unseen device the shift of the whole device dominates; it has a constant width.
+        scale = self.width_law.scale(answer.spread, answer.novelty)
+        ends = self.intervals.around(values, modes, seen, scale)
+        return values, self.support_gp.intervals(values, deviation, *ends)
 
-        Returns:
-            Name of a predictor -> rows at the batch sizes of its queries, with `seconds` scaled by
-            the sum over kernels to these batch sizes.
-        """
-        # Adaptation leaves out networks with recurrent layers, whose time the formula alone gives.
-        keys = [GraphKey(query.network.graph) for query in networks.queries]
-        whole = np.array([_rest_of(key) is None for key in keys], dtype=np.bool_)
-        networks, seconds = networks.take(whole), seconds[whole]
-        rows = {}
-        for source, selected in self._by_source(networks.queries):
-            taken = networks.take([request.row for request in selected])
-            filled = np.array([seconds[r.row] / r.factor for r in selected])
-            queries = [request.query for request in selected]
-            rows[source] = replace(taken, queries=queries, values={"latency_ms": filled * 1e3})
-        return rows
+    def _standard(self, rows: NetworkRows) -> Column:
+        assert self.scale is not None
+        return self.scale.apply(rows.features, rows.features.shape[1])
 
-    def _at_filling_batches(self, source: str, asked: Mapping[RunKey, _Request]) -> list[_Answer]:
-        """Answers of a predictor to requests by key; those of earlier calls are kept."""
-        requests = list(asked.values())
+    def _limits(self, query: Query, answer: _Answer, row: int) -> tuple[Limit, ...]:
+        assert self.mixes is not None
+        adapted = self.support_gp.rows(query.device) >= ENOUGH_ROWS
+        features, novelty = answer.rows.features[row], float(answer.novelty[row])
+        own = self.domain.limits(query, features[RANGED], adapted)
+        if query.device.kind == "gpu" and novelty > self.domain.farthest:
+            differs = self.mixes.nearest_difference(features, bool(answer.rows.fused[row]))
+            own = (*own, self.domain.far_limit(novelty, differs))
+        return (*own, *self.support_gp.limits(query.device))
 
-        def compute(missing: list[int]) -> list[_Answer]:
-            answer = self.parts[source].predict([requests[place].query for place in missing])
-            value = answer.values["latency_ms"]
-            low, high = (side.get("latency_ms", value) for side in (answer.low, answer.high))
-            columns = (value.tolist(), low.tolist(), high.tolist())
-            return list(map(_Answer, *columns, answer.limits, answer.breakdowns_ms))
 
-        return self._recent.of_each([(source, *key) for key in asked], compute)
+@dataclass(frozen=True)
+class _Training:
+    """n training rows.
 
-    @cached_property
-    def _laws(self) -> Recent[RunKey, Mapping[int, float]]:
-        """Seconds of all kernels at the powers of two."""
-        return Recent(LAWS_KEPT)
+    Attributes:
+        queries: n runs.
+        kernels: their kernels.
+        log_measured: (n,) logarithm of the measured seconds.
+        weights: (n,) weight of each row.
+        family, device: (n,) groups that calibration holds out: architecture families, or shapes of
+            single operators; architectures of devices.
+        alike: (n,) number of rows on the same device, in the same execution mode and format.
+    """
 
-    @cached_property
-    def _recent(self) -> Recent[RunKey, _Answer]:
-        return Recent(ANSWERS_KEPT)
+    queries: Sequence[Query]
+    kernels: KernelRows
+    log_measured: Column
+    weights: Column
+    family: Names
+    device: Names
+    alike: Column
 
-    def _by_source(self, queries: Sequence[Query]) -> Iterator[tuple[str, list[_Request]]]:
-        """Each predictor with the queries to it, `NETWORKS` first."""
-        alike = equal_but_batch(queries)
-        laws = self._laws_of(queries, alike)
-        requests = [
-            request
-            for (key, rows), law in zip(alike.items(), laws, strict=True)
-            for request in _requests(queries, key, rows, law)
+    @classmethod
+    def of(cls, rows: Measurements) -> Self:
+        """The rows, whose graphs are lowered once."""
+        queries = rows.queries
+        modes = [execution_mode(query) for query in queries]
+        operator = np.array(modes) == OPERATOR
+        families = np.where(operator, rows.group("model"), rows.group("family"))
+        of_device = [query.device.architecture or query.device.name for query in queries]
+        strata = [
+            f"{q.device.name} {m} {q.run.precision}" for q, m in zip(queries, modes, strict=True)
         ]
-        requests.sort(key=lambda request: request.row)
-        for source, own in sorted(groups_of(request.source for request in requests).items()):
-            yield source, [requests[index] for index in own]
-
-    def _laws_of(
-        self, queries: Sequence[Query], alike: Mapping[RunKey, Sequence[int]]
-    ) -> list[Mapping[int, float]]:
-        """For each key, batch size -> seconds of all kernels: of `POWERS`, and as asked."""
-        firsts = [queries[rows[0]] for rows in alike.values()]
-        laws = self._laws.of_each(
-            list(alike),
-            lambda missing: self._laws_at(
-                [firsts[place] for place in missing], [POWERS] * len(missing)
-            ),
+        _, stratum, counts = np.unique(strata, return_inverse=True, return_counts=True)
+        alike = counts[stratum].astype(np.float64)
+        own = np.ones(len(rows)) if rows.weights is None else rows.weights
+        return cls(
+            queries,
+            KernelRows.of(queries),
+            np.log(rows.values["latency_ms"] / 1e3),
+            own / np.sqrt(np.clip(alike, FEWEST_ALIKE, MOST_ROWS)),
+            families,
+            np.array(of_device, dtype=np.str_),
+            alike,
         )
-        others = [
-            sorted(_batches(queries, rows, filling_batch(law)) - law.keys())
-            for rows, law in zip(alike.values(), laws, strict=True)
-        ]
-        lacking = [place for place, own in enumerate(others) if own]
-        found = self._laws_at([firsts[p] for p in lacking], [others[p] for p in lacking])
-        for place, law in zip(lacking, found, strict=True):
-            laws[place] = {**laws[place], **law}
-        return laws
 
-    def _laws_at(
-        self, queries: Sequence[Query], sizes: Sequence[Sequence[int]]
-    ) -> list[Mapping[int, float]]:
-        """For each query, batch size -> seconds; devices of one network in one call.
+    def sample(self, most: int, seed: int) -> Mask:
+        """At most about this many rows on one device, in one execution mode and format, (n,)."""
+        drawn = np.random.default_rng(seed).random(len(self.alike))
+        return np.asarray(drawn < most / self.alike, dtype=np.bool_)
 
-        Args:
-            queries: n networks.
-            sizes: batch sizes of each.
-        """
-        times = self.networks.kernel_times
-        laws: dict[int, Mapping[int, float]] = {}
-        pairs = zip(queries, sizes, strict=True)
-        for rows in groups_of((on_any_device(q), tuple(s)) for q, s in pairs).values():
-            first, own = queries[rows[0]], sizes[rows[0]]
-            chips = [chip_of(queries[row].device, first.network.precision) for row in rows]
-            batches = np.array(own, dtype=np.float64)
-            seconds = law_seconds(times, _kernels(first), chips, batches, _mode(first))
-            for row, line in zip(rows, seconds.tolist(), strict=True):
-                laws[row] = dict(zip(own, line, strict=True))
-        return [laws[row] for row in range(len(queries))]
+    def take(self, rows: Mask) -> Self:
+        """The rows where the mask is True."""
+        kept = np.flatnonzero(rows)
+        return replace(
+            self,
+            queries=[self.queries[row] for row in kept.tolist()],
+            kernels=self.kernels.of_runs_at(rows),
+            **{name: getattr(self, name)[kept] for name in _COLUMNS_OF_TRAINING},
+        )
 
 
-def _requests(
-    queries: Sequence[Query], key: RunKey, rows: Sequence[int], law: Mapping[int, float]
-) -> Iterator[_Request]:
-    """The queries to the predictors for networks that differ in their batch size alone."""
-    query = queries[rows[0]]
-    filled, source = filling_batch(law), _source(query)
-    for row in rows:
-        own = queries[row].network.batch_size
-        extra = DOUBLING_DEVIATION * sqrt(max(0.0, log2(filled / own)))
-        for batch, share in batch_ladder(own, filled).items():
-            factor = law[own] / law[batch]
-            yield _Request(row, source, (*key, batch), query, batch, factor, share, extra)
+_COLUMNS_OF_TRAINING: Final = ("log_measured", "weights", "family", "device", "alike")
 
 
-def _batches(queries: Sequence[Query], rows: Sequence[int], filled: int) -> set[int]:
-    """The batch sizes of these rows, and those at which a predictor is evaluated for them."""
-    own = {queries[row].network.batch_size for row in rows}
-    return own.union(*(batch_ladder(batch, filled) for batch in own))
+def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
+    kinds, features = np.where(rows.modes == "cpu", "cpu", "gpu"), rows.features
+    names = [NETWORK_FEATURES[index] for index in RANGED]
+    return {
+        str(kind): FeatureRange.of(names, features[kinds == kind][:, RANGED])
+        for kind in np.unique(kinds)
+    }
+
+
+def _farthest(novelty: Column, rows: CalibrationRows) -> float:
+    """Distance within which `WITHIN` of the held-out families on GPUs lie, weighted equally."""
+    known = np.isfinite(novelty) & (rows.modes != "cpu") & (rows.modes != OPERATOR)
+    if not known.any():
+        return float("inf")
+    return weighted_quantile(novelty[known], group_weights(rows.family[known]), WITHIN)
+
+
+def _rest_of(query: Query) -> Query | None:
+    """The query without recurrent layers: itself where it has none, None where nothing is left."""
+    run = query.run
+    if not isinstance(run, Network):
+        return None if run.operator.kind == "recurrent" else query
+    graph = _graph_rest(GraphKey(run.graph))
+    if graph is None:
+        return query
+    return replace(query, workload=replace(run, graph=graph)) if graph.operators else None
 
 
 @kept_by_graph()
-def _rest_of(key: GraphKey) -> OperatorGraph | None:
+def _graph_rest(key: GraphKey) -> OperatorGraph | None:
     """A graph without its recurrent layers; None where it has none."""
     graph = key.graph
     if all(op.kind != "recurrent" for op in graph.operators):
@@ -342,63 +470,14 @@ def _rest_of(key: GraphKey) -> OperatorGraph | None:
     return replace(graph, operators=tuple(kept))
 
 
-def _with_graph(query: Query, graph: OperatorGraph) -> Query:
-    return replace(query, workload=replace(query.network, graph=graph))
-
-
-def _add_recurrent(times: DeviceTimes, row: int, query: Query) -> None:
-    """Add the recurrent layers of a network to the times of its other operators."""
-    table = query_table(query.network)
+def _with_recurrent(query: Query, run: _Run) -> _Run:
+    """The time of a run with that of its recurrent layers."""
+    table = query_table(query.run)
     layers = table.take(table.kind == RECURRENT)
-    own = LAW.seconds(layers, query.device, query.network.precision) * layers.repeat
-    seconds = float(own.sum())
-    share = seconds / (times.seconds[row] + seconds)
-    for side in (times.low, times.high):
-        side[row] = np.hypot((1.0 - share) * side[row], share * HELD_OUT_REACH)
-    times.seconds[row] += seconds
-    times.breakdowns[row] = {**times.breakdowns[row], "recurrent": seconds * 1e3}
-    times.limits[row] = (*times.limits[row], *recurrent_limits(share, query))
-
-
-def _mode(query: Query) -> str:
-    return "eager" if query.network.graph.training else execution_mode(query)
-
-
-def _kernels(query: Query) -> Kernels:
-    network = query.network
-    return lowered(network.graph, lowering_mode(network.graph, network.precision, query.software))
-
-
-def _source(query: Query) -> str:
-    """Name of the predictor of a network's device time."""
-    network = query.network
-    if network.graph.training or network.precision in NARROW:
-        return OPERATORS
-    if query.software.fuses or casts_of(network.precision) != "fp32":
-        return NETWORKS
-    if network.phase == "training" or _on_tf32_units(query):
-        return NETWORKS
-    return OPERATORS
-
-
-def _on_tf32_units(query: Query) -> bool:
-    """Whether most work of an eager network in full precision is on TF32 units.
-
-    Convolutions run there by default, other products only where TF32 is asked for.
-    """
-    if "tf32" not in query.device.peak_tflops:
-        return False
-    kernels = _kernels(query)
-    convolutions = float(kernels.work[kernels.is_conv].sum())
-    return query.network.precision == "tf32" or convolutions > 0.5 * float(kernels.work.sum())
-
-
-def _scaled(breakdown: Mapping[str, float], total_ms: float) -> Mapping[str, float]:
-    whole = sum(breakdown.values())
-    return {k: v * total_ms / whole for k, v in breakdown.items()} if whole > 0 else {}
-
-
-def roofline_s(query: Query) -> float:
-    """Sum of the rooflines of a network's kernels, seconds."""
-    chip = chip_of(query.device, query.network.precision)
-    return network_features(_kernels(query), chip, query.network, query.software)[1]
+    own = LAW.seconds(layers, query.device, query.run.precision) * layers.repeat
+    ms = 1e3 * float(own.sum())
+    share = ms / (run.ms + ms)
+    reach = share * HELD_OUT_REACH
+    low, high = (float(np.hypot((1.0 - share) * side, reach)) for side in (run.low, run.high))
+    limits = (*run.limits, *recurrent_limits(share, query))
+    return _Run(run.ms + ms, low, high, limits, {**run.breakdown_ms, "recurrent": ms})

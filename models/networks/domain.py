@@ -8,14 +8,15 @@ import numpy as np
 from forerun.data.columns import Column
 from forerun.data.device import Device
 from forerun.data.query import Query
-from forerun.data.workload import Network
+from forerun.data.workload import Kernel, Network
 from forerun.features.lowering.mode import casts_of
 from forerun.features.networks.features import DEVICE_RATIOS, assumed, chip_of, device_ratios
 from forerun.models.domain.device_novelty import device_position, novelty_limits
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
 from forerun.models.limit import LATENCY, Limit
 
-_NARROW = ("fp8", "int8", "tf32")
+NARROW = ("fp8", "int8")
+"""Number formats without a measured network."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class NetworkDomain:
         known: devices of the training rows.
         domains: device kind -> range of the features on devices of that kind.
         device_ranges: device kind -> range of ratios of the devices' figures.
-        trained_on: triples (device kind, phase, `fp32` or `half`) of the training rows.
+        trained_on: triples (device kind, phase, `fp32`, `half` or `narrow`) of the training rows.
+        with_operators: devices of training rows that are single operators.
         positions: training GPUs in the space of `forerun.models.domain.device_novelty`.
         farthest: distance to the nearest training network up to which a network is in domain.
     """
@@ -35,6 +37,7 @@ class NetworkDomain:
     domains: Mapping[str, FeatureRange] = field(default_factory=dict)
     device_ranges: Mapping[str, FeatureRange] = field(default_factory=dict)
     trained_on: frozenset[tuple[str, str, str]] = frozenset()
+    with_operators: KnownDevices = field(default_factory=KnownDevices)
     positions: tuple[tuple[float, ...], ...] = ()
     farthest: float = float("inf")
 
@@ -43,14 +46,16 @@ class NetworkDomain:
         """The domain of training rows.
 
         Args:
-            queries: networks of the training rows.
+            queries: networks and single operators of the training rows.
             ranges: device kind -> range of the features on devices of that kind.
         """
+        networks = [query for query in queries if query.run.kind == "network"]
         return cls(
             known=KnownDevices.of([query.device for query in queries]),
             domains=ranges,
-            device_ranges=_device_ranges(queries),
-            trained_on=frozenset(_training_condition(query) for query in queries),
+            device_ranges=_device_ranges(networks),
+            trained_on=frozenset(map(_training_condition, networks)),
+            with_operators=KnownDevices.of([q.device for q in queries if q.run.kind == "kernel"]),
             positions=tuple(
                 tuple(device_position(device).tolist())
                 for device in sorted({q.device for q in queries}, key=lambda d: d.name)
@@ -59,24 +64,28 @@ class NetworkDomain:
         )
 
     def answers(self, query: Query) -> bool:
-        """Whether the query is a forward graph whose device kind, phase and precision are known.
-
-        Half precision is one kind with or without autocast. Narrower formats were never measured.
+        """Whether the query is a network on a kind of device that was trained on, or an operator
+        on a device whose operators were.
         """
-        network = query.workload
-        if not isinstance(network, Network) or network.graph.training or not query.has_bound:
+        if not query.has_bound or not self.trained_on:
             return False
-        return network.precision not in _NARROW and _training_condition(query) in self.trained_on
+        if isinstance(query.workload, Kernel):
+            return query.device in self.with_operators
+        kinds = {kind for kind, _, _ in self.trained_on}
+        return isinstance(query.workload, Network) and query.device.kind in kinds
 
     def limits(self, query: Query, features: Column, adapted: bool = False) -> tuple[Limit, ...]:
         """One limit for each property of a query that is outside the training domain.
 
         Args:
-            query: a network that `answers` accepts.
+            query: a network or an operator that `answers` accepts.
             features: its feature values, in the order of the ranges.
             adapted: whether enough rows were measured on the device.
         """
-        network, device = query.network, query.device
+        device = query.device
+        if isinstance(query.workload, Kernel):
+            return tuple(Limit(line, LATENCY) for line in assumed_figures(device))
+        network = query.network
         lines: list[str] = []
         ranges: list[Limit] = []
         if _training_condition(query) not in self.trained_on:
@@ -94,7 +103,7 @@ class NetworkDomain:
             if not adapted and device not in self.known and device.kind in self.device_ranges:
                 ratios = device_ratios(chip_of(device, network.precision))
                 ranges.extend(self.device_ranges[device.kind].outside(ratios, LATENCY))
-        assumptions = [f"{figure} is not on the device's sheet" for figure in assumed(device)]
+        assumptions = assumed_figures(device)
         first, last = ([Limit(line, LATENCY) for line in part] for part in (lines, assumptions))
         return (*first, *ranges, *last)
 
@@ -119,9 +128,15 @@ class NetworkDomain:
         return Limit(message, LATENCY, "outside", "kernel_mix_novelty", novelty, 0.0, self.farthest)
 
 
+def assumed_figures(device: Device) -> list[str]:
+    """What is estimated because the device's sheet does not give it, one sentence each."""
+    return [f"{figure} is not on the device's sheet" for figure in assumed(device)]
+
+
 def _training_condition(query: Query) -> tuple[str, str, str]:
     network = query.network
-    casts = "fp32" if casts_of(network.precision) == "fp32" else "half"
+    casts = "narrow" if network.precision in NARROW else casts_of(network.precision)
+    casts = "half" if casts == "autocast" else casts
     return query.device.kind, network.phase, casts
 
 

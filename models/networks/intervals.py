@@ -1,9 +1,9 @@
 """Prediction intervals of whole networks, calibrated on held-out families and devices.
 
 Seen devices: quantiles of log errors on held-out families, divided by a scale that grows with the
-difference between the predictor's two estimates and with the distance to the nearest training
-network. Errors within a family are correlated, so the quantiles' level is raised until intervals
-reach their coverage on families that were held out of the quantiles themselves.
+correction of whole networks and with the distance to the nearest training network. Errors within a
+family are correlated, so the quantiles' level is raised until intervals reach their coverage on
+families that were held out of the quantiles themselves.
 
 Unseen devices: intervals of constant width, from errors on held-out GPUs and on held-out families,
 both convolved with the distribution of a device's common error. The sign of that error is unknown,
@@ -27,16 +27,17 @@ from forerun.models.conformal import (
     held_out_folds,
     weighted_quantile,
 )
-from forerun.models.networks.features import TrainingRows
 
-RefitErrors = Callable[[Mask, Mask], tuple[Column, Column]]
-"""Masks (n,) of rows to fit on and of rows held out -> log errors and scales of the latter."""
+RefitErrors = Callable[[Mask, Mask], Column]
+"""Masks (n,) of rows to fit on and of rows held out -> log errors of the latter."""
 
 FOLDS = 5
 FARTHEST = 1.0
 """Distance to the nearest training network beyond which intervals stop growing; 1 % of the held-out
 families lie farther."""
 FEWEST = 30
+FEWEST_ON_DEVICE = 100
+"""Rows from which on a device is held out."""
 DEVICE_SHIFT = 0.117
 """Standard deviation of log(sustained / nominal) of bf16 matrix products over seven GPUs without a
 timed network (A100, H100, H200, B200, GB200, GB300, L40S; AIConfigurator's tables)."""
@@ -55,7 +56,7 @@ class WidthLaw(NamedTuple):
     """The scale of log errors as a function of spread and novelty.
 
     Attributes:
-        spread_power: exponent of the spread between the predictor's two estimates.
+        spread_power: exponent of the spread: the size of the correction of whole networks.
         novelty_slope: slope of the scale's logarithm in the distance to the nearest training
             network.
     """
@@ -67,7 +68,7 @@ class WidthLaw(NamedTuple):
         """Scale of the log errors of n rows, up to a constant factor, shape (n,).
 
         Args:
-            spreads: (n,) differences of the predictor's two estimates in log units.
+            spreads: (n,) sizes of the corrections in log units, of `spread_of`.
             novelty: (n,) distances to the nearest training network.
         """
         distance = np.minimum(novelty, FARTHEST)
@@ -103,25 +104,39 @@ class WidthLaw(NamedTuple):
         return cls(max(0.0, float(solution.x[1])), max(0.0, float(solution.x[2])))
 
 
-def spread_of(one: Column, other: Column) -> Column:
-    """Absolute difference of two estimates in log units, clipped, plus a floor; shape (n,)."""
-    return np.asarray(_SPREAD_FLOOR + np.minimum(np.abs(one - other), _MOST_SPREAD))
+def spread_of(correction: Column) -> Column:
+    """Absolute correction of whole networks in log units, clipped, plus a floor; shape (n,)."""
+    return np.asarray(_SPREAD_FLOOR + np.minimum(np.abs(correction), _MOST_SPREAD))
+
+
+class CalibrationRows(NamedTuple):
+    """n training rows, as calibration sees them.
+
+    Attributes:
+        modes: (n,) execution modes, which are the strata.
+        family: (n,) groups of workloads whose errors are correlated.
+        device: (n,) groups of devices that are held out together.
+    """
+
+    modes: Names
+    family: Names
+    device: Names
 
 
 def intervals_of(
-    training: TrainingRows, errors: Column, spreads: Column, refit_errors: RefitErrors
+    rows: CalibrationRows, errors: Column, scale: Column, refit_errors: RefitErrors
 ) -> Intervals:
     """Intervals from known errors on held-out families, and from refits without each device.
 
     Args:
-        training: n training rows.
+        rows: n training rows.
         errors: (n,) log errors, each of a fit without the row's family; NaN where unknown.
-        spreads: (n,) scales of these errors.
-        refit_errors: fits on some rows and returns the errors on others; called with each device
-            held out.
+        scale: (n,) scales of these errors.
+        refit_errors: fits on some rows and returns the errors on others; called with each group of
+            devices held out.
     """
-    seen = _covering(errors / spreads, training.rows.modes, training.family)
-    return Intervals(seen, _unseen(training, refit_errors, errors))
+    seen = _covering(errors / scale, rows.modes, rows.family)
+    return Intervals(seen, _unseen(rows, refit_errors, errors))
 
 
 def _covering(scores: Column, strata: Names, families: Names) -> LogQuantiles:
@@ -146,7 +161,7 @@ def _coverage(scores: Column, strata: Names, families: Names, level: float) -> f
     return float(np.concatenate(inside).mean()) if inside else 1.0
 
 
-def _unseen(training: TrainingRows, refit_errors: RefitErrors, errors: Column) -> LogQuantiles:
+def _unseen(training: CalibrationRows, refit_errors: RefitErrors, errors: Column) -> LogQuantiles:
     """Symmetric bounds for unseen devices, of GPUs and of processors.
 
     Each set of held-out rows (families, and every device) has the same weight, however many rows it
@@ -154,11 +169,12 @@ def _unseen(training: TrainingRows, refit_errors: RefitErrors, errors: Column) -
     There is no further correction for the number of sets, which are two to a dozen: the largest
     error of any row would be the bound. That devices are few is in the factor on the shift.
     """
-    on_cpu = training.rows.modes == "cpu"
+    on_cpu = training.modes == "cpu"
     reach: dict[bool, float] = {}
     for cpu in (False, True):
         of_kind = on_cpu == cpu
-        devices = np.unique(training.device[of_kind])
+        names, counts = np.unique(training.device[of_kind], return_counts=True)
+        devices = names[counts >= FEWEST_ON_DEVICE]
         shift = DEVICE_SHIFT * np.sqrt(1.0 + 1.0 / max(1, len(devices)))
         sets = [errors[of_kind]]
         if len(devices) > 1:
@@ -169,13 +185,13 @@ def _unseen(training: TrainingRows, refit_errors: RefitErrors, errors: Column) -
             weights = np.concatenate([np.full(len(part), 1.0 / len(part)) for part in shifted])
             reach[cpu] = weighted_quantile(np.concatenate(shifted), weights, LEVEL)
     whole = reach.get(False, reach.get(True, UNCALIBRATED[1]))
-    ends = {str(mode): reach.get(mode == "cpu", whole) for mode in np.unique(training.rows.modes)}
+    ends = {str(mode): reach.get(mode == "cpu", whole) for mode in np.unique(training.modes)}
     bounds = {POOLED: whole, **ends}
     return LogQuantiles({mode: (-end, end) for mode, end in bounds.items()}, LEVEL)
 
 
-def _on_another_device(training: TrainingRows, refit_errors: RefitErrors, device: str) -> Column:
+def _on_another_device(training: CalibrationRows, refit_errors: RefitErrors, device: str) -> Column:
     """Log errors on a held-out device, in the execution modes measured on other devices too."""
     on_device = training.device == device
-    held = on_device & np.isin(training.rows.modes, np.unique(training.rows.modes[~on_device]))
-    return refit_errors(~on_device, held)[0] if held.any() else np.zeros(0)
+    held = on_device & np.isin(training.modes, np.unique(training.modes[~on_device]))
+    return refit_errors(~on_device, held) if held.any() else np.zeros(0)

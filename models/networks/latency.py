@@ -1,36 +1,27 @@
 """Latency of networks on GPUs at every precision, batch size and runtime: device and host time.
 
-Predictors fitted on measured networks and kernels give the device time (`DeviceTime`), a mixed
+A predictor fitted on measured networks and kernels gives the device time (`DeviceTime`), a mixed
 model gives the host time (`HostTime`). Device and host work at the same time, so the latency is
 little more than the longer of the two.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
-from operator import add
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Names, groups_of
 from forerun.data.level import HALF_WIDTH, LEVEL
-from forerun.data.measurements import NO_HOST, Measurements
+from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.features.lowering import lowered, lowering_mode
 from forerun.models.adaptation.suggestions import in_turns
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import group_weights, weighted_quantile
 from forerun.models.estimator import SETTING
-from forerun.models.networks.booster import NetworkBoost
-from forerun.models.networks.device_time import (
-    NETWORKS,
-    OPERATORS,
-    DeviceTime,
-    DeviceTimes,
-    roofline_s,
-)
-from forerun.models.networks.half_precision import HalfPrecision, MeasuredRuns, applies
+from forerun.models.networks.device_time import DeviceTime
 from forerun.models.networks.host_time import TERMS, HostTime
 from forerun.models.operators.booster import OperatorBoost
 from forerun.models.operators.operator_times import OperatorTime
@@ -49,64 +40,47 @@ CLEAR_OF_HOST = 0.9
 
 @dataclass(frozen=True)
 class NetworkLatency(StoredPredictor):
-    """Latency of networks from device and host time; single kernels go to `OperatorBoost`.
+    """Latency of networks from device and host time, and of single operators.
 
     Attributes:
-        networks: predicts device times of networks, and latencies of networks on CPUs.
-        operators: predicts device times of networks as sums of kernels, and single kernels.
+        device: predicts device times of networks, of operators on GPUs whose operators trained it,
+            and latencies of networks on CPUs.
+        operators: predicts all other operators.
         host: model of the host time.
-        half_precision: correction of the device time on GPUs without timed networks.
-        widths: factors on the half-widths of intervals: of runs with the longer device time that
-            `half_precision` does not correct, and of runs with the longer host time.
+        widths: factors on the half-widths of intervals: of runs with the longer device time, and
+            of runs with the longer host time.
     """
 
-    networks: NetworkBoost = field(default_factory=NetworkBoost, metadata=SETTING)
+    device: DeviceTime = field(default_factory=DeviceTime, metadata=SETTING)
     operators: OperatorBoost = field(default_factory=OperatorBoost, metadata=SETTING)
     host: HostTime = field(default_factory=HostTime)
-    half_precision: HalfPrecision = field(default_factory=HalfPrecision)
     widths: tuple[float, float] = (1.0, 1.0)
     name: ClassVar[str] = "network_latency"
     metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {"terms of the host's time": tuple(TERMS)}
 
-    @cached_property
-    def device_time(self) -> DeviceTime:
-        """The model of the device time."""
-        return DeviceTime(self.networks, self.operators)
-
     def answers(self, query: Query) -> bool:
         """Whether one of the two predictors of device time answers the query."""
-        return self.networks.answers(query) or self.operators.answers(query)
+        return self.device.answers(query) or self.operators.answers(query)
 
     def fit(self, measurements: Measurements) -> Self:
-        """Fit the host time to runs that wait for the host, and corrections of the device time.
+        """Fit the host time to runs that wait for the host, and the widths of intervals.
 
-        The predictors of device time are not fitted again. Runs in half precision fit
-        `half_precision`; recorded networks fit the errors of `networks` on the recorded GPUs, all
-        of which share them.
+        The predictors of device time are not fitted again.
 
         Args:
             measurements: networks with `latency_ms`. Rows with equal values of the group `host`
-                share a host, and those with `NO_HOST` wait for none: they were recorded. Without
-                that group, rows of one device share a host.
+                share a host; without that group, rows of one device do.
         """
         on_gpu, _, _ = _by_device_kind(measurements)
-        recorded = _recorded(on_gpu)
-        device_only, on_gpu = on_gpu.take(recorded), on_gpu.take(~recorded)
         devices = np.array([q.device.name for q in on_gpu.queries], dtype=np.str_)
-        fitted = replace(self, half_precision=HalfPrecision())
-        bound, seconds = fitted._host_bound(on_gpu)
-        fitted = replace(fitted, widths=fitted._widths(on_gpu, devices))
-        if bound.any():
-            hosts = on_gpu.groups.get("host", devices)[bound].tolist()
-            host = HostTime().fit(on_gpu.take(bound).queries, seconds[bound], hosts)
-            fitted = replace(fitted, host=host)
-        half_precision = fitted._half_precision(on_gpu, bound, devices)
-        fitted = replace(fitted, half_precision=half_precision)
-        device_ms = fitted._as_predicted(device_only, device_only.values["latency_ms"] / 1e3)
-        if NETWORKS not in device_ms:
+        bound, seconds = self._host_bound(on_gpu)
+        fitted = replace(self, widths=self._widths(on_gpu, devices))
+        if not bound.any():
             return fitted
-        return replace(fitted, networks=fitted.networks.adapt(device_ms[NETWORKS], together=True))
+        hosts = on_gpu.groups.get("host", devices)[bound].tolist()
+        host = HostTime().fit(on_gpu.take(bound).queries, seconds[bound], hosts)
+        return replace(fitted, host=host)
 
     def _widths(self, on_gpu: Measurements, devices: Names) -> tuple[float, float]:
         """Factors on half-widths with which intervals cover nine of ten rows.
@@ -115,14 +89,14 @@ class NetworkLatency(StoredPredictor):
         no interval is narrowed. The finite-sample correction of split conformal prediction for the
         dozen families is left out: with it, 97 to 100 % of held-out families were covered.
         """
-        device = self.device_time.predict(on_gpu.queries)
+        device = self._device_times(on_gpu.queries)
         host, host_deviation = self.host.seconds(on_gpu.queries)
         value, low, high = _joined(device, host, host_deviation)
         error = np.log(on_gpu.values["latency_ms"] / 1e3 / value)
         half_width = np.where(error < 0, np.log(value / low), np.log(high / value))
         scores = np.abs(error) / half_width
         family = on_gpu.groups.get("family", devices)
-        device_bound = device.seconds >= host
+        device_bound = device.values["latency_ms"] / 1e3 >= host
         return (
             _at_least_one(scores[device_bound], family[device_bound]),
             _at_least_one(scores[~device_bound], family[~device_bound]),
@@ -130,19 +104,18 @@ class NetworkLatency(StoredPredictor):
 
     def with_parts(self, parts: Mapping[str, Predictor]) -> Self:
         """The predictor with these predictors of device time, before `fit`."""
-        networks, operators = parts[NetworkBoost.name], parts[OperatorBoost.name]
-        assert isinstance(networks, NetworkBoost)
+        device, operators = parts[DeviceTime.name], parts[OperatorBoost.name]
+        assert isinstance(device, DeviceTime)
         assert isinstance(operators, OperatorBoost)
-        return replace(self, networks=networks, operators=operators).without_published()
+        return replace(self, device=device, operators=operators).without_published()
 
     def without_published(self) -> Self:
         """The predictor without what `fit` and `adapt` added to the predictors of device time."""
         return replace(
             self,
-            networks=replace(self.networks, support_gp=SupportGP()),
+            device=replace(self.device, support_gp=SupportGP()),
             operators=replace(self.operators, kernels=SupportGP(), networks=SupportGP()),
             host=HostTime(),
-            half_precision=HalfPrecision(),
             widths=(1.0, 1.0),
         )
 
@@ -150,12 +123,17 @@ class NetworkLatency(StoredPredictor):
         """Adapt the host time to runs that wait for the host, the device time to all others."""
         on_gpu, on_cpu, others = _by_device_kind(measurements)
         bound, seconds = self._host_bound(on_gpu)
-        adapted = self
+        host = self.host
         if bound.any():
-            host = self.host.adapt(on_gpu.take(bound).queries, seconds[bound])
-            adapted = replace(self, host=host)
-        rest = {NETWORKS: on_cpu, OPERATORS: others}
-        return adapted._with_device_rows(on_gpu, bound, rest)
+            host = host.adapt(on_gpu.take(bound).queries, seconds[bound])
+        rows = _without_host(on_gpu.take(~bound), host) + on_cpu + others
+        by_device = np.array([self._by_device(query) for query in rows.queries], dtype=np.bool_)
+        device, operators = self.device, self.operators
+        if by_device.any():
+            device = device.adapt(rows.take(by_device))
+        if not by_device.all():
+            operators = operators.adapt(rows.take(~by_device))
+        return replace(self, host=host, device=device, operators=operators)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Latency from device and host time, never below either.
@@ -164,21 +142,16 @@ class NetworkLatency(StoredPredictor):
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
         answer = PredictionColumns(len(queries), self.metrics)
-        for joined, rows in groups_of(_runs_on_gpu(query) for query in queries).items():
-            if joined:
-                answer.put(rows, self._on_gpus([queries[row] for row in rows]))
-                continue
-            for source, own in self._by_part(queries, rows).items():
-                part = self.device_time.parts[source]
-                answer.put(own, part.predict([queries[row] for row in own]))
+        kinds = groups_of((self._by_device(query), _runs_on_gpu(query)) for query in queries)
+        for (by_device, on_gpu), rows in kinds.items():
+            own = [queries[row] for row in rows]
+            predicted = self._part(by_device).predict(own)
+            answer.put(rows, self._with_host(own, predicted) if on_gpu else predicted)
         return answer.predictions()
 
     def operator_times(self, query: Query) -> list[OperatorTime]:
         """Time of each operator on the device, by the predictor that gives the breakdown."""
-        if _runs_on_gpu(query):
-            return self.device_time.operator_times(query)
-        (source,) = self._by_part([query], [0])
-        return self.device_time.parts[source].operator_times(query)
+        return self._part(self._by_device(query)).operator_times(query)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the workloads that are most informative to measure on a new device.
@@ -186,20 +159,16 @@ class NetworkLatency(StoredPredictor):
         The two predictors choose in turns, each among the queries that it answers.
         """
         chosen = []
-        for source, rows in self._by_part(queries, range(len(queries))).items():
-            part = self.device_time.parts[source]
-            own = part.suggest([queries[row] for row in rows], count, seed)
+        for by_device, rows in sorted(groups_of(map(self._by_device, queries)).items()):
+            own = self._part(by_device).suggest([queries[row] for row in rows], count, seed)
             chosen.append([rows[index] for index in own])
         return in_turns(chosen)[:count]
 
-    def _on_gpus(self, queries: Sequence[Query]) -> Predictions:
-        """Latency of networks on GPUs, from device and host time."""
-        device = self._device_times(queries)
-        half = self._in_half_precision(queries)
-        widths = np.where(half, self.half_precision.width, self.widths[0]), self.widths[1]
-        value, low, high = _joined(device, *self.host.seconds(queries), widths)
-        host_ms = (np.maximum(value - device.seconds, 0.0) * 1e3).tolist()
-        breakdowns = zip(device.breakdowns, host_ms, strict=True)
+    def _with_host(self, queries: Sequence[Query], device: Predictions) -> Predictions:
+        """Latency of networks on GPUs, from their device time and the host's."""
+        value, low, high = _joined(device, *self.host.seconds(queries), self.widths)
+        host_ms = np.maximum(value * 1e3 - device.values["latency_ms"], 0.0).tolist()
+        breakdowns = zip(device.breakdowns_ms, host_ms, strict=True)
         return Predictions.of_metric(
             "latency_ms",
             value * 1e3,
@@ -209,58 +178,26 @@ class NetworkLatency(StoredPredictor):
             breakdowns_ms=[{**breakdown, "host": ms} for breakdown, ms in breakdowns],
         )
 
-    def _device_times(self, queries: Sequence[Query]) -> DeviceTimes:
-        """Device times of n networks on GPUs, corrected in half precision."""
-        times = self.device_time.predict(queries)
-        factors = np.exp(self._log_corrections(queries, times))
-        breakdowns: list[Mapping[str, float]] = [
-            {name: ms * factor for name, ms in breakdown.items()}
-            for breakdown, factor in zip(times.breakdowns, factors.tolist(), strict=True)
-        ]
-        return times._replace(seconds=times.seconds * factors, breakdowns=breakdowns)
+    def _device_times(self, queries: Sequence[Query]) -> Predictions:
+        """Device time of n networks on GPUs."""
+        answer = PredictionColumns(len(queries), self.metrics)
+        for by_device, rows in groups_of(map(self._by_device, queries)).items():
+            answer.put(rows, self._part(by_device).predict([queries[row] for row in rows]))
+        return answer.predictions()
 
-    def _in_half_precision(self, queries: Sequence[Query]) -> Mask:
-        """Which networks `half_precision` corrects, (n,): on GPUs without timed networks."""
-        known = self.networks.domain.known
-        return applies(queries) & np.array([q.device not in known for q in queries], dtype=np.bool_)
+    def _part(self, by_device: bool) -> DeviceTime | OperatorBoost:
+        return self.device if by_device else self.operators
 
-    def _log_corrections(self, queries: Sequence[Query], times: DeviceTimes) -> Column:
-        """Logarithms of the factors on the device times of n networks, shape (n,)."""
-        logs = np.zeros(len(queries))
-        rows = np.flatnonzero(self._in_half_precision(queries)).tolist()
-        breakdowns = [times.breakdowns[row] for row in rows]
-        logs[rows] = self.half_precision.log_factors([queries[row] for row in rows], breakdowns)
-        for row in np.flatnonzero(logs < 0.0).tolist():
-            # A correction takes no answer below the sum of its kernels' rooflines.
-            reach = np.log(roofline_s(queries[row]) / times.seconds[row])
-            logs[row] = max(logs[row], min(0.0, reach))
-        # The correction is of what is not recurrent.
-        shares = [own.get("recurrent", 0.0) / sum(own.values()) for own in times.breakdowns]
-        return np.log1p(np.expm1(logs) * (1.0 - np.array(shares)))
+    def _by_device(self, query: Query) -> bool:
+        """Whether `device` gives the device time of a query.
 
-    def _half_precision(self, on_gpu: Measurements, bound: Mask, devices: Names) -> HalfPrecision:
-        """Correction in half precision, fitted to rows that clearly exceed the host time."""
-        measured = on_gpu.values["latency_ms"] / 1e3
-        host, _ = self.host.seconds(on_gpu.queries)
-        clear = ~bound & (host < CLEAR_OF_HOST * measured)
-        eager = np.array([q.software.runtime == "eager" for q in on_gpu.queries], dtype=np.bool_)
-        kept = self._in_half_precision(on_gpu.queries) & clear & eager
-        rows = on_gpu.take(kept)
-        times = self.device_time.predict(rows.queries)
-        own = (measured[kept] ** OVERLAP - host[kept] ** OVERLAP) ** (1.0 / OVERLAP)
-        errors = np.log(own / times.seconds)
-        families = rows.groups.get("family", devices[kept])
-        groups = np.char.add(np.char.add(families, "|"), devices[kept])
-        chips = rows.groups.get("chip", devices[kept])
-        ends = times.low, times.high
-        runs = MeasuredRuns(rows.queries, times.breakdowns, errors, *ends, groups, families, chips)
-        return HalfPrecision.fit(runs)
-
-    def _by_part(self, queries: Sequence[Query], rows: Sequence[int]) -> dict[str, list[int]]:
-        """Name of a predictor of device time -> rows that it answers, `NETWORKS` first."""
-        sources = [NETWORKS if self.networks.answers(queries[r]) else OPERATORS for r in rows]
-        groups = sorted(groups_of(sources).items())
-        return {source: [rows[index] for index in own] for source, own in groups}
+        Eager networks in full precision are the sum of operators that were measured so on other
+        GPUs, unless networks of this GPU were measured.
+        """
+        if not self.device.answers(query):
+            return False
+        known = query.device in self.device.domain.known
+        return known or not (_in_full_precision(query) and self.operators.answers(query))
 
     def _host_bound(self, on_gpu: Measurements) -> tuple[Mask, Column]:
         """Which networks on GPUs wait for the host, and the host time in seconds; both (n,).
@@ -269,56 +206,42 @@ class NetworkLatency(StoredPredictor):
         the predicted device time.
         """
         measured = on_gpu.values["latency_ms"] / 1e3
-        device = self._device_times(on_gpu.queries).seconds
+        device = self._device_times(on_gpu.queries).values["latency_ms"] / 1e3
         remainder = np.maximum(measured**OVERLAP - np.minimum(device, measured) ** OVERLAP, 0.0)
         seconds = remainder ** (1.0 / OVERLAP)
         plausible = HostTime().plausible(on_gpu.queries, seconds)
         return (device < HOST_BOUND * measured) & plausible, seconds
 
-    def _as_predicted(self, on_gpu: Measurements, seconds: Column) -> dict[str, Measurements]:
-        """Rows for the predictors of device time: without corrections, at filling batches.
 
-        Args:
-            on_gpu: n measured networks on GPUs.
-            seconds: (n,) device time of each.
-        """
-        times = self.device_time.predict(on_gpu.queries)
-        corrections = np.exp(self._log_corrections(on_gpu.queries, times))
-        return self.device_time.at_filling_batches(on_gpu, seconds / corrections)
-
-    def _with_device_rows(
-        self, on_gpu: Measurements, bound: Mask, rest: Mapping[str, Measurements]
-    ) -> Self:
-        """The predictor with its device time adapted to rows that are not bound by the host.
-
-        Args:
-            on_gpu: n measured networks on GPUs.
-            bound: (n,) whether they wait for the host.
-            rest: name of a predictor of device time -> other rows to adapt it to.
-        """
-        on_gpu = on_gpu.take(~bound)
-        measured = on_gpu.values["latency_ms"] / 1e3
-        host, _ = self.host.seconds(on_gpu.queries)
-        clear = host < CLEAR_OF_HOST * measured
-        own = measured**OVERLAP - np.where(clear, host, 0.0) ** OVERLAP
-        filled = self._as_predicted(on_gpu, own ** (1.0 / OVERLAP))
-        adapted: dict[str, Any] = {}
-        for source, part in self.device_time.parts.items():
-            tables = [t[source] for t in (rest, filled) if source in t and len(t[source])]
-            if tables:
-                adapted[source] = part.adapt(reduce(add, tables))
-        return replace(self, **adapted)
-
-
-def _recorded(measurements: Measurements) -> Mask:
-    """Which of n runs do not wait for a host, shape (n,)."""
-    if "host" not in measurements.groups:
-        return np.zeros(len(measurements), dtype=np.bool_)
-    return np.asarray(measurements.groups["host"] == NO_HOST)
+def _without_host(on_gpu: Measurements, host: HostTime) -> Measurements:
+    """Networks that do not wait for the host, with their device time as latency."""
+    measured = on_gpu.values["latency_ms"] / 1e3
+    host_s, _ = host.seconds(on_gpu.queries)
+    clear = host_s < CLEAR_OF_HOST * measured
+    own = measured**OVERLAP - np.where(clear, host_s, 0.0) ** OVERLAP
+    return replace(on_gpu, values={"latency_ms": own ** (1.0 / OVERLAP) * 1e3})
 
 
 def _runs_on_gpu(query: Query) -> bool:
     return query.workload.kind == "network" and query.device.kind == "gpu"
+
+
+def _in_full_precision(query: Query) -> bool:
+    """Whether a network runs eagerly in fp32, most of its work not on TF32 units.
+
+    Convolutions run there by default where a GPU has them, other products where TF32 is asked for.
+    """
+    if not _runs_on_gpu(query) or query.network.precision != "fp32":
+        return False
+    if query.software.fuses or query.network.phase == "training":
+        return False
+    if "tf32" not in query.device.peak_tflops:
+        return True
+    network = query.network
+    mode = lowering_mode(network.graph, network.precision, query.software)
+    kernels = lowered(network.graph, mode)
+    convolutions = float(kernels.work[kernels.is_conv].sum())
+    return convolutions <= 0.5 * float(kernels.work.sum())
 
 
 def _by_device_kind(
@@ -341,17 +264,19 @@ def _at_least_one(scores: Column, groups: Names) -> float:
 
 
 def _joined(
-    times: DeviceTimes,
+    device: Predictions,
     host_s: Column,
     host_deviation: Column,
-    widths: tuple[float | Column, float] = (1.0, 1.0),
+    widths: tuple[float, float] = (1.0, 1.0),
 ) -> tuple[Column, Column, Column]:
     """Latency, low and high in seconds, each (n,); device and host errors count as independent."""
-    device, host = times.seconds**OVERLAP, host_s**OVERLAP
-    value = (device + host) ** (1.0 / OVERLAP)
-    share = device / (device + host)
+    seconds = device.values["latency_ms"] / 1e3
+    low_s, high_s = (side["latency_ms"] / 1e3 for side in (device.low, device.high))
+    powers, host = seconds**OVERLAP, host_s**OVERLAP
+    value = (powers + host) ** (1.0 / OVERLAP)
+    share = powers / (powers + host)
     half_width = HALF_WIDTH * host_deviation * (1.0 - share)
-    factor = np.where(times.seconds >= host_s, *widths)
-    low = value * np.exp(-factor * np.hypot(share * times.low, half_width))
-    high = value * np.exp(factor * np.hypot(share * times.high, half_width))
+    factor = np.where(seconds >= host_s, *widths)
+    low = value * np.exp(-factor * np.hypot(share * np.log(seconds / low_s), half_width))
+    high = value * np.exp(factor * np.hypot(share * np.log(high_s / seconds), half_width))
     return value, low, high

@@ -12,12 +12,13 @@ from typing import Self
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Matrix
-from forerun.models.networks.additive_model import ROOTS, root_shares
-from forerun.models.networks.features import FEATURES
+from forerun.features.kernels.rows import KERNEL_ROOTS
+from forerun.models.networks.rows import NETWORK_FEATURES, SHARE_COLUMNS
 
 FIGURES = (
-    *("aligned_8", "aligned_64", "mean_log_k", "mean_log_n", "mean_log_groups"),
-    *("fixed_traffic_share", "in_l2_share", "wave_fill", "log_launch_over_roofline"),
+    *("mean_aligned_8", "mean_aligned_64", "mean_log_k", "mean_log_n", "mean_log_groups"),
+    *("mean_share_of_weights", "mean_log_activations_over_l2", "mean_fill_128x128"),
+    "log_launch_share",
 )
 """Features that a position has in addition to the shares."""
 
@@ -30,7 +31,7 @@ ones)."""
 KEPT = 500
 """Training rows that are stored for either kind of runtime, eager or fused."""
 
-_FIGURES_AT = np.array([FEATURES.index(name) for name in FIGURES])
+_FIGURES_AT = np.array([NETWORK_FEATURES.index(name) for name in FIGURES])
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class KernelMixes:
 
     Attributes:
         centre, spread: (len(FIGURES),) means and standard deviations of the figures.
-        fused, eager: (k, len(ROOTS) + len(FIGURES)) positions of training rows whose runtime fuses
-            operators, and of the others.
+        fused, eager: (k, len(KERNEL_ROOTS) + len(FIGURES)) positions of training rows whose runtime
+            fuses operators, and of the others.
     """
 
     centre: Column
@@ -49,13 +50,11 @@ class KernelMixes:
     eager: Matrix
 
     @classmethod
-    def of(cls, features: Matrix, terms: Matrix, fused: Mask) -> Self:
+    def of(cls, features: Matrix, fused: Mask) -> Self:
         """The mixes of n training rows, of which a seeded sample is stored.
 
         Args:
-            features: (n, F) the first F columns of `forerun.models.networks.features.FEATURES`,
-                which hold all of `FIGURES`.
-            terms: (n, len(COLUMNS)) seconds of each term of the additive time.
+            features: (n, len(NETWORK_FEATURES)).
             fused: (n,) whether the runtime fuses operators.
         """
         figures = features[:, _FIGURES_AT]
@@ -63,10 +62,10 @@ class KernelMixes:
         plain = cls(
             figures.mean(axis=0),
             np.where(spread > 1e-9, spread, 1.0),
-            np.zeros((0, len(ROOTS) + len(FIGURES))),
-            np.zeros((0, len(ROOTS) + len(FIGURES))),
+            np.zeros((0, len(KERNEL_ROOTS) + len(FIGURES))),
+            np.zeros((0, len(KERNEL_ROOTS) + len(FIGURES))),
         )
-        positions = plain.positions(features, terms)
+        positions = plain.positions(features)
         kept = []
         for candidates in (positions[fused], positions[~fused]):
             order = np.random.default_rng(0).permutation(len(candidates))[:KEPT]
@@ -75,12 +74,12 @@ class KernelMixes:
             kept.append(sample.astype(np.float64).round(4))
         return cls(plain.centre, plain.spread, kept[0], kept[1])
 
-    def novelty(self, features: Matrix, terms: Matrix, fused: Mask) -> Column:
+    def novelty(self, features: Matrix, fused: Mask) -> Column:
         """Distance to the nearest stored training row of the same kind of runtime, shape (n,).
 
         Infinite where there is none of that kind.
         """
-        positions = self.positions(features, terms)
+        positions = self.positions(features)
         distance = np.full(len(positions), np.inf)
         for kind, known in ((True, self.fused), (False, self.eager)):
             rows = np.flatnonzero(fused == kind)
@@ -90,26 +89,24 @@ class KernelMixes:
                     distance[row] = np.sqrt(np.einsum("ij,ij->i", difference, difference).min())
         return distance
 
-    def nearest_difference(self, features: Matrix, terms: Matrix, fused: bool) -> str:
+    def nearest_difference(self, features: Matrix, fused: bool) -> str:
         """The kind of kernel whose share differs most from the nearest training row's.
 
         Args:
-            features: (F,) of one network.
-            terms: (len(COLUMNS),) of one network.
+            features: (len(NETWORK_FEATURES),) of one network.
             fused: whether its runtime fuses operators.
         """
-        position = self.positions(features[None], terms[None])[0]
+        position = self.positions(features[None])[0]
         known = self.fused if fused else self.eager
         nearest = known[int(((known - position) ** 2).sum(axis=1).argmin())]
-        shares = position[: len(ROOTS)] ** 2 - nearest[: len(ROOTS)] ** 2
-        return ROOTS[int(np.abs(shares).argmax())].replace(":", " of ").replace("_", " ")
+        shares = position[: len(KERNEL_ROOTS)] ** 2 - nearest[: len(KERNEL_ROOTS)] ** 2
+        return KERNEL_ROOTS[int(np.abs(shares).argmax())].replace("_", " ")
 
-    def positions(self, features: Matrix, terms: Matrix) -> Matrix:
-        """Positions of n networks, (n, len(ROOTS) + len(FIGURES)).
+    def positions(self, features: Matrix) -> Matrix:
+        """Positions of n networks, (n, len(KERNEL_ROOTS) + len(FIGURES)).
 
         Args:
-            features: (n, F) as in `of`.
-            terms: (n, len(COLUMNS)) as in `of`.
+            features: (n, len(NETWORK_FEATURES)).
         """
         figures = (features[:, _FIGURES_AT] - self.centre) / self.spread
-        return np.hstack([np.sqrt(root_shares(terms)), FIGURE_WEIGHT * figures])
+        return np.hstack([np.sqrt(features[:, SHARE_COLUMNS]), FIGURE_WEIGHT * figures])

@@ -32,11 +32,15 @@ from forerun.training.protocols.networks.deepbench import DeepBenchProtocols, Fp
 from forerun.training.protocols.networks.lambda_steps import LambdaSteps
 from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
-from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
+from forerun.training.protocols.networks.published_networks import (
+    LongRuns,
+    PublishedNetworksProtocols,
+)
 from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
 from forerun.training.protocols.networks.torch_gpu import (
     EagerPower,
     RecordedNetworks,
+    RecordedOperators,
     TorchGpuProtocols,
 )
 from forerun.training.protocols.own_tables import OwnTableProtocols
@@ -81,7 +85,9 @@ TRAINING_PARTS: tuple[type[DatasetProtocols], ...] = (
     Fp32Convolutions,
     KernelPowerRows,
     LambdaSteps,
+    LongRuns,
     RecordedNetworks,
+    RecordedOperators,
     ZeusNetworkPower,
 )
 """Parts of datasets that train a predictor of another dataset."""

@@ -142,7 +142,8 @@ def _parts(base: Path | None, fitted_anew: Collection[str]) -> list[Predictor]:
         if name not in fitted_anew:
             kept.append(folder)
         elif name in composed_predictors():
-            kept += [part for own, part in contained(folder) if own not in fitted_anew]
+            needed = set(composed_predictors()[name]) - set(fitted_anew)
+            kept += [part for own, part in contained(folder) if own in needed]
     return [load_part(folder) for folder in kept]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
@@ -13,11 +14,16 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.features.published.zoo import read_graphs
 from forerun.models.artifact.loading import bundled
+from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.training.protocols.networks.published_rows import published_measurements
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
+
+LONG: Final = 3.0
+"""Latency over the expected host time from which on a run takes as long as its device: the norm of
+`NetworkLatency` adds 0.3 % there."""
 
 
 class PublishedNetworksProtocols(DatasetProtocols):
@@ -65,6 +71,18 @@ class PublishedNetworksProtocols(DatasetProtocols):
         for protocol, rows in parts.items():
             if rows.any():
                 yield from _tasks(measured.take(rows), protocol)
+
+
+class LongRuns(PublishedNetworksProtocols):
+    """Runs that take much longer than their host: training rows of `DeviceTime`."""
+
+    part = "long"
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Runs of `MODELLED` runtimes that take `LONG` times the expected time of a host."""
+        rows = super().training_rows(bundle, catalog)
+        host_s, _ = HostTime().seconds(rows.queries)
+        return rows.take(rows.values["latency_ms"] > 1e3 * LONG * host_s)
 
 
 def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:

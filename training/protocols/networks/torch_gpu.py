@@ -184,9 +184,25 @@ def _quantity(metric: str) -> str:
 
 
 class RecordedNetworks(TorchGpuProtocols):
-    """Recorded networks: training rows of `NetworkLatency`."""
+    """Recorded networks: training rows of `DeviceTime`."""
 
     part = "recorded"
+
+
+class RecordedOperators(TorchGpuProtocols):
+    """Operators in recorded loops: training rows of `DeviceTime`."""
+
+    part = "operators"
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """The rows that a query describes: none says that convolutions may not use TF32."""
+        rows = measured_runs(bundle, catalog)
+        conv = np.char.startswith(rows.groups["family"], "conv")
+        strict = conv & (rows.groups["precision"] == "fp32")
+        strict &= rows.groups["fp32_convolutions"] == "strict"
+        timed = np.isfinite(rows.values["latency_ms"])
+        kept = rows.take((rows.groups["mode"] == "operators") & ~strict & timed)
+        return Measurements(kept.queries, {"latency_ms": kept.values["latency_ms"]}, kept.groups)
 
 
 class EagerPower(TorchGpuProtocols):

@@ -1,0 +1,1 @@
+"""Features of single kernels: what the model of kernel times (`models/kernels`) reads."""

@@ -1,0 +1,414 @@
+"""The kernels of a run at its batch size, one row for each distinct kernel, with their features.
+
+A run is a network or a single operator. Its graph is lowered once for each mode; equal kernels are
+one row with a count. A training step adds the backward kernels of each forward kernel and the
+kernels of the optimizer, by the rules of `forerun.features.operators.backward`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Final, Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Columns, Mask, Matrix, Positions, groups_of
+from forerun.data.graph import OperatorGraph
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, Optimizer
+from forerun.features.graph_cache import GraphKey, kept_by_graph
+from forerun.features.lowering import (
+    Kernels,
+    LoweringMode,
+    lower,
+    lower_owned,
+    lowered,
+    lowering_mode,
+)
+from forerun.features.lowering.kernel_kinds import IS_CONV, IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
+from forerun.features.lowering.mode import torch_version
+from forerun.features.networks.features import chip_of
+from forerun.features.operators.labels import OPTIMIZER_STEP, operator_label
+
+ROLES: Final = ("forward", "input_gradient", "weight_gradient", "backward", "optimizer")
+"""What a kernel computes in a training step; all kernels of an inference are `forward`."""
+FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD, OPTIMIZER = range(len(ROLES))
+
+BACKWARD_TRAFFIC: Final = 1.5
+"""Traffic of the backward pass of a kernel that is no product, in units of its forward traffic: it
+also reads the tensors that the forward pass saved."""
+WEIGHTS_PER_LAUNCH: Final = 15.0
+"""Weight tensors that one launch of a fused optimizer step updates."""
+OPTIMIZER_PASSES: Final[dict[Optimizer, float]] = {
+    "none": 0.0,
+    "sgd": 3.0,
+    "momentum": 5.0,
+    "adam": 7.0,
+    "adamw": 7.0,
+    "adafactor": 5.0,
+    "adam8bit": 4.5,
+    "adam4bit": 4.25,
+}
+"""Reads and writes of one fp32 number for each weight in an optimizer step."""
+TILES: Final = ((256.0, 128.0), (128.0, 128.0), (128.0, 64.0), (64.0, 64.0), (32.0, 32.0))
+"""Rows and columns of the tiles that libraries of matrix products choose from."""
+DEPTH_OF_PART: Final = 512.0
+"""Elements of the inner dimension below which libraries do not split it."""
+FEW_GRAPHS: Final = 64
+"""Number of graphs in one call up to which their kernels are cached; with more, digests would cost
+more than they save."""
+TYPICAL_CLOCK_MHZ: Final = 1500.0
+TYPICAL_TDP_W: Final = 250.0
+_TINY: Final = 1e-12
+
+KERNEL_ROOTS: Final = tuple(dict.fromkeys(kind.root for kind in KERNEL_KINDS))
+ROOT_OF_KERNEL_KIND: Final = np.array([KERNEL_ROOTS.index(kind.root) for kind in KERNEL_KINDS])
+IS_BATCHED: Final = np.array([k.kernel_class in ("bmm", "attention") for k in KERNEL_KINDS])
+IS_DENSE: Final = np.array(
+    [
+        k.is_product and k.kernel_class in ("conv", "conv1x1", "stem_conv", "linear", "bmm")
+        for k in KERNEL_KINDS
+    ]
+)
+
+OF_DEVICE: Final = (
+    *("log_ridge", "log_matrix_over_vector", "log_l2_per_unit", "log_bandwidth_per_cycle_and_unit"),
+    *("log_units", "log_clock", "log_bandwidth", "log_flops_per_cycle_and_unit"),
+    "log_tdp_per_flops",
+)
+"""Features that all kernels on a device share."""
+FEATURES: Final = (
+    *("log_bound", "log_compute", "log_memory", "log_compute_over_memory"),
+    *("log_m", "log_n", "log_k", "log_groups"),
+    *("aligned_8", "aligned_64", "aligned_128"),
+    *("fill_128x128", "waves_128x128", "fill_64x64", "waves_64x64", "fill_256x128"),
+    *("waves_256x128", "log_padding", "log_traffic_over_l2", "log_activations_over_l2"),
+    *("share_of_weights", "element_bytes", "on_matrix_units", "is_product", "log_work_per_unit"),
+    *("log_batch", "log_reuse", "torch_version", "old_torch"),
+    *OF_DEVICE,
+)
+"""Columns of `KernelRows.features`; times in microseconds."""
+
+
+@dataclass(frozen=True)
+class RunKernels(Columns):
+    """n distinct kernels of one run, per launch, and per sample where they grow with the batch.
+
+    Attributes:
+        kind: (n,) positions in `KERNEL_KINDS`.
+        role: (n,) positions in `ROLES`.
+        work, traffic: (n,) FLOPs and bytes of a sample.
+        fixed_work, weights: (n,) FLOPs and bytes that do not grow with the batch.
+        m, n, k: (n,) view as a product; `m` is of a sample, and of all groups of a batched product.
+        groups: (n,) independent products, zero where it is not a product; of a sample where they
+            grow with the batch.
+        transposed: (n,) whether `m` is the inner dimension and `k` counts rows.
+        tensor: (n,) whether it runs on the matrix units.
+        count: (n,) launches.
+    """
+
+    kind: Positions
+    role: Positions
+    work: Column
+    traffic: Column
+    fixed_work: Column
+    weights: Column
+    m: Column
+    n: Column
+    k: Column
+    groups: Column
+    transposed: Mask
+    tensor: Mask
+    count: Column
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @classmethod
+    def of(cls, kernels: Kernels) -> Self:
+        """The kernels of a forward pass, in order."""
+        repeat = np.maximum(kernels.repeat, 1.0)
+        return cls(
+            kind=kernels.kind,
+            role=np.full(len(kernels), FORWARD),
+            work=kernels.work / repeat,
+            traffic=kernels.traffic / repeat,
+            fixed_work=kernels.fixed_work / repeat,
+            weights=kernels.fixed_traffic / repeat,
+            m=kernels.m,
+            n=kernels.n,
+            k=kernels.k,
+            groups=kernels.groups,
+            transposed=np.zeros(len(kernels), dtype=np.bool_),
+            tensor=kernels.tensor,
+            count=kernels.repeat,
+        )
+
+    def with_backward(self, optimizer: Optimizer, element: float) -> Self:
+        """The kernels of a training step: these, and those of the backward pass and the optimizer.
+
+        Each product gives two more with the same work: the gradient of its input, with columns and
+        inner dimension exchanged, and that of its weights, with rows and inner dimension exchanged.
+        Each other kernel gives one, and one pass updates all weights.
+
+        Args:
+            optimizer: decides how many numbers a step reads and writes for each weight.
+            element: bytes of one of these numbers over those of a weight that a product reads.
+        """
+        product = IS_PRODUCT[self.kind]
+        forward, other = self.take(product), self.take(~product)
+        role = np.full(len(forward), INPUT_GRADIENT)
+        of_input = replace(forward, role=role, n=forward.k, k=forward.n)
+        role = np.full(len(forward), WEIGHT_GRADIENT)
+        of_weight = replace(forward, role=role, transposed=~forward.transposed)
+        role = np.full(len(other), BACKWARD)
+        behind = replace(other, role=role, traffic=BACKWARD_TRAFFIC * other.traffic)
+        parts = [self, of_input, of_weight, behind]
+        updated = element * float((forward.weights * forward.count).sum())
+        passes = OPTIMIZER_PASSES[optimizer]
+        if passes and updated:
+            launches = np.ceil(forward.count.sum() / WEIGHTS_PER_LAUNCH)
+            parts.append(_moving(OPTIMIZER, passes * updated / launches, launches))
+        return type(self).concatenate(parts)
+
+    def merged(self) -> Self:
+        """Equal kernels as one row, with their launches counted together."""
+        names = [own.name for own in fields(self) if own.name != "count"]
+        rows = np.stack([getattr(self, name).astype(np.float64) for name in names], axis=1)
+        _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        count = np.bincount(group.reshape(-1), weights=self.count, minlength=len(first))
+        return replace(self.take(np.asarray(first, dtype=np.intp)), count=count)
+
+
+def _moving(role: int, traffic: float, launches: float) -> RunKernels:
+    """One kernel that only moves data, whatever the batch size is."""
+    zero, no = np.zeros(1), np.zeros(1, dtype=np.bool_)
+    columns = dict.fromkeys(("work", "traffic", "fixed_work", "m", "n", "k", "groups"), zero)
+    return RunKernels(
+        kind=np.array([KERNEL_CODE["elementwise"]]),
+        role=np.array([role]),
+        weights=np.array([traffic]),
+        transposed=no,
+        tensor=no,
+        count=np.array([launches]),
+        **columns,
+    )
+
+
+def runs_kernels(queries: Sequence[Query]) -> list[RunKernels]:
+    """The distinct kernels of each run; each graph is lowered once for each mode."""
+    lowerings = [_lowering(query) for query in queries]
+    by_graph = groups_of(id(graph) for graph, _, _ in lowerings)
+    found: dict[int, RunKernels] = {}
+    for rows in by_graph.values():
+        graph = lowerings[rows[0]][0]
+        runs = groups_of(lowerings[row][1:] for row in rows)
+        if len(by_graph) <= FEW_GRAPHS:
+            own = {run: _run_kernels(GraphKey(graph), *run) for run in runs}
+        else:
+            modes = list(dict.fromkeys(mode for mode, _ in runs))
+            forward = dict(zip(modes, lower(graph, modes), strict=True))
+            own = {run: _distinct(forward[run[0]], *run) for run in runs}
+        found |= {rows[place]: own[run] for run, places in runs.items() for place in places}
+    return [found[row] for row in range(len(queries))]
+
+
+def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
+    """All kernels of a run in order, and a label for each: the operators that it runs."""
+    graph, mode, optimizer = _lowering(query)
+    kernels, owners = lower_owned(graph, mode)
+    labels = [" + ".join(map(operator_label, own)) for own in owners]
+    own = RunKernels.of(kernels)
+    if optimizer is None:
+        return own, labels
+    product = IS_PRODUCT[own.kind].tolist()
+    of_products = [label for label, is_product in zip(labels, product, strict=True) if is_product]
+    others = [label for label, is_product in zip(labels, product, strict=True) if not is_product]
+    trained = own.with_backward(optimizer, _update_element(mode))
+    labels = [
+        *labels,
+        *(f"gradient of the input of {label}" for label in of_products),
+        *(f"gradient of the second operand of {label}" for label in of_products),
+        *(f"gradient of {label}" for label in others),
+    ]
+    return trained, [*labels, OPTIMIZER_STEP][: len(trained)]
+
+
+def _lowering(query: Query) -> tuple[OperatorGraph, LoweringMode, Optimizer | None]:
+    """The graph, its mode, and the optimizer where a training step adds backward kernels."""
+    run = query.run
+    graph = OperatorGraph((run.operator,)) if isinstance(run, Kernel) else run.graph
+    mode = lowering_mode(graph, run.precision, query.software)
+    if isinstance(run, Kernel) or run.phase != "training" or graph.training:
+        return graph, mode, None
+    return graph, mode, run.training.optimizer if run.training else "adamw"
+
+
+def _update_element(mode: LoweringMode) -> float:
+    """Bytes of a weight that an optimizer updates over those of the one that products read."""
+    return 2.0 if mode.casts == "autocast" else 1.0
+
+
+@kept_by_graph()
+def _run_kernels(key: GraphKey, mode: LoweringMode, optimizer: Optimizer | None) -> RunKernels:
+    return _distinct(lowered(key.graph, mode), mode, optimizer)
+
+
+def _distinct(kernels: Kernels, mode: LoweringMode, optimizer: Optimizer | None) -> RunKernels:
+    """The distinct kernels of a forward pass, and of the rest of a training step."""
+    own = RunKernels.of(kernels).merged()
+    if optimizer is None:
+        return own
+    return own.with_backward(optimizer, _update_element(mode)).merged()
+
+
+@dataclass(frozen=True)
+class KernelRows(Columns):
+    """n kernels of several runs on their devices, at their batch sizes.
+
+    Attributes:
+        owner: (n,) position of the run.
+        count: (n,) launches.
+        kind: (n,) positions in `KERNEL_KINDS`.
+        role: (n,) positions in `ROLES`.
+        compute_s, memory_s: (n,) seconds of the arithmetic in whole tiles at the sustained peak,
+            and of the traffic at full bandwidth.
+        roofline_s: (n,) the longer of both, without tiles.
+        features: (n, len(FEATURES)).
+    """
+
+    owner: Positions
+    count: Column
+    kind: Positions
+    role: Positions
+    compute_s: Column
+    memory_s: Column
+    roofline_s: Column
+    features: Matrix
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    @classmethod
+    def of(cls, queries: Sequence[Query]) -> Self:
+        """The kernels of these runs.
+
+        Raises:
+            UnknownPrecision: a device's sheet has no peak for a query's precision.
+        """
+        return cls.of_runs(queries, runs_kernels(queries))
+
+    @classmethod
+    def of_runs(cls, queries: Sequence[Query], runs: Sequence[RunKernels]) -> Self:
+        """The kernels of these runs, which `run_kernels` gave.
+
+        Raises:
+            UnknownPrecision: a device's sheet has no peak for a query's precision.
+        """
+        own = RunKernels.concatenate(runs)
+        owner = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
+        facts = np.array([_facts(query) for query in queries], dtype=np.float64).reshape(-1, 12)
+        return cls._of(own, owner, facts[owner].T)
+
+    def of_runs_at(self, runs: Mask) -> Self:
+        """The kernels of the runs where the mask is True, which are numbered anew."""
+        place = np.cumsum(runs) - 1
+        kept = self.take(runs[self.owner])
+        return replace(kept, owner=place[kept.owner])
+
+    @classmethod
+    def _of(cls, own: RunKernels, owner: Positions, facts: Matrix) -> Self:
+        matrix, conv_peak, vector, bandwidth, units, l2, clock, tdp, batch, *rest = facts
+        element, torch, old = rest
+        conv, product = IS_CONV[own.kind], IS_PRODUCT[own.kind]
+        batched = IS_BATCHED[own.kind]
+        work = own.work * batch + own.fixed_work
+        activations = own.traffic * batch
+        traffic = activations + own.weights
+        groups = np.where(batched, own.groups * batch, own.groups)
+        rows = own.m * batch / np.where(batched, np.maximum(groups, 1.0), 1.0)
+        m = np.where(own.transposed, own.k, rows)
+        k = np.where(own.transposed, rows, own.k)
+        n = own.n
+        peak = np.where(own.tensor, np.where(conv, conv_peak, matrix), vector)
+        compute, memory = work / peak, traffic / bandwidth
+        tiled = _tiled(m, n, k, np.maximum(groups, 1.0), units)
+        quantised = np.where(IS_DENSE[own.kind], compute * tiled, compute)
+        longest = np.maximum(quantised, memory) + _TINY
+        grouped = np.maximum(groups, 1.0)
+        waves = [
+            np.ceil(m / rows_) * np.ceil(n / columns) * grouped / units
+            for rows_, columns in ((128.0, 128.0), (64.0, 64.0), (256.0, 128.0))
+        ]
+        padding = np.ceil(m / 128.0) * np.ceil(n / 128.0) * 128.0**2 / np.maximum(m * n, 1.0)
+        inputs = np.maximum(activations / element - m * n * grouped, 1.0)
+        columns_ = [
+            np.log(longest * 1e6),
+            np.log(quantised * 1e6 + 1e-3),
+            np.log(memory * 1e6 + 1e-3),
+            np.clip(np.log((quantised + _TINY) / (memory + _TINY)), -6.0, 6.0),
+            *(product * np.log(np.maximum(x, 1.0)) for x in (m, n, k, groups)),
+            *(product * ((n % x == 0) & (k % x == 0)) for x in (8, 64, 128)),
+            *(x for w in waves for x in (product * w / np.ceil(w + 1e-9), product * np.log1p(w))),
+            product * np.log(np.maximum(padding, 1.0)),
+            np.log((traffic + 1.0) / l2),
+            np.log((activations + 1.0) / l2),
+            own.weights / (traffic + 1.0),
+            element,
+            own.tensor,
+            product,
+            np.log(np.maximum(work, 1.0) / units) * product,
+            np.log(batch),
+            product * np.log(np.clip(m * k * grouped / inputs, 1e-2, 1e3)),
+            torch,
+            old,
+            np.log(matrix / bandwidth),
+            np.log(matrix / vector),
+            np.log(l2 / units),
+            np.log(bandwidth / clock / units),
+            np.log(units),
+            np.log(clock),
+            np.log(bandwidth),
+            np.log(matrix / clock / units),
+            np.log(tdp / matrix),
+        ]
+        features = np.stack([np.asarray(c, dtype=np.float32) for c in columns_], axis=1)
+        return cls(
+            owner=owner,
+            count=own.count,
+            kind=own.kind,
+            role=own.role,
+            compute_s=quantised,
+            memory_s=memory,
+            roofline_s=np.maximum(compute, memory),
+            features=features,
+        )
+
+
+def _facts(query: Query) -> tuple[float, ...]:
+    """What all kernels of a run share: figures of the chip, batch size, element, torch."""
+    run, device = query.run, query.device
+    chip = chip_of(device, run.precision)
+    batch = 1.0 if isinstance(run, Kernel) else float(run.batch_size)
+    version = torch_version(query.software)
+    clock = (device.boost_clock_mhz or TYPICAL_CLOCK_MHZ) * 1e6
+    tdp = device.tdp_w or TYPICAL_TDP_W
+    element = 4.0 if run.precision in ("fp32", "tf32") else 2.0
+    return (
+        *(chip.matrix, chip.conv, chip.vector, chip.bandwidth, chip.units, chip.l2_bytes),
+        *(clock, tdp, batch, element, min(max(version, 1.5), 2.2), float(version < 2.0)),
+    )
+
+
+def _tiled(m: Column, n: Column, k: Column, groups: Column, units: Column) -> Column:
+    """Arithmetic of whole waves of whole tiles over that of the product; of the best tile.
+
+    Libraries split a deep inner dimension where there are fewer tiles than compute units.
+    """
+    best = np.full(len(m), np.inf)
+    parts = np.maximum(k / DEPTH_OF_PART, 1.0)
+    for rows, columns in TILES:
+        tiles = np.maximum(np.ceil(m / rows) * np.ceil(n / columns) * groups, 1.0)
+        few = tiles * units / np.minimum(tiles * parts, units)
+        spent = np.where(tiles < units, few, np.ceil(tiles / units) * units) * rows * columns
+        best = np.minimum(best, spent / np.maximum(m * n * groups, 1.0))
+    return np.maximum(best, 1.0)

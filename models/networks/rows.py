@@ -1,0 +1,146 @@
+"""Whole networks as rows of features: sums over their kernels, and means weighted by time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Columns, Mask, Matrix, Names
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.features.kernels.rows import (
+    FEATURES,
+    KERNEL_ROOTS,
+    OF_DEVICE,
+    ROLES,
+    ROOT_OF_KERNEL_KIND,
+    KernelRows,
+)
+from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
+from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES
+from forerun.models.kernels.kernel_times import FORMATS, MODES, SHORTEST_S, KernelTimes, run_codes
+
+SHARES: Final = tuple(f"share_{root}" for root in KERNEL_ROOTS)
+MEANS: Final = tuple(f"mean_{name}" for name in FEATURES if name not in OF_DEVICE)
+FLAGS: Final = (*(f"is_{name}" for name in (*MODES, *FORMATS)), "without_casts")
+NETWORK_FEATURES: Final = (
+    *("log_time", "log_time_over_roofline", "log_launches", "log_launch_share"),
+    *SHARES,
+    *(f"share_{role}" for role in ROLES),
+    *MEANS,
+    *FLAGS,
+)
+"""Columns of `NetworkRows.features`. Shares and means are over the time of the kernels."""
+SHARE_COLUMNS: Final = slice(4, 4 + len(SHARES))
+RANGED: Final = np.array(
+    [i for i, name in enumerate(NETWORK_FEATURES) if not name.startswith(("is_", "share_"))][:-1],
+    dtype=np.intp,
+)
+"""Positions of the features that have a range: all except shares and flags."""
+OPERATOR: Final = "operator"
+"""Execution mode of single operators."""
+
+_MEAN_AT = np.array([i for i, name in enumerate(FEATURES) if name not in OF_DEVICE])
+CLASS_OF_KERNEL_KIND: Final = np.array([CLASS_CODE[kind.op_class] for kind in KERNEL_KINDS])
+"""Position in `OPERATOR_CLASSES` of each kind of kernel."""
+
+
+def execution_mode(query: Query) -> str:
+    """The execution mode of a run: the stratum of its errors."""
+    run, software = query.run, query.software
+    if run.kind == "kernel":
+        return OPERATOR
+    if query.device.kind == "cpu":
+        return "cpu"
+    nhwc = "_nhwc" if software.layout == "nhwc" else ""
+    if run.phase == "training":
+        return f"training{nhwc}"
+    return "compiled" if software.fuses else f"eager{nhwc}"
+
+
+@dataclass(frozen=True)
+class NetworkRows(Columns):
+    """n runs as sums of their kernels.
+
+    Attributes:
+        log_seconds: (n,) logarithm of the summed time of the kernels.
+        roofline_s: (n,) sum of the kernels' rooflines.
+        features: (n, len(NETWORK_FEATURES)).
+        class_shares: (n, len(OPERATOR_CLASSES)) share of each operator class in the time.
+        modes: (n,) execution modes.
+    """
+
+    log_seconds: Column
+    roofline_s: Column
+    features: Matrix
+    class_shares: Matrix
+    modes: Names
+
+    def __len__(self) -> int:
+        return len(self.log_seconds)
+
+    @classmethod
+    def of(cls, queries: Sequence[Query], times: KernelTimes, rows: KernelRows) -> Self:
+        """Rows in the order of the queries.
+
+        Args:
+            queries: n runs.
+            times: gives the time of each kernel.
+            rows: the kernels of the runs.
+        """
+        n, owner = len(queries), rows.owner
+        each = times.kernel_seconds(queries, rows) * rows.count
+
+        def summed(values: Column) -> Column:
+            return np.bincount(owner, weights=values, minlength=n)
+
+        def by_code(codes: Column, size: int) -> Matrix:
+            found = np.bincount(owner * size + codes, weights=shares, minlength=n * size)
+            return found.reshape(n, size)
+
+        total, roofline = summed(each), summed(rows.roofline_s * rows.count)
+        launches = summed(rows.count)
+        shares = each / total[owner]
+        means = [summed(shares * rows.features[:, place]) for place in _MEAN_AT.tolist()]
+        codes = run_codes(queries, ())
+        plain = np.array([q.run.precision in ("fp16", "bf16") for q in queries], dtype=np.float64)
+        features = np.column_stack(
+            [
+                np.log(total),
+                np.log(total / np.maximum(roofline, 1e-12)),
+                np.log(np.maximum(launches, 1.0)),
+                np.log(np.maximum(launches, 1.0) * SHORTEST_S / total),
+                by_code(ROOT_OF_KERNEL_KIND[rows.kind], len(KERNEL_ROOTS)),
+                by_code(rows.role, len(ROLES)),
+                *means,
+                np.eye(len(MODES))[codes[:, 0]],
+                np.eye(len(FORMATS))[codes[:, 1]],
+                plain,
+            ]
+        )
+        return cls(
+            np.log(total),
+            roofline,
+            features,
+            by_code(CLASS_OF_KERNEL_KIND[rows.kind], len(OPERATOR_CLASSES)),
+            np.array([execution_mode(query) for query in queries], dtype=np.str_),
+        )
+
+    @property
+    def fused(self) -> Mask:
+        """Rows whose runtime fuses operators, shape (n,)."""
+        return np.isin(self.modes, ("compiled", "cpu"))
+
+    @property
+    def shares(self) -> Matrix:
+        """Share of each root of kernels in the time, shape (n, len(KERNEL_ROOTS))."""
+        return self.features[:, SHARE_COLUMNS]
+
+
+def with_latency(measurements: Measurements) -> Measurements:
+    """The rows with a latency and a positive weight."""
+    latency, weights = measurements.values["latency_ms"], measurements.weights
+    # NaN compares false: rows without a latency are left out.
+    counted = True if weights is None else weights > 0
+    return measurements.take((latency > 0) & counted)
