@@ -10,11 +10,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Final, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.columns import Column, Columns, Mask, Matrix, Positions, groups_of
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Optimizer
+from forerun.features.chips import chip_of
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.lowering import (
     Kernels,
@@ -26,7 +28,6 @@ from forerun.features.lowering import (
 )
 from forerun.features.lowering.kernel_kinds import IS_CONV, IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
 from forerun.features.lowering.mode import torch_version
-from forerun.features.networks.features import chip_of
 from forerun.features.operators.labels import OPTIMIZER_STEP, operator_label
 
 ROLES: Final = ("forward", "input_gradient", "weight_gradient", "backward", "optimizer")
@@ -167,31 +168,32 @@ class RunKernels(Columns):
         passes = OPTIMIZER_PASSES[optimizer]
         if passes and updated:
             launches = np.ceil(forward.count.sum() / WEIGHTS_PER_LAUNCH)
-            parts.append(_moving(OPTIMIZER, passes * updated / launches, launches))
-        return type(self).concatenate(parts)
+            parts.append(self._moving(OPTIMIZER, passes * updated / launches, launches))
+        return self.concatenate(parts)
+
+    @classmethod
+    def _moving(cls, role: int, traffic: float, launches: float) -> Self:
+        """One kernel that only moves data, whatever the batch size is."""
+        zero, no = np.zeros(1), np.zeros(1, dtype=np.bool_)
+        columns = dict.fromkeys(("work", "traffic", "fixed_work", "m", "n", "k", "groups"), zero)
+        return cls(
+            kind=np.array([KERNEL_CODE["elementwise"]]),
+            role=np.array([role]),
+            weights=np.array([traffic]),
+            transposed=no,
+            tensor=no,
+            count=np.array([launches]),
+            **columns,
+        )
 
     def merged(self) -> Self:
         """Equal kernels as one row, with their launches counted together."""
         names = [own.name for own in fields(self) if own.name != "count"]
         rows = np.stack([getattr(self, name).astype(np.float64) for name in names], axis=1)
         _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-        count = np.bincount(group.reshape(-1), weights=self.count, minlength=len(first))
+        count = np.zeros(len(first))
+        np.add.at(count, group.reshape(-1), self.count)
         return replace(self.take(np.asarray(first, dtype=np.intp)), count=count)
-
-
-def _moving(role: int, traffic: float, launches: float) -> RunKernels:
-    """One kernel that only moves data, whatever the batch size is."""
-    zero, no = np.zeros(1), np.zeros(1, dtype=np.bool_)
-    columns = dict.fromkeys(("work", "traffic", "fixed_work", "m", "n", "k", "groups"), zero)
-    return RunKernels(
-        kind=np.array([KERNEL_CODE["elementwise"]]),
-        role=np.array([role]),
-        weights=np.array([traffic]),
-        transposed=no,
-        tensor=no,
-        count=np.array([launches]),
-        **columns,
-    )
 
 
 def runs_kernels(queries: Sequence[Query]) -> list[RunKernels]:
@@ -283,7 +285,7 @@ class KernelRows(Columns):
     compute_s: Column
     memory_s: Column
     roofline_s: Column
-    features: Matrix
+    features: NDArray[np.float32]
 
     def __len__(self) -> int:
         return len(self.owner)
@@ -411,4 +413,4 @@ def _tiled(m: Column, n: Column, k: Column, groups: Column, units: Column) -> Co
         few = tiles * units / np.minimum(tiles * parts, units)
         spent = np.where(tiles < units, few, np.ceil(tiles / units) * units) * rows * columns
         best = np.minimum(best, spent / np.maximum(m * n * groups, 1.0))
-    return np.maximum(best, 1.0)
+    return np.asarray(np.maximum(best, 1.0))

@@ -95,8 +95,6 @@ KERNEL_CLASSES: tuple[str, ...] = tuple(dict.fromkeys(k.kernel_class for k in KE
 CLASS_OF_KERNEL = np.array([KERNEL_CLASSES.index(k.kernel_class) for k in KERNEL_KINDS])
 IS_PRODUCT = np.array([k.is_product and k.name != "constant" for k in KERNEL_KINDS])
 IS_CONV = np.array([k.op_class == "conv" for k in KERNEL_KINDS])
-HAS_FLOPS = np.array([k.is_product for k in KERNEL_KINDS])
-"""Constant kernels have FLOPs too, but are not among the network's products."""
 
 
 def product_kind(root: str, n: float, k: float) -> str:

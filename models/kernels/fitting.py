@@ -37,8 +37,7 @@ WARM_UP: Final = 0.05
 RUNS_IN_STEP: Final = 128
 LARGEST_GRADIENT: Final = 5.0
 UNKNOWN_SHARE: Final = 0.3
-"""Share of the runs whose device is taken for an unknown one: its row in the table of devices is the
-answer there."""
+"""Share of the runs whose device is taken for an unknown one."""
 RANGE: Final = (0.2, 99.8)
 """Percentiles of a feature over the training kernels of a root, outside of which it is clipped."""
 PENALTIES: Final = {"device": 1e-3, "context": 1e-3, "kind": 3e-5}

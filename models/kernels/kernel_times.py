@@ -122,7 +122,8 @@ class KernelTimes:
         """Seconds of n runs, the sums of their kernels, shape (n,)."""
         rows = KernelRows.of(queries) if rows is None else rows
         each = self.kernel_seconds(queries, rows) * rows.count
-        return np.bincount(rows.owner, weights=each, minlength=len(queries))
+        summed = np.bincount(rows.owner, weights=each, minlength=len(queries))
+        return summed.astype(np.float64)
 
     def _by_run(self, codes: Positions) -> Matrix:
         columns = zip(TABLES[2:], codes.T, strict=True)

@@ -1,5 +1,6 @@
 """Training domain of a predictor of whole networks: devices, phases, precisions and ranges."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,12 +10,15 @@ from forerun.data.columns import Column
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
+from forerun.features.chips import DEVICE_RATIOS, assumed, chip_of, device_ratios
 from forerun.features.lowering.mode import casts_of
-from forerun.features.networks.features import DEVICE_RATIOS, assumed, chip_of, device_ratios
 from forerun.models.domain.device_novelty import device_position, novelty_limits
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
 from forerun.models.limit import LATENCY, Limit
 
+ENOUGH_ROWS = 100
+"""Training rows from which on errors on a device are those of other families and not of another
+device."""
 NARROW = ("fp8", "int8")
 """Number formats without a measured network."""
 
@@ -24,7 +28,7 @@ class NetworkDomain:
     """Devices, phases, precisions and feature ranges of the training rows.
 
     Attributes:
-        known: devices of the training rows.
+        known: devices with at least `ENOUGH_ROWS` training rows.
         domains: device kind -> range of the features on devices of that kind.
         device_ranges: device kind -> range of ratios of the devices' figures.
         trained_on: triples (device kind, phase, `fp32`, `half` or `narrow`) of the training rows.
@@ -50,8 +54,9 @@ class NetworkDomain:
             ranges: device kind -> range of the features on devices of that kind.
         """
         networks = [query for query in queries if query.run.kind == "network"]
+        devices = Counter(query.device for query in queries)
         return cls(
-            known=KnownDevices.of([query.device for query in queries]),
+            known=KnownDevices.of([device for device, n in devices.items() if n >= ENOUGH_ROWS]),
             domains=ranges,
             device_ranges=_device_ranges(networks),
             trained_on=frozenset(map(_training_condition, networks)),

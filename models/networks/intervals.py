@@ -27,6 +27,7 @@ from forerun.models.conformal import (
     held_out_folds,
     weighted_quantile,
 )
+from forerun.models.networks.domain import ENOUGH_ROWS
 
 RefitErrors = Callable[[Mask, Mask], Column]
 """Masks (n,) of rows to fit on and of rows held out -> log errors of the latter."""
@@ -36,8 +37,6 @@ FARTHEST = 1.0
 """Distance to the nearest training network beyond which intervals stop growing; 1 % of the held-out
 families lie farther."""
 FEWEST = 30
-FEWEST_ON_DEVICE = 100
-"""Rows from which on a device is held out."""
 DEVICE_SHIFT = 0.117
 """Standard deviation of log(sustained / nominal) of bf16 matrix products over seven GPUs without a
 timed network (A100, H100, H200, B200, GB200, GB300, L40S; AIConfigurator's tables)."""
@@ -174,7 +173,7 @@ def _unseen(training: CalibrationRows, refit_errors: RefitErrors, errors: Column
     for cpu in (False, True):
         of_kind = on_cpu == cpu
         names, counts = np.unique(training.device[of_kind], return_counts=True)
-        devices = names[counts >= FEWEST_ON_DEVICE]
+        devices = names[counts >= ENOUGH_ROWS]
         shift = DEVICE_SHIFT * np.sqrt(1.0 + 1.0 / max(1, len(devices)))
         sets = [errors[of_kind]]
         if len(devices) > 1:

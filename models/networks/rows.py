@@ -6,7 +6,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Columns, Mask, Matrix, Names
+from forerun.data.columns import Column, Columns, Mask, Matrix, Names, Positions
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.kernels.rows import (
@@ -93,11 +93,11 @@ class NetworkRows(Columns):
         each = times.kernel_seconds(queries, rows) * rows.count
 
         def summed(values: Column) -> Column:
-            return np.bincount(owner, weights=values, minlength=n)
+            return np.bincount(owner, weights=values, minlength=n).astype(np.float64)
 
-        def by_code(codes: Column, size: int) -> Matrix:
+        def by_code(codes: Positions, size: int) -> Matrix:
             found = np.bincount(owner * size + codes, weights=shares, minlength=n * size)
-            return found.reshape(n, size)
+            return found.astype(np.float64).reshape(n, size)
 
         total, roofline = summed(each), summed(rows.roofline_s * rows.count)
         launches = summed(rows.count)

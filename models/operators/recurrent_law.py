@@ -20,7 +20,7 @@ from forerun.data.columns import Column
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import NumberFormat
-from forerun.features.networks.features import chip_of
+from forerun.features.chips import chip_of
 from forerun.features.operators.kinds import KIND_CODE
 from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import ELEMENT_BYTES
