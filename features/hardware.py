@@ -13,14 +13,11 @@ from statistics import NormalDist
 
 import numpy as np
 
-from forerun.data.collectors.workloads.reference_operators import reference_operators
 from forerun.data.device import Device, DeviceCatalog, DeviceKind, Precision
-from forerun.data.graph import OperatorGraph
 from forerun.data.level import HALF_WIDTH
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.shapes import Float64
-from forerun.data.workload import Kernel
 from forerun.features.operators.kinds import IS_GEMM
 from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import COMPUTE_PRECISION, traffic_bytes
@@ -80,26 +77,6 @@ def sheet_vector(device: Device) -> Float64[np.ndarray, " figures"]:
     figures = {"fp32_tflops": peaks.get("fp32"), "half_tflops": half}
     values = [figures.get(name, getattr(device, name, None)) for name in FIGURES]
     return np.log([np.nan if value is None else float(value) for value in values])
-
-
-def fingerprint(measurements: Measurements) -> Float64[np.ndarray, " operators"]:
-    """Log milliseconds of the reference operators, shape (number of them,), what a black box shows.
-
-    Args:
-        measurements: rows of one device, with `latency_ms`; the median counts where an operator was
-            measured more than once, and rows of other workloads are ignored.
-
-    Returns:
-        NaN where an operator was not measured.
-    """
-    times: dict[str, list[float]] = {}
-    latency = measurements.values["latency_ms"]
-    for query, time_ms in zip(measurements.queries, latency, strict=True):
-        if isinstance(query.workload, Kernel) and np.isfinite(time_ms):
-            digest = OperatorGraph((query.workload.operator,)).digest
-            times.setdefault(digest, []).append(float(time_ms))
-    digests = (OperatorGraph((operator,)).digest for operator in reference_operators())
-    return np.log([np.median(times.get(digest, [np.nan])) for digest in digests])
 
 
 def embedding(device: Device, measurements: Measurements | None = None, seed: int = 0) -> Embedding:

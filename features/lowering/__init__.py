@@ -14,7 +14,6 @@ from forerun.features.lowering.casts import Types
 from forerun.features.lowering.compiler import fused_groups, fused_launch, group_traffic
 from forerun.features.lowering.decomposed_operators import recomposed, tidied_table
 from forerun.features.lowering.kernels import Kernels, Launch, launch
-from forerun.features.lowering.links import Edges, links
 from forerun.features.lowering.mode import LoweringMode, lowering_mode
 from forerun.features.lowering.nodes import Nodes
 from forerun.features.lowering.pointwise import pointwise_launches
@@ -25,7 +24,6 @@ __all__ = [
     "Kernels",
     "LoweringMode",
     "lower",
-    "lower_linked",
     "lower_owned",
     "lowered",
     "lowering_mode",
@@ -46,19 +44,6 @@ def lower(graph: OperatorGraph, modes: Sequence[LoweringMode]) -> Iterator[Kerne
     """
     for one in _lowerings(graph, modes):
         yield one.kernels()
-
-
-def lower_linked(
-    graph: OperatorGraph, modes: Sequence[LoweringMode]
-) -> Iterator[tuple[Kernels, Edges]]:
-    """The kernels as `lower` gives them, with the edges from writers to readers.
-
-    Yields:
-        Kernels; (2, e) positions of writer and reader.
-    """
-    for one in _lowerings(graph, modes):
-        kernels = one.kernels()
-        yield kernels, one.links()
 
 
 def lower_owned(
@@ -115,9 +100,6 @@ class _Lowering:
         saved = self._fuse()
         unknown = self._nodes.kind.count("unknown")
         return Kernels.of(self._launches, self._nodes.batch, saved, unknown)
-
-    def links(self) -> Edges:
-        return links(self._nodes.sources, self._launches, self._members)
 
     def owners(self) -> list[tuple[Operator, ...]]:
         return [tuple(self._nodes.ops[i] for i in members) for members in self._members]

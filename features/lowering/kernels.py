@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from forerun.features.lowering.kernel_kinds import (
     CLASS_OF_KERNEL,
     IS_CONV,
-    IS_PRODUCT,
     KERNEL_CLASSES,
     KERNEL_CODE,
-    KERNEL_KINDS,
 )
 
 Column = NDArray[np.float64]
@@ -124,68 +122,14 @@ class Kernels:
         return len(self.kind)
 
     @cached_property
-    def totals(self) -> "KindTotals":
-        """Sums of all columns over the kernels of each kind."""
-
-        def summed(column: Column) -> Column:
-            sums = np.bincount(self.kind, weights=column, minlength=len(KERNEL_KINDS))
-            return np.asarray(sums, dtype=np.float64)
-
-        return KindTotals(
-            work=summed(self.work),
-            traffic=summed(self.traffic),
-            fixed_work=summed(self.fixed_work),
-            fixed_traffic=summed(self.fixed_traffic),
-            launches=summed(self.repeat),
-            tensor=summed(self.tensor.astype(np.float64)) > 0,
-        )
-
-    @cached_property
-    def kernel_class(self) -> NDArray[np.intp]:
-        """Positions in `KERNEL_CLASSES`."""
-        return CLASS_OF_KERNEL[self.kind]
-
-    @cached_property
-    def is_product(self) -> Column:
-        """1 for matrix products, convolutions and attention, else 0."""
-        return IS_PRODUCT[self.kind].astype(np.float64)
-
-    @cached_property
     def is_conv(self) -> NDArray[np.bool_]:
         """Whether each is a convolution, shape (n,)."""
         return IS_CONV[self.kind]
 
     @cached_property
-    def product_views(self) -> Column:
-        """Shape (6, n): is a product; aligned to 8; to 64; log k, log n, log groups of it."""
-        product = self.is_product
-        eight = product * ((self.n % 8 == 0) & (self.k % 8 == 0))
-        sixty_four = product * ((self.n % 64 == 0) & (self.k % 64 == 0))
-        sides = [product * np.log(np.maximum(x, 1.0)) for x in (self.k, self.n, self.groups)]
-        return np.stack([product, eight, sixty_four, *sides])
-
-    @cached_property
-    def tiles_across(self) -> Column:
-        """Tiles of 128 columns, times independent products where they are batched."""
-        batched = np.where(self.kernel_class == _BMM, self.groups, 1.0)
-        return np.ceil(np.maximum(self.n, 1.0) / TILE) * np.maximum(batched, 1.0)
-
-    @cached_property
     def launches(self) -> float:
         """Kernels launched in one pass."""
         return float(self.repeat.sum())
-
-
-@dataclass(frozen=True)
-class KindTotals:
-    """Sums over the kernels of each kind, columns as in `Kernels`, shape (len(KERNEL_KINDS),)."""
-
-    work: Column
-    traffic: Column
-    fixed_work: Column
-    fixed_traffic: Column
-    launches: Column
-    tensor: NDArray[np.bool_]
 
 
 _BATCHED = np.array([_BMM, KERNEL_CLASSES.index("attention")])

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.data.collectors.workloads.reference_operators import reference_operators
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
@@ -16,7 +15,6 @@ from forerun.features.hardware import (
     LAUNCH_MS,
     embedding,
     estimated_sheet,
-    fingerprint,
     sheet_vector,
 )
 from forerun.models.baselines.roofline import Roofline
@@ -89,16 +87,6 @@ def test_an_estimated_sheet_keeps_what_was_given_and_marks_the_rest():
     assert any("estimated from 12 measurements" in line for line in found.caveats)
     low, high = embedding(half, measured(CATALOG.get("l4"))).figure("memory_bandwidth_gbs")[1:]
     assert low < found.bandwidth_gbs < high
-
-
-def test_a_fingerprint_holds_the_reference_operators_and_nan_for_those_not_measured():
-    operators = reference_operators()
-    queries = [Query(Kernel(op), BOX) for op in (*operators[:3], operators[0])]
-    rows = Measurements([*queries, *kernels(BOX)[:1]], {"latency_ms": np.array([1, 2, 4, 3, 9.0])})
-    found = fingerprint(rows)
-    np.testing.assert_allclose(found[:3], np.log([2, 2, 4]))
-    assert np.isnan(found[3:]).all()
-    assert len(found) == len(operators)
 
 
 def test_the_same_seed_gives_the_same_sheet():
