@@ -8,10 +8,10 @@ from itertools import pairwise, permutations
 import numpy as np
 
 from forerun.data.device import Device, Precision
-from forerun.features.lowering import lowered, lowering_mode
-from forerun.features.networks.features import chip_of, network_features
-from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
+from forerun.features.chips import chip_of
+from forerun.features.kernels.rows import KernelRows
 from forerun.features.operators.roofline import COMPUTE_PRECISION
+from forerun.models.kernels.kernel_times import SHORTEST_S as SHORTEST_KERNEL_S
 from tests.metamorphic.law import (
     CATALOG,
     Compared,
@@ -144,11 +144,9 @@ def _casts_ms(run: Run, other: Run) -> float:
 def kernels_ms(run: Run) -> tuple[float, float]:
     """Milliseconds of the kernels of one forward pass at their rooflines, and their number."""
     query = run.query()
-    network = query.network
-    mode = lowering_mode(network.graph, network.precision, query.software)
-    kernels = lowered(network.graph, mode)
-    chip = chip_of(query.device, network.precision)
-    return network_features(kernels, chip, network, query.software)[1] * 1e3, kernels.launches
+    forward = replace(query, workload=replace(query.network, phase="inference"))
+    kernels = KernelRows.of([forward])
+    return float(kernels.roofline_s @ kernels.count) * 1e3, float(kernels.count.sum())
 
 
 @law

@@ -14,8 +14,8 @@ from forerun.data.bundle import find
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.workload import Network
+from forerun.features.chips import chip_of, network_features
 from forerun.features.lowering import lowered, lowering_mode
-from forerun.features.networks.features import chip_of, network_features
 from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
 from forerun.training.protocols.networks.timm_bench import network_measurements

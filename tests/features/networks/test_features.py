@@ -7,10 +7,7 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.software import Software
 from forerun.data.workload import Network
-from forerun.features.lowering import Kernels, lower, lowering_mode
-from forerun.features.lowering.kernel_kinds import KERNEL_CLASSES, KERNEL_CODE
-from forerun.features.lowering.kernels import Launch, launch
-from forerun.features.networks.features import (
+from forerun.features.chips import (
     DEVICE_RATIOS,
     NETWORK_FEATURES,
     Chip,
@@ -21,6 +18,9 @@ from forerun.features.networks.features import (
     kind_seconds,
     network_features,
 )
+from forerun.features.lowering import Kernels, lower, lowering_mode
+from forerun.features.lowering.kernel_kinds import KERNEL_CLASSES, KERNEL_CODE
+from forerun.features.lowering.kernels import Launch, launch
 
 SOFTWARE = Software(version="2.4.0")
 CHIP = Chip(100e12, 100e12, 25e12, 1e12, 100.0, 2**24, is_cpu=False)

@@ -1,32 +1,34 @@
 """Intervals of networks: held-out families set their level, held-out devices their width."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.stats import norm
 
 from forerun.data.level import LEVEL
 from forerun.models.networks import intervals as network_intervals
-from forerun.models.networks.features import TrainingRows
 from forerun.models.networks.intervals import (
+    CalibrationRows,
     WidthLaw,
     _coverage,
     _covering,
     intervals_of,
+    spread_of,
 )
-from tests.models.networks.test_booster import training_measurements
 
 SHIFT = 0.117
 """Standard deviation of log(sustained / nominal) over seven GPUs (AIConfigurator's tables)."""
 
 
-def training_rows():
-    return TrainingRows.of(training_measurements())
+def training_rows(devices=("small", "large")):
+    """Eighteen families in eager and compiled runs at three batch sizes, on each device."""
+    count = 108
+    modes = np.tile(["eager", "compiled"], count // 2 * len(devices))
+    family = np.tile(np.repeat([f"family {i}" for i in range(18)], 6), len(devices))
+    return CalibrationRows(modes, family, np.repeat(devices, count))
 
 
 def without_errors(used, held):
-    return np.zeros(int(held.sum())), np.ones(int(held.sum()))
+    return np.zeros(int(held.sum()))
 
 
 def test_a_device_never_measured_may_be_off_as_a_whole_though_each_kernel_is_known():
@@ -34,7 +36,8 @@ def test_a_device_never_measured_may_be_off_as_a_whole_though_each_kernel_is_kno
     a mean over the two training devices.
     """
     training = training_rows()
-    found = intervals_of(training, np.zeros(len(training)), np.ones(len(training)), without_errors)
+    count = len(training.device)
+    found = intervals_of(training, np.zeros(count), np.ones(count), without_errors)
     wanted = norm.ppf(0.5 + LEVEL / 2) * SHIFT * np.sqrt(1.0 + 1.0 / 2)
     for low, high in found.unseen.bounds.values():
         assert -low == high
@@ -43,11 +46,10 @@ def test_a_device_never_measured_may_be_off_as_a_whole_though_each_kernel_is_kno
 
 
 def test_fewer_devices_in_training_leave_others_less_certain():
-    training = training_rows()
-    one = training.device == training.device[0]
     widths = []
-    for rows in (training.take(one), training):
-        found = intervals_of(rows, np.zeros(len(rows)), np.ones(len(rows)), without_errors)
+    for devices in (("small",), ("small", "large")):
+        rows, count = training_rows(devices), 108 * len(devices)
+        found = intervals_of(rows, np.zeros(count), np.ones(count), without_errors)
         widths.append(found.unseen.bounds["all"][1])
     assert widths[0] > widths[1]
 
@@ -76,41 +78,62 @@ def test_the_law_of_widths_is_found_again_where_errors_follow_it(power, slope):
     assert found.novelty_slope == pytest.approx(slope, abs=0.12)
 
 
+def test_the_spread_grows_with_the_correction_in_either_direction_up_to_a_limit():
+    spread = spread_of(np.array([0.0, 0.1, -0.1, 0.3, 5.0, 9.0]))
+    assert spread[0] > 0
+    assert spread[1] == spread[2] == pytest.approx(spread[0] + 0.1)
+    assert spread[3] > spread[2]
+    assert spread[5] == spread[4] > spread[3]
+
+
 def test_rows_on_processors_have_bounds_of_their_own():
     training = training_rows()
-    on_cpu = np.arange(len(training)) % 2 == 0
-    modes = np.where(on_cpu, "cpu", training.rows.modes)
-    mixed = replace(training, rows=replace(training.rows, modes=modes))
+    on_cpu = np.arange(216) % 4 < 2
+    mixed = training._replace(modes=np.where(on_cpu, "cpu", training.modes))
     errors = np.where(on_cpu, 1.0, 0.0)
-    found = intervals_of(mixed, errors, np.ones(len(training)), without_errors).unseen
+    found = intervals_of(mixed, errors, np.ones(216), without_errors).unseen
     assert found.bounds["cpu"][1] > 2 * found.bounds["compiled"][1]
 
 
 def test_each_device_held_out_counts_alike_however_many_rows_it_has():
     """A device with most of the rows and no errors does not dominate the other one."""
-    training = training_rows()
-    first = training.device == training.device[0]
-    few = training.take(~first | (np.arange(len(training)) % 12 == 0))
-    right = str(few.device[~np.isin(few.device, training.device[first])][0])
+    training = training_rows(("small", "small", "small", "large"))
 
     def refit_errors(used, held):
-        off = 0.0 if right in few.device[held] else 0.5
-        return np.full(int(held.sum()), off), np.ones(int(held.sum()))
+        off = 0.5 if (training.device[held] == "large").all() else 0.0
+        return np.full(int(held.sum()), off)
 
-    found = intervals_of(few, np.zeros(len(few)), np.ones(len(few)), refit_errors).unseen
+    found = intervals_of(training, np.zeros(432), np.ones(432), refit_errors).unseen
     low, high = found.bounds["all"]
     assert -low == high
     # A third of what was held out is off by 0.5 and a shift, so that 90 % reach beyond it.
     assert high > 0.5
 
 
+def test_modes_that_one_device_alone_has_are_not_asked_of_it():
+    """A fit without that device saw no such row."""
+    training = training_rows()
+    only = (training.device == "large") & (np.arange(216) % 4 == 0)
+    training = training._replace(modes=np.where(only, "training", training.modes))
+    asked = []
+
+    def refit_errors(used, held):
+        asked.append(set(training.modes[held]))
+        assert not (used & held).any()
+        assert len(set(training.device[held])) == 1
+        return np.zeros(int(held.sum()))
+
+    intervals_of(training, np.zeros(216), np.ones(216), refit_errors)
+    assert asked == [{"eager", "compiled"}] * 2
+
+
 def test_cutting_the_shift_more_finely_adds_no_certainty(monkeypatch):
     training, widths = training_rows(), []
-    errors = np.random.default_rng(0).normal(0.0, 0.1, len(training))
+    errors = np.random.default_rng(0).normal(0.0, 0.1, 216)
     for slices in (201, 1001):
         cut = norm.ppf((np.arange(slices) + 0.5) / slices)
         monkeypatch.setattr(network_intervals, "_NORMAL", cut)
-        found = intervals_of(training, errors, np.ones(len(training)), without_errors)
+        found = intervals_of(training, errors, np.ones(216), without_errors)
         widths.append(found.unseen.bounds["all"][1])
     assert widths[1] == pytest.approx(widths[0], rel=0.03)
 
@@ -122,13 +145,13 @@ def test_devices_that_carry_the_errors_of_others_are_covered_as_often_as_promise
     for _ in range(20):
         own = random.normal(0.0, 0.08, len(families))[family]
         shifts = random.normal(0.0, SHIFT, 2)
-        rows = own + random.normal(0.0, 0.03, len(training))
+        rows = own + random.normal(0.0, 0.03, 216)
 
         def refit_errors(used, out, rows=rows, shifts=shifts):
             on = int(training.device[out][0] == training.device[0])
-            return rows[out] + shifts[on] - shifts[1 - on], np.ones(int(out.sum()))
+            return rows[out] + shifts[on] - shifts[1 - on]
 
-        found = intervals_of(training, rows, np.ones(len(training)), refit_errors)
+        found = intervals_of(training, rows, np.ones(216), refit_errors)
         fresh = random.normal(0.0, np.hypot(0.08, 0.03), 400)
         fresh += random.normal(0.0, SHIFT) - shifts.mean()
         held.append(np.mean(np.abs(fresh) <= found.unseen.bounds["all"][1]))

@@ -14,8 +14,8 @@ from forerun.data.measurements import NO_HOST, Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
+from forerun.features.chips import chip_of
 from forerun.features.lowering import lowered, lowering_mode
-from forerun.features.networks.features import chip_of
 from forerun.models.contract import PredictorContract
 from forerun.models.networks.batch_interpolation import law_seconds
 from forerun.models.networks.device_time import DeviceTimes

@@ -85,6 +85,15 @@ def test_a_base_keeps_what_is_not_fitted_anew_and_its_scores(bundles, artifact, 
     assert scores == json.loads((artifact / "scores.json").read_text())
 
 
+def test_scores_of_answers_that_a_fitted_predictor_takes_part_in_are_dropped(
+    bundles, artifact, tmp_path
+):
+    assert json.loads((artifact / "scores.json").read_text())
+    made = tmp_path / "made"
+    release(made, names=[SUITES], base=artifact, data=bundles, evaluate=False, track=False)
+    assert json.loads((made / "scores.json").read_text()) == []
+
+
 def test_a_damaged_base_is_refused(bundles, artifact, tmp_path):
     damaged = tmp_path / "damaged"
     shutil.copytree(artifact, damaged)
