@@ -17,7 +17,6 @@ from typing import Any, Self
 CHECKED = (
     "forerun.features.hardware",
     "forerun.features.nas_cells",
-    "forerun.features.networks.kernel_floor",
     "forerun.features.operators",
     "forerun.features.power",
     "forerun.models.conformal",

@@ -38,8 +38,6 @@ LIMITS = {
     "requests_per_s": (">", 1000.0),
     "resnet50_onnx_to_graph_s": ("<", 0.5),
     "service_memory_mb": ("<", 400.0),
-    "graph_network_answer_ms": ("<", 1.0),
-    "graph_network_100_devices_ms": ("<", 5.0),
     **RATIO_LIMITS,
     **SERVER_LIMITS,
     **COMMAND_LIMITS,
@@ -55,7 +53,6 @@ def main() -> int:
     """Run all, print a table, write the result; 1 when a limit is missed."""
     found = {
         **in_process(),
-        **graph_network(),
         **over_http(),
         **server_cpu(),
         **ratios(),
@@ -107,44 +104,6 @@ def in_process() -> dict[str, float]:
         "warm_query_p50_ms": 1e3 * statistics.median(warm),
         "new_query_p50_ms": 1e3 * statistics.median(new),
         "new_query_p99_ms": 1e3 * statistics.quantiles(new, n=100)[98],
-    }
-
-
-def graph_network() -> dict[str, float]:
-    """A graph network of the usual size: encoding and answer, then 100 devices from one encoding.
-
-    The network is not trained: its size decides, not its weights.
-    """
-    import numpy as np
-
-    from forerun.data.device import DeviceCatalog
-    from forerun.data.query import Query
-    from forerun.data.workload import Network
-    from forerun.features.lowering import lowering_mode
-    from forerun.features.networks.kernel_graph import kernel_graphs
-    from forerun.features.readers import read_graph
-    from forerun.models.graph_network.encoder import GraphShape, export, member
-    from forerun.models.graph_network.inference import GraphAnswers
-    from forerun.models.graph_network.latency import GraphNetwork
-    from forerun.models.networks.additive_model import COLUMNS, AdditiveLatencyModel
-
-    shape, members = GraphShape(), range(GraphNetwork().members)
-    files = export([member(shape) for _ in members], shape)
-    answers = GraphAnswers(
-        *files, AdditiveLatencyModel.fit(np.empty((0, len(COLUMNS))), np.empty(0), [])
-    )
-    graph = read_graph((LIGHT / "light_resnet50.onnx").read_bytes())
-    gpus = [d for d in DeviceCatalog.load() if d.kind == "gpu" and "fp16" in d.peak_tflops]
-    asked = [Query(Network(graph, 1 + i, "amp"), gpus[i % len(gpus)]) for i in range(100)]
-    (kernels,) = kernel_graphs(graph, [lowering_mode(graph, "amp", asked[0].software)])
-    encoded = answers.encode(kernels)
-    alone = _timed(lambda: answers.answer(answers.encode(kernels), asked[:1]), 500)
-    many = _timed(lambda: answers.answer(encoded, asked), 100)
-    return {
-        "graph_network_kernels": kernels.count.sum(),
-        "graph_network_distinct_kernels": float(len(kernels)),
-        "graph_network_answer_ms": 1e3 * statistics.median(alone),
-        "graph_network_100_devices_ms": 1e3 * statistics.median(many),
     }
 
 

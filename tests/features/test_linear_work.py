@@ -11,19 +11,21 @@ from functools import cache
 
 import pytest
 
+from forerun.data.device import DeviceCatalog
 from forerun.data.errors import DeadlineExceeded
 from forerun.data.graph import OperatorGraph
+from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import InferenceSetup, NumberFormat, TrainingSetup
+from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
 from forerun.features.deadline import CHECKED_EVERY, Deadline, within
 from forerun.features.graphs.blocks import spans
+from forerun.features.kernels.rows import KernelRows
 from forerun.features.lowering import lower, lowering_mode
 from forerun.features.memory.allocator import peaks
 from forerun.features.memory.execution import Execution
 from forerun.features.memory.liveness import inference_requests
 from forerun.features.memory.training_step import training_requests
 from forerun.features.networks.dispatch import dispatched_operators
-from forerun.features.networks.kernel_graph import kernel_graphs
 from forerun.features.operators.table import OperatorTable
 from forerun.features.processors.work import work_of
 from forerun.features.readers import read_graph
@@ -38,6 +40,11 @@ MOST_GROWTH = 1.3
 def _lowered(graph: OperatorGraph, precision: NumberFormat, software: Software) -> None:
     (kernels,) = lower(graph, [lowering_mode(graph, precision, software)])
     assert len(kernels)
+
+
+def _trained_kernels(graph: OperatorGraph) -> None:
+    network = Network(graph, 8, "amp", phase="training")
+    assert len(KernelRows.of([Query(network, DeviceCatalog.load().get("l4"))]))
 
 
 def _trained(graph: OperatorGraph, setup: TrainingSetup, execution: Execution) -> None:
@@ -63,9 +70,7 @@ STEPS: Mapping[str, Callable[[OperatorGraph], object]] = {
     "lowering eager": lambda graph: _lowered(graph, "amp", Software()),
     "lowering compiled": lambda graph: _lowered(graph, "fp16", Software(runtime="compiled")),
     "lowering a table": lambda graph: _lowered(_table(graph), "amp", Software()),
-    "kernel graph": lambda graph: list(
-        kernel_graphs(graph, [lowering_mode(graph, "fp32", Software())])
-    ),
+    "kernels of a training step": _trained_kernels,
     "dispatch": dispatched_operators,
     "processor": lambda graph: work_of(graph, 2.0),
     "memory of inference": _inferred,

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from forerun.features.networks.kernel_floor import SHORTEST_KERNEL_S
+from forerun.models.kernels.kernel_times import SHORTEST_S
 from forerun.service.problems import MEDIA_TYPE
 from tests.fuzz.asked import Asked
 
@@ -108,7 +108,7 @@ def _of_estimate(where: str, estimate: dict[str, Any]) -> Iterator[str]:
         yield f"{where} is {value}"
     if None not in (value, low, high) and not 0 <= low <= value <= high:
         yield f"{where}: {value} is not within {low} to {high}"
-    if where.endswith("latency_ms") and value is not None and value < 1e3 * SHORTEST_KERNEL_S:
+    if where.endswith("latency_ms") and value is not None and value < 1e3 * SHORTEST_S:
         yield f"{where} is {value}, less than one kernel takes"
 
 

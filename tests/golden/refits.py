@@ -66,21 +66,20 @@ def operators_adapted() -> Refit:
 
 
 def networks() -> Refit:
-    from tests.models.networks.test_booster import once
+    from tests.models.networks.test_device_time import once
 
     return once(), _network_questions()
 
 
 def network_latency() -> Refit:
-    from forerun.data.workload import Kernel
-    from tests.models.networks.test_booster import TRAINING_GPUS
-    from tests.models.networks.test_latency import kernel, latency, networks
+    from tests.models.networks.test_device_time import TRAINING_GPUS, kernel
+    from tests.models.networks.test_latency import latency, networks
 
-    return latency(), [*_some(networks()), Query(Kernel(kernel(4096, 512)), TRAINING_GPUS[0])]
+    return latency(), [*_some(networks()), kernel(TRAINING_GPUS[0], 4096, 512)]
 
 
 def network_latency_adapted() -> Refit:
-    from tests.models.networks.test_booster import STRANGER, training_measurements
+    from tests.models.networks.test_device_time import STRANGER, training_measurements
     from tests.models.networks.test_latency import latency, networks
 
     training = training_measurements()
@@ -90,7 +89,7 @@ def network_latency_adapted() -> Refit:
 
 
 def _network_questions() -> list[Query]:
-    from tests.models.networks.test_booster import RUNTIMES, STRANGER, TRAINING_GPUS, ask
+    from tests.models.networks.test_device_time import RUNTIMES, STRANGER, TRAINING_GPUS, ask
 
     eager, compiled = RUNTIMES
     return [
@@ -105,17 +104,6 @@ def _network_questions() -> list[Query]:
         ask(STRANGER, 16, 1, 256, compiled, "fp16"),
         ask(TRAINING_GPUS[1], 48, 2, 256, eager, "fp16"),
     ]
-
-
-def graph_network() -> Refit:
-    from forerun.models.graph_network.encoder import GraphShape
-    from forerun.models.graph_network.latency import GraphNetwork
-    from tests.models.networks.test_booster import training_measurements
-
-    rows = training_measurements().take(range(0, len(training_measurements()), 5))
-    shape = GraphShape(hidden=4, head=4, last=4, epochs=1)
-    fitted = GraphNetwork(members=1, shape=shape).fit(rows)
-    return fitted, [query for query in _network_questions() if fitted.answers(query)]
 
 
 def _network(graph: Any, batch: int) -> Any:
@@ -359,7 +347,7 @@ REFITS: dict[str, dict[str, Callable[[], Refit]]] = {
             ),
         ),
         ("refits_of_networks", (networks, network_latency, network_latency_adapted)),
-        ("refits_of_neural_networks", (graph_network, colocation_network)),
+        ("refits_of_neural_networks", (colocation_network,)),
     )
 }
 """Group -> predictor -> its refit. A group has one tolerance, in `compare.TOLERANCES`."""

@@ -11,7 +11,7 @@ from forerun.data.device import Device, Precision
 from forerun.features.chips import chip_of
 from forerun.features.kernels.rows import KernelRows
 from forerun.features.operators.roofline import COMPUTE_PRECISION
-from forerun.models.kernels.kernel_times import SHORTEST_S as SHORTEST_KERNEL_S
+from forerun.models.kernels.kernel_times import SHORTEST_S
 from tests.metamorphic.law import (
     CATALOG,
     Compared,
@@ -136,17 +136,14 @@ def _autocast(grid: Grid) -> Iterator[tuple[Run, float, Run, float]]:
 def _casts_ms(run: Run, other: Run) -> float:
     """What `run` does beyond another precision of it: twice its traffic, and its launches."""
     (traffic, launches), (least, fewest) = map(kernels_ms, (run, other))
-    backward = 3.0 if run.mode == "training" else 1.0
-    return backward * (2.0 * max(traffic - least, 0.0) + LAUNCH_MS * max(launches - fewest, 0.0))
+    return 2.0 * max(traffic - least, 0.0) + LAUNCH_MS * max(launches - fewest, 0.0)
 
 
 @cache
 def kernels_ms(run: Run) -> tuple[float, float]:
-    """Milliseconds of the kernels of one forward pass at their rooflines, and their number."""
-    query = run.query()
-    forward = replace(query, workload=replace(query.network, phase="inference"))
-    kernels = KernelRows.of([forward])
-    return float(kernels.roofline_s @ kernels.count) * 1e3, float(kernels.count.sum())
+    """Milliseconds of the kernels of one run at their rooflines, and their number."""
+    rows = KernelRows.of([run.query()])
+    return 1e3 * float((rows.roofline_s * rows.count).sum()), float(rows.count.sum())
 
 
 @law
@@ -246,7 +243,7 @@ def _by_batch(grid: Grid) -> Iterator[tuple[Run, float, Run, float]]:
 def no_run_is_shorter_than_its_launches(grid: Grid) -> Iterator[Compared]:
     """Every launched kernel takes at least the shortest that was measured."""
     for run, ms in milliseconds(grid).items():
-        yield str(run), _ratio(kernels_ms(run)[1] * SHORTEST_KERNEL_S * 1e3, ms, 1.0 + 1e-9)
+        yield str(run), _ratio(kernels_ms(run)[1] * SHORTEST_S * 1e3, ms, 1.0 + 1e-9)
 
 
 @law

@@ -10,7 +10,7 @@ from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.catalog import PREDICTORS, predictor_class
 from forerun.models.estimator import SETTING, Estimator
-from forerun.models.networks.booster import NetworkBoost
+from forerun.models.networks.device_time import DeviceTime
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.router import Router
 from tests.every import for_every
@@ -62,8 +62,8 @@ def test_what_is_no_setting_is_refused_and_the_settings_are_listed(name):
 
 
 def test_a_predictor_of_several_is_changed_inside():
-    changed = NetworkLatency(NetworkBoost(trees=7)).with_params(networks__seed=3)
-    assert (changed.networks.trees, changed.networks.seed) == (7, 3)
+    changed = NetworkLatency(DeviceTime(trees=7)).with_params(device__seed=3)
+    assert (changed.device.trees, changed.device.seed) == (7, 3)
     router = clone(Router((Constant({"latency_ms": 2.0}), Roofline())))
     assert router == Router((Constant(), Roofline()))
 
@@ -74,4 +74,6 @@ def test_every_predictor_of_the_catalogue_declares_its_settings(name):
     assert issubclass(cls, Estimator)
     own = {f.name for f in fields(cls) if f.metadata == SETTING}
     assert "seed" in own or "seed" not in {f.name for f in fields(cls)}
-    assert {f.name for f in fields(cls) if f.name in ("bag", "trees", "calibrated")} <= own
+    assert {
+        f.name for f in fields(cls) if f.name in ("bag", "trees", "epochs", "calibrated")
+    } <= own

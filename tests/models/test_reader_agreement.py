@@ -1,4 +1,4 @@
-"""One torch network through two readers: the same answer from `NetworkBoost`'s inputs on."""
+"""One torch network through two readers: kernels that take equally long."""
 
 import warnings
 from pathlib import Path
@@ -12,11 +12,11 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
+from forerun.features.kernels.rows import KernelRows
 from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx import OnnxReader
 from forerun.features.readers.torch_trace import trace_module
-from forerun.models.networks.additive_model import COLUMNS
-from forerun.models.networks.features import NetworkRows
+from forerun.models.kernels.kernel_times import SHORTEST_S
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -85,8 +85,8 @@ def through_onnx(module: Any, example: Any, folder: Path, opset: int) -> Operato
 def milliseconds(graph: OperatorGraph, runtime: str, precision: str) -> float:
     network = Network(graph, 64, precision)  # type: ignore[arg-type]
     software = Software(version="2.4.0", runtime=runtime)  # type: ignore[arg-type]
-    rows = NetworkRows.of([Query(network, DeviceCatalog.load().get("rtx-4090"), software)])
-    return float((rows.design_matrix @ np.ones(len(COLUMNS)))[0] * 1e3)
+    rows = KernelRows.of([Query(network, DeviceCatalog.load().get("rtx-4090"), software)])
+    return 1e3 * float(((np.hypot(rows.compute_s, rows.memory_s) + SHORTEST_S) * rows.count).sum())
 
 
 @pytest.mark.parametrize("opset", [14, 17])

@@ -1,8 +1,9 @@
 """No measured network lies below the sum of its kernels' rooflines by more than its noise.
 
-The bound is `network_features(...)[1]`: each kernel that the network is lowered to takes the longer
-of arithmetic at what the device sustains and traffic at full bandwidth. Where a measurement is
-faster, either the lowering counts work that is not done, or the bound is none for that case.
+The bound is the sum of `KernelRows.roofline_s`: each kernel that the network is lowered to takes
+the longer of arithmetic at what the device sustains and traffic at full bandwidth. Where a
+measurement is faster, either the lowering counts work that is not done, or the bound is none for
+that case.
 """
 
 from pathlib import Path
@@ -13,9 +14,7 @@ import pytest
 from forerun.data.bundle import find
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
-from forerun.data.workload import Network
-from forerun.features.chips import chip_of, network_features
-from forerun.features.lowering import lowered, lowering_mode
+from forerun.features.kernels.rows import KernelRows
 from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
 from forerun.training.protocols.networks.timm_bench import network_measurements
@@ -63,15 +62,9 @@ noise; 39 models in all. The reasons are inferred from which rows are low, none 
 
 def over_bound(rows: Measurements) -> np.ndarray:
     """Measured time over the bound, shape (n,)."""
-    found = np.empty(len(rows))
-    for i, query in enumerate(rows.queries):
-        network = query.workload
-        assert isinstance(network, Network)
-        mode = lowering_mode(network.graph, network.precision, query.software)
-        kernels = lowered(network.graph, mode)
-        chip = chip_of(query.device, network.precision)
-        found[i] = network_features(kernels, chip, network, query.software)[1]
-    return np.asarray(rows.values["latency_ms"] / 1e3 / found)
+    kernels = KernelRows.of(rows.queries)
+    bound_s = np.bincount(kernels.owner, kernels.roofline_s * kernels.count, len(rows))
+    return np.asarray(rows.values["latency_ms"] / 1e3 / bound_s)
 
 
 def excepted(model: str) -> bool:

@@ -22,7 +22,7 @@ from forerun.service.answers.answer import answers_to
 from forerun.service.answers.power_sweep import swept
 from forerun.service.answers.question import question_about
 from forerun.training.protocols.power.zeus_powercap import board
-from tests.models.networks.test_booster import network
+from tests.models.networks.test_device_time import network
 
 CATALOG = DeviceCatalog.load()
 GPUS = tuple(device for device in CATALOG if device.kind == "gpu" and device.tdp_w)

@@ -129,7 +129,7 @@ def counted(device, rows, runtime="eager"):
 def test_measured_means_in_that_precision_and_runtime(device, rows, runtime, grade, said):
     keys = {"timm_bench": {"device": ["rtx-4090", "rtx-3090"]}}
     record = replace(counted("rtx-4090", rows, runtime), keys=keys)
-    evidence = Evidence(record, {"latency_ms": "network_boost"})
+    evidence = Evidence(record, {"latency_ms": "device_time"})
     trust = trust_in("latency_ms", {"latency_ms": CALIBRATED}, network(device), [], evidence)
     assert trust.grade == grade
     assert said in trust.reason

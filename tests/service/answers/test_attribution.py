@@ -27,7 +27,7 @@ from forerun.service.schemas.answers import REST
 from forerun.service.schemas.prediction import PredictIn
 from forerun.service.schemas.workloads import any_workload_of
 from tests.laws import graphs
-from tests.models.networks.test_booster import network
+from tests.models.networks.test_device_time import network
 
 CATALOG = DeviceCatalog.load()
 DEVICES = ("rtx-4090", "a100-pcie-80gb", "l4", "t4", "h100-sxm", "epyc-7763")

@@ -37,7 +37,7 @@ def rows_of(imported):
     return own_measurements(imported.bundle, imported.description)
 
 
-@pytest.mark.parametrize("name", ["timm_bench", "network_boost", "Mine", "", "a/b", "x" * 50])
+@pytest.mark.parametrize("name", ["timm_bench", "device_time", "Mine", "", "a/b", "x" * 50])
 def test_a_name_that_is_taken_or_no_name_is_refused(name):
     with pytest.raises(InputError, match="--name"):
         check_name(name)

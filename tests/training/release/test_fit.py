@@ -157,7 +157,7 @@ def test_the_predictors_of_an_artifact_are_composed_anew(artifact):
     assert not {NetworkLatency.name, DEVICE_TIMES[0]} & set(names)
     both = _parts(pretrained, {NetworkLatency.name})
     made, rest = _composed(NetworkLatency(), both)
-    assert [made.networks.name, made.operators.name] == list(DEVICE_TIMES)
+    assert [made.device.name, made.operators.name] == list(DEVICE_TIMES)
     assert made.host.effects == ()
     assert [p.name for p in rest] == [p.name for p in both if p.name not in DEVICE_TIMES]
     assert len(rest) + 1 == len(bundled().predictor.parts)

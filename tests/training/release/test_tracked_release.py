@@ -7,7 +7,7 @@ import pytest
 from forerun.models.architectures.latency import ArchitectureLatency
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.catalog import PREDICTORS, unfitted
-from forerun.models.networks.booster import NetworkBoost
+from forerun.models.networks.device_time import DeviceTime
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.router import Router
 from forerun.service import cli
@@ -101,7 +101,7 @@ def test_parameters_of_every_predictor_are_plain_values(name):
 
 
 def test_settings_of_parts_are_named_with_dots():
-    found = flat_parameters(Router((Roofline(), NetworkBoost(trees=7))))
+    found = flat_parameters(Router((Roofline(), DeviceTime(trees=7))))
     assert found["parts.0.predictor"] == "roofline"
     assert found["parts.1.trees"] == 7
     nested = flat_parameters(NetworkLatency())
