@@ -1,0 +1,436 @@
+"""Kernels of a run: sums, backward kernels, batch sizes, tiles and features, by hand."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from forerun.data.device import Device
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Kernel, Network, TrainingSetup
+from forerun.features.kernels.rows import (
+    BACKWARD,
+    FEATURES,
+    FEW_GRAPHS,
+    FORWARD,
+    INPUT_GRADIENT,
+    OPTIMIZER,
+    OPTIMIZER_PASSES,
+    WEIGHT_GRADIENT,
+    KernelRows,
+    RunKernels,
+    _tiled,
+    labelled_kernels,
+    runs_kernels,
+)
+from forerun.features.lowering import Kernels, lowered, lowering_mode
+from forerun.features.lowering.kernel_kinds import IS_PRODUCT, KERNEL_CODE
+from forerun.features.lowering.kernels import Launch, launch
+from forerun.features.operators.labels import OPTIMIZER_STEP
+
+EAGER = Software(version="2.1.0")
+GPU = Device(
+    name="round",
+    vendor="nobody",
+    kind="gpu",
+    memory_bandwidth_gbs=1000.0,
+    peak_tflops={"fp32": 20.0, "fp16": 100.0 / 0.75},  # of which three quarters last
+    compute_units=100,
+    l2_mib=16.0,
+    boost_clock_mhz=1000.0,
+)
+WIDTH, INNER, TOKENS = 256, 512, 64
+
+
+def layers(depth: int = 3) -> OperatorGraph:
+    """Equal blocks of a product from 512 to 256 columns, a product back, and a function."""
+    wide, narrow = (1, TOKENS, INNER), (1, TOKENS, WIDTH)
+    weights = WIDTH * INNER
+    ops: list[Operator] = []
+    for _ in range(depth):
+        at = len(ops)
+        ops += [
+            Operator("linear", "aten.mm", (wide,), (narrow,), weights, {}, (at - 1,) * bool(at)),
+            Operator("linear", "aten.mm", (narrow,), (wide,), weights, {}, (at,)),
+            Operator(
+                "elementwise", "aten.gelu", (wide,), (wide,), 0, {"function": "gelu"}, (at + 1,)
+            ),
+        ]
+    return OperatorGraph(tuple(ops), source="torch_export")
+
+
+GRAPH = layers()
+
+
+def ask(batch: int = 8, graph: OperatorGraph = GRAPH, device: Device = GPU, **run: object) -> Query:
+    network = Network(graph, batch, **{"precision": "fp16", **run})  # type: ignore[arg-type]
+    return Query(network, device, EAGER)
+
+
+def step(batch: int = 8, **setup: object) -> Query:
+    training = TrainingSetup(**setup) if setup else None  # type: ignore[arg-type]
+    return ask(batch, phase="training", training=training)
+
+
+def of_role(rows: KernelRows, role: int) -> KernelRows:
+    return rows.take(rows.role == role)
+
+
+def column(rows: KernelRows, name: str) -> np.ndarray:
+    return rows.features[:, FEATURES.index(name)].astype(np.float64)
+
+
+def by_hand(*launches: Launch, batch: int = 1, device: Device = GPU) -> KernelRows:
+    """Rows of these kernels, given for one sample."""
+    kernels = RunKernels.of(Kernels.of(launches, 1.0, 0.0, 0))
+    return KernelRows.of_runs([ask(batch, device=device)], [kernels])
+
+
+def product(m: float, n: float, k: float, name: str = "linear/1/2/0", **more: float) -> Launch:
+    values = {"work": 2.0 * m * n * k, "traffic": 2.0 * (m * k + m * n), "groups": 1.0} | more
+    return Launch(KERNEL_CODE[name], m=m, n=n, k=k, tensor=True, **values)  # type: ignore[arg-type]
+
+
+def sorted_rows(kernels: RunKernels) -> np.ndarray:
+    rows = np.stack([getattr(kernels, own.name).astype(float) for own in fields(kernels)], axis=1)
+    return rows[np.lexsort(rows.T)]
+
+
+def test_names_of_features_are_distinct_and_values_finite() -> None:
+    rows = KernelRows.of([ask(), step(), ask(1, precision="fp32")])
+    assert len(set(FEATURES)) == len(FEATURES)
+    assert rows.features.shape == (len(rows), len(FEATURES))
+    assert np.isfinite(rows.features).all()
+
+
+def test_equal_kernels_are_one_row_and_their_sums_stay() -> None:
+    graph = layers(5)
+    all_of_them = RunKernels.of(lowered(graph, lowering_mode(graph, "fp16", EAGER)))
+    (merged,) = runs_kernels([ask(graph=graph)])
+    assert len(all_of_them) == 15
+    assert len(merged) == 3
+    assert merged.count.tolist() == [5.0, 5.0, 5.0]
+    assert len(np.unique(sorted_rows(replace(merged, count=0 * merged.count)), axis=0)) == 3
+    for own in fields(merged):
+        if own.name != "count":
+            values, whole = (getattr(kernels, own.name) for kernels in (merged, all_of_them))
+            assert (values * merged.count).sum() == pytest.approx(
+                (whole * all_of_them.count).sum()
+            ), own.name
+
+
+def test_kernels_that_differ_in_anything_stay_apart() -> None:
+    base = product(64, 128, 256, fixed_traffic=1e5)
+    changed = [
+        base._replace(**{name: value})
+        for name, value in {
+            "kind": KERNEL_CODE["linear/0/0/0"],
+            "work": 1.0,
+            "traffic": 2.0,
+            "fixed_work": 3.0,
+            "fixed_traffic": 4.0,
+            "m": 5.0,
+            "n": 6.0,
+            "k": 7.0,
+            "groups": 8.0,
+            "tensor": False,
+        }.items()
+    ]
+    found = RunKernels.of(Kernels.of((base, *changed, base), 1.0, 0.0, 0)).merged()
+    assert len(found) == 11
+    assert sorted(found.count) == [1.0] * 10 + [2.0]
+
+
+def test_a_launch_that_repeats_is_as_many_kernels() -> None:
+    """`Kernels` has sums over repeats; a row is of one launch."""
+    once, thrice = (
+        RunKernels.of(Kernels.of((launch("relu", 1e6, 5e3, repeat=n),), 1.0, 0.0, 0))
+        for n in (1.0, 3.0)
+    )
+    assert thrice.traffic == once.traffic
+    assert thrice.weights == once.weights
+    assert thrice.count == 3 * once.count
+
+
+def test_each_product_has_two_gradients_with_its_dimensions_exchanged() -> None:
+    batch = 8
+    rows = KernelRows.of([step(batch)])
+    forward = of_role(rows, FORWARD)
+    forward = forward.take(IS_PRODUCT[forward.kind])
+    assert len(forward) == 2
+
+    def shapes(own: KernelRows) -> list[tuple[int, ...]]:
+        found = (np.exp(column(own, f"log_{name}")).round() for name in "mnk")
+        return sorted(zip(*(values.astype(int).tolist() for values in found), strict=True))
+
+    rows_ = batch * TOKENS
+    assert shapes(forward) == [(rows_, WIDTH, INNER), (rows_, INNER, WIDTH)]
+    assert shapes(of_role(rows, INPUT_GRADIENT)) == [(rows_, WIDTH, INNER), (rows_, INNER, WIDTH)]
+    assert shapes(of_role(rows, WEIGHT_GRADIENT)) == [(WIDTH, INNER, rows_), (INNER, WIDTH, rows_)]
+    for role in (INPUT_GRADIENT, WEIGHT_GRADIENT):
+        own = of_role(rows, role)
+        assert (own.roofline_s * own.count).sum() == pytest.approx(
+            (forward.roofline_s * forward.count).sum()
+        )
+        assert own.count.sum() == forward.count.sum() == 6
+
+
+def test_gradients_of_a_product_exchange_the_dimensions_of_that_product() -> None:
+    """With one product alone, that its columns and inner dimension are exchanged is seen."""
+    graph = OperatorGraph(GRAPH.operators[:1], source="torch_export")
+    rows = KernelRows.of([ask(8, graph, phase="training")])
+    found = {
+        role: tuple(np.exp(column(of_role(rows, role), f"log_{x}")[0]).round() for x in "mnk")
+        for role in (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
+    }
+    assert found == {
+        FORWARD: (8 * TOKENS, WIDTH, INNER),
+        INPUT_GRADIENT: (8 * TOKENS, INNER, WIDTH),
+        WEIGHT_GRADIENT: (INNER, WIDTH, 8 * TOKENS),
+    }
+
+
+def test_each_other_kernel_has_one_backward_kernel_that_moves_half_as_much_again() -> None:
+    rows = KernelRows.of([step()])
+    forward, behind = of_role(rows, FORWARD), of_role(rows, BACKWARD)
+    forward = forward.take(~IS_PRODUCT[forward.kind])
+    assert behind.kind.tolist() == forward.kind.tolist()
+    assert behind.count.tolist() == forward.count.tolist() == [3.0]
+    np.testing.assert_allclose(behind.memory_s, 1.5 * forward.memory_s)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "amp"])
+@pytest.mark.parametrize("optimizer", OPTIMIZER_PASSES)
+def test_an_optimizer_reads_and_writes_numbers_of_every_weight(optimizer, precision) -> None:
+    """SGD reads a weight and its gradient and writes it: three; a moment is read and written."""
+    numbers = {"none": 0, "sgd": 3, "momentum": 5, "adam": 7, "adamw": 7}
+    training = TrainingSetup(optimizer=optimizer)
+    steps = [
+        of_role(KernelRows.of([replace(ask(), workload=network)]), OPTIMIZER)
+        for network in (
+            Network(GRAPH, batch, precision, phase="training", training=training)
+            for batch in (8, 64)
+        )
+    ]
+    moved = [float((rows.memory_s * rows.count).sum()) * GPU.bandwidth_gbs * 1e9 for rows in steps]
+    assert moved[0] == moved[1], "the batch size does not matter"
+    weights, element = 6 * WIDTH * INNER, 4 if precision == "amp" else 2
+    passes = numbers.get(optimizer, OPTIMIZER_PASSES[optimizer])
+    assert moved[0] == pytest.approx(passes * weights * element)
+    assert steps[0].compute_s.sum() == 0.0
+
+
+def test_without_a_set_up_a_step_is_that_of_adamw() -> None:
+    plain, adamw = (KernelRows.of([query]) for query in (step(), step(optimizer="adamw")))
+    np.testing.assert_array_equal(plain.features, adamw.features)
+
+
+def test_a_graph_with_its_backward_pass_gets_no_other_one() -> None:
+    traced = replace(GRAPH, training=True)
+    roles = KernelRows.of([ask(graph=traced, phase="training")]).role
+    assert set(roles) == {FORWARD}
+    assert set(KernelRows.of([ask()]).role) == {FORWARD}
+
+
+def test_accumulation_runs_as_many_smaller_passes_and_one_update() -> None:
+    whole, parts = (KernelRows.of([q]) for q in (step(64), step(64, accumulation=4)))
+    small = KernelRows.of([step(16)])
+    for role in (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD):
+        own, one = of_role(parts, role), of_role(small, role)
+        np.testing.assert_array_equal(own.count, 4 * one.count)
+        np.testing.assert_allclose(own.memory_s, one.memory_s)
+    np.testing.assert_array_equal(of_role(parts, OPTIMIZER).count, of_role(whole, OPTIMIZER).count)
+
+
+def test_blocks_that_are_recomputed_run_forward_twice() -> None:
+    plain, again = (KernelRows.of([q]) for q in (step(), step(checkpoint_blocks=True)))
+    for role, factor in ((FORWARD, 2.0), (INPUT_GRADIENT, 1.0), (BACKWARD, 1.0)):
+        assert of_role(again, role).count.sum() == factor * of_role(plain, role).count.sum()
+
+
+def test_adapters_leave_the_weights_without_gradients() -> None:
+    roles = set(KernelRows.of([step(lora_rank=8)]).role)
+    assert roles == {FORWARD, INPUT_GRADIENT, BACKWARD}
+
+
+def test_arithmetic_and_activations_grow_linearly_with_the_batch() -> None:
+    """What does not grow is the traffic of the weights, and fixed work."""
+    parts = (
+        product(64, 128, 256, fixed_traffic=2.0 * 128 * 256, fixed_work=1e6),
+        launch("relu", traffic=3e5, fixed_traffic=7e4),
+    )
+    first, second, third = (by_hand(*parts, batch=batch) for batch in (10, 20, 30))
+    for name in ("memory_s", "roofline_s"):
+        one, two, three = (getattr(rows, name) for rows in (first, second, third))
+        np.testing.assert_allclose(three - two, two - one)
+        assert (two > one).all()
+    fixed_bytes = (2 * first.memory_s - second.memory_s) * 1e12
+    np.testing.assert_allclose(fixed_bytes, [2.0 * 128 * 256, 7e4])
+    fast_memory = GPU.model_copy(update={"memory_bandwidth_gbs": 1e9})
+    one, two = (by_hand(*parts, batch=b, device=fast_memory).roofline_s[0] for b in (10, 20))
+    assert (2 * one - two) * 100e12 == pytest.approx(1e6, rel=1e-6)
+
+
+def test_rows_of_a_batched_product_stay_and_their_number_grows() -> None:
+    """`m` of a sample counts the rows of all twelve heads."""
+    heads = product(12 * 64, 64, 32, "bmm/1/1", groups=12.0)
+    grouped = product(64, 64, 32, "grouped_conv/1/1", groups=12.0)
+    for batch in (1, 8):
+        rows = by_hand(heads, grouped, batch=batch)
+        np.testing.assert_allclose(np.exp(column(rows, "log_m")), [64, 64 * batch], rtol=1e-5)
+        np.testing.assert_allclose(np.exp(column(rows, "log_groups")), [12 * batch, 12], rtol=1e-5)
+
+
+def test_neither_the_order_of_operators_nor_names_of_devices_matter() -> None:
+    shapes = [((1, 64, 256), (1, 64, columns)) for columns in (128, 256, 512)]
+    ops = [Operator("linear", "aten.mm", (a,), (b,), 256 * b[-1]) for a, b in shapes]
+    one, other = (
+        KernelRows.of([ask(graph=OperatorGraph(tuple(own), source="torch_export"))])
+        for own in (ops, ops[::-1])
+    )
+    order, back = (np.argsort(column(rows, "log_n")) for rows in (one, other))
+    np.testing.assert_array_equal(one.features[order], other.features[back])
+    np.testing.assert_array_equal(one.compute_s[order], other.compute_s[back])
+    renamed = GPU.model_copy(update={"name": "other", "title": "Other", "vendor": "somebody"})
+    same = KernelRows.of([replace(step(), device=renamed)])
+    np.testing.assert_array_equal(same.features, KernelRows.of([step()]).features)
+
+
+def tiled(m: float, n: float, k: float, units: float, groups: float = 1.0) -> float:
+    return float(_tiled(*(np.array([x]) for x in (m, n, k, groups, units)))[0])
+
+
+def test_a_product_takes_whole_tiles_of_the_size_that_suits_it_best() -> None:
+    assert tiled(128, 128, 64, units=1) == 1.0
+    assert tiled(129, 128, 64, units=1) == pytest.approx(160 / 129), "five tiles of 32 rows"
+    assert tiled(4097, 4096, 64, units=1) == pytest.approx(4128 / 4097)
+
+
+def test_fewer_tiles_than_units_leave_units_idle_unless_the_inner_dimension_is_split() -> None:
+    """Tiles of 32 x 32 give sixteen of a hundred units work."""
+    assert tiled(128, 128, 64, units=100) == pytest.approx(100 / 16)
+    assert tiled(128, 128, 4 * 512, units=100) == pytest.approx(100 / 64)
+    assert tiled(128, 128, 1e6, units=100) == 1.0
+    assert tiled(128, 128, 64, units=100, groups=4) == pytest.approx(100 / 64)
+
+
+def test_a_last_wave_of_tiles_takes_as_long_as_a_full_one() -> None:
+    """101 x 16 tiles of 32 x 32 on 16 x 100 units: two waves instead of one."""
+    full, more = (tiled(m, 512, 64, units=1600) for m in (3200, 3232))
+    assert full == 1.0
+    assert more > 1.4
+
+
+def test_bounds_are_the_figures_of_the_chip() -> None:
+    """100 TFLOP/s in fp16, 20 without matrix units, 1 TB/s."""
+    big = product(4096, 4096, 4096)
+    rows = by_hand(big, big._replace(tensor=False), launch("relu", 1e9))
+    work = 2.0 * 4096**3
+    np.testing.assert_allclose(rows.roofline_s, [work / 100e12, work / 20e12, 1e-3])
+    assert (rows.compute_s[:2] >= rows.roofline_s[:2]).all()
+    assert rows.compute_s[2] == 0.0
+    np.testing.assert_allclose(rows.memory_s[2], 1e-3)
+
+
+def test_features_of_a_product_by_hand() -> None:
+    m, n, k, batch = 16.0, 384.0, 192.0, 64
+    rows = by_hand(product(m, n, k, fixed_traffic=2 * n * k), batch=batch)
+    rows_, traffic = m * batch, 2 * (m * k + m * n) * batch + 2 * n * k
+    memory_us, tiles = traffic / 1e6, 8 * 3
+    expected = {
+        "log_memory": np.log(memory_us + 1e-3),
+        "log_m": np.log(rows_),
+        "log_n": np.log(n),
+        "log_k": np.log(k),
+        "log_groups": 0.0,
+        "aligned_8": 1.0,
+        "aligned_64": 1.0,
+        "aligned_128": 0.0,
+        "fill_128x128": tiles / 100,
+        "waves_128x128": np.log1p(tiles / 100),
+        "fill_64x64": 0.96,
+        "fill_256x128": 4 * 3 / 100,
+        "log_padding": 0.0,
+        "log_traffic_over_l2": np.log((traffic + 1) / (16 * 2**20)),
+        "share_of_weights": 2 * n * k / (traffic + 1),
+        "element_bytes": 2.0,
+        "on_matrix_units": 1.0,
+        "is_product": 1.0,
+        "log_work_per_unit": np.log(2 * rows_ * n * k / 100),
+        "log_batch": np.log(batch),
+        "log_reuse": 0.0,
+        "torch_version": 2.01,
+        "old_torch": 0.0,
+        "log_ridge": np.log(100),
+        "log_matrix_over_vector": np.log(5),
+        "log_l2_per_unit": np.log(16 * 2**20 / 100),
+        "log_bandwidth_per_cycle_and_unit": np.log(10),
+        "log_units": np.log(100),
+        "log_clock": np.log(1e9),
+        "log_bandwidth": np.log(1e12),
+        "log_flops_per_cycle_and_unit": np.log(1000),
+    }
+    found = {name: column(rows, name)[0] for name in expected}
+    assert found == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+def test_features_of_what_is_no_product_have_no_shape() -> None:
+    rows = by_hand(launch("relu", 1e6)._replace(m=5.0, n=7.0, k=9.0, groups=2.0))
+    names = ("log_m", "log_n", "log_k", "log_groups", "aligned_8", "fill_64x64", "log_padding")
+    assert [column(rows, name)[0] for name in names] == [0.0] * len(names)
+    assert column(rows, "log_bound")[0] == pytest.approx(0.0, abs=1e-5), "1 MB at 1 TB/s"
+
+
+def test_the_version_of_torch_is_that_of_the_software() -> None:
+    old = replace(ask(), software=Software(version="1.12.0"))
+    rows = KernelRows.of([ask(), old])
+    assert set(column(rows.take(rows.owner == 0), "old_torch")) == {0.0}
+    assert set(column(rows.take(rows.owner == 1), "old_torch")) == {1.0}
+
+
+def test_an_operator_alone_has_the_kernel_that_it_has_in_a_network() -> None:
+    op = GRAPH.operators[0]
+    alone = KernelRows.of([Query(Kernel(op, "fp16"), GPU, EAGER)])
+    inside = KernelRows.of([ask(1)])
+    same = column(inside, "log_n") == column(alone, "log_n")
+    twin = inside.take(same & (inside.kind == alone.kind))
+    np.testing.assert_array_equal(twin.features, alone.features)
+
+
+def queries_of(count: int) -> list[Query]:
+    return [ask(graph=layers(depth), batch=3) for depth in range(1, count + 1)]
+
+
+def test_many_graphs_at_once_have_the_kernels_of_each_alone() -> None:
+    queries = [*queries_of(FEW_GRAPHS + 2), step()]
+    together = runs_kernels(queries)
+    for place in (0, 7, FEW_GRAPHS + 1, FEW_GRAPHS + 2):
+        (alone,) = runs_kernels([queries[place]])
+        np.testing.assert_array_equal(sorted_rows(together[place]), sorted_rows(alone))
+
+
+def test_some_runs_are_numbered_anew_with_their_own_kernels() -> None:
+    queries = [ask(2), step(4), ask(8), step(16)]
+    mask = np.array([False, True, False, True])
+    some, alone = KernelRows.of(queries).of_runs_at(mask), KernelRows.of(queries[1::2])
+    for own in fields(some):
+        np.testing.assert_array_equal(getattr(some, own.name), getattr(alone, own.name))
+
+
+@pytest.mark.parametrize("query", [ask(), step(), step(lora_rank=4)], ids=["run", "step", "lora"])
+def test_every_kernel_has_a_label_and_kernels_with_labels_add_up(query: Query) -> None:
+    kernels, labels = labelled_kernels(query)
+    assert len(kernels) == len(labels)
+    np.testing.assert_array_equal(
+        sorted_rows(kernels.merged()), sorted_rows(*runs_kernels([query]))
+    )
+    for role, start in (
+        (INPUT_GRADIENT, "gradient of the input of aten.mm"),
+        (WEIGHT_GRADIENT, "gradient of the second operand of aten.mm"),
+        (BACKWARD, "gradient of aten.gelu"),
+        (OPTIMIZER, OPTIMIZER_STEP),
+    ):
+        own = [label for label, r in zip(labels, kernels.role, strict=True) if r == role]
+        assert all(label.startswith(start) for label in own), own
