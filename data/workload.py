@@ -60,7 +60,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSetup:
-    """How a network is trained, as far as it affects memory.
+    """How a network is trained, as far as memory and time depend on it.
 
     Attributes:
         optimizer: AdamW by default, as in most training scripts.
@@ -144,7 +144,7 @@ class Network:
         batch_size: samples in one run.
         precision: number format of the run.
         phase: `inference`, or `training` (forward, backward and optimizer step).
-        training: how it is trained; None is `TrainingSetup()`. Times do not see it.
+        training: how it is trained; None is `TrainingSetup()`.
         inference: how a forward pass runs; None is `InferenceSetup()`. Times do not see it.
     """
 

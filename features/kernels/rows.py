@@ -7,7 +7,7 @@ kernels of the optimizer, by the rules of `forerun.features.operators.backward`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from forerun.data.columns import Column, Columns, Mask, Matrix, Positions, groups_of
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Optimizer
+from forerun.data.workload import Kernel, Optimizer, TrainingSetup
 from forerun.features.chips import chip_of
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.lowering import (
@@ -90,6 +90,30 @@ FEATURES: Final = (
 """Columns of `KernelRows.features`; times in microseconds."""
 
 
+class TrainingStep(NamedTuple):
+    """What decides which kernels a training step adds to a forward pass.
+
+    Attributes:
+        optimizer: decides how many numbers a step reads and writes for each weight.
+        micro_batches: forward and backward passes of one step.
+        recomputed: share of the forward pass that the backward pass runs again (checkpointing).
+        trains_weights: False for adapters (LoRA), whose own kernels are left out: the weights of
+            the network get neither gradients nor a step.
+    """
+
+    optimizer: Optimizer = "adamw"
+    micro_batches: int = 1
+    recomputed: float = 0.0
+    trains_weights: bool = True
+
+    @classmethod
+    def of(cls, setup: TrainingSetup) -> Self:
+        """The step of a set-up."""
+        segments = max(1, setup.checkpoint_segments)
+        share = 1.0 if setup.checkpoint_blocks else (segments - 1.0) / segments
+        return cls(setup.optimizer, setup.accumulation, share, not setup.lora_rank)
+
+
 @dataclass(frozen=True)
 class RunKernels(Columns):
     """n distinct kernels of one run, per launch, and per sample where they grow with the batch.
@@ -144,7 +168,7 @@ class RunKernels(Columns):
             count=kernels.repeat,
         )
 
-    def with_backward(self, optimizer: Optimizer, element: float) -> Self:
+    def with_backward(self, step: TrainingStep, element: float) -> Self:
         """The kernels of a training step: these, and those of the backward pass and the optimizer.
 
         Each product gives two more with the same work: the gradient of its input, with columns and
@@ -152,7 +176,7 @@ class RunKernels(Columns):
         Each other kernel gives one, and one pass updates all weights.
 
         Args:
-            optimizer: decides how many numbers a step reads and writes for each weight.
+            step: how the network is trained.
             element: bytes of one of these numbers over those of a weight that a product reads.
         """
         product = IS_PRODUCT[self.kind]
@@ -163,10 +187,12 @@ class RunKernels(Columns):
         of_weight = replace(forward, role=role, transposed=~forward.transposed)
         role = np.full(len(other), BACKWARD)
         behind = replace(other, role=role, traffic=BACKWARD_TRAFFIC * other.traffic)
-        parts = [self, of_input, of_weight, behind]
+        again = replace(self, count=self.count * (1.0 + step.recomputed))
+        passed = [again, of_input, *([of_weight] if step.trains_weights else []), behind]
+        parts = [replace(part, count=part.count * step.micro_batches) for part in passed]
         updated = element * float((forward.weights * forward.count).sum())
-        passes = OPTIMIZER_PASSES[optimizer]
-        if passes and updated:
+        passes = OPTIMIZER_PASSES[step.optimizer]
+        if passes and updated and step.trains_weights:
             launches = np.ceil(forward.count.sum() / WEIGHTS_PER_LAUNCH)
             parts.append(self._moving(OPTIMIZER, passes * updated / launches, launches))
         return self.concatenate(parts)
@@ -216,33 +242,39 @@ def runs_kernels(queries: Sequence[Query]) -> list[RunKernels]:
 
 def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
     """All kernels of a run in order, and a label for each: the operators that it runs."""
-    graph, mode, optimizer = _lowering(query)
+    graph, mode, step = _lowering(query)
     kernels, owners = lower_owned(graph, mode)
     labels = [" + ".join(map(operator_label, own)) for own in owners]
     own = RunKernels.of(kernels)
-    if optimizer is None:
+    if step is None:
         return own, labels
     product = IS_PRODUCT[own.kind].tolist()
     of_products = [label for label, is_product in zip(labels, product, strict=True) if is_product]
     others = [label for label, is_product in zip(labels, product, strict=True) if not is_product]
-    trained = own.with_backward(optimizer, _update_element(mode))
+    trained = own.with_backward(step, _update_element(mode))
+    second = of_products if step.trains_weights else []
     labels = [
         *labels,
         *(f"gradient of the input of {label}" for label in of_products),
-        *(f"gradient of the second operand of {label}" for label in of_products),
+        *(f"gradient of the second operand of {label}" for label in second),
         *(f"gradient of {label}" for label in others),
     ]
     return trained, [*labels, OPTIMIZER_STEP][: len(trained)]
 
 
-def _lowering(query: Query) -> tuple[OperatorGraph, LoweringMode, Optimizer | None]:
-    """The graph, its mode, and the optimizer where a training step adds backward kernels."""
+def _lowering(query: Query) -> tuple[OperatorGraph, LoweringMode, TrainingStep | None]:
+    """The graph, its mode, and the step where training adds kernels to a forward graph."""
     run = query.run
     graph = OperatorGraph((run.operator,)) if isinstance(run, Kernel) else run.graph
     mode = lowering_mode(graph, run.precision, query.software)
-    if isinstance(run, Kernel) or run.phase != "training" or graph.training:
+    if isinstance(run, Kernel):
         return graph, mode, None
-    return graph, mode, run.training.optimizer if run.training else "adamw"
+    setup = run.training if run.phase == "training" else run.inference
+    if setup is not None and setup.attention == "eager":
+        mode = mode._replace(fused_attention=False)
+    if run.phase != "training" or graph.training:
+        return graph, mode, None
+    return graph, mode, TrainingStep.of(run.training) if run.training else TrainingStep()
 
 
 def _update_element(mode: LoweringMode) -> float:
@@ -251,16 +283,16 @@ def _update_element(mode: LoweringMode) -> float:
 
 
 @kept_by_graph()
-def _run_kernels(key: GraphKey, mode: LoweringMode, optimizer: Optimizer | None) -> RunKernels:
-    return _distinct(lowered(key.graph, mode), mode, optimizer)
+def _run_kernels(key: GraphKey, mode: LoweringMode, step: TrainingStep | None) -> RunKernels:
+    return _distinct(lowered(key.graph, mode), mode, step)
 
 
-def _distinct(kernels: Kernels, mode: LoweringMode, optimizer: Optimizer | None) -> RunKernels:
+def _distinct(kernels: Kernels, mode: LoweringMode, step: TrainingStep | None) -> RunKernels:
     """The distinct kernels of a forward pass, and of the rest of a training step."""
     own = RunKernels.of(kernels).merged()
-    if optimizer is None:
+    if step is None:
         return own
-    return own.with_backward(optimizer, _update_element(mode)).merged()
+    return own.with_backward(step, _update_element(mode)).merged()
 
 
 @dataclass(frozen=True)
@@ -387,10 +419,13 @@ class KernelRows(Columns):
 
 
 def _facts(query: Query) -> tuple[float, ...]:
-    """What all kernels of a run share: figures of the chip, batch size, element, torch."""
+    """What all kernels of a run share: figures of the chip, samples of a pass, element, torch."""
     run, device = query.run, query.device
     chip = chip_of(device, run.precision)
-    batch = 1.0 if isinstance(run, Kernel) else float(run.batch_size)
+    batch = 1.0
+    if not isinstance(run, Kernel):
+        micro_batches = run.training.accumulation if run.training else 1
+        batch = run.batch_size / micro_batches
     version = torch_version(query.software)
     clock = (device.boost_clock_mhz or TYPICAL_CLOCK_MHZ) * 1e6
     tdp = device.tdp_w or TYPICAL_TDP_W

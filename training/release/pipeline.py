@@ -57,7 +57,8 @@ def release(
         output: folder of the artifact.
         names: predictors to fit, or imported tables to fit one on; all predictors of the catalogue
             when empty.
-        base: artifact whose other predictors, and their scores, are kept.
+        base: artifact whose other predictors are kept, with the scores that do not depend on those
+            that are fitted.
         data: folder that holds bundles by dataset name; the pulled ones when None.
         evaluate: whether to run the protocols first; without them the card has no scores.
         protocols: names of the protocols to run; all when empty.
@@ -87,7 +88,8 @@ def release(
     }
     before = [] if base is None else stored_evaluations(base)
     evaluations = _accepted([_evaluation(*pair) for pair in predictions.items()], before, accepted)
-    kept = [e for e in before if e["dataset"] not in predictions]
+    moved = {*predictions, *_evaluated_datasets(chosen)}
+    kept = [one for one in before if one["dataset"] not in moved]
 
     made = train(
         output,
