@@ -145,13 +145,13 @@ def test_kernels_that_differ_in_anything_stay_apart() -> None:
 
 def test_a_launch_that_repeats_is_as_many_kernels() -> None:
     """`Kernels` has sums over repeats; a row is of one launch."""
+    one = product(64, 128, 256, fixed_traffic=5e3, fixed_work=7e3)
     once, thrice = (
-        RunKernels.of(Kernels.of((launch("relu", 1e6, 5e3, repeat=n),), 1.0, 0.0, 0))
-        for n in (1.0, 3.0)
+        RunKernels.of(Kernels.of((one._replace(repeat=n),), 1.0, 0.0, 0)) for n in (1.0, 3.0)
     )
-    assert thrice.traffic == once.traffic
-    assert thrice.weights == once.weights
     assert thrice.count == 3 * once.count
+    for name in ("work", "traffic", "fixed_work", "weights"):
+        assert getattr(thrice, name) == getattr(once, name)
 
 
 def test_each_product_has_two_gradients_with_its_dimensions_exchanged() -> None:
@@ -334,6 +334,14 @@ def test_bounds_are_the_figures_of_the_chip() -> None:
     np.testing.assert_allclose(rows.memory_s[2], 1e-3)
 
 
+def test_convolutions_in_fp32_run_on_tf32_units_where_there_are_any() -> None:
+    device = GPU.model_copy(update={"peak_tflops": GPU.peak_tflops | {"tf32": 50.0 / 0.75}})
+    parts = (product(4096, 4096, 4096, "conv/1/1/1"), product(4096, 4096, 4096))
+    kernels = RunKernels.of(Kernels.of(parts, 1.0, 0.0, 0))
+    rows = KernelRows.of_runs([ask(1, device=device, precision="fp32")], [kernels])
+    np.testing.assert_allclose(rows.roofline_s, 2.0 * 4096**3 / np.array([50e12, 20e12]))
+
+
 def test_features_of_a_product_by_hand() -> None:
     m, n, k, batch = 16.0, 384.0, 192.0, 64
     rows = by_hand(product(m, n, k, fixed_traffic=2 * n * k), batch=batch)
@@ -371,6 +379,7 @@ def test_features_of_a_product_by_hand() -> None:
         "log_clock": np.log(1e9),
         "log_bandwidth": np.log(1e12),
         "log_flops_per_cycle_and_unit": np.log(1000),
+        "log_tdp_per_flops": np.log(250 / 100e12),  # where the sheet gives none
     }
     found = {name: column(rows, name)[0] for name in expected}
     assert found == pytest.approx(expected, rel=1e-5, abs=1e-5)
