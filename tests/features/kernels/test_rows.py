@@ -443,3 +443,7 @@ def test_every_kernel_has_a_label_and_kernels_with_labels_add_up(query: Query) -
     ):
         own = [label for label, r in zip(labels, kernels.role, strict=True) if r == role]
         assert all(label.startswith(start) for label in own), own
+    columns = {FORWARD: kernels.n, INPUT_GRADIENT: kernels.k, WEIGHT_GRADIENT: kernels.n}
+    for role, own in columns.items():
+        for row in np.flatnonzero((kernels.role == role) & IS_PRODUCT[kernels.kind]).tolist():
+            assert labels[row].endswith(f"-> 1x{TOKENS}x{own[row]:.0f}")

@@ -195,5 +195,7 @@ def test_the_fit_keeps_the_devices_and_the_ranges_of_its_runs() -> None:
     times = fitted(true_seconds())
     assert len(times.devices) == len(TRAINING_GPUS)
     roots = ROOT_OF_KERNEL_KIND[kernels().kind]
-    inside = kernels().features <= times.highest[roots] + 1e-6
-    assert inside.mean() > 0.97
+    lowest, highest = _ranges(kernels().features, roots)
+    np.testing.assert_array_equal(times.lowest, lowest)
+    np.testing.assert_array_equal(times.highest, highest)
+    assert (kernels().features <= highest[roots] + 1e-6).mean() > 0.97

@@ -8,9 +8,11 @@ from forerun.data.datasets.networks.published_networks import PublishedNetworks
 from forerun.data.device import DeviceCatalog
 from forerun.features.published.zoo import read_graphs
 from forerun.models.baselines.roofline import Roofline
+from forerun.models.networks.host_time import HostTime
 from forerun.training.leaderboard.store import shipped
 from forerun.training.protocols.networks import published_networks
 from forerun.training.protocols.networks.published_networks import (
+    LongRuns,
     PublishedNetworksProtocols,
     graphs_of,
 )
@@ -145,6 +147,18 @@ def test_families_and_chips_are_predicted_from_others(packaged, tmp_path):
             assert {q.software.runtime for q in task.held_out.queries} == {
                 task.name.partition("/")[2].partition("_")[0]
             }
+
+
+def test_rows_for_the_time_of_devices_are_those_that_hardly_wait_for_their_host(packaged, tmp_path):
+    bundle = Bundle.write(tmp_path / "all", "published_networks", packaged)
+    rows, every = (
+        protocols.training_rows(bundle, CATALOG)
+        for protocols in (LongRuns(), PublishedNetworksProtocols())
+    )
+    host_s, _ = HostTime().seconds(rows.queries)
+    assert (rows.values["latency_ms"] / 1e3 > 2.5 * host_s).all()
+    assert 50 < len(rows) < len(every) / 2
+    assert {query.network.phase for query in rows.queries} == {"inference", "training"}
 
 
 def test_a_folder_with_a_table_alone_takes_the_packaged_graphs(tmp_path):

@@ -19,7 +19,7 @@ from forerun.training.protocols import TRAINING_PARTS
 from forerun.training.protocols.networks import torch_gpu
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
 from forerun.training.protocols.networks.recorded_networks import trains
-from forerun.training.protocols.networks.torch_gpu import TorchGpuProtocols
+from forerun.training.protocols.networks.torch_gpu import RecordedOperators, TorchGpuProtocols
 from tests.contracts.tiny_torch_gpu import GPUS, gpu_graphs, gpu_rows
 
 CATALOG = DeviceCatalog.load()
@@ -83,17 +83,17 @@ def test_recorded_networks_are_scored_without_the_host(tasks):
     assert np.isfinite(columns[1]["low"]).all()
 
 
-def test_recorded_networks_and_the_power_of_eager_ones_train_one_predictor_each():
+def test_recorded_runs_and_the_power_of_eager_ones_train_one_predictor_each():
     uses = {
         name: [s for sources in entry.trained_on for s in sources if s.startswith("torch_gpu")]
         for name, entry in PREDICTORS.items()
     }
     assert {name: found for name, found in uses.items() if found} == {
-        "network_latency": ["torch_gpu/recorded"],
+        "device_time": ["torch_gpu/recorded", "torch_gpu/operators"],
         "operator_power": ["torch_gpu/power"],
     }
     parts = {cls.part for cls in TRAINING_PARTS if cls.dataset == "torch_gpu"}
-    assert parts == {"recorded", "power"}
+    assert parts == {"recorded", "operators", "power"}
 
 
 @pytest.fixture
@@ -115,6 +115,18 @@ def test_training_rows_are_recorded_and_mean_what_their_query_means(packaged):
     assert {"resnet18", "convnext-tiny"} <= set(default)
     assert set(found.groups["phase"]) == {"inference", "training"}
     assert len(found) > 500
+
+
+def test_training_rows_of_operators_mean_what_their_query_means(packaged):
+    """A query in fp32 allows TF32 in convolutions, where the first rows did not."""
+    found = RecordedOperators().training_rows(packaged, CATALOG)
+    assert {query.run.kind for query in found.queries} == {"kernel"}
+    assert np.isfinite(found.values["latency_ms"]).all()
+    conv = np.array([query.run.operator.kind == "conv" for query in found.queries])
+    fp32 = found.groups["precision"] == "fp32"
+    assert (conv & ~fp32).any()
+    assert "strict" not in found.groups["fp32_convolutions"][conv & fp32]
+    assert (~conv & fp32).any()
 
 
 def test_rows_of_the_training_set_are_not_evaluated(packaged):
