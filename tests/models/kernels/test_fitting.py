@@ -151,10 +151,24 @@ def test_two_fits_with_one_seed_are_equal_and_with_another_are_not() -> None:
     assert (one != other).any()
 
 
+def test_the_first_weights_are_those_of_the_seed() -> None:
+    weights = np.ones(len(runs()))
+    first = [
+        _Fit(torch, runs(), kernels(), true_seconds(), weights, seed, SHORT, None).first.detach()
+        for seed in (4, 4, 5)
+    ]
+    assert torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], first[2])
+
+
 def test_the_number_of_threads_of_torch_is_as_before() -> None:
     before = torch.get_num_threads()
-    fitted(true_seconds(), settings=Settings(epochs=1, hidden=4))
-    assert torch.get_num_threads() == before
+    torch.set_num_threads(2)
+    try:
+        fitted(true_seconds(), settings=Settings(epochs=1, hidden=4))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("option", ["share", "weights"])
