@@ -44,4 +44,5 @@ def on_any_device(query: Query) -> RunKey:
     network = query.network
     graph = network.graph
     # The source of a graph decides its lowering, and is no part of its digest.
-    return (graph.digest, graph.source, network.precision, network.phase, query.software)
+    how = (network.precision, network.phase, network.training, network.inference)
+    return (graph.digest, graph.source, *how, query.software)

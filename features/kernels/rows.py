@@ -5,7 +5,7 @@ one row with a count. A training step adds the backward kernels of each forward 
 kernels of the optimizer, by the rules of `forerun.features.operators.backward`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final, NamedTuple, Self
 
@@ -340,7 +340,9 @@ class KernelRows(Columns):
         """
         own = RunKernels.concatenate(runs)
         owner = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
-        facts = np.array([_facts(query) for query in queries], dtype=np.float64).reshape(-1, 12)
+        facts = np.array([_facts(query) for query in queries], dtype=np.float64).reshape(
+            -1, len(_Facts._fields)
+        )
         return cls._of(own, owner, facts[owner].T)
 
     def of_runs_at(self, runs: Mask) -> Self:
@@ -351,75 +353,136 @@ class KernelRows(Columns):
 
     @classmethod
     def _of(cls, own: RunKernels, owner: Positions, facts: Matrix) -> Self:
-        matrix, conv_peak, vector, bandwidth, units, l2, clock, tdp, batch, *rest = facts
-        element, torch, old = rest
-        conv, product = IS_CONV[own.kind], IS_PRODUCT[own.kind]
-        batched = IS_BATCHED[own.kind]
-        work = own.work * batch + own.fixed_work
-        activations = own.traffic * batch
-        traffic = activations + own.weights
-        groups = np.where(batched, own.groups * batch, own.groups)
-        rows = own.m * batch / np.where(batched, np.maximum(groups, 1.0), 1.0)
-        m = np.where(own.transposed, own.k, rows)
-        k = np.where(own.transposed, rows, own.k)
-        n = own.n
-        peak = np.where(own.tensor, np.where(conv, conv_peak, matrix), vector)
-        compute, memory = work / peak, traffic / bandwidth
-        tiled = _tiled(m, n, k, np.maximum(groups, 1.0), units)
-        quantised = np.where(IS_DENSE[own.kind], compute * tiled, compute)
-        longest = np.maximum(quantised, memory) + _TINY
-        grouped = np.maximum(groups, 1.0)
-        waves = [
-            np.ceil(m / rows_) * np.ceil(n / columns) * grouped / units
-            for rows_, columns in ((128.0, 128.0), (64.0, 64.0), (256.0, 128.0))
-        ]
-        padding = np.ceil(m / 128.0) * np.ceil(n / 128.0) * 128.0**2 / np.maximum(m * n, 1.0)
-        inputs = np.maximum(activations / element - m * n * grouped, 1.0)
-        columns_ = [
-            np.log(longest * 1e6),
-            np.log(quantised * 1e6 + 1e-3),
-            np.log(memory * 1e6 + 1e-3),
-            np.clip(np.log((quantised + _TINY) / (memory + _TINY)), -6.0, 6.0),
-            *(product * np.log(np.maximum(x, 1.0)) for x in (m, n, k, groups)),
-            *(product * ((n % x == 0) & (k % x == 0)) for x in (8, 64, 128)),
-            *(x for w in waves for x in (product * w / np.ceil(w + 1e-9), product * np.log1p(w))),
-            product * np.log(np.maximum(padding, 1.0)),
-            np.log((traffic + 1.0) / l2),
-            np.log((activations + 1.0) / l2),
-            own.weights / (traffic + 1.0),
-            element,
-            own.tensor,
-            product,
-            np.log(np.maximum(work, 1.0) / units) * product,
-            np.log(batch),
-            product * np.log(np.clip(m * k * grouped / inputs, 1e-2, 1e3)),
-            torch,
-            old,
-            np.log(matrix / bandwidth),
-            np.log(matrix / vector),
-            np.log(l2 / units),
-            np.log(bandwidth / clock / units),
-            np.log(units),
-            np.log(clock),
-            np.log(bandwidth),
-            np.log(matrix / clock / units),
-            np.log(tdp / matrix),
-        ]
-        features = np.stack([np.asarray(c, dtype=np.float32) for c in columns_], axis=1)
+        shared = _Facts(*facts)
+        at = _AtBatch.of(own, shared)
+        peak = np.where(IS_CONV[own.kind], shared.conv, shared.matrix)
+        compute = at.work / np.where(own.tensor, peak, shared.vector)
+        memory = at.traffic / shared.bandwidth
+        whole = compute * _tiled(at.m, at.n, at.k, at.products, shared.units)
+        tiled = np.where(IS_DENSE[own.kind], whole, compute)
+        columns = (
+            *_of_bounds(tiled, memory),
+            *_of_shape(own, at, shared),
+            *_of_traffic(own, at, shared),
+            *_of_device(shared),
+        )
         return cls(
             owner=owner,
             count=own.count,
             kind=own.kind,
             role=own.role,
-            compute_s=quantised,
+            compute_s=tiled,
             memory_s=memory,
             roofline_s=np.maximum(compute, memory),
-            features=features,
+            features=np.stack(columns, axis=1).astype(np.float32),
         )
 
 
+class _Facts(NamedTuple):
+    """What all kernels of a run share, n values each: figures of the chip, and of the run."""
+
+    matrix: Column
+    conv: Column
+    vector: Column
+    bandwidth: Column
+    units: Column
+    l2_bytes: Column
+    clock_hz: Column
+    tdp_w: Column
+    batch: Column
+    element_bytes: Column
+    torch: Column
+    old_torch: Column
+
+
+class _AtBatch(NamedTuple):
+    """n kernels at their batch sizes; `m` is of one product, `products` are at least one."""
+
+    work: Column
+    activations: Column
+    traffic: Column
+    m: Column
+    n: Column
+    k: Column
+    groups: Column
+    products: Column
+
+    @classmethod
+    def of(cls, own: RunKernels, shared: _Facts) -> Self:
+        batched = IS_BATCHED[own.kind]
+        activations = own.traffic * shared.batch
+        groups = np.where(batched, own.groups * shared.batch, own.groups)
+        products = np.maximum(groups, 1.0)
+        rows = own.m * shared.batch / np.where(batched, products, 1.0)
+        return cls(
+            own.work * shared.batch + own.fixed_work,
+            activations,
+            activations + own.weights,
+            np.where(own.transposed, own.k, rows),
+            own.n,
+            np.where(own.transposed, rows, own.k),
+            groups,
+            products,
+        )
+
+
+def _of_bounds(compute: Column, memory: Column) -> Iterator[Column]:
+    """The features from `log_bound` to `log_compute_over_memory`."""
+    yield np.log((np.maximum(compute, memory) + _TINY) * 1e6)
+    yield np.log(compute * 1e6 + 1e-3)
+    yield np.log(memory * 1e6 + 1e-3)
+    yield np.clip(np.log((compute + _TINY) / (memory + _TINY)), -6.0, 6.0)
+
+
+def _of_shape(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]:
+    """The features from `log_m` to `log_padding`; zero for kernels that are no products."""
+    product = IS_PRODUCT[own.kind]
+    for size in (at.m, at.n, at.k, at.groups):
+        yield product * np.log(np.maximum(size, 1.0))
+    for step in (8, 64, 128):
+        yield (product & (at.n % step == 0) & (at.k % step == 0)).astype(np.float64)
+    for rows, columns in ((128.0, 128.0), (64.0, 64.0), (256.0, 128.0)):
+        waves = np.ceil(at.m / rows) * np.ceil(at.n / columns) * at.products / shared.units
+        yield product * waves / np.ceil(waves + 1e-9)
+        yield product * np.log1p(waves)
+    tiles = np.ceil(at.m / 128.0) * np.ceil(at.n / 128.0)
+    yield product * np.log(np.maximum(tiles * 128.0**2 / np.maximum(at.m * at.n, 1.0), 1.0))
+
+
+def _of_traffic(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]:
+    """The features from `log_traffic_over_l2` to `old_torch`."""
+    product = IS_PRODUCT[own.kind]
+    yield np.log((at.traffic + 1.0) / shared.l2_bytes)
+    yield np.log((at.activations + 1.0) / shared.l2_bytes)
+    yield own.weights / (at.traffic + 1.0)
+    yield shared.element_bytes
+    yield own.tensor.astype(np.float64)
+    yield product.astype(np.float64)
+    yield np.log(np.maximum(at.work, 1.0) / shared.units) * product
+    yield np.log(shared.batch)
+    written = at.m * at.n * at.products
+    inputs = np.maximum(at.activations / shared.element_bytes - written, 1.0)
+    yield product * np.log(np.clip(at.m * at.k * at.products / inputs, 1e-2, 1e3))
+    yield shared.torch
+    yield shared.old_torch
+
+
+def _of_device(shared: _Facts) -> Iterator[Column]:
+    """The features `OF_DEVICE`."""
+    matrix, units, clock = shared.matrix, shared.units, shared.clock_hz
+    yield np.log(matrix / shared.bandwidth)
+    yield np.log(matrix / shared.vector)
+    yield np.log(shared.l2_bytes / units)
+    yield np.log(shared.bandwidth / clock / units)
+    yield np.log(units)
+    yield np.log(clock)
+    yield np.log(shared.bandwidth)
+    yield np.log(matrix / clock / units)
+    yield np.log(shared.tdp_w / matrix)
+
+
 def _facts(query: Query) -> tuple[float, ...]:
-    """What all kernels of a run share: figures of the chip, samples of a pass, element, torch."""
+    """The values of `_Facts`."""
     run, device = query.run, query.device
     chip = chip_of(device, run.precision)
     batch = 1.0

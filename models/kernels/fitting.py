@@ -122,8 +122,14 @@ class _Fit:
         sizes = np.bincount(rows.owner, minlength=len(queries))
         self.sizes, self.starts = sizes, np.concatenate([[0], np.cumsum(sizes)[:-1]])
         assert (np.diff(rows.owner) >= 0).all()
-        generator = torch.Generator().manual_seed(seed)
-        h, inputs = settings.hidden, len(FEATURES)
+        self._draw()
+        self.root_of_kind = torch.tensor(ROOT_OF_KERNEL_KIND)
+
+    def _draw(self) -> None:
+        """First weights: random where they must differ, zero elsewhere."""
+        torch = self.torch
+        generator = torch.Generator().manual_seed(self.seed)
+        h, inputs = self.settings.hidden, len(FEATURES)
 
         def drawn(rows_: int, columns: int) -> Any:
             return (torch.randn(rows_, columns, generator=generator) / rows_**0.5).requires_grad_()
@@ -148,7 +154,6 @@ class _Fit:
             if name == "root":
                 values[:, :h] = 0.5 * torch.randn(size, h, generator=generator)
             self.tables[name] = values.requires_grad_()
-        self.root_of_kind = torch.tensor(ROOT_OF_KERNEL_KIND)
 
     @property
     def parameters(self) -> list[Any]:

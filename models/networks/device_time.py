@@ -8,12 +8,13 @@ nothing else takes time, this is the latency.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, Names
+from forerun.data.columns import Column, Mask, Matrix, Names
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
@@ -23,12 +24,14 @@ from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.kernels.rows import FEATURES, KernelRows, labelled_kernels
 from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
 from forerun.features.operators.query_table import query_table
+from forerun.features.recent import Recent
 from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
 from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, group_weights, out_of_fold, weighted_quantile
 from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.equal_runs import RunKey, batch_key
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.kernels.kernel_times import KernelTimes
@@ -47,6 +50,7 @@ from forerun.models.networks.rows import (
     NETWORK_FEATURES,
     OPERATOR,
     RANGED,
+    RANGED_FEATURES,
     NetworkRows,
     execution_mode,
     with_latency,
@@ -70,6 +74,8 @@ BOOSTER: Final[Mapping[str, Any]] = {
     "bagging_freq": 1,
     "lambda_l2": 2.0,
 }
+ANSWERS_KEPT: Final = 10_000
+"""Runs whose times are kept for the next adaptation."""
 WITHIN: Final = 0.9
 """Share of the held-out families that count as within the training domain."""
 MOST_ROWS: Final = 1000
@@ -241,19 +247,30 @@ class DeviceTime(StoredPredictor):
                 each has those of its own rows.
         """
         queries = measurements.queries
-        answer = self._answer(queries)
-        errors = np.log(measurements.values["latency_ms"] / 1e3) - answer.log_seconds
+
+        def compute(missing: list[int]) -> list[tuple[float, Column]]:
+            answer = self._answer([queries[row] for row in missing])
+            return list(zip(answer.log_seconds.tolist(), answer.rows.features, strict=True))
+
+        # Whoever adapts to one more device adapts to the rows of all others again.
+        found = self._unadapted.of_each(list(map(_key, queries)), compute)
+        log_seconds = np.array([seconds for seconds, _ in found])
         support_gp = self.support_gp.updated(
-            errors,
+            np.log(measurements.values["latency_ms"] / 1e3) - log_seconds,
             [query.device for query in queries],
-            answer.rows.modes.tolist(),
-            self._standard(answer.rows),
+            [execution_mode(query) for query in queries],
+            self._standard(np.array([features for _, features in found])),
             self.domain.known,
             graph_digests(queries),
             comparable=True,
             together=together,
         )
         return replace(self, support_gp=support_gp)
+
+    @cached_property
+    def _unadapted(self) -> Recent[RunKey, tuple[float, Column]]:
+        """Logarithm of the seconds without adaptation, and features, of runs on a device."""
+        return Recent(ANSWERS_KEPT)
 
     def suggest(self, queries: Sequence[Query], count: int, seed: int = 0) -> list[int]:
         """Positions of the `count` networks that are most informative to measure on a new device.
@@ -264,7 +281,7 @@ class DeviceTime(StoredPredictor):
             seed: draws a subset where there are very many candidates.
         """
         rows = NetworkRows.of(queries, self.kernel_times, KernelRows.of(queries))
-        return suggest_for_errors(self._standard(rows), count, seed)
+        return suggest_for_errors(self._standard(rows.features), count, seed)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Device time of each run, with its interval, limits and breakdown by operator class.
@@ -335,7 +352,10 @@ class DeviceTime(StoredPredictor):
         error, deviation = np.zeros(len(queries)), np.full(len(queries), np.nan)
         if self.support_gp.devices:
             error, deviation = self.support_gp.correction(
-                devices, modes.tolist(), self._standard(answer.rows), graph_digests(queries)
+                devices,
+                modes.tolist(),
+                self._standard(answer.rows.features),
+                graph_digests(queries),
             )
         values = np.exp(answer.log_seconds + error) * 1e3
         if self.intervals is None:
@@ -346,9 +366,9 @@ class DeviceTime(StoredPredictor):
         ends = self.intervals.around(values, modes, seen, scale)
         return values, self.support_gp.intervals(values, deviation, *ends)
 
-    def _standard(self, rows: NetworkRows) -> Column:
+    def _standard(self, features: Matrix) -> Matrix:
         assert self.scale is not None
-        return self.scale.apply(rows.features, rows.features.shape[1])
+        return self.scale.apply(features, features.shape[1])
 
     def _limits(self, query: Query, answer: _Answer, row: int) -> tuple[Limit, ...]:
         assert self.mixes is not None
@@ -426,11 +446,19 @@ class _Training:
 _COLUMNS_OF_TRAINING: Final = ("log_measured", "weights", "family", "device", "alike")
 
 
+def _key(query: Query) -> RunKey:
+    """All that the time of a run depends on."""
+    run = query.run
+    if isinstance(run, Network):
+        return batch_key(query)
+    digest = OperatorGraph((run.operator,)).digest
+    return (query.device, digest, run.precision, query.software)
+
+
 def _domains(rows: NetworkRows) -> dict[str, FeatureRange]:
     kinds, features = np.where(rows.modes == "cpu", "cpu", "gpu"), rows.features
-    names = [NETWORK_FEATURES[index] for index in RANGED]
     return {
-        str(kind): FeatureRange.of(names, features[kinds == kind][:, RANGED])
+        str(kind): FeatureRange.of(RANGED_FEATURES, features[kinds == kind][:, RANGED])
         for kind in np.unique(kinds)
     }
 

@@ -33,11 +33,12 @@ NETWORK_FEATURES: Final = (
 )
 """Columns of `NetworkRows.features`. Shares and means are over the time of the kernels."""
 SHARE_COLUMNS: Final = slice(4, 4 + len(SHARES))
-RANGED: Final = np.array(
-    [i for i, name in enumerate(NETWORK_FEATURES) if not name.startswith(("is_", "share_"))][:-1],
-    dtype=np.intp,
+RANGED_FEATURES: Final = (
+    *("log_launches", "mean_log_batch", "mean_log_k", "mean_log_n", "mean_log_groups"),
+    *("mean_aligned_8", "mean_aligned_64", "mean_share_of_weights", "mean_torch_version"),
 )
-"""Positions of the features that have a range: all except shares and flags."""
+"""Features whose range over the training rows bounds the domain of processors."""
+RANGED: Final = np.array([NETWORK_FEATURES.index(name) for name in RANGED_FEATURES], dtype=np.intp)
 OPERATOR: Final = "operator"
 """Execution mode of single operators."""
 

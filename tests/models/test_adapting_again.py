@@ -34,7 +34,7 @@ def unused() -> Router:
     latency = next(part for part in router.parts if part.name == "network_latency")
     fresh = replace(  # type: ignore[type-var]
         latency,
-        networks=replace(latency.networks),  # type: ignore[attr-defined]
+        device=replace(latency.device),  # type: ignore[attr-defined]
         operators=replace(latency.operators),  # type: ignore[attr-defined]
     )
     return replace(router, parts=(fresh,))

@@ -12,13 +12,14 @@ from forerun.data.collectors.workloads.reference_operators import reference_oper
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
-from forerun.features.networks import features as network_features
+from forerun.features.chips import DEVICE_RATIOS
 from forerun.features.operators import features as operator_features
 from forerun.models.answers.in_use import InUse
 from forerun.models.answers.wording import in_words
 from forerun.models.artifact.loading import bundled
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.networks.rows import RANGED_FEATURES
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
 
@@ -70,12 +71,7 @@ def test_a_limit_concerns_the_metrics_that_depend_on_its_own(own, metric):
     assert Limit("x", own).concerns(metric) == (own in depends.get(metric, {metric}))
 
 
-FEATURES = {
-    *network_features.NETWORK_FEATURES,
-    *network_features.DEVICE_RATIOS,
-    *operator_features.DEVICE_RATIOS,
-} - {"on_cpu", "compiled", "nhwc", "training", "autocast", "half"}
-"""All but flags, which have no range."""
+FEATURES = {*RANGED_FEATURES, *DEVICE_RATIOS, *operator_features.DEVICE_RATIOS}
 
 
 @given(st.sampled_from(sorted(FEATURES)), st.floats(-1e6, 1e6))
