@@ -38,12 +38,12 @@ METRICS = ("latency_ms", "power_w", "peak_memory_mib", "energy_j", "allocated_me
             "time in kernels of class pool: 1.1 %, the training set has 0 %",
         ),
         (
-            ("in_l2_share", 1.0, 1.33e-05, 0.855),
-            "time on tensors that fit into the L2 cache: 100 %, "
+            ("mean_share_of_weights", 1.0, 1.33e-05, 0.855),
+            "weights among the bytes that are moved: 100 %, "
             "the training set has 0.0013 % to 86 %",
         ),
         (
-            ("torch_version", 2.09, 2.02, 2.04),
+            ("mean_torch_version", 2.09, 2.02, 2.04),
             "torch version: 2.9, the training set has 2.2 to 2.4",
         ),
     ],
