@@ -11,6 +11,7 @@ import pytest
 from tests.service.real_server import RealServer, real_server
 
 WORKERS = 2
+ENVIRONMENT = {"FORERUN_GRACEFUL_SECONDS": "2"}
 
 
 @pytest.fixture
@@ -26,19 +27,13 @@ def store(prepared_database, tmp_path, monkeypatch) -> str:
 def server(tmp_path_factory) -> Iterator[RealServer]:
     """A server with several workers and the bundled predictors."""
     home = tmp_path_factory.mktemp("home")
-    with real_server(home, workers=WORKERS, environment={"FORERUN_GRACEFUL_SECONDS": "2"}) as made:
+    with real_server(home, workers=WORKERS, environment=ENVIRONMENT, fresh=True) as made:
         yield made
 
 
 def answering(folder: Path) -> dict[str, str]:
     """Variables of a server that answers with the predictor of a folder, which starts sooner."""
     return {"FORERUN_PREDICTOR_FOLDER": str(folder)}
-
-
-def workers(server: RealServer) -> set[int]:
-    """Process ids of the workers."""
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
-    return set(map(int, children.split()))
 
 
 def from_all(server: RealServer, ask: Callable[[httpx.Client], object]) -> list[object]:
@@ -63,7 +58,7 @@ def counted(server: RealServer, route: str) -> float:
 
 def shared_mib(server: RealServer) -> float:
     """Memory of all processes, MiB; a shared page is divided among those that share it."""
-    return sum(map(_proportional_mib, {server.pid, *workers(server)}))
+    return sum(map(_proportional_mib, {server.pid, *server.workers()}))
 
 
 def _proportional_mib(pid: int) -> float:
