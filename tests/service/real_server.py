@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -105,6 +105,7 @@ def real_server(
     environment: Mapping[str, str] = NOTHING,
     until: str | None = "/readyz",
     fresh: bool = False,
+    prepare: Callable[[], object] | None = None,
 ) -> Iterator[RealServer]:
     """Start `forerun serve` on a free port; it is stopped at the end.
 
@@ -117,6 +118,7 @@ def real_server(
             over; None for a server that has only printed its address.
         fresh: whether it imports everything itself. Else it is forked from a process that has
             imported `IMPORTED`, with which it shares memory.
+        prepare: what the server calls before it starts, a function of a module.
 
     Raises:
         RuntimeError: it ended before it answered; the message holds all that it printed.
@@ -127,7 +129,7 @@ def real_server(
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         log.touch()
-        process = start.Process(target=_serve, args=(log, clean, workers))
+        process = start.Process(target=_serve, args=(log, clean, workers, prepare))
         process.start()
         try:
             server = RealServer(_address(process, log), log, process)
@@ -141,7 +143,9 @@ def real_server(
             RealServer("", log, process).kill()
 
 
-def _serve(log: Path, environment: Mapping[str, str], workers: int) -> None:
+def _serve(
+    log: Path, environment: Mapping[str, str], workers: int, prepare: Callable[[], object] | None
+) -> None:
     """`forerun serve` in this process, which prints to a log."""
     os.setsid()
     with log.open("wb") as printed:
@@ -151,6 +155,8 @@ def _serve(log: Path, environment: Mapping[str, str], workers: int) -> None:
     os.environ.update(environment)
     sys.stdout.reconfigure(write_through=True)
     sys.argv = ["forerun", "serve", "--port", "0", "--workers", str(workers)]
+    if prepare is not None:
+        prepare()
     from forerun.service.cli import main
 
     main()

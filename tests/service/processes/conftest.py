@@ -1,5 +1,6 @@
 """Questions to a server of several processes, which answer over connections of their own."""
 
+import asyncio
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -8,6 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from forerun.service import champion
+from forerun.service.settings import Settings
+from forerun.training.release import registry
 from tests.service.real_server import RealServer, real_server
 
 WORKERS = 2
@@ -29,6 +33,16 @@ def server(tmp_path_factory) -> Iterator[RealServer]:
     home = tmp_path_factory.mktemp("home")
     with real_server(home, workers=WORKERS, environment=ENVIRONMENT, fresh=True) as made:
         yield made
+
+
+async def fetched(settings: Settings) -> tuple[Path | None, Path | None]:
+    uri = settings.registry_uri
+    return await asyncio.to_thread(lambda: (registry.champion(uri), registry.candidate(uri)))
+
+
+def fetch_here() -> None:
+    """This process asks the registry itself: one that imports mlflow each time takes seconds."""
+    champion._fetched = fetched
 
 
 def answering(folder: Path) -> dict[str, str]:
