@@ -22,6 +22,12 @@ SLOWER = 1.4
 DEVICE = "t4"
 
 
+@pytest.fixture(autouse=True)
+def fetched_here(monkeypatch):
+    """The tests ask the registry as the server does."""
+    monkeypatch.setattr("forerun.service.champion._fetched", fetched)
+
+
 def answers(client: httpx.Client) -> np.ndarray:
     """Latency of each size, milliseconds."""
     items = [{"workload": linear_row(size, None)["workload"], "device": DEVICE} for size in SIZES]
@@ -69,10 +75,7 @@ def held_out_sizes(made) -> list[str]:
     return [str(size) for size in SIZES if f"[{size}," not in text.replace(" ", "")]
 
 
-def test_candidates_are_made_once_and_refused_against_another_champion(
-    store, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("forerun.service.champion._fetched", fetched)
+def test_candidates_are_made_once_and_refused_against_another_champion(store, tmp_path):
     settings = Settings(home=tmp_path / "home")
     with TestClient(create_app(settings, bundled())) as client:
         observe(client, linear_row(640, 0.13), linear_row(1280, 0.26))
