@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from collections import Counter
+from fcntl import LOCK_EX, flock
 from functools import cache
 from pathlib import Path
 
@@ -97,18 +98,40 @@ def mirror() -> Path:
 
 
 @pytest.fixture(scope="session")
-def prepared_database(tmp_path_factory):
+def once(tmp_path_factory):
+    """A function that returns a folder which the workers of this run share, and makes it once.
+
+    It takes the folder's name and a function that fills it.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+
+    def made(name, fill):
+        folder = shared / f"once-{name}"
+        with (shared / f"{name}.lock").open("w") as lock:
+            flock(lock, LOCK_EX)
+            if not folder.exists():
+                part = tmp_path_factory.mktemp(name)
+                fill(part)
+                part.rename(folder)
+        return folder
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def prepared_database(once):
     """An SQLite file after MLflow's migrations, which take seconds.
 
     From then on MLflow reads its migrations no more to know whether a copy has had all of them.
     """
     from forerun.training.tracking.runs import connect
 
-    file = tmp_path_factory.mktemp("mlflow") / "prepared.db"
-    connect(f"sqlite:///{file}")
+    folder = once("mlflow", lambda folder: connect(f"sqlite:///{folder / 'prepared.db'}"))
     from mlflow.store.db import utils
 
     with pytest.MonkeyPatch.context() as patch:
         latest = utils._get_latest_schema_revision()
         patch.setattr(utils, "_get_latest_schema_revision", lambda: latest)
-        yield file
+        yield folder / "prepared.db"

@@ -1,14 +1,15 @@
 """A real `forerun serve` in processes of its own: the one way in which tests start a server."""
 
+import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,12 +17,16 @@ import httpx
 
 from tests.waiting import eventually
 
-SERVE = (
-    "import sys; sys.argv[0] = 'forerun'; from forerun.service.cli import main; main()",
-    "serve",
-    "--port",
-    "0",
+IMPORTED = (
+    "forerun.service.answers.answer",
+    "forerun.service.answers.circuits.timing",
+    "forerun.service.adaptation.adaptation_result",
+    "gunicorn.app.base",
+    "httpx",
+    "uvicorn",
 )
+"""What a server imports, but for what reads the environment when it is imported."""
+multiprocessing.get_context("forkserver").set_forkserver_preload([*IMPORTED])
 STOPS_WITHIN_S = 60
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -37,7 +42,7 @@ class RealServer:
 
     url: str
     log: Path
-    process: subprocess.Popen[bytes]
+    process: BaseProcess
 
     @property
     def port(self) -> int:
@@ -47,6 +52,7 @@ class RealServer:
     @property
     def pid(self) -> int:
         """Process id of the main process."""
+        assert self.process.pid is not None
         return self.process.pid
 
     def pids(self) -> list[int]:
@@ -55,24 +61,40 @@ class RealServer:
         group = [pid for pid in running if _group(pid) == self.pid]
         return sorted(group, key=lambda pid: (pid != self.pid, pid))
 
+    def workers(self) -> set[int]:
+        """Process ids of the workers."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return set(map(int, children.split()))
+
     def memory_mib(self) -> float:
         """Resident memory of all processes, MiB; a shared page counts once for each sharer."""
         return sum(map(_resident_mib, self.pids()))
 
-    def stop(self) -> int:
-        """Ask it to end, as a supervisor does (SIGTERM), and wait for it.
+    @property
+    def runs(self) -> bool:
+        """Whether the main process has not ended."""
+        return self.process.is_alive()
+
+    def wait(self) -> int:
+        """Wait until the main process has ended.
 
         Returns:
             The exit code, negative for a signal.
         """
+        self.process.join(STOPS_WITHIN_S)
+        assert self.process.exitcode is not None, f"it did not end within {STOPS_WITHIN_S} s"
+        return self.process.exitcode
+
+    def stop(self) -> int:
+        """Ask it to end, as a supervisor does (SIGTERM), and wait for its exit code."""
         self.process.terminate()
-        return self.process.wait(STOPS_WITHIN_S)
+        return self.wait()
 
     def kill(self) -> None:
         """End all of its processes at once (SIGKILL), as a crash does; safe to repeat."""
         for pid in self.pids():
             os.kill(pid, signal.SIGKILL)
-        self.process.wait(STOPS_WITHIN_S)
+        self.wait()
 
 
 @contextmanager
@@ -82,6 +104,8 @@ def real_server(
     workers: int = 1,
     environment: Mapping[str, str] = NOTHING,
     until: str | None = "/readyz",
+    fresh: bool = False,
+    prepare: Callable[[], object] | None = None,
 ) -> Iterator[RealServer]:
     """Start `forerun serve` on a free port; it is stopped at the end.
 
@@ -92,32 +116,53 @@ def real_server(
             whose names begin with FORERUN_ are not passed on.
         until: path that must answer 200, with all workers running, before the server is handed
             over; None for a server that has only printed its address.
+        fresh: whether it imports everything itself. Else it is forked from a process that has
+            imported `IMPORTED`, with which it shares memory.
+        prepare: what the server calls before it starts, a function of a module.
 
     Raises:
         RuntimeError: it ended before it answered; the message holds all that it printed.
     """
     clean = {k: v for k, v in os.environ.items() if not k.startswith("FORERUN_")}
     clean |= {"FORERUN_HOME": str(home), "PYTHONUNBUFFERED": "1", **environment}
+    start = multiprocessing.get_context("spawn" if fresh else "forkserver")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        with log.open("wb") as printed:
-            process = subprocess.Popen(
-                [sys.executable, "-c", *SERVE, "--workers", str(workers)],
-                env=clean, stdout=printed, stderr=printed, start_new_session=True,
-            )  # fmt: skip
+        log.touch()
+        process = start.Process(target=_serve, args=(log, clean, workers, prepare))
+        process.start()
         try:
             server = RealServer(_address(process, log), log, process)
             if until is not None:
                 eventually(lambda: _answers(server, until), every_s=0.1)
-                eventually(lambda: workers == 1 or len(server.pids()) > workers, every_s=0.1)
+                eventually(lambda: workers == 1 or len(server.workers()) == workers, every_s=0.1)
             yield server
-            if process.poll() is None:
+            if server.runs:
                 server.stop()
         finally:
             RealServer("", log, process).kill()
 
 
-def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+def _serve(
+    log: Path, environment: Mapping[str, str], workers: int, prepare: Callable[[], object] | None
+) -> None:
+    """`forerun serve` in this process, which prints to a log."""
+    os.setsid()
+    with log.open("wb") as printed:
+        os.dup2(printed.fileno(), 1)
+        os.dup2(printed.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.stdout.reconfigure(write_through=True)
+    sys.argv = ["forerun", "serve", "--port", "0", "--workers", str(workers)]
+    if prepare is not None:
+        prepare()
+    from forerun.service.cli import main
+
+    main()
+
+
+def _address(process: BaseProcess, log: Path) -> str:
     """The address that the server prints once its predictors are loaded."""
 
     def printed() -> re.Match[str] | None:
@@ -138,9 +183,9 @@ def _answers(server: RealServer, path: str) -> bool:
         return False
 
 
-def _check(process: subprocess.Popen[bytes], log: Path) -> None:
-    if process.poll() is not None:
-        raise RuntimeError(f"the server ended with {process.returncode}:\n{log.read_text()}")
+def _check(process: BaseProcess, log: Path) -> None:
+    if not process.is_alive():
+        raise RuntimeError(f"the server ended with {process.exitcode}:\n{log.read_text()}")
 
 
 def _group(pid: int) -> int | None:

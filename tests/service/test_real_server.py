@@ -30,7 +30,7 @@ def test_a_server_answers_and_is_gone_with_all_its_workers_after_a_crash(tmp_pat
 def test_a_server_is_stopped_at_the_end_and_where_a_test_fails(tmp_path, environment):
     with pytest.raises(ZeroDivisionError), real_server(tmp_path, environment=environment) as server:
         raise ZeroDivisionError
-    assert server.process.poll() is not None
+    assert not server.runs
 
 
 def test_a_server_that_does_not_start_says_what_it_printed(tmp_path):

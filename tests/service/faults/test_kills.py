@@ -43,7 +43,7 @@ def ingest(server: RealServer, numbers: "count[int]", enough: int) -> dict[str, 
 
     def write(kind: str, send: Callable[[Asking, int], httpx.Response], field: str) -> None:
         with Asking(server.url) as ask, suppress(httpx.TransportError):
-            while server.process.poll() is None:
+            while server.runs:
                 answer = send(ask, next(numbers))
                 assert answer.is_success, answer.text
                 acknowledged[kind].add(answer.json()[field])

@@ -41,7 +41,7 @@ def test_every_request_is_stored_once_however_often_its_server_dies(tmp_path, ro
                     assert acknowledged.setdefault(number, answer.content) == answer.content
             waiting = [number for number in waiting if number not in acknowledged]
             if life < ROUNDS:
-                server.process.wait(60)
+                server.wait()
     assert sorted(acknowledged) == list(range(60))
     stored = AdaptationStore(tmp_path / "home" / "measurements").sets("l4", "observe")
     counts = Counter(each.request.key for each in stored if each.request is not None)

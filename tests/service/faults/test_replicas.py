@@ -77,7 +77,7 @@ class Ingest:
         }
         ask_for, name = send[kind]
         with Asking(server.url, VARIABLE) as ask, suppress(httpx.TransportError):
-            while server.process.poll() is None and not self.ended.is_set():
+            while server.runs and not self.ended.is_set():
                 answer = ask_for(ask, next(self.numbers))
                 if answer.is_success:
                     self.stored[kind].add(answer.json()[name])

@@ -1,5 +1,6 @@
 """Questions to a server of several processes, which answer over connections of their own."""
 
+import asyncio
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -8,9 +9,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from forerun.service import champion
+from forerun.service.settings import Settings
+from forerun.training.release import registry
 from tests.service.real_server import RealServer, real_server
 
 WORKERS = 2
+ENVIRONMENT = {"FORERUN_GRACEFUL_SECONDS": "2"}
 
 
 @pytest.fixture
@@ -26,19 +31,23 @@ def store(prepared_database, tmp_path, monkeypatch) -> str:
 def server(tmp_path_factory) -> Iterator[RealServer]:
     """A server with several workers and the bundled predictors."""
     home = tmp_path_factory.mktemp("home")
-    with real_server(home, workers=WORKERS, environment={"FORERUN_GRACEFUL_SECONDS": "2"}) as made:
+    with real_server(home, workers=WORKERS, environment=ENVIRONMENT, fresh=True) as made:
         yield made
+
+
+async def fetched(settings: Settings) -> tuple[Path | None, Path | None]:
+    uri = settings.registry_uri
+    return await asyncio.to_thread(lambda: (registry.champion(uri), registry.candidate(uri)))
+
+
+def fetch_here() -> None:
+    """This process asks the registry itself: one that imports mlflow each time takes seconds."""
+    champion._fetched = fetched
 
 
 def answering(folder: Path) -> dict[str, str]:
     """Variables of a server that answers with the predictor of a folder, which starts sooner."""
     return {"FORERUN_PREDICTOR_FOLDER": str(folder)}
-
-
-def workers(server: RealServer) -> set[int]:
-    """Process ids of the workers."""
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
-    return set(map(int, children.split()))
 
 
 def from_all(server: RealServer, ask: Callable[[httpx.Client], object]) -> list[object]:
@@ -63,7 +72,7 @@ def counted(server: RealServer, route: str) -> float:
 
 def shared_mib(server: RealServer) -> float:
     """Memory of all processes, MiB; a shared page is divided among those that share it."""
-    return sum(map(_proportional_mib, {server.pid, *workers(server)}))
+    return sum(map(_proportional_mib, {server.pid, *server.workers()}))
 
 
 def _proportional_mib(pid: int) -> float:

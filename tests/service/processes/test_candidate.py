@@ -13,7 +13,7 @@ from forerun.models.router import Router
 from forerun.training.release.registry import register, try_out, withdraw
 from forerun.training.tracking.runs import tracked
 from tests.service.conftest import linear_row
-from tests.service.processes.conftest import from_all
+from tests.service.processes.conftest import fetch_here, from_all
 from tests.service.real_server import real_server
 from tests.waiting import eventually
 
@@ -65,11 +65,13 @@ def test_equal_questions_get_equal_versions_from_all_workers_until_it_is_withdra
     number = registered(made)
     environment = {
         "FORERUN_REGISTRY_URI": store,
-        "FORERUN_REGISTRY_POLL_SECONDS": "3",
+        "FORERUN_REGISTRY_POLL_SECONDS": "1",
         "FORERUN_CANARY_SHARE": "0.3",
         "FORERUN_SHADOW_SHARE": "0.4",
     }
-    with real_server(tmp_path / "served", workers=2, environment=environment) as server:
+    with real_server(
+        tmp_path / "served", workers=2, environment=environment, prepare=fetch_here
+    ) as server:
         eventually(lambda: "the candidate cannot be used" in server.log.read_text())
         assert not any(from_all(server, trial))
         before = answers(server)

@@ -18,7 +18,7 @@ from forerun.service.settings import Settings
 from forerun.training.release.registry import promote, register
 from forerun.training.tracking.runs import tracked
 from tests.service.conftest import linear_row
-from tests.service.processes.conftest import from_all, workers
+from tests.service.processes.conftest import from_all
 from tests.service.real_server import real_server
 from tests.waiting import eventually
 
@@ -108,11 +108,11 @@ def test_new_champions_take_over_in_all_workers_and_no_request_fails_meanwhile(t
         real_server(tmp_path / "served", workers=2, environment=environment) as server,
         asking(server, {"kind": "kernel", "operator": OPERATOR}) as seen,
     ):
-        before = workers(server)
+        before = server.workers()
         eventually(lambda: set(seen.values()) == {versions[0]})
         (registry,) = {str(each["registry"]) for each in from_all(server, readiness)}
         assert versions[0] in registry and "'answered': True" in registry
         promote(second, reason="the same with another card")
         eventually(lambda: set(seen.values()) == {versions[1]})
         eventually(lambda: {x["version"] for x in from_all(server, readiness)} == {versions[1]})
-        assert workers(server) == before, "no process was replaced"
+        assert server.workers() == before, "no process was replaced"

@@ -12,6 +12,7 @@ from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 from forerun.training.release.registry import champion, promote, rollback
 from tests.service.conftest import linear_row
+from tests.service.processes.conftest import fetch_here, fetched
 from tests.service.real_server import real_server
 from tests.waiting import eventually
 
@@ -19,6 +20,12 @@ pytestmark = pytest.mark.slow
 SIZES = [int(size) for size in np.geomspace(64, 8192, 60)]
 SLOWER = 1.4
 DEVICE = "t4"
+
+
+@pytest.fixture(autouse=True)
+def fetched_here(monkeypatch):
+    """The tests ask the registry as the server does."""
+    monkeypatch.setattr("forerun.service.champion._fetched", fetched)
 
 
 def answers(client: httpx.Client) -> np.ndarray:
@@ -36,9 +43,9 @@ def observe(client, *rows):
 
 
 def test_a_drifted_device_is_answered_better_after_retraining_and_promotion(tmp_path, store):
-    environment = {"FORERUN_REGISTRY_URI": store, "FORERUN_REGISTRY_POLL_SECONDS": "3"}
+    environment = {"FORERUN_REGISTRY_URI": store, "FORERUN_REGISTRY_POLL_SECONDS": "1"}
     with (
-        real_server(tmp_path / "home", environment=environment) as server,
+        real_server(tmp_path / "home", environment=environment, prepare=fetch_here) as server,
         httpx.Client(base_url=server.url, timeout=120) as client,
     ):
         before = answers(client)
@@ -68,17 +75,6 @@ def held_out_sizes(made) -> list[str]:
     return [str(size) for size in SIZES if f"[{size}," not in text.replace(" ", "")]
 
 
-@pytest.fixture
-def fetched_here(monkeypatch):
-    """The registry is asked in this process, which has imported mlflow: that takes seconds."""
-
-    async def fetched(settings):
-        return champion(settings.registry_uri), None
-
-    monkeypatch.setattr("forerun.service.champion._fetched", fetched)
-
-
-@pytest.mark.usefixtures("fetched_here")
 def test_candidates_are_made_once_and_refused_against_another_champion(store, tmp_path):
     settings = Settings(home=tmp_path / "home")
     with TestClient(create_app(settings, bundled())) as client:

@@ -1,12 +1,13 @@
 """SIGTERM ends the service within its time, whatever its clients do."""
 
+import os
 import signal
 import socket
 from contextlib import ExitStack, closing
 
 import pytest
 
-from tests.service.processes.conftest import answering, workers
+from tests.service.processes.conftest import answering
 from tests.service.real_server import real_server
 
 pytestmark = pytest.mark.slow
@@ -26,13 +27,13 @@ def test_slow_clients_do_not_keep_it(tmp_path, roofline_folder, number):
             client = socket.create_connection(("127.0.0.1", server.port))
             open_sockets.enter_context(closing(client))
             client.sendall(UNFINISHED)
-        running = {server.pid, *workers(server)}
+        running = {server.pid, *server.workers()}
         server.stop()
         assert not running & set(server.pids())
 
 
 def test_workers_end_by_themselves_when_the_parent_is_interrupted(tmp_path, roofline_folder):
     with real_server(tmp_path, workers=2, environment=answering(roofline_folder)) as server:
-        server.process.send_signal(signal.SIGINT)
-        server.process.wait()
+        os.kill(server.pid, signal.SIGINT)
+        server.wait()
         assert "SIGKILL" not in server.log.read_text()

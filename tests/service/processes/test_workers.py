@@ -15,7 +15,6 @@ from tests.service.processes.conftest import (
     counted,
     from_all,
     shared_mib,
-    workers,
 )
 from tests.service.real_server import real_server
 from tests.waiting import eventually
@@ -36,9 +35,9 @@ def ready_version(client: httpx.Client) -> str:
 
 
 def test_memory_is_shared(server, tmp_path):
-    with real_server(tmp_path) as alone:
+    with real_server(tmp_path, fresh=True) as alone:
         one = shared_mib(alone)
-    assert len(workers(server)) == WORKERS
+    assert len(server.workers()) == WORKERS
     assert shared_mib(server) < 1.6 * one
 
 
@@ -64,11 +63,11 @@ def test_a_measurement_changes_the_version_of_all_workers_before_it_is_acknowled
 
 
 def test_a_worker_that_is_killed_is_replaced_and_its_requests_stay_counted(server):
-    first, *others = workers(server)
+    first, *others = server.workers()
     versions, count = set(from_all(server, version)), counted(server, "/healthz")
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: first not in workers(server) and len(workers(server)) == WORKERS)
-    assert set(others) < workers(server)
+    eventually(lambda: first not in server.workers() and len(server.workers()) == WORKERS)
+    assert set(others) < server.workers()
     assert counted(server, "/healthz") >= count
     assert set(from_all(server, version)) == versions
 
@@ -120,10 +119,10 @@ def test_a_request_to_adapt_that_several_workers_get_at_once_is_carried_out_once
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path, roofline_folder):
     with real_server(tmp_path, workers=2, environment=answering(roofline_folder)) as server:
-        orphans = workers(server)
+        orphans = server.workers()
         os.kill(server.pid, signal.SIGKILL)
         eventually(lambda: not any(map(_is_alive, orphans)))
-        server.process.wait()
+        server.wait()
 
 
 def _is_alive(pid: int) -> bool:
