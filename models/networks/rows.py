@@ -39,6 +39,8 @@ RANGED_FEATURES: Final = (
 )
 """Features whose range over the training rows bounds the domain of processors."""
 RANGED: Final = np.array([NETWORK_FEATURES.index(name) for name in RANGED_FEATURES], dtype=np.intp)
+DECIMALS: Final = 6
+"""Decimals of a feature."""
 OPERATOR: Final = "operator"
 """Execution mode of single operators."""
 
@@ -120,10 +122,11 @@ class NetworkRows(Columns):
                 plain,
             ]
         )
+        # Sums in another order differ in their last digits, which no booster may divide by.
         return cls(
             np.log(total),
             roofline,
-            features,
+            features.round(DECIMALS),
             by_code(CLASS_OF_KERNEL_KIND[rows.kind], len(OPERATOR_CLASSES)),
             np.array([execution_mode(query) for query in queries], dtype=np.str_),
         )
