@@ -2,11 +2,11 @@
 
 A document marks the place of a table by `<!-- figures: NAME -->` and `<!-- end -->`. The text in
 between is replaced by the table of that name (`training/reports/table_contents.py`), made from the
-`scores.json` of the bundled predictors. `NAME` may also be `tasks DATASET [PROTOCOL]`: all tasks of
-a dataset, or of its protocols whose names begin with PROTOCOL; where no evaluation is stored, a
-sentence says so. `standings` and `losses` compare tasks, and `headlines` is made
-from the scoreboard (`training/reports/standings.py`). A test checks that every marked table is up
-to date.
+scoreboard, and for datasets that it lacks from the `scores.json` of the bundled predictors. `NAME`
+may also be `tasks DATASET [PROTOCOL]`: all tasks of a dataset, or of its protocols whose names
+begin with PROTOCOL; where no evaluation is stored, a sentence says so. `standings` and `losses`
+compare tasks, and `headlines` is made from the scoreboard (`training/reports/standings.py`). A test
+checks that every marked table is up to date.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,7 @@ MARKED: Final = re.compile(
     r"<!-- figures: (?P<name>[^>]+?) -->\n(?P<table>.*?)(?P<end><!-- end -->)", re.DOTALL
 )
 DOCUMENTS: Final = ("README.md", "docs/**/*.md")
+NOT_SCORED: Final = "Not scored so far: `make scoreboard TABLES={dataset}`."
 COMPARED: Final = {"standings": standings, "losses": losses, "headlines": headlines}
 
 
@@ -53,6 +55,17 @@ def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
         raise MissingData(f"{file} is not there: train without --no-evaluate to store scores.")
     found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
     return found
+
+
+def document_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
+    """Whole answers from the scoreboard, and what was stored with a predictor of other datasets.
+
+    Raises:
+        MissingData: the predictor was saved without scores.
+    """
+    whole = scoreboard_tables()
+    known = {table["dataset"] for table in whole}
+    return [*whole, *(one for one in stored_evaluations(folder) if one["dataset"] not in known)]
 
 
 def scoreboard_tables() -> list[dict[str, Any]]:
@@ -72,7 +85,6 @@ def with_tables(text: str, evaluations: Evaluations) -> str:
 
     Raises:
         InputError: a mark names an unknown table, or has no end.
-        MissingData: a table needs a task that is in no evaluation.
     """
     begun, ended = text.count("<!-- figures:"), len(MARKED.findall(text))
     if begun != ended:
@@ -84,22 +96,24 @@ def with_tables(text: str, evaluations: Evaluations) -> str:
 
 
 def table(name: str, evaluations: Evaluations) -> str:
-    """One table as Markdown, without a line break at its end.
+    """One table as Markdown, without a line break at its end; tasks without a score are left out.
 
     Raises:
         InputError: no table has that name.
-        MissingData: a line's task is in no evaluation.
     """
     kind, *words = name.split()
     if kind == "tasks" and 1 <= len(words) <= 2:
         return _every_task(words[0], words[1] if len(words) > 1 else None, evaluations)
     if name in COMPARED:
-        whole = scoreboard_tables() if name == "headlines" else evaluations
-        return COMPARED[name](whole)
+        return COMPARED[name](scoreboard_tables() if name == "headlines" else evaluations)
     if name not in TABLES:
         known = ", ".join([*TABLES, *COMPARED, "tasks DATASET [PROTOCOL]"])
         raise InputError(f"No table of figures {name!r}; there are {known}.")
-    return rendered(TABLES[name], evaluations)
+    spec = TABLES[name]
+    scored = tuple(line for line in spec.lines if _row(spec.dataset, line, evaluations))
+    if not scored:
+        return NOT_SCORED.format(dataset=spec.dataset)
+    return rendered(replace(spec, lines=scored), evaluations)
 
 
 def rendered(spec: FigureTable, evaluations: Evaluations) -> str:
@@ -112,20 +126,22 @@ def rendered(spec: FigureTable, evaluations: Evaluations) -> str:
     lines.append(["---", *("---:" for _ in spec.columns)])
     for line in spec.lines:
         row = _row(spec.dataset, line, evaluations)
+        if row is None:
+            where = " ".join(filter(None, (spec.dataset, line.task, line.device, line.metric)))
+            raise MissingData(f"No stored evaluation holds {where}; evaluate it.")
         lines.append([line.text, *_cells(row, spec.columns)])
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def _row(dataset: str, line: Line, evaluations: Evaluations) -> Mapping[str, Any]:
-    """The stored row of a line; the first one where several predictors were evaluated."""
+def _row(dataset: str, line: Line, evaluations: Evaluations) -> Mapping[str, Any] | None:
+    """The first stored row of a line; None where no evaluation has one."""
     for evaluation in evaluations:
         for row in evaluation["tasks"] if evaluation["dataset"] == dataset else ():
             place = (row["task"], row["device"], line.metric or row["metric"])
             if place == (line.task, line.device, row["metric"]):
                 found: Mapping[str, Any] = row
                 return found
-    where = " ".join(filter(None, (dataset, line.task, line.device, line.metric)))
-    raise MissingData(f"No stored evaluation holds {where}; evaluate it, or change the table.")
+    return None
 
 
 def _cells(row: Mapping[str, Any], columns: Sequence[Column]) -> list[str]:
@@ -165,8 +181,7 @@ def _every_task(dataset: str, protocol: str | None, evaluations: Evaluations) ->
         if protocol is None or row["task"].startswith(protocol)
     ]
     if not rows:
-        chosen = "" if protocol is None else f" --protocol {protocol}"
-        return f"No evaluation of these tasks is stored: `forerun evaluate {dataset}{chosen}`."
+        return NOT_SCORED.format(dataset=dataset)
     return rendered(_task_table(dataset, rows), evaluations)
 
 
@@ -216,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scores", type=Path, help="folder of a saved predictor")
     given = parser.parse_args(arguments)
     try:
-        evaluations = stored_evaluations(given.scores)
+        evaluations = document_evaluations(given.scores)
         for path in given.documents or documents(Path()):
             text = path.read_text(encoding="utf-8")
             renewed = with_tables(text, evaluations)

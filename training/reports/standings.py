@@ -104,24 +104,38 @@ def losses(evaluations: Evaluations) -> str:
 def headlines(tables: Evaluations) -> str:
     """Markdown table of whole answers: the tasks with the smallest errors next to the worst.
 
+    Of each protocol of a dataset, the best and the worst task are candidates.
+
     Args:
         tables: those of the scoreboard.
     """
-    every = [
-        (row["mape"], f"{table['dataset']} {row['task']} {row['metric']}", row)
-        for table in tables
-        for row in table["tasks"]
-        if row.get("mape") is not None and row["n"] >= FEWEST_ROWS
-    ]
-    ranked = sorted(every, key=lambda one: one[:2])
-    count = min(SHOWN, len(ranked) // 2)
+    ends: dict[tuple[str, str], list[tuple[float, str, Mapping[str, Any]]]] = {}
+    for table in tables:
+        for row in table["tasks"]:
+            if row.get("mape") is not None and row["n"] >= FEWEST_ROWS:
+                protocol = row["task"].split("/")[0]
+                name = f"{table['dataset']}: {_in_words(row)}"
+                ends.setdefault((table["dataset"], protocol), []).append((row["mape"], name, row))
+    by_error = [sorted(own, key=lambda one: one[:2]) for own in ends.values()]
+    ranked = sorted((own[0] for own in by_error), key=lambda one: one[:2])
+    worst_first = sorted((own[-1] for own in by_error), key=lambda one: one[:2], reverse=True)
+    count = min(SHOWN, len(ranked))
     if not count:
         return "No whole answers are scored so far: `make scoreboard`."
     lines = ["| best | rows | error | held | worst | rows | error | held |"]
     lines.append("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |")
-    for best, worst in zip(ranked[:count], ranked[::-1], strict=False):
+    for best, worst in zip(ranked[:count], worst_first, strict=False):
         lines.append("| " + " | ".join((*_headline(*best), *_headline(*worst))) + " |")
     return "\n".join(lines)
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    """A task as words: what was predicted, where, and what was held out."""
+    protocol, _, what = row["task"].replace("_", " ").partition("/")
+    metric = row["metric"].rpartition("_")[0].replace("_", " ") or row["metric"]
+    named = what if metric in what else " ".join(filter(None, (what, metric)))
+    where = f" on {row['device']}" if row["device"] else ""
+    return f"{named}{where} ({protocol})"
 
 
 def _headline(error: float, name: str, row: Mapping[str, Any]) -> tuple[str, ...]:

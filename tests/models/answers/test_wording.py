@@ -39,8 +39,7 @@ METRICS = ("latency_ms", "power_w", "peak_memory_mib", "energy_j", "allocated_me
         ),
         (
             ("mean_share_of_weights", 1.0, 1.33e-05, 0.855),
-            "weights among the bytes that are moved: 100 %, "
-            "the training set has 0.0013 % to 86 %",
+            "weights among the bytes that are moved: 100 %, the training set has 0.0013 % to 86 %",
         ),
         (
             ("mean_torch_version", 2.09, 2.02, 2.04),

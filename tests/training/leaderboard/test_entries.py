@@ -185,7 +185,7 @@ def test_a_fresh_install_shows_the_shipped_scores_with_baselines(tmp_path):
     found = stored(ResultStore(tmp_path))
     if not shipped():
         pytest.skip("no bundled predictors in models/pretrained: `forerun train` makes them")
-    assert {"timm_bench", "neusight", "torch_op_energy"} <= set(found.datasets())
+    assert {"nas_latency", "hlsyn", "torch_op_energy"} <= set(found.datasets())
     assert {"ours", "baseline", "published"} == {entry.kind for entry in found.entries}
     for entry in found.entries:
         assert entry.cited or (entry.command or "").startswith("forerun evaluate")

@@ -1,6 +1,6 @@
 """Losses are listed as plainly as wins are counted."""
 
-from forerun.training.reports.results_tables import stored_evaluations, table
+from forerun.training.reports.results_tables import document_evaluations, table
 from forerun.training.reports.standings import comparisons, floors, headlines, losses, standings
 
 
@@ -48,12 +48,13 @@ def test_every_loss_has_a_line_with_both_errors():
 
 
 def test_headlines_show_the_worst_beside_the_best():
-    tasks = [row(f"t{place}", mape=float(place), coverage_90=90.0) for place in range(1, 13)]
+    tasks = [row(f"p{n}/t", mape=float(n), coverage_90=90.0) for n in range(1, 13)]
     few = row("few", mape=99.0, n=3)
-    lines = headlines([{"dataset": "a", "tasks": [*tasks, few, UNSCORED]}]).splitlines()[2:]
+    middle = row("p12/middle", mape=11.5)
+    lines = headlines([{"dataset": "a", "tasks": [*tasks, few, middle, UNSCORED]}]).splitlines()[2:]
     assert len(lines) == 5
-    assert lines[0].startswith("| a t1 latency_ms | 1,234 | 1.0 % | 90.0 % | a t12 latency_ms |")
-    assert lines[4].split(" | ")[4] == "a t8 latency_ms"
+    assert lines[0].startswith("| a: t latency (p1) | 1,234 | 1.0 % | 90.0 % | a: t latency (p12)")
+    assert lines[4].split(" | ")[4] == "a: t latency (p8)"
     assert headlines([]) == "No whole answers are scored so far: `make scoreboard`."
 
 
@@ -64,6 +65,6 @@ def test_a_floor_that_is_ahead_is_bold():
 
 
 def test_amd_is_among_the_losses_that_are_published():
-    text = table("losses", stored_evaluations())
+    text = table("losses", document_evaluations())
     assert "published/e2e_amd" in text
     assert "mi210" in text
