@@ -57,6 +57,9 @@ protocol: $(VENV)/.dev  ## compile the messages of the Open Inference Protocol
 
 scoreboard: $(VENV)/.dev  ## score whole answers on all tables, or on TABLES=name,name; continues where it stopped
 	$(BIN)/python -m forerun.training.scoreboard $(if $(TABLES),--tables $(TABLES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(ENGINE),--engine $(ENGINE))
+	$(BIN)/python -m tests.public_cases --json training/public_cases.json
+	$(BIN)/python -m tests.metamorphic --small --json training/laws.json
+	$(BIN)/python -m forerun.training.scoreboard page
 	$(BIN)/python -m forerun.training.reports.results_tables
 
 scoreboard-diff: $(VENV)/.dev  ## what moved beyond the noise since the stored scoreboard of BASE (HEAD), worst first

@@ -31,6 +31,8 @@ from forerun.training.reports.standings import floors
 from forerun.training.tracking import runs as tracking
 
 PAGE: Final = Path("docs/results/scoreboard.md")
+CHECKS: Final = ("public_cases", "laws")
+"""Names of the stored tallies that stand next to the tables."""
 LONG_MINUTES: Final = 60.0
 """CPU minutes from which on a table is evaluated only where it is named, or on a cluster."""
 FIELDS: Final = (
@@ -148,8 +150,18 @@ def _write(file: Path, tables: Evaluations) -> None:
     partial.replace(file)
 
 
-def page(tables: Sequence[Mapping[str, Any]]) -> str:
-    """The scoreboard as a page: tables whose worst task is worst come first."""
+def page(
+    tables: Sequence[Mapping[str, Any]],
+    cases: Mapping[str, Any] | None = None,
+    laws: Mapping[str, Any] | None = None,
+) -> str:
+    """The scoreboard as a page: tables whose worst task is worst come first.
+
+    Args:
+        tables: the evaluated tables.
+        cases: tally of the public cases, as `python -m tests.public_cases --json` stores it.
+        laws: outcomes of the metamorphic laws, as `python -m tests.metamorphic --json` does.
+    """
     known = {str(table["dataset"]) for table in tables}
     missing = sorted(set(names_of_tables()) - known)
     parts = [
@@ -161,11 +173,55 @@ def page(tables: Sequence[Mapping[str, Any]]) -> str:
         "in percent. `best of others` is the smallest mean error of a floor (roofline, constant, a "
         "rule) or of a published system on the same rows; it is bold where it is the smaller one. "
         "Tables with the largest error come first. `make scoreboard` renews this page.",
+        *([_public_cases(cases)] if cases else []),
+        *([_laws(laws)] if laws else []),
         *(_table(table) for table in sorted(tables, key=_worst, reverse=True)),
     ]
     if missing:
         parts.append("Not evaluated as whole answers so far: " + ", ".join(missing) + ".")
     return "\n\n".join(parts) + "\n"
+
+
+def _public_cases(tally: Mapping[str, Any]) -> str:
+    """Published values of others, by group and by grade."""
+    head = ("cases", "pairs", "answered", "held", "median answer / published", "median error")
+    lines: list[Sequence[str]] = [(*head, "ratio"), ("---", *("---:",) * 6)]
+    of_grades = {f"grade {grade}": own for grade, own in tally["by_grade"].items()}
+    for name, own in {**tally["by_group"], **of_grades, "all": tally["all"]}.items():
+        held, found = own["inside_share"], own["answered"]
+        figures = (f"{held:.0f} %", f"{own['median_ratio']:.2f}", f"{own['median_ape']:.1f} %")
+        lines.append(
+            (name, str(own["n"]), str(found), *figures, f"{own['median_interval_ratio']:.2f}")
+        )
+    outside = ", ".join(tally["outside_with_grade_a"]) or "none"
+    return (
+        "## Published values of others\n\nAsked as a user would ask "
+        "(`python -m tests.public_cases`). Outside the interval of an answer with grade A: "
+        f"{outside}.\n\n{_rows(lines)}"
+    )
+
+
+def _laws(outcomes: Mapping[str, Any]) -> str:
+    """The laws that some pair of answers breaks, most often broken first."""
+    every = outcomes["laws"]
+    broken = sorted((own for own in every if own["violations"]), key=lambda own: -own["share"])
+    lines: list[Sequence[str]] = [
+        ("law", "pairs", "broken", "worst"),
+        ("---", "---:", "---:", "---"),
+    ]
+    for own in broken:
+        share = f"{own['violations']:,} ({100 * own['share']:.2f} %)"
+        worst = f"{100 * own['worst']:.3g} %: {own['question']}"
+        lines.append((own["law"].replace("_", " "), f"{own['pairs']:,}", share, worst))
+    return (
+        "## Laws of any answer\n\nRelations between answers that hold whatever the truth is "
+        f"(`python -m tests.metamorphic`): {len(every) - len(broken)} of {len(every)} hold in all "
+        f"pairs.\n\n{_rows(lines)}"
+    )
+
+
+def _rows(lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _worst(table: Mapping[str, Any]) -> float:
@@ -186,8 +242,7 @@ def _table(table: Mapping[str, Any]) -> str:
     lines: list[tuple[str, ...]] = [(*head, "best of others"), aligned]
     ranked = sorted(table["tasks"], key=lambda row: -(row.get("mape") or 0.0))
     lines += [_line(row) for row in ranked]
-    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"## {table['dataset']}\n\n{about}\n\n{body}"
+    return f"## {table['dataset']}\n\n{about}\n\n{_rows(lines)}"
 
 
 def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -227,6 +282,11 @@ def _at(commit: str) -> Evaluations:
     return found
 
 
+def _tally(file: Path) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = json.loads(file.read_text("utf-8")) if file.is_file() else None
+    return found
+
+
 def _said(line: str) -> None:
     sys.stderr.write(line + "\n")
 
@@ -256,7 +316,8 @@ def main(words: Sequence[str] | None = None) -> int:
                 progress=_said,
                 engine=engine,
             )
-    PAGE.write_text(page(scoreboard_tables()), encoding="utf-8")
+    checks = (_tally(scoreboard_file().with_name(f"{name}.json")) for name in CHECKS)
+    PAGE.write_text(page(scoreboard_tables(), *checks), encoding="utf-8")
     return 0
 
 

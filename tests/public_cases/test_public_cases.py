@@ -1,15 +1,18 @@
 """Published values: rows are cited, questions are valid, and grade A keeps its word."""
 
+import json
 from collections import Counter
 
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.public_cases.ask import ask
 from tests.public_cases.rows import cases, exceptions, sources
 from tests.public_cases.tally import outside_with_grade_a, tally
 
 MOST_ROWS_OF_A_SOURCE = 15
 LONGEST_REFUSAL = 400
+STORED = REPOSITORY / "training" / "public_cases.json"
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +72,14 @@ def test_the_tally_counts_every_row_once(asked):
     graded = sum(part["answered"] for part in counts["by_grade"].values())
     assert graded == counts["all"]["answered"]
     assert sum(counts["refusals"].values()) == counts["all"]["refused"]
+
+
+@pytest.mark.slow
+def test_the_tally_on_the_scoreboard_is_that_of_the_bundled_predictors(asked):
+    stored, found = json.loads(STORED.read_text()), tally(asked)
+    for part in ("by_group", "by_grade"):
+        counts = [
+            {name: (own["n"], own["answered"], own["inside"]) for name, own in one[part].items()}
+            for one in (stored, found)
+        ]
+        assert counts[0] == counts[1], "run `make scoreboard`"

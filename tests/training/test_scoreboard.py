@@ -141,3 +141,17 @@ def test_a_long_table_keeps_its_rows_and_is_evaluated_where_it_is_named(run):
 def test_a_table_that_there_is_not_is_refused(run):
     with pytest.raises(InputError, match="No table 'nope'; there are aiconfigurator"):
         run("nope")
+
+
+def test_public_cases_and_broken_laws_stand_before_the_tables():
+    own = {"n": 4, "answered": 3, "inside_share": 75.0, "median_ratio": 1.04, "median_ape": 12.5}
+    own["median_interval_ratio"] = 2.0
+    cases = {"all": own, "by_group": {"serving": own}, "by_grade": {"A": own}}
+    law = {"law": "more_load_is_no_faster", "pairs": 200, "violations": 4, "share": 0.02}
+    laws = [{**law, "worst": 0.1, "question": "a server"}, {**law, "violations": 0}]
+    text = page([table("ncpp")], {**cases, "outside_with_grade_a": []}, {"laws": laws})
+    assert "| serving | 4 | 3 | 75 % | 1.04 | 12.5 % | 2.00 |" in text
+    assert "grade A: none." in text
+    assert "1 of 2 hold in all pairs" in text
+    assert "| more load is no faster | 200 | 4 (2.00 %) | 10 %: a server |" in text
+    assert text.index("Published values") < text.index("Laws of any") < text.index("## ncpp")
