@@ -24,9 +24,9 @@ from forerun.training.engines.named import engine_named
 from forerun.training.evaluation.cells import cells_of
 from forerun.training.evaluation.evaluate import rows, run_protocols
 from forerun.training.evaluation.refit import Refits, released_artifact
+from forerun.training.leaderboard.store import scoreboard, scoreboard_file
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.release.promotion import Difference, in_slices
-from forerun.training.reports.results_tables import scoreboard_file, scoreboard_tables
 from forerun.training.reports.standings import floors
 from forerun.training.tracking import runs as tracking
 
@@ -36,8 +36,9 @@ CHECKS: Final = ("public_cases", "laws")
 LONG_MINUTES: Final = 60.0
 """CPU minutes from which on a table is evaluated only where it is named, or on a cluster."""
 FIELDS: Final = (
-    *("task", "device", "metric", "n", "unanswered", "mape", "mape_standard_error", "median_ape"),
-    *("coverage_90", "median_interval_ratio", "grades", "score", "mae", "baselines"),
+    *("task", "device", "metric", "predictor", "protocol", "n", "unanswered"),
+    *("mape", "mape_standard_error", "median_ape", "coverage_90", "median_interval_ratio"),
+    *("grades", "score", "mae", "baselines"),
 )
 Evaluations = list[dict[str, Any]]
 
@@ -301,7 +302,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--base", default="HEAD", help="commit that `diff` compares with")
     given = parser.parse_args(words)
     if given.what == "diff":
-        changes = list(moved(_at(given.base), scoreboard_tables()))
+        changes = list(moved(_at(given.base), scoreboard()))
         for one in changes:
             sys.stdout.write(f"{'WORSE' if one.lost else 'better'}  {one.text()}\n")
         sys.stdout.write(f"{sum(one.lost for one in changes)} slices are worse\n")
@@ -317,7 +318,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 engine=engine,
             )
     checks = (_tally(scoreboard_file().with_name(f"{name}.json")) for name in CHECKS)
-    PAGE.write_text(page(scoreboard_tables(), *checks), encoding="utf-8")
+    PAGE.write_text(page(scoreboard(), *checks), encoding="utf-8")
     return 0
 
 

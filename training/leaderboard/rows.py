@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Any
 
 from forerun.data.datasets import DATASETS
+from forerun.models.answers.whole import WholeAnswers
 from forerun.training.leaderboard.entries import Entry, Kind
 from forerun.training.published.figures import PUBLISHED, published_for
 
@@ -70,7 +71,8 @@ def command(entry: Entry, predictor: str) -> str:
     words = ["forerun", "evaluate", entry.dataset]
     if entry.protocol:
         words += ["--protocol", entry.protocol]
-    words += ["--predictor", predictor]
+    if predictor != WholeAnswers.name:
+        words += ["--predictor", predictor]
     if entry.shots:
         words += ["--shots", str(entry.shots)]
     if (entry.seeds or 1) > 1:

@@ -118,7 +118,7 @@ def stored(store: ResultStore) -> Leaderboard:
 
 
 def shipped(folder: Path | None = None) -> tuple[Entry, ...]:
-    """Entries of the scores that came with the bundled predictors; empty where none came.
+    """Entries of the scoreboard and of the scores that came with the bundled predictors.
 
     Args:
         folder: folder of a saved predictor with `scores.json`; the bundled one when None.
@@ -132,7 +132,22 @@ def shipped(folder: Path | None = None) -> tuple[Entry, ...]:
                 return ()
             texts[name] = json.loads(file.read_text(encoding="utf-8"))
         digests = TrainingRecord.read(place).digests
-    return tuple(shipped_entries(texts["scores"], digests, texts["manifest"]))
+    whole = scoreboard() if folder is None else []
+    known = {table["dataset"] for table in whole}
+    scores = [*whole, *(one for one in texts["scores"] if one["dataset"] not in known)]
+    return tuple(shipped_entries(scores, digests, texts["manifest"]))
+
+
+def scoreboard() -> list[dict[str, Any]]:
+    """The tables of the scoreboard, `training/scoreboard.json`; empty without any."""
+    file = scoreboard_file()
+    found: list[dict[str, Any]] = json.loads(file.read_text("utf-8")) if file.is_file() else []
+    return found
+
+
+def scoreboard_file() -> Path:
+    """The file of the tables of the scoreboard."""
+    return Path(str(files("forerun.training"))) / "scoreboard.json"
 
 
 def _encoded(finished: FinishedRun) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Final
 from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.rows import score_of
+from forerun.training.leaderboard.store import scoreboard
 from forerun.training.reports.standings import headlines, losses, standings
 from forerun.training.reports.table_contents import (
     HELD,
@@ -63,21 +64,9 @@ def document_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
     Raises:
         MissingData: the predictor was saved without scores.
     """
-    whole = scoreboard_tables()
+    whole = scoreboard()
     known = {table["dataset"] for table in whole}
     return [*whole, *(one for one in stored_evaluations(folder) if one["dataset"] not in known)]
-
-
-def scoreboard_tables() -> list[dict[str, Any]]:
-    """The tables of the scoreboard, `training/scoreboard.json`; empty without any."""
-    file = scoreboard_file()
-    found: list[dict[str, Any]] = json.loads(file.read_text("utf-8")) if file.is_file() else []
-    return found
-
-
-def scoreboard_file() -> Path:
-    """The file of the tables of the scoreboard."""
-    return Path(str(files("forerun.training"))) / "scoreboard.json"
 
 
 def with_tables(text: str, evaluations: Evaluations) -> str:
@@ -105,7 +94,7 @@ def table(name: str, evaluations: Evaluations) -> str:
     if kind == "tasks" and 1 <= len(words) <= 2:
         return _every_task(words[0], words[1] if len(words) > 1 else None, evaluations)
     if name in COMPARED:
-        return COMPARED[name](scoreboard_tables() if name == "headlines" else evaluations)
+        return COMPARED[name](scoreboard() if name == "headlines" else evaluations)
     if name not in TABLES:
         known = ", ".join([*TABLES, *COMPARED, "tasks DATASET [PROTOCOL]"])
         raise InputError(f"No table of figures {name!r}; there are {known}.")

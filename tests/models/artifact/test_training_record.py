@@ -69,7 +69,11 @@ def test_the_counts_of_the_bundled_predictors_agree_with_their_rows():
         for setting, rows in counted.items():
             kind = setting.kind, setting.metric
             of_kind[kind] = of_kind.get(kind, 0) + rows
-        assert max(of_kind.values()) <= record.rows[dataset]
+        # The number of rows is that of the first part, recorded networks; operators are more.
+        own = {
+            pair: n for pair, n in of_kind.items() if (dataset, pair[0]) != ("torch_gpu", "kernel")
+        }
+        assert max(own.values(), default=0) <= record.rows[dataset]
         device_times = {"latency_ms"} if dataset == "torch_gpu" else set()
         assert {metric for _, metric in of_kind} >= set(record.medians[dataset]) - device_times
 

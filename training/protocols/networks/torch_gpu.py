@@ -138,6 +138,8 @@ class TorchGpuProtocols(DatasetProtocols):
             {
                 "ran out of memory, failed or was throttled": ~_usable(bundle),
                 "the training set has this recorded network on this GPU": known & trains(rows),
+                "latency: the training set has this operator on this GPU": known
+                & _are_operators(rows),
                 "power: the training set has this network on this GPU": known & eager & powered,
             }
         )
@@ -152,12 +154,19 @@ def _known(rows: Measurements, seen: Mapping[str, Sequence[str]]) -> Mask:
 def _not_trained_on(rows: Measurements, seen: Mapping[str, Sequence[str]]) -> Measurements:
     """The rows without those that the current predictors were trained on.
 
-    Recorded networks are left out as rows, and eager ones without their power.
+    Recorded networks are left out as rows, operators without their time, and eager networks without
+    their power.
     """
     known = _known(rows, seen)
-    power = np.where(known & (rows.groups["mode"] == "eager"), np.nan, rows.values["power_w"])
-    kept = replace(rows, values={**rows.values, "power_w": power})
-    return kept.take(~(known & trains(rows)))
+    values = dict(rows.values)
+    values["power_w"] = np.where(
+        known & (rows.groups["mode"] == "eager"), np.nan, values["power_w"]
+    )
+    timed = known & _are_operators(rows)
+    values |= {
+        name: np.where(timed, np.nan, values[name]) for name in ("latency_ms", "launched_ms")
+    }
+    return replace(rows, values=values).take(~(known & trains(rows)))
 
 
 def _usable(bundle: Bundle) -> Mask:
@@ -197,12 +206,17 @@ class RecordedOperators(TorchGpuProtocols):
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """The rows that a query describes: none says that convolutions may not use TF32."""
         rows = measured_runs(bundle, catalog)
-        conv = np.char.startswith(rows.groups["family"], "conv")
-        strict = conv & (rows.groups["precision"] == "fp32")
-        strict &= rows.groups["fp32_convolutions"] == "strict"
-        timed = np.isfinite(rows.values["latency_ms"])
-        kept = rows.take((rows.groups["mode"] == "operators") & ~strict & timed)
+        kept = rows.take(_are_operators(rows))
         return Measurements(kept.queries, {"latency_ms": kept.values["latency_ms"]}, kept.groups)
+
+
+def _are_operators(rows: Measurements) -> Mask:
+    """Which of n rows are operators that train, shape (n,)."""
+    conv = np.char.startswith(rows.groups["family"], "conv")
+    strict = conv & (rows.groups["precision"] == "fp32")
+    strict &= rows.groups["fp32_convolutions"] == "strict"
+    timed = np.isfinite(rows.values["latency_ms"])
+    return np.asarray((rows.groups["mode"] == "operators") & ~strict & timed, dtype=np.bool_)
 
 
 class EagerPower(TorchGpuProtocols):
