@@ -75,7 +75,7 @@ BOOSTER: Final[Mapping[str, Any]] = {
     "lambda_l2": 2.0,
 }
 ANSWERS_KEPT: Final = 10_000
-"""Runs whose times are kept for the next adaptation."""
+"""Runs whose times are kept, for questions asked again and for the next adaptation."""
 WITHIN: Final = 0.9
 """Share of the held-out families that count as within the training domain."""
 MOST_ROWS: Final = 1000
@@ -289,6 +289,26 @@ class DeviceTime(StoredPredictor):
         Raises:
             UnknownPrecision: a device's sheet has no peak for a query's precision.
         """
+        found = self._answered.of_each(
+            list(map(_key, queries)), lambda missing: self._runs([queries[row] for row in missing])
+        )
+        ms, low, high = np.array([run[:3] for run in found], dtype=np.float64).reshape(-1, 3).T
+        return Predictions.of_metric(
+            "latency_ms",
+            ms,
+            (ms * np.exp(-low), ms * np.exp(high)) if self.intervals else None,
+            coverage=LEVEL if self.intervals else None,
+            limits=[run.limits for run in found],
+            breakdowns_ms=[run.breakdown_ms for run in found],
+        )
+
+    @cached_property
+    def _answered(self) -> Recent[RunKey, _Run]:
+        """Times of runs that were asked for."""
+        return Recent(ANSWERS_KEPT)
+
+    def _runs(self, queries: Sequence[Query]) -> list[_Run]:
+        """The times of runs, each with its recurrent layers."""
         rests = [_rest_of(query) for query in queries]
         kept = [row for row, rest in enumerate(rests) if rest is not None]
         asked = [rest for rest in rests if rest is not None]
@@ -299,15 +319,7 @@ class DeviceTime(StoredPredictor):
         for row, (rest, query) in enumerate(zip(rests, queries, strict=True)):
             if rest is not query:
                 found[row] = _with_recurrent(query, found[row])
-        ms, low, high = np.array([run[:3] for run in found], dtype=np.float64).reshape(-1, 3).T
-        return Predictions.of_metric(
-            "latency_ms",
-            ms,
-            (ms * np.exp(-low), ms * np.exp(high)) if self.intervals else None,
-            coverage=LEVEL if self.intervals else None,
-            limits=[run.limits for run in found],
-            breakdowns_ms=[run.breakdown_ms for run in found],
-        )
+        return found
 
     def _without_recurrent(self, queries: Sequence[Query]) -> Iterator[_Run]:
         """The times of runs without recurrent layers."""
