@@ -7,6 +7,7 @@ kernels of the optimizer, by the rules of `forerun.features.operators.backward`.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -28,12 +29,20 @@ from forerun.features.lowering import (
 )
 from forerun.features.lowering.kernel_kinds import IS_CONV, IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
 from forerun.features.lowering.mode import torch_version
-from forerun.features.operators.labels import OPTIMIZER_STEP, operator_label
+from forerun.features.operators.labels import (
+    EMBEDDING_GRADIENTS,
+    LOSS,
+    OPTIMIZER_STEP,
+    operator_label,
+)
 
 ROLES: Final = ("forward", "input_gradient", "weight_gradient", "backward", "optimizer")
 """What a kernel computes in a training step; all kernels of an inference are `forward`."""
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD, OPTIMIZER = range(len(ROLES))
 
+LOSS_PASSES: Final = 8.0
+"""Reads and writes of one fp32 number for each output of a network, in the forward and backward
+pass of a loss such as a mean square."""
 BACKWARD_TRAFFIC: Final = 1.5
 """Traffic of the backward pass of a kernel that is no product, in units of its forward traffic: it
 also reads the tensors that the forward pass saved."""
@@ -71,6 +80,11 @@ IS_DENSE: Final = np.array(
     ]
 )
 
+IS_ROW_BY_ROW: Final = np.array(
+    [k.name.rstrip("012") in ("softmax", "layer_norm", "group_norm") for k in KERNEL_KINDS]
+)
+"""Kernels that give each row to one compute unit."""
+
 OF_DEVICE: Final = (
     *("log_ridge", "log_matrix_over_vector", "log_l2_per_unit", "log_bandwidth_per_cycle_and_unit"),
     *("log_units", "log_clock", "log_bandwidth", "log_flops_per_cycle_and_unit"),
@@ -82,9 +96,15 @@ FEATURES: Final = (
     *("log_m", "log_n", "log_k", "log_groups"),
     *("aligned_8", "aligned_64", "aligned_128"),
     *("fill_128x128", "waves_128x128", "fill_64x64", "waves_64x64", "fill_256x128"),
-    *("waves_256x128", "log_padding", "log_traffic_over_l2", "log_activations_over_l2"),
+    *(
+        "waves_256x128",
+        "log_padding",
+        "log_rows_per_unit",
+        "log_traffic_over_l2",
+        "log_activations_over_l2",
+    ),
     *("share_of_weights", "element_bytes", "on_matrix_units", "is_product", "log_work_per_unit"),
-    *("log_batch", "log_reuse", "torch_version", "old_torch"),
+    *("log_batch", "log_reuse", "log_window", "channels_last", "torch_version", "old_torch"),
     *OF_DEVICE,
 )
 """Columns of `KernelRows.features`; times in microseconds."""
@@ -114,6 +134,27 @@ class TrainingStep(NamedTuple):
         return cls(setup.optimizer, setup.accumulation, share, not setup.lora_rank)
 
 
+class _Trained(NamedTuple):
+    """Elements of all weights of a graph, of its embeddings, and of the outputs of a sample."""
+
+    weights: float
+    embedded: float
+    outputs: float
+
+    @classmethod
+    def of(cls, graph: OperatorGraph) -> Self:
+        ops = graph.operators
+        own = sum(op.parameter_elements for op in ops)
+        read = {place for op in ops for place in op.inputs}
+        last = (op for place, op in enumerate(ops) if place not in read and op.batched)
+        outputs = sum(prod(shape) for op in last for shape in op.output_shapes)
+        return cls(
+            float(own if graph.parameter_elements is None else graph.parameter_elements),
+            float(sum(op.parameter_elements for op in ops if op.kind == "embedding")),
+            outputs / max(1, graph.batch_size),
+        )
+
+
 @dataclass(frozen=True)
 class RunKernels(Columns):
     """n distinct kernels of one run, per launch, and per sample where they grow with the batch.
@@ -124,10 +165,15 @@ class RunKernels(Columns):
         work, traffic: (n,) FLOPs and bytes of a sample.
         fixed_work, weights: (n,) FLOPs and bytes that do not grow with the batch.
         m, n, k: (n,) view as a product; `m` is of a sample, and of all groups of a batched product.
+            Of a reduction, `m` counts the independent rows and `k` the elements of a row; of an
+            interpolation, `n` counts its blocks.
         groups: (n,) independent products, zero where it is not a product; of a sample where they
             grow with the batch.
         transposed: (n,) whether `m` is the inner dimension and `k` counts rows.
         tensor: (n,) whether it runs on the matrix units.
+        window: (n,) elements of a convolution's window, one for all others.
+        order: (n,) order of what a convolution or an interpolation reads: 1 with the channels last,
+            -1 with the channels first, 0 as the network's input has them.
         count: (n,) launches.
     """
 
@@ -143,6 +189,8 @@ class RunKernels(Columns):
     groups: Column
     transposed: Mask
     tensor: Mask
+    window: Column
+    order: Column
     count: Column
 
     def __len__(self) -> int:
@@ -165,19 +213,23 @@ class RunKernels(Columns):
             groups=kernels.groups,
             transposed=np.zeros(len(kernels), dtype=np.bool_),
             tensor=kernels.tensor,
+            window=kernels.window,
+            order=kernels.order,
             count=kernels.repeat,
         )
 
-    def with_backward(self, step: TrainingStep, element: float) -> Self:
+    def with_backward(self, step: TrainingStep, trained: "_Trained", number_bytes: float) -> Self:
         """The kernels of a training step: these, and those of the backward pass and the optimizer.
 
         Each product gives two more with the same work: the gradient of its input, with columns and
         inner dimension exchanged, and that of its weights, with rows and inner dimension exchanged.
-        Each other kernel gives one, and one pass updates all weights.
+        Each other kernel gives one. The loss reads and writes the outputs; the gradient of an
+        embedding is written for its whole table; and one pass updates all weights.
 
         Args:
             step: how the network is trained.
-            element: bytes of one of these numbers over those of a weight that a product reads.
+            trained: what the graph trains.
+            number_bytes: size of a weight, of its gradient and of the optimizer's state.
         """
         product = IS_PRODUCT[self.kind]
         forward, other = self.take(product), self.take(~product)
@@ -188,26 +240,35 @@ class RunKernels(Columns):
         role = np.full(len(other), BACKWARD)
         behind = replace(other, role=role, traffic=BACKWARD_TRAFFIC * other.traffic)
         again = replace(self, count=self.count * (1.0 + step.recomputed))
-        passed = [again, of_input, *([of_weight] if step.trains_weights else []), behind]
-        parts = [replace(part, count=part.count * step.micro_batches) for part in passed]
-        updated = element * float((forward.weights * forward.count).sum())
+        loss = self._moving(BACKWARD, traffic=LOSS_PASSES * 4.0 * trained.outputs)
+        parts = [again, of_input, *([of_weight] if step.trains_weights else []), behind, loss]
+        if step.trains_weights and trained.embedded:
+            table = trained.embedded * number_bytes
+            parts.append(self._moving(BACKWARD, fixed_traffic=table))
+        parts = [replace(part, count=part.count * step.micro_batches) for part in parts]
         passes = OPTIMIZER_PASSES[step.optimizer]
-        if passes and updated and step.trains_weights:
-            launches = np.ceil(forward.count.sum() / WEIGHTS_PER_LAUNCH)
-            parts.append(self._moving(OPTIMIZER, passes * updated / launches, launches))
+        if passes and trained.weights and step.trains_weights:
+            launches = np.ceil(max(1.0, forward.count.sum()) / WEIGHTS_PER_LAUNCH)
+            each = passes * trained.weights * number_bytes / launches
+            parts.append(self._moving(OPTIMIZER, fixed_traffic=each, launches=launches))
         return self.concatenate(parts)
 
     @classmethod
-    def _moving(cls, role: int, traffic: float, launches: float) -> Self:
-        """One kernel that only moves data, whatever the batch size is."""
+    def _moving(
+        cls, role: int, traffic: float = 0.0, fixed_traffic: float = 0.0, launches: float = 1.0
+    ) -> Self:
+        """One kernel that only moves data: bytes of a sample, and bytes whatever the batch is."""
         zero, no = np.zeros(1), np.zeros(1, dtype=np.bool_)
-        columns = dict.fromkeys(("work", "traffic", "fixed_work", "m", "n", "k", "groups"), zero)
+        columns = dict.fromkeys(("work", "fixed_work", "m", "n", "k", "groups"), zero)
         return cls(
             kind=np.array([KERNEL_CODE["elementwise"]]),
             role=np.array([role]),
-            weights=np.array([traffic]),
+            traffic=np.array([traffic]),
+            weights=np.array([fixed_traffic]),
             transposed=no,
             tensor=no,
+            window=np.ones(1),
+            order=zero,
             count=np.array([launches]),
             **columns,
         )
@@ -235,7 +296,7 @@ def runs_kernels(queries: Sequence[Query]) -> list[RunKernels]:
         else:
             modes = list(dict.fromkeys(mode for mode, _ in runs))
             forward = dict(zip(modes, lower(graph, modes), strict=True))
-            own = {run: _distinct(forward[run[0]], *run) for run in runs}
+            own = {run: _distinct(graph, forward[run[0]], *run) for run in runs}
         found |= {rows[place]: own[run] for run, places in runs.items() for place in places}
     return [found[row] for row in range(len(queries))]
 
@@ -248,18 +309,21 @@ def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
     own = RunKernels.of(kernels)
     if step is None:
         return own, labels
+    trained = _Trained.of(graph)
     product = IS_PRODUCT[own.kind].tolist()
     of_products = [label for label, is_product in zip(labels, product, strict=True) if is_product]
     others = [label for label, is_product in zip(labels, product, strict=True) if not is_product]
-    trained = own.with_backward(step, _update_element(mode))
+    every = own.with_backward(step, trained, _number_bytes(mode))
     second = of_products if step.trains_weights else []
     labels = [
         *labels,
         *(f"gradient of the input of {label}" for label in of_products),
         *(f"gradient of the second operand of {label}" for label in second),
         *(f"gradient of {label}" for label in others),
+        LOSS,
+        *([EMBEDDING_GRADIENTS] if step.trains_weights and trained.embedded else []),
     ]
-    return trained, [*labels, OPTIMIZER_STEP][: len(trained)]
+    return every, [*labels, OPTIMIZER_STEP][: len(every)]
 
 
 def _lowering(query: Query) -> tuple[OperatorGraph, LoweringMode, TrainingStep | None]:
@@ -277,22 +341,24 @@ def _lowering(query: Query) -> tuple[OperatorGraph, LoweringMode, TrainingStep |
     return graph, mode, TrainingStep.of(run.training) if run.training else TrainingStep()
 
 
-def _update_element(mode: LoweringMode) -> float:
-    """Bytes of a weight that an optimizer updates over those of the one that products read."""
-    return 2.0 if mode.casts == "autocast" else 1.0
+def _number_bytes(mode: LoweringMode) -> float:
+    """Bytes of a weight, of its gradient, and of each number of the optimizer's state."""
+    return 2.0 if mode.casts == "half" else 4.0
 
 
 @kept_by_graph()
 def _run_kernels(key: GraphKey, mode: LoweringMode, step: TrainingStep | None) -> RunKernels:
-    return _distinct(lowered(key.graph, mode), mode, step)
+    return _distinct(key.graph, lowered(key.graph, mode), mode, step)
 
 
-def _distinct(kernels: Kernels, mode: LoweringMode, step: TrainingStep | None) -> RunKernels:
+def _distinct(
+    graph: OperatorGraph, kernels: Kernels, mode: LoweringMode, step: TrainingStep | None
+) -> RunKernels:
     """The distinct kernels of a forward pass, and of the rest of a training step."""
     own = RunKernels.of(kernels).merged()
     if step is None:
         return own
-    return own.with_backward(step, _update_element(mode)).merged()
+    return own.with_backward(step, _Trained.of(graph), _number_bytes(mode)).merged()
 
 
 @dataclass(frozen=True)
@@ -357,7 +423,9 @@ class KernelRows(Columns):
         at = _AtBatch.of(own, shared)
         peak = np.where(IS_CONV[own.kind], shared.conv, shared.matrix)
         compute = at.work / np.where(own.tensor, peak, shared.vector)
-        memory = at.traffic / shared.bandwidth
+        memory_units = _busy_units(own, at, shared)
+        moved = at.traffic / shared.bandwidth
+        memory = moved * shared.units / memory_units
         whole = compute * _tiled(at.m, at.n, at.k, at.products, shared.units)
         tiled = np.where(IS_DENSE[own.kind], whole, compute)
         columns = (
@@ -373,7 +441,7 @@ class KernelRows(Columns):
             role=own.role,
             compute_s=tiled,
             memory_s=memory,
-            roofline_s=np.maximum(compute, memory),
+            roofline_s=np.maximum(compute, moved),
             features=np.stack(columns, axis=1).astype(np.float32),
         )
 
@@ -391,6 +459,7 @@ class _Facts(NamedTuple):
     tdp_w: Column
     batch: Column
     element_bytes: Column
+    channels_last: Column
     torch: Column
     old_torch: Column
 
@@ -435,10 +504,10 @@ def _of_bounds(compute: Column, memory: Column) -> Iterator[Column]:
 
 
 def _of_shape(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]:
-    """The features from `log_m` to `log_padding`; zero for kernels that are no products."""
+    """The features from `log_m` to `log_rows_per_unit`; zero for other kernels."""
     product = IS_PRODUCT[own.kind]
     for size in (at.m, at.n, at.k, at.groups):
-        yield product * np.log(np.maximum(size, 1.0))
+        yield np.log(np.maximum(size, 1.0))
     for step in (8, 64, 128):
         yield (product & (at.n % step == 0) & (at.k % step == 0)).astype(np.float64)
     for rows, columns in ((128.0, 128.0), (64.0, 64.0), (256.0, 128.0)):
@@ -447,6 +516,8 @@ def _of_shape(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]
         yield product * np.log1p(waves)
     tiles = np.ceil(at.m / 128.0) * np.ceil(at.n / 128.0)
     yield product * np.log(np.maximum(tiles * 128.0**2 / np.maximum(at.m * at.n, 1.0), 1.0))
+    reduces = ~product & (at.k > 0)
+    yield np.log(np.where(reduces, np.clip(at.m / shared.units, 1.0 / shared.units, 1.0), 1.0))
 
 
 def _of_traffic(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Column]:
@@ -463,6 +534,8 @@ def _of_traffic(own: RunKernels, at: _AtBatch, shared: _Facts) -> Iterator[Colum
     written = at.m * at.n * at.products
     inputs = np.maximum(at.activations / shared.element_bytes - written, 1.0)
     yield product * np.log(np.clip(at.m * at.k * at.products / inputs, 1e-2, 1e3))
+    yield np.log(own.window)
+    yield (IS_CONV[own.kind] & _channels_last(own, shared)).astype(np.float64)
     yield shared.torch
     yield shared.old_torch
 
@@ -495,8 +568,26 @@ def _facts(query: Query) -> tuple[float, ...]:
     element = 4.0 if run.precision in ("fp32", "tf32") else 2.0
     return (
         *(chip.matrix, chip.conv, chip.vector, chip.bandwidth, chip.units, chip.l2_bytes),
-        *(clock, tdp, batch, element, min(max(version, 1.5), 2.2), float(version < 2.0)),
+        *(clock, tdp, batch, element, float(query.software.layout == "nhwc")),
+        *(min(max(version, 1.5), 2.2), float(version < 2.0)),
     )
+
+
+def _channels_last(own: RunKernels, shared: _Facts) -> Mask:
+    """Whether each kernel reads channels last."""
+    return np.asarray(np.where(own.order == 0, shared.channels_last > 0, own.order > 0))
+
+
+def _busy_units(own: RunKernels, at: _AtBatch, shared: _Facts) -> Column:
+    """Compute units that take part in the traffic of each kernel.
+
+    A row of a norm or a softmax is the work of one unit, and an interpolation for channels first
+    has one thread for each pixel.
+    """
+    blocks = np.where(IS_ROW_BY_ROW[own.kind], np.maximum(at.m, 1.0), shared.units)
+    interpolates = (own.kind == KERNEL_CODE["resize"]) & (own.n > 0)
+    interpolates &= ~_channels_last(own, shared)
+    return np.asarray(np.minimum(np.where(interpolates, own.n, blocks), shared.units))
 
 
 def _tiled(m: Column, n: Column, k: Column, groups: Column, units: Column) -> Column:

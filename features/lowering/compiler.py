@@ -11,6 +11,7 @@ from forerun.features.deadline import watched
 from forerun.features.lowering.casts import Types
 from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.lowering.nodes import Nodes
+from forerun.features.lowering.pointwise import REDUCING
 
 _NORMS = ("layer_norm", "group_norm", "batch_norm")
 _TRANSCENDENTAL = frozenset({"gelu", "silu", "tanh", "sigmoid"})
@@ -73,7 +74,13 @@ def fused_launch(nodes: Nodes, group: Sequence[int], traffic: Traffic) -> Launch
     """The kernel of one group."""
     repeat = max(nodes.ops[i].repeat for i in group)
     name = _name(nodes, group)
-    return launch(name, traffic.read + traffic.written, traffic.fixed, repeat)
+    widest = max(
+        (i for i in group if nodes.kind[i] in REDUCING), key=nodes.width.__getitem__, default=None
+    )
+    kernel = launch(name, traffic.read + traffic.written, traffic.fixed, repeat)
+    if widest is None:
+        return kernel
+    return kernel._replace(m=nodes.rows[widest], k=nodes.width[widest])
 
 
 def _name(nodes: Nodes, group: Sequence[int]) -> str:

@@ -76,7 +76,7 @@ KERNEL_KINDS: tuple[KernelKind, ...] = (
     *_plain("gate", "elementwise", "gate"),
     *_plain("reduce", "reduce", "reduce", "mean"),
     *_plain("pool", "pool", "pool", "max_pool", "avg_pool"),
-    *_plain("copy", "copy", "copy", "clone", "cat", "roll", "pad"),
+    *_plain("copy", "copy", "copy", "clone", "cat", "roll", "pad", "transpose"),
     *_plain("resize", "copy", "resize"),
     *_plain("cast", "elementwise", "cast", "cast_weight"),
     *_plain("fused_elementwise", "elementwise", "fused_elementwise", "fused_transcendental"),

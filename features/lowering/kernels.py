@@ -28,9 +28,12 @@ class Launch(NamedTuple):
         work: FLOPs that grow with the batch.
         traffic: bytes that grow with the batch.
         fixed_work, fixed_traffic: FLOPs and bytes that do not grow with it (weights, constants).
-        m, n, k: view as a product; m grows with the batch.
+        m, n, k: view as a product; m grows with the batch. Of a reduction, rows and their width;
+            of an interpolation, n is the number of blocks.
         groups: number of independent products, zero where it is not a product.
         tensor: whether it runs on the matrix units.
+        window: elements of a convolution's window, one for all others.
+        order: order of what a convolution or an interpolation reads, as in `Nodes.order`.
         repeat: number of launches.
     """
 
@@ -44,6 +47,8 @@ class Launch(NamedTuple):
     k: float = 0.0
     groups: float = 0.0
     tensor: bool = False
+    window: float = 1.0
+    order: float = 0.0
     repeat: float = 1.0
 
 
@@ -63,8 +68,10 @@ class Kernels:
         work, traffic: FLOPs and bytes a sample.
         fixed_work, fixed_traffic: FLOPs and bytes a run.
         m: rows of the product a sample.
-        n, k, groups: rest of the product's view.
+        n, k, groups: rest of the product's view; k is the width of a reduced row.
         tensor: whether it runs on the matrix units.
+        window: elements of a convolution's window.
+        order: order of what a convolution or an interpolation reads, as in `Nodes.order`.
         repeat: launches of each.
         fusible_traffic: bytes a sample that fusing between products saves, or could save.
         unknown: operators that no kind describes.
@@ -80,6 +87,8 @@ class Kernels:
     k: Column
     groups: Column
     tensor: NDArray[np.bool_]
+    window: Column
+    order: Column
     repeat: Column
     fusible_traffic: float
     unknown: int

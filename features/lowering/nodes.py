@@ -10,6 +10,8 @@ from forerun.features.readers.aten import plain_name
 
 _KIND: dict[str, str] = {"conv_transpose": "conv", "embedding": "copy"}
 _PRODUCTS = frozenset({"conv", "linear", "matmul", "attention", "recurrent"})
+_FEATURES_INNERMOST = frozenset({"linear", "matmul", "attention", "layer_norm"})
+_REORDERING = frozenset({"clone", "contiguous", "copy", "reshape", "transpose"})
 _IMAGE_CHANNELS = 3
 
 
@@ -28,7 +30,13 @@ class Nodes:
         function: function of elementwise operators, else the name.
         sources, readers: positions of producers and consumers.
         work, read, written, weights: FLOPs and elements.
+        rows, width: independent rows of a norm, a softmax or a reduction, and elements of a row.
         batched: whether the batch size changes it.
+        order: order of the result's dimensions in memory: 1 with the channels last, -1 with the
+            channels first, 0 as the network's input has them. Matrix products and layer norms write
+            features innermost, and a permutation of dimensions moves nothing, so a convolution
+            behind them reads channels last, and libraries run another kernel. A copy writes
+            channels first; a convolution writes in the order that it reads, or as its weights have.
     """
 
     def __init__(self, graph: OperatorGraph, table: OperatorTable, from_table: bool) -> None:
@@ -53,6 +61,7 @@ class Nodes:
         self.m: list[float] = table.m.tolist()
         self.n: list[float] = table.n.tolist()
         self.k: list[float] = table.k.tolist()
+        self.rows: list[float] = table.rows.tolist()
         self.width: list[float] = table.width.tolist()
         self.sources: list[list[int]] = [
             [j for j in op.inputs if 0 <= j < i and (j or not from_table or self._reads(i, j))]
@@ -66,6 +75,14 @@ class Nodes:
             for j in sources:
                 self.readers[j].append(i)
         self.batched = self._reached() if from_table else [op.batched for op in ops]
+        self.order: list[int] = []
+        for i, kind in enumerate(watched(self.kind)):
+            if kind in _FEATURES_INNERMOST:
+                self.order.append(1)
+            elif kind == "copy" and self.name[i] in _REORDERING:
+                self.order.append(-1)
+            else:
+                self.order.append(max(self.order_read(i), 0 if kind == "conv" else -1))
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -73,6 +90,11 @@ class Nodes:
     def is_product(self, i: int) -> bool:
         """Whether it is a matrix product, a convolution or an attention."""
         return self.kind[i] in _PRODUCTS
+
+    def order_read(self, i: int) -> int:
+        """The order of the largest of its operands, as in `order`; of the latest of several."""
+        largest = max(((self.written[j], j) for j in self.sources[i]), default=None)
+        return 0 if largest is None else self.order[largest[1]]
 
     def only(self, i: int) -> bool:
         """Whether exactly one operator reads it."""

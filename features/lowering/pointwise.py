@@ -1,6 +1,6 @@
 """Kernels that move data more than they compute, launched one by one."""
 
-from math import prod
+from math import ceil, prod
 
 from forerun.features.lowering.casts import Types
 from forerun.features.lowering.kernel_kinds import row_kind
@@ -13,7 +13,6 @@ _NAMED_COPIES = {
     "clone": "clone",
     "contiguous": "clone",
     "reshape": "clone",
-    "transpose": "clone",
     "roll": "roll",
     "constant_pad_nd": "pad",
     "pad": "pad",
@@ -23,6 +22,12 @@ _MEANS = frozenset(
     "mean reducemean globalaveragepool adaptive_avg_pool1d adaptive_avg_pool2d".split()
 )
 _SPREAD = 4.0
+_INTERPOLATING = ("bilinear", "bicubic")
+_THREADS = 512
+"""Threads of a block. PyTorch interpolates with a thread for each pixel of the result, which goes
+through all images and channels (`upsample_bilinear2d` for channels first)."""
+REDUCING = frozenset({"softmax", "layer_norm", "group_norm", "reduce"})
+"""Kinds of operators that reduce rows, which are independent of each other."""
 
 
 def kernel_name(nodes: Nodes, i: int) -> str:
@@ -35,7 +40,7 @@ def kernel_name(nodes: Nodes, i: int) -> str:
     if kind == "pool":
         return "max_pool" if "max" in name else "avg_pool" if "av" in name else "pool"
     if kind == "copy":
-        return _NAMED_COPIES.get(name, "copy")
+        return "transpose" if "transpose" in name else _NAMED_COPIES.get(name, "copy")
     if kind in ("group_norm", "batch_norm", "resize"):
         return kind
     if kind != "elementwise":
@@ -62,7 +67,13 @@ def pointwise_launches(nodes: Nodes, i: int, types: Types, read: float) -> list[
         read = to
     traffic = elements * read + nodes.written[i] * types.of[i]
     weights = nodes.weights[i] * types.weight
-    rows.append(launch(kernel_name(nodes, i), traffic, weights, repeat))
+    kernel = launch(kernel_name(nodes, i), traffic, weights, repeat)
+    if nodes.kind[i] in REDUCING:
+        kernel = kernel._replace(m=nodes.rows[i], k=nodes.width[i])
+    elif nodes.kind[i] == "resize" and any(mode in nodes.name[i] for mode in _INTERPOLATING):
+        blocks = ceil(prod(nodes.shape(i)[2:]) / _THREADS)
+        kernel = kernel._replace(n=blocks, order=nodes.order_read(i))
+    rows.append(kernel)
     return rows
 
 

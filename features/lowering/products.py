@@ -53,6 +53,8 @@ def product_launch(nodes: Nodes, i: int, element: float) -> Launch:
         k=nodes.k[i],
         groups=groups,
         tensor=not name.startswith("depthwise"),
+        order=max(nodes.order_read(i), 0) if nodes.kind[i] == "conv" else 0,
+        window=float(prod(_numbers(nodes.ops[i].attributes.get("kernel", 1)))),
         repeat=nodes.ops[i].repeat,
     )
 

@@ -7,6 +7,8 @@ from forerun.data.workload import Kernel, Network, OperatorWorkload, operator_gr
 from forerun.features.operators.kinds import IS_GEMM, KIND_CODE
 
 OPTIMIZER_STEP = "optimizer step"
+LOSS = "loss and its gradient"
+EMBEDDING_GRADIENTS = "gradients of the embeddings"
 
 
 def operator_label(op: Operator) -> str:

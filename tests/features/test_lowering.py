@@ -541,7 +541,7 @@ def test_gelu_with_its_half_on_the_input_is_one_operator() -> None:
 
 def test_a_launch_of_which_nothing_is_said_does_nothing_once() -> None:
     bare = Launch(KERNEL_CODE["relu"])
-    assert bare[1:] == (0.0,) * 8 + (False, 1.0)
+    assert bare[1:] == (0.0,) * 8 + (False, 1.0, 0.0, 1.0)
     assert launch("relu") == bare
 
 

@@ -26,9 +26,9 @@ from forerun.features.kernels.rows import (
     runs_kernels,
 )
 from forerun.features.lowering import Kernels, lowered, lowering_mode
-from forerun.features.lowering.kernel_kinds import IS_PRODUCT, KERNEL_CODE
+from forerun.features.lowering.kernel_kinds import IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
 from forerun.features.lowering.kernels import Launch, launch
-from forerun.features.operators.labels import OPTIMIZER_STEP
+from forerun.features.operators.labels import LOSS, OPTIMIZER_STEP
 
 EAGER = Software(version="2.1.0")
 GPU = Device(
@@ -196,9 +196,106 @@ def test_each_other_kernel_has_one_backward_kernel_that_moves_half_as_much_again
     rows = KernelRows.of([step()])
     forward, behind = of_role(rows, FORWARD), of_role(rows, BACKWARD)
     forward = forward.take(~IS_PRODUCT[forward.kind])
-    assert behind.kind.tolist() == forward.kind.tolist()
+    behind = behind.take(behind.kind == forward.kind[0])
     assert behind.count.tolist() == forward.count.tolist() == [3.0]
     np.testing.assert_allclose(behind.memory_s, 1.5 * forward.memory_s)
+
+
+def test_a_loss_reads_and_writes_the_outputs_eight_times_in_fp32() -> None:
+    """A mean square reads outputs and writes squares, reads these, and backward as often again."""
+    behind = of_role(KernelRows.of([step(batch=8)]), BACKWARD)
+    loss = behind.take(behind.kind == KERNEL_CODE["elementwise"])
+    outputs = 8 * TOKENS * INNER
+    np.testing.assert_allclose(loss.memory_s, [8 * 4 * outputs / (GPU.bandwidth_gbs * 1e9)])
+    assert loss.count.tolist() == [1.0]
+
+
+def embedded(entries: int, tied: bool) -> OperatorGraph:
+    """An embedding of `TOKENS` tokens, and a product with as many columns as its entries."""
+    weights = entries * WIDTH
+    ops = (
+        Operator("embedding", "aten.embedding", ((1, TOKENS),), ((1, TOKENS, WIDTH),), weights),
+        Operator(
+            "linear", "aten.mm", ((1, TOKENS, WIDTH),), ((1, TOKENS, entries),), weights, {}, (0,)
+        ),
+    )
+    known = weights if tied else 2 * weights
+    return OperatorGraph(ops, source="torch_export", parameter_elements=known)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_step_updates_embeddings_and_writes_their_gradients_whole(tied) -> None:
+    """A shared weight is updated once; the gradient of a table has a row for each entry."""
+    entries = 50_000
+    query = ask(graph=embedded(entries, tied), phase="training", precision="fp32")
+    rows = KernelRows.of([query])
+    moved = rows.memory_s * rows.count * GPU.bandwidth_gbs * 1e9
+    weights = entries * WIDTH * (1 if tied else 2)
+    assert moved[rows.role == OPTIMIZER].sum() == pytest.approx(7 * 4 * weights)
+    behind = (rows.role == BACKWARD) & (rows.kind == KERNEL_CODE["elementwise"])
+    loss = 8 * 4 * 8 * TOKENS * entries
+    assert moved[behind].sum() == pytest.approx(loss + 4 * entries * WIDTH)
+
+
+@pytest.mark.parametrize("name", ["softmax1", "layer_norm1", "group_norm"])
+def test_each_row_of_a_norm_is_the_work_of_one_unit(name) -> None:
+    """With fewer rows than units, the rest of the GPU waits; with as many, none does."""
+    few = by_hand(launch(name, 1e6)._replace(m=1.0, k=1e5), batch=1)
+    assert few.memory_s[0] == pytest.approx(GPU.compute_units * 1e6 / (GPU.bandwidth_gbs * 1e9))
+    assert few.roofline_s[0] == pytest.approx(1e6 / (GPU.bandwidth_gbs * 1e9))
+    many = by_hand(launch(name, 1e6)._replace(m=1.0, k=1e5), batch=GPU.compute_units)
+    np.testing.assert_allclose(many.memory_s, few.memory_s)
+    whole = by_hand(launch("reduce", 1e6)._replace(m=1.0, k=1e5), batch=1)
+    assert whole.memory_s[0] == pytest.approx(few.roofline_s[0]), "a sum is split"
+
+
+def maps(*middle: Operator) -> OperatorGraph:
+    """A convolution, some operators on its result, and a convolution of that."""
+    shape = (1, 64, 14, 14)
+    convs = [
+        Operator("conv", "aten.conv2d", (shape,), (shape,), 64 * 64 * 9, {"kernel": (3, 3)}, inputs)
+        for inputs in ((), (len(middle),))
+    ]
+    chained = [replace(op, inputs=(place,)) for place, op in enumerate(middle)]
+    return OperatorGraph((convs[0], *chained, convs[1]), source="torch_export")
+
+
+NORM = Operator("layer_norm", "aten.layer_norm", ((1, 14, 14, 64),), ((1, 14, 14, 64),), 128)
+COPY = Operator("copy", "aten.clone", ((1, 64, 14, 14),), ((1, 64, 14, 14),))
+ADD = Operator("elementwise", "aten.add", ((1, 64, 14, 14),), ((1, 64, 14, 14),))
+
+
+@pytest.mark.parametrize(
+    ("middle", "layout", "last"),
+    [
+        ((ADD,), "nchw", (0, 0)),
+        ((ADD,), "nhwc", (1, 1)),
+        ((NORM, ADD), "nchw", (0, 1)),
+        ((NORM, COPY, ADD), "nchw", (0, 0)),
+        ((COPY,), "nhwc", (1, 1)),  # the weights of the convolution have channels last
+    ],
+)
+def test_a_convolution_behind_a_norm_over_channels_reads_channels_last(middle, layout, last):
+    query = replace(ask(graph=maps(*middle)), software=Software(version="2.1.0", layout=layout))
+    kernels, _ = labelled_kernels(query)
+    rows = KernelRows.of_runs([query], [kernels])
+    conv = [KERNEL_KINDS[kind].op_class == "conv" for kind in rows.kind.tolist()]
+    assert tuple(column(rows, "channels_last")[conv]) == last
+
+
+@pytest.mark.parametrize(
+    ("before", "layout", "units"),
+    [((), "nchw", 2), ((), "nhwc", 100), ((NORM,), "nchw", 100), ((COPY,), "nhwc", 2)],
+)
+def test_interpolation_has_a_thread_for_each_pixel_of_channels_first(before, layout, units):
+    """28 x 28 pixels are two blocks of 512 threads, whatever the number of images and channels."""
+    grown = Operator("resize", "aten.upsample_bilinear2d", ((1, 64, 14, 14),), ((1, 64, 28, 28),))
+    query = replace(
+        ask(graph=maps(*before, grown)), software=Software(version="2.1.0", layout=layout)
+    )
+    rows = KernelRows.of([query])
+    own = rows.take(rows.kind == KERNEL_CODE["resize"])
+    np.testing.assert_allclose(own.memory_s / own.roofline_s, [GPU.compute_units / units])
 
 
 @pytest.mark.parametrize("precision", ["fp16", "amp"])
@@ -361,6 +458,7 @@ def test_features_of_a_product_by_hand() -> None:
         "fill_64x64": 0.96,
         "fill_256x128": 4 * 3 / 100,
         "log_padding": 0.0,
+        "log_rows_per_unit": 0.0,
         "log_traffic_over_l2": np.log((traffic + 1) / (16 * 2**20)),
         "share_of_weights": 2 * n * k / (traffic + 1),
         "element_bytes": 2.0,
@@ -369,6 +467,8 @@ def test_features_of_a_product_by_hand() -> None:
         "log_work_per_unit": np.log(2 * rows_ * n * k / 100),
         "log_batch": np.log(batch),
         "log_reuse": 0.0,
+        "log_window": 0.0,
+        "channels_last": 0.0,
         "torch_version": 2.01,
         "old_torch": 0.0,
         "log_ridge": np.log(100),
@@ -386,7 +486,7 @@ def test_features_of_a_product_by_hand() -> None:
 
 
 def test_features_of_what_is_no_product_have_no_shape() -> None:
-    rows = by_hand(launch("relu", 1e6)._replace(m=5.0, n=7.0, k=9.0, groups=2.0))
+    rows = by_hand(launch("relu", 1e6))
     names = ("log_m", "log_n", "log_k", "log_groups", "aligned_8", "fill_64x64", "log_padding")
     assert [column(rows, name)[0] for name in names] == [0.0] * len(names)
     assert column(rows, "log_bound")[0] == pytest.approx(0.0, abs=1e-5), "1 MB at 1 TB/s"
@@ -438,7 +538,7 @@ def test_every_kernel_has_a_label_and_kernels_with_labels_add_up(query: Query) -
     for role, start in (
         (INPUT_GRADIENT, "gradient of the input of aten.mm"),
         (WEIGHT_GRADIENT, "gradient of the second operand of aten.mm"),
-        (BACKWARD, "gradient of aten.gelu"),
+        (BACKWARD, ("gradient of aten.gelu", LOSS)),
         (OPTIMIZER, OPTIMIZER_STEP),
     ):
         own = [label for label, r in zip(labels, kernels.role, strict=True) if r == role]

@@ -1,8 +1,8 @@
-"""torch_gpu: the released predictors on two GPUs that this project measured, or one GPU held out.
+"""torch_gpu: the released predictors on two GPUs that this project measured, or fits without them.
 
-The released predictors were trained on recorded networks and on the power of eager ones, which are
-left out of their evaluation; the protocols `unseen_device` and `unseen_family` fit without their
-held-out rows. Of eager networks on these GPUs, the training sets hold three training runs on an
+The released predictors were trained on recorded networks and operators and on the power of eager
+networks, which are left out of their evaluation; the fitted protocols fit without their held-out
+rows. Of eager networks on these GPUs, the training sets hold three training runs on an
 H100 (lambda_bench) and the power of diffusion models on an H100 (mlenergy). The matrix products
 of aiconfigurator, in 16 bits and fp8, were measured on both, so that linear layers in these
 precisions are no test of an unseen GPU.
@@ -35,8 +35,8 @@ from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, co
 
 CONSTANT_SHARE: Final = 0.9
 """Share of the design power that the baseline `constant_share` predicts for every run."""
-FAMILY_FOLDS: Final = 3
-"""Number of folds of families that `unseen_family` holds out in turn."""
+FOLDS: Final = 3
+"""Number of folds of families or of shapes that are held out in turn."""
 BIN_MIB: Final = 8000.0
 """Width of the bins of the score `bin_accuracy` of memory, as in `gpumemnet`."""
 BOUNDS_MS: Final = (0.005, 0.05, 0.5)
@@ -57,8 +57,16 @@ class TorchGpuProtocols(DatasetProtocols):
 
     dataset = "torch_gpu"
     zero_shot = True
-    fitted_protocols = ("unseen_device", "unseen_family")
-    held_out_by = MappingProxyType({"unseen_device": ("device",), "unseen_family": ("family",)})
+    held_out_by = MappingProxyType(
+        {
+            "unseen_device": ("device",),
+            "unseen_family": ("family",),
+            "unseen_shape": ("model",),
+            "unseen_architecture": ("device",),
+            "operators_only": ("mode",),
+        }
+    )
+    fitted_protocols = tuple(held_out_by)
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of device time, trained on none of the rows.
@@ -79,29 +87,40 @@ class TorchGpuProtocols(DatasetProtocols):
         return recorded_networks(measured_runs(bundle, catalog))
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """Power on a held-out GPU, and device times of held-out architecture families.
+        """Power on a held-out GPU, and times of what is held out of the training rows.
 
-        The other datasets that train the released predictors train too, without held-out families;
-        the bundled predictors of device time were trained on most vision families on other GPUs.
+        `unseen_family` holds out architecture families, in all sources; `unseen_shape` operators of
+        the same shape; `unseen_architecture` all rows of these GPUs, which are of one architecture;
+        `operators_only` all networks on them, so that only single operators of them were measured.
 
         Raises:
             MissingData: another dataset that trains the predictor is not on this machine.
         """
         rows = measured_runs(bundle, catalog)
-        power, recorded = eager_power(rows), recorded_networks(rows)
-        others = _other_training_rows(OperatorPower.name, catalog)
-        for device in np.unique(power.groups["device"]):
-            held = power.groups["device"] == device
-            tasks = list(_tasks(power, "unseen_device/eager_power", "power_w", str(device)))
-            elsewhere = others.take(others.groups["device"] != device)
-            yield Fold("unseen_device", elsewhere + power.take(~held), tasks, source="")
-        others = _other_training_rows(NetworkLatency.name, catalog)
-        fold_of_row = folds_of(recorded.groups["family"], FAMILY_FOLDS, "family")
-        for fold in np.unique(fold_of_row):
-            held_out, rest = recorded.take(fold_of_row == fold), recorded.take(fold_of_row != fold)
-            known = np.isin(others.groups["family"], held_out.groups["family"])
-            tasks = list(_tasks(held_out, "unseen_family/recorded_latency", "latency_ms"))
-            yield Fold("unseen_family", others.take(~known) + rest, tasks, source="")
+        yield from _power_folds(eager_power(rows), catalog)
+        recorded, others = recorded_networks(rows), _other_training_rows("device_time", catalog)
+        operators, eager = (
+            rows.take(_are_operators(rows)),
+            rows.take(rows.groups["mode"] == "eager"),
+        )
+        everything = others + recorded + operators
+
+        def fold(
+            protocol: str, held_out: Measurements, key: str, more: Sequence[Task] = ()
+        ) -> Fold:
+            tasks = [*_by_mode(held_out, protocol), *more]
+            held = {str(name) for task in tasks for name in task.held_out.groups[key]}
+            known = np.isin(everything.groups.get(key, np.full(len(everything), "")), list(held))
+            return Fold(protocol, everything.take(~known), tasks, source="")
+
+        for held_out in _parts(recorded, "family"):
+            same = np.isin(eager.groups["family"], held_out.groups["family"])
+            latencies = list(_by_mode(eager.take(same), "unseen_family"))
+            yield fold("unseen_family", held_out, "family", latencies)
+        for held_out in _parts(operators, "model"):
+            yield fold("unseen_shape", held_out, "model")
+        yield fold("unseen_architecture", recorded + operators, "device")
+        yield fold("operators_only", recorded, "mode")
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -142,6 +161,32 @@ class TorchGpuProtocols(DatasetProtocols):
                 & _are_operators(rows),
                 "power: the training set has this network on this GPU": known & eager & powered,
             }
+        )
+
+
+def _power_folds(power: Measurements, catalog: DeviceCatalog) -> Iterator[Fold]:
+    """Power of eager networks on each GPU in turn."""
+    others = _other_training_rows(OperatorPower.name, catalog)
+    for device in np.unique(power.groups["device"]):
+        held = power.groups["device"] == device
+        tasks = list(_tasks(power, "unseen_device/eager_power", "power_w", str(device)))
+        elsewhere = others.take(others.groups["device"] != device)
+        yield Fold("unseen_device", elsewhere + power.take(~held), tasks, source="")
+
+
+def _parts(rows: Measurements, key: str) -> Iterator[Measurements]:
+    """The rows in `FOLDS` parts that share no value of a grouping key."""
+    part = folds_of(rows.groups[key], FOLDS, key)
+    return (rows.take(part == one) for one in np.unique(part))
+
+
+def _by_mode(rows: Measurements, protocol: str) -> Iterator[Task]:
+    """Tasks of latencies by how the runs were launched, of eager networks also by phase."""
+    phases = np.where(rows.groups["mode"] == "eager", rows.groups["phase"], "")
+    kinds = np.char.add(np.char.add(rows.groups["mode"], "_"), phases)
+    for kind in np.unique(kinds):
+        yield from _tasks(
+            rows.take(kinds == kind), f"{protocol}/{kind.strip('_')}_latency", "latency_ms"
         )
 
 
