@@ -11,7 +11,6 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,10 +20,16 @@ from forerun.data.bundle import find
 from forerun.data.errors import InputError, MissingData
 from forerun.training.engines.jobs import LOCAL, Engine, Progress
 from forerun.training.engines.named import engine_named
-from forerun.training.evaluation.cells import cells_of
-from forerun.training.evaluation.evaluate import rows, run_protocols
-from forerun.training.evaluation.refit import Refits, released_artifact
-from forerun.training.leaderboard.store import scoreboard, scoreboard_file
+from forerun.training.evaluation.evaluate import evaluation_of, run_protocols
+from forerun.training.evaluation.refit import Refits
+from forerun.training.evaluation.stored import (
+    Evaluations,
+    evaluations_text,
+    read_evaluations,
+    released_artifact,
+    scoreboard,
+    scoreboard_file,
+)
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.release.promotion import Difference, in_slices
 from forerun.training.reports.standings import floors
@@ -35,12 +40,6 @@ CHECKS: Final = ("public_cases", "laws")
 """Names of the stored tallies that stand next to the tables."""
 LONG_MINUTES: Final = 60.0
 """CPU minutes from which on a table is evaluated only where it is named, or on a cluster."""
-FIELDS: Final = (
-    *("task", "device", "metric", "predictor", "protocol", "n", "unanswered"),
-    *("mape", "mape_standard_error", "median_ape", "coverage_90", "median_interval_ratio"),
-    *("grades", "score", "mae", "baselines"),
-)
-Evaluations = list[dict[str, Any]]
 
 
 def names_of_tables() -> tuple[str, ...]:
@@ -77,7 +76,7 @@ def renew(
     commit, refits = tracking.git_commit(), Refits(released_artifact())
     left: dict[str, str] = {}
     for name in names or names_of_tables():
-        tables = {one["dataset"]: one for one in _read(file)}
+        tables = {one["dataset"]: one for one in read_evaluations(file)}
         before = tables.get(name, {})
         minutes = before.get("cpu_minutes") or 0.0
         if commit and before.get("commit") == commit and not commit.endswith("+changes"):
@@ -97,57 +96,23 @@ def renew(
 def _evaluated(
     name: str, seeds: int, refits: Refits, progress: Progress, engine: Engine
 ) -> dict[str, Any]:
-    start, protocols = time.process_time(), protocols_of_dataset(name)
+    start, bundle = time.process_time(), find(name)
     predictions = list(
         run_protocols(
-            *(protocols, find(name)),
+            *(protocols_of_dataset(name), bundle),
             seeds=seeds,
             progress=lambda line: progress(f"{name} {line}"),
             engine=engine,
             refits=refits,
         )
     )
-    minutes = (time.process_time() - start) / 60.0
-    return {
-        "dataset": name,
-        "commit": tracking.git_commit(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "seeds": seeds,
-        "cpu_minutes": round(minutes, 1) if engine is LOCAL else None,
-        "tasks": [_row(row) for row in rows(predictions)],
-        "cells": cells_of(predictions),
-    }
-
-
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _rounded(row[name]) for name in FIELDS if name in row}
-
-
-def _rounded(value: Any) -> Any:
-    """The value with five significant digits."""
-    if isinstance(value, Mapping):
-        return {name: _rounded(own) for name, own in value.items()}
-    return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
-def _read(file: Path) -> Evaluations:
-    found: Evaluations = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    return found
+    minutes = round((time.process_time() - start) / 60.0, 1) if engine is LOCAL else None
+    return {**evaluation_of(bundle, predictions, seeds), "cpu_minutes": minutes}
 
 
 def _write(file: Path, tables: Evaluations) -> None:
-    """One line for each task and for the cells of each, so that a change is a short difference."""
-    lines = []
-    for table in tables:
-        parts = []
-        for name, value in table.items():
-            text = json.dumps(value, sort_keys=True)
-            if name in ("tasks", "cells"):
-                text = "[" + ",\n".join(json.dumps(one, sort_keys=True) for one in value) + "]"
-            parts.append(f"{json.dumps(name)}: {text}")
-        lines.append("{" + ",\n".join(parts) + "}")
     partial = file.with_suffix(".part")
-    partial.write_text("[" + ",\n".join(lines) + "]\n", encoding="utf-8")
+    partial.write_text(evaluations_text(tables), encoding="utf-8")
     partial.replace(file)
 
 

@@ -9,7 +9,8 @@ device under test.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +27,33 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.models.predictor import Predictor
 from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
-from forerun.training.evaluation.breakdown import broken_down, check_file, write_answers
+from forerun.training.evaluation.breakdown import (
+    broken_down,
+    check_file,
+    conditional_coverage,
+    write_answers,
+)
+from forerun.training.evaluation.cells import cells_of
 from forerun.training.evaluation.own_rows import check_tables, unanswered
 from forerun.training.evaluation.predictions import TaskPredictions, predict_task
-from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others, released_artifact
+from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
+from forerun.training.evaluation.stored import released_artifact
 from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
 from forerun.training.scores.choices import choice_scores
-from forerun.training.scores.errors import capacity_scores, mean_and_standard_error, score
+from forerun.training.scores.errors import (
+    Score,
+    capacity_scores,
+    mean_and_standard_error,
+    score,
+)
 from forerun.training.scores.relative_speed import contention_scores
 from forerun.training.scores.slices import graded
+from forerun.training.tracking import runs as tracking
 
 Column = NDArray[np.float64]
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
-AVERAGED = (
-    *("mape", "median_ape", "within_10pct", "spearman", "coverage_90", "mean_interval_ratio"),
-    *("median_interval_ratio", "r2", "smape"),
-)
+AVERAGED = tuple(own.name for own in fields(Score) if own.name not in ("n", "unanswered"))
 
 
 def evaluate(
@@ -308,6 +319,41 @@ def _evaluate_fitted(
                 baselines = {**prediction.baselines, "training_median": constant}
                 prediction = replace(prediction, baselines=baselines)
             yield prediction
+
+
+def evaluation_of(
+    bundle: Bundle, predictions: Sequence[TaskPredictions], seeds: int = 1
+) -> dict[str, Any]:
+    """Scores of one dataset, each with five significant digits.
+
+    Args:
+        bundle: the dataset.
+        predictions: those of `run_protocols` on it.
+        seeds: number of fits.
+
+    Returns:
+        `dataset`, its `digest`, `commit` and `date` of the evaluation, `seeds`, `shots`, `tasks`
+        (as `rows` gives them), `conditional_coverage`, and `cells` (as `cells_of`).
+    """
+    return {
+        "dataset": bundle.name,
+        "digest": bundle.digest,
+        "commit": tracking.git_commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "seeds": seeds,
+        "shots": 0,
+        "tasks": _rounded(rows(predictions)),
+        "conditional_coverage": _rounded(conditional_coverage(predictions)),
+        "cells": cells_of(predictions),
+    }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _rounded(own) for name, own in value.items()}
+    if isinstance(value, list):
+        return [_rounded(own) for own in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def rows(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:

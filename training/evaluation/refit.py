@@ -245,11 +245,6 @@ def predictors_of_others(protocols: DatasetProtocols) -> tuple[str, ...]:
     return tuple(own.predictor for own in others if protocols.dataset in own.sources)
 
 
-def released_artifact() -> Path:
-    """Folder of the predictors that come with the package."""
-    return Path(str(files("forerun.models"))) / "pretrained"
-
-
 def digest(rows: Measurements) -> str:
     """Digest of queries, values, grouping keys and weights: equal for what fits alike."""
     found = hashlib.sha256()

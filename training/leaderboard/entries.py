@@ -22,6 +22,8 @@ HIGHER_IS_BETTER = frozenset(
 )
 """Scores for which higher is better; for all others, lower is."""
 
+FIELDS = ("mape", "median_ape", "spearman", "coverage_90", "mean_interval_ratio")
+"""Scores that are fields of an entry; others are in `further`."""
 _PERCENT = frozenset({"mape", "median_ape", "within_10pct", "within_5pct", "coverage_90"})
 NOT_MEASURED = "–"
 
@@ -267,11 +269,8 @@ def value_text(entry: Entry) -> str:
     return f"{text} ± {entry.standard_error:.{digits}f}"
 
 
-_SHOWN = ("mape", "median_ape", "spearman", "coverage_90", "mean_interval_ratio")
-
-
 def _cited(figure: Published) -> Entry:
-    scores: dict[str, Any] = {figure.score: figure.value} if figure.score in _SHOWN else {}
+    scores: dict[str, Any] = {figure.score: figure.value} if figure.score in FIELDS else {}
     return Entry(
         dataset=figure.dataset,
         task=figure.task,

@@ -10,7 +10,7 @@ from forerun.data.bundle import Bundle
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.sealed_folder import sealed_version
 from forerun.training.evaluation.predictions import TaskPredictions
-from forerun.training.evaluation.refit import released_artifact
+from forerun.training.evaluation.stored import released_artifact
 from forerun.training.leaderboard.entries import Entry
 from forerun.training.leaderboard.from_predictions import entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore

@@ -8,38 +8,25 @@ from typing import Any
 
 from forerun.data.datasets import DATASETS
 from forerun.models.answers.whole import WholeAnswers
-from forerun.training.leaderboard.entries import Entry, Kind
+from forerun.training.leaderboard.entries import FIELDS, Entry, Kind
 from forerun.training.published.figures import PUBLISHED, published_for
 
 Row = Mapping[str, Any]
-FIELDS = ("mape", "median_ape", "spearman", "coverage_90", "mean_interval_ratio")
 _THEIRS, _BASELINES = "published_", "baselines_"
 NO_SCORE = {"task", "device", "metric", "predictor", "score", "n", "unanswered", "baselines"}
 """Fields of a row that are no scores."""
 
 
-def shipped_entries(
-    evaluations: Sequence[Row], digests: Mapping[str, str], manifest: Row
-) -> Iterator[Entry]:
-    """Entries of `scores.json`, which is stored with a saved predictor.
-
-    Args:
-        evaluations: content of `scores.json`.
-        digests: dataset -> digest of the bundle that was trained on.
-        manifest: content of `manifest.json`, whose date of creation is used.
-    """
+def shipped_entries(evaluations: Sequence[Row]) -> Iterator[Entry]:
+    """Entries of stored evaluations."""
     for evaluation in evaluations:
         dataset = evaluation["dataset"]
         for row in evaluation["tasks"]:
             ours = row["predictor"]
             given = {
-                "seeds": evaluation.get("seeds", 1),
-                "shots": evaluation.get("shots", 0),
-                "date": evaluation.get("date") or manifest.get("created"),
-                "commit": evaluation.get("commit"),
-                "digest": evaluation.get("digest") or digests.get(dataset, "unknown"),
+                name: evaluation[name] for name in ("seeds", "shots", "date", "commit", "digest")
             }
-            protocol = row.get("protocol")
+            protocol = row["task"].partition("/")[0]
             entry = entry_of(dataset, protocol, row, None, given)
             command_line = command(entry, ours)
             yield replace(entry, command=command_line)

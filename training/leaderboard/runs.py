@@ -15,8 +15,9 @@ from forerun.models.answers.whole import WholeAnswers
 from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
 from forerun.training.evaluation.evaluate import answer_jobs, fit_and_predict, fold_jobs
 from forerun.training.evaluation.predictions import TaskPredictions
-from forerun.training.evaluation.refit import Refits, released_artifact
-from forerun.training.leaderboard.entries import Entry, Leaderboard
+from forerun.training.evaluation.refit import Refits
+from forerun.training.evaluation.stored import released_artifact
+from forerun.training.leaderboard.entries import FIELDS, Entry, Leaderboard
 from forerun.training.leaderboard.evaluated import code_version, settings_by_name
 from forerun.training.leaderboard.from_predictions import entries_of
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
@@ -295,10 +296,9 @@ def _label(entry: Entry) -> str:
 
 
 def _scores(entry: Entry) -> dict[str, Any]:
-    fields = ("mape", "median_ape", "spearman", "coverage_90", "mean_interval_ratio", "n")
     return {
         **entry.further,
-        **{name: getattr(entry, name) for name in fields},
+        **{name: getattr(entry, name) for name in (*FIELDS, "n")},
         entry.score: entry.value,
         f"{entry.score}_standard_error": entry.standard_error,
     }

@@ -9,14 +9,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 from forerun.data.bundle import home
 from forerun.data.errors import BadTable
 from forerun.data.file_store import DamagedFile, FileStore
-from forerun.models.artifact.training_record import TrainingRecord
+from forerun.training.evaluation.stored import scoreboard
 from forerun.training.leaderboard.entries import FORMAT, Entry, Leaderboard, cited
 from forerun.training.leaderboard.rows import shipped_entries
 
@@ -117,37 +116,9 @@ def stored(store: ResultStore) -> Leaderboard:
     return board.with_entries(figures)
 
 
-def shipped(folder: Path | None = None) -> tuple[Entry, ...]:
-    """Entries of the scoreboard and of the scores that came with the bundled predictors.
-
-    Args:
-        folder: folder of a saved predictor with `scores.json`; the bundled one when None.
-    """
-    with as_file(files("forerun.models") / "pretrained") as bundled:
-        place = bundled if folder is None else folder
-        texts: dict[str, Any] = {}
-        for name in ("scores", "manifest"):
-            file = place / f"{name}.json"
-            if not file.is_file():
-                return ()
-            texts[name] = json.loads(file.read_text(encoding="utf-8"))
-        digests = TrainingRecord.read(place).digests
-    whole = scoreboard() if folder is None else []
-    known = {table["dataset"] for table in whole}
-    scores = [*whole, *(one for one in texts["scores"] if one["dataset"] not in known)]
-    return tuple(shipped_entries(scores, digests, texts["manifest"]))
-
-
-def scoreboard() -> list[dict[str, Any]]:
-    """The tables of the scoreboard, `training/scoreboard.json`; empty without any."""
-    file = scoreboard_file()
-    found: list[dict[str, Any]] = json.loads(file.read_text("utf-8")) if file.is_file() else []
-    return found
-
-
-def scoreboard_file() -> Path:
-    """The file of the tables of the scoreboard."""
-    return Path(str(files("forerun.training"))) / "scoreboard.json"
+def shipped() -> tuple[Entry, ...]:
+    """Entries of the scoreboard."""
+    return tuple(shipped_entries(scoreboard()))
 
 
 def _encoded(finished: FinishedRun) -> str:

@@ -164,8 +164,8 @@ def _percent_table(tasks: Sequence[Mapping[str, Any]]) -> str:
             f"{task['n']:,}",
             f"**{_percent(task['mape'])}**",
             _percent(task["median_ape"]),
-            _percent(task["within_10pct"]),
-            _number(task["spearman"]),
+            _percent(task.get("within_10pct")),
+            _number(task.get("spearman")),
             *(_percent(task["baselines"].get(name)) for name in baselines),
         ]
         for task in tasks
@@ -177,7 +177,7 @@ def _percent_table(tasks: Sequence[Mapping[str, Any]]) -> str:
 def _own_scale_table(tasks: Sequence[Mapping[str, Any]]) -> str:
     baselines = list(dict.fromkeys(name for task in tasks for name in task["baselines"]))
     head = ["task", "predictor", "n", "error", "repeats", "AUC for < 0.9", "inside the interval"]
-    head.append("mean ratio")
+    head.append("median ratio")
     rows = [
         [
             task["task"],
@@ -187,7 +187,7 @@ def _own_scale_table(tasks: Sequence[Mapping[str, Any]]) -> str:
             _share(task.get("mae_of_repeats")),
             _number(task.get("auc_below_0.9")),
             _percent(task["coverage_90"]),
-            _number(task["mean_interval_ratio"]),
+            _number(task.get("median_interval_ratio")),
             *(_share(task.get(f"mae_{name}")) for name in baselines),
         ]
         for task in tasks
@@ -215,7 +215,7 @@ def _published_table(figures: Sequence[Published]) -> str:
 
 def _calibration_table(evaluations: Sequence[Mapping[str, Any]]) -> str:
     return _table(
-        ["dataset", "task", "device", "n", "inside the interval", "mean ratio"],
+        ["dataset", "task", "device", "n", "inside the interval", "median ratio"],
         [
             [
                 str(evaluation["dataset"]),
@@ -223,7 +223,7 @@ def _calibration_table(evaluations: Sequence[Mapping[str, Any]]) -> str:
                 task["device"] or "all",
                 f"{task['n']:,}",
                 _percent(task["coverage_90"]),
-                _number(task["mean_interval_ratio"]),
+                _number(task.get("median_interval_ratio")),
             ]
             for evaluation in evaluations
             for task in evaluation["tasks"]

@@ -1,6 +1,5 @@
 """`forerun train`: evaluate and fit predictors, seal them as an artifact, track and register it."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -14,16 +13,20 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import catalog, training_datasets
 from forerun.models.own_tables import TableBoost
 from forerun.training.engines.jobs import LOCAL, Engine, Progress
-from forerun.training.evaluation.breakdown import conditional_coverage
-from forerun.training.evaluation.cells import cells_of
-from forerun.training.evaluation.evaluate import rows, run_protocols
+from forerun.training.evaluation.evaluate import evaluation_of, run_protocols
 from forerun.training.evaluation.predictions import TaskPredictions
-from forerun.training.evaluation.refit import Refits, released_artifact
+from forerun.training.evaluation.refit import Refits
+from forerun.training.evaluation.stored import (
+    SCORES_FILE,
+    evaluations_text,
+    released_artifact,
+    stored_with,
+)
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.recipes import Recipe, recipes
 from forerun.training.release.card import Card, package_versions, training_datasets_of
 from forerun.training.release.fit import composable, recipes_of, train
-from forerun.training.release.promotion import in_slices, stored_evaluations
+from forerun.training.release.promotion import in_slices
 from forerun.training.release.tracked_release import track_release
 from forerun.training.tracking import runs as tracking
 
@@ -82,12 +85,13 @@ def release(
     run = partial(
         run_protocols, protocols=protocols, progress=progress, engine=engine, refits=refits
     )
-    predictions = {
-        name: list(run(protocols_of_dataset(name), bundle))
-        for name, bundle in _bundles(chosen if evaluate else (), folders, progress)
-    }
-    before = [] if base is None else stored_evaluations(base)
-    evaluations = _accepted([_evaluation(*pair) for pair in predictions.items()], before, accepted)
+    predictions: dict[str, list[TaskPredictions]] = {}
+    scored = []
+    for bundle in _bundles(chosen if evaluate else (), folders, progress):
+        predictions[bundle.name] = list(run(protocols_of_dataset(bundle.name), bundle))
+        scored.append(evaluation_of(bundle, predictions[bundle.name]))
+    before = [] if base is None else stored_with(base)
+    evaluations = _accepted(scored, before, accepted)
     moved = {*predictions, *_evaluated_datasets(chosen)}
     kept = [one for one in before if one["dataset"] not in moved]
 
@@ -109,19 +113,6 @@ def release(
     }
 
 
-def _evaluation(dataset: str, predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
-    """Scores of one dataset, as stored in `scores.json`."""
-    return {
-        "dataset": dataset,
-        "tasks": rows(predictions),
-        "conditional_coverage": conditional_coverage(predictions),
-        "cells": cells_of(predictions),
-        "seeds": 1,
-        "shots": 0,
-        "commit": tracking.git_commit(),
-    }
-
-
 def _datasets_of_protocols(chosen: Sequence[Recipe]) -> list[str]:
     """Datasets of the protocols of these predictors; none may be missing."""
     return list(dict.fromkeys(own.dataset for recipe in chosen for own in recipe.all_protocols))
@@ -129,8 +120,8 @@ def _datasets_of_protocols(chosen: Sequence[Recipe]) -> list[str]:
 
 def _bundles(
     chosen: Sequence[Recipe], folders: Mapping[str, Path], progress: Progress
-) -> Iterator[tuple[str, Bundle]]:
-    """Name and bundle of each dataset that these predictors are evaluated on.
+) -> Iterator[Bundle]:
+    """The bundle of each dataset that these predictors are evaluated on.
 
     Raises:
         MissingData: the bundle of a dataset of their own protocols is missing.
@@ -138,13 +129,11 @@ def _bundles(
     needed = _datasets_of_protocols(chosen)
     for name in _evaluated_datasets(chosen):
         try:
-            bundle = find(name, folders.get(name))
+            yield find(name, folders.get(name))
         except MissingData as error:
             if name in needed:
                 raise
             progress(f"not evaluated: {error}")
-            continue
-        yield name, bundle
 
 
 def _accepted(
@@ -163,8 +152,7 @@ def _accepted(
 
 def _documents(record: TrainingRecord, scored: list[dict[str, Any]]) -> dict[str, str]:
     """The model card and the scores, by the names of their files."""
-    scores = json.dumps(scored, indent=1) + "\n"
-    return {"card.md": _card(record, scored).markdown(), "scores.json": scores}
+    return {"card.md": _card(record, scored).markdown(), SCORES_FILE: evaluations_text(scored)}
 
 
 def _evaluated_datasets(chosen: Sequence[Recipe]) -> list[str]:

@@ -7,7 +7,6 @@ the noise in any slice of any table or of held-out measurements of users. A retr
 was evaluated on no held-out measurement counts as one, too.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from forerun.models.artifact.loading import load_sealed
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.predictor import Predictor
 from forerun.training.evaluation.cells import changes
+from forerun.training.evaluation.stored import stored_with
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.rows import score_of
 from forerun.training.retraining.comparison import FILE as COMPARISON_FILE
@@ -73,7 +73,7 @@ def differences(champion: Path, candidate: Path) -> tuple[Difference, ...]:
     changes = [
         *_answers(champion, candidate),
         *_scores(champion, candidate),
-        *in_slices(stored_evaluations(champion), stored_evaluations(candidate)),
+        *in_slices(stored_with(champion), stored_with(candidate)),
         *_on_measurements(champion, candidate),
     ]
     return tuple(sorted(changes, key=lambda difference: not difference.lost))
@@ -132,7 +132,7 @@ def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Mapping[str,
     Where several predictors were evaluated in one task, the best one's row is taken.
     """
     best: dict[tuple[str, ...], tuple[str, Mapping[str, Any]]] = {}
-    for evaluation in stored_evaluations(folder):
+    for evaluation in stored_with(folder):
         dataset = str(evaluation["dataset"])
         for row in evaluation["tasks"]:
             key = (dataset, row["task"], row["device"] or "", row["metric"])
@@ -140,12 +140,6 @@ def stored_scores(folder: Path) -> dict[tuple[str, ...], tuple[str, Mapping[str,
             if key not in best or _worse_by(field, row.get(field), best[key][1].get(field)) < 0:
                 best[key] = (dataset, row)
     return best
-
-
-def stored_evaluations(folder: Path) -> list[dict[str, Any]]:
-    """Content of `scores.json` of a sealed predictor; empty without one."""
-    file = folder / "scores.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
 
 
 def in_slices(

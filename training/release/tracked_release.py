@@ -10,6 +10,7 @@ import numpy as np
 
 from forerun.training import plots as figures
 from forerun.training.calibration_plot import calibration
+from forerun.training.evaluation.breakdown import SCORES
 from forerun.training.evaluation.evaluate import rows
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols.recipes import Recipe
@@ -19,8 +20,6 @@ from forerun.training.scores.errors import absolute_percentage_errors, score
 from forerun.training.tracking import runs as tracking
 from forerun.training.tracking.parameters import flat_parameters
 
-PER_FOLD = ("n", "mape", "median_ape", "coverage_90", "mean_interval_ratio")
-"""Scores that are logged for each fold, with the number of the fold as the step."""
 MOST_NAMED = 3
 KIND = "forerun.kind"
 """Tag of a run: `release`, `training` or `evaluation`."""
@@ -121,7 +120,7 @@ def _by_fold(predictions: Sequence[TaskPredictions]) -> dict[str, list[float | N
     for each in predictions:
         place = {"task": each.task.name, "device": each.task.device}
         found = score(**each.columns)
-        for name in PER_FOLD:
+        for name in SCORES:
             series.setdefault(f"folds/{_label(place)}/{name}", []).append(found[name])
     return series
 

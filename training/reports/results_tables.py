@@ -2,27 +2,24 @@
 
 A document marks the place of a table by `<!-- figures: NAME -->` and `<!-- end -->`. The text in
 between is replaced by the table of that name (`training/reports/table_contents.py`), made from the
-scoreboard, and for datasets that it lacks from the `scores.json` of the bundled predictors. `NAME`
-may also be `tasks DATASET [PROTOCOL]`: all tasks of a dataset, or of its protocols whose names
-begin with PROTOCOL; where no evaluation is stored, a sentence says so. `standings` and `losses`
-compare tasks, and `headlines` is made from the scoreboard (`training/reports/standings.py`). A test
-checks that every marked table is up to date.
+scoreboard. `NAME` may also be `tasks DATASET [PROTOCOL]`: all tasks of a dataset, or of its
+protocols whose names begin with PROTOCOL; where no evaluation is stored, a sentence says so.
+`standings`, `losses` and `headlines` compare tasks (`training/reports/standings.py`). A test checks
+that every marked table is up to date.
 """
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.errors import BadTable, InputError, MissingData
+from forerun.training.evaluation.stored import scoreboard
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.rows import score_of
-from forerun.training.leaderboard.store import scoreboard
 from forerun.training.reports.standings import headlines, losses, standings
 from forerun.training.reports.table_contents import (
     HELD,
@@ -42,31 +39,6 @@ MARKED: Final = re.compile(
 DOCUMENTS: Final = ("README.md", "docs/**/*.md")
 NOT_SCORED: Final = "Not scored so far: `make scoreboard TABLES={dataset}`."
 COMPARED: Final = {"standings": standings, "losses": losses, "headlines": headlines}
-
-
-def stored_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
-    """Content of `scores.json` of a saved predictor; of the bundled one when None.
-
-    Raises:
-        MissingData: the predictor was saved without scores.
-    """
-    bundled = files("forerun.models") / "pretrained" / "scores.json"
-    file = bundled if folder is None else folder / "scores.json"
-    if not file.is_file():
-        raise MissingData(f"{file} is not there: train without --no-evaluate to store scores.")
-    found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-    return found
-
-
-def document_evaluations(folder: Path | None = None) -> list[dict[str, Any]]:
-    """Whole answers from the scoreboard, and what was stored with a predictor of other datasets.
-
-    Raises:
-        MissingData: the predictor was saved without scores.
-    """
-    whole = scoreboard()
-    known = {table["dataset"] for table in whole}
-    return [*whole, *(one for one in stored_evaluations(folder) if one["dataset"] not in known)]
 
 
 def with_tables(text: str, evaluations: Evaluations) -> str:
@@ -94,7 +66,7 @@ def table(name: str, evaluations: Evaluations) -> str:
     if kind == "tasks" and 1 <= len(words) <= 2:
         return _every_task(words[0], words[1] if len(words) > 1 else None, evaluations)
     if name in COMPARED:
-        return COMPARED[name](scoreboard() if name == "headlines" else evaluations)
+        return COMPARED[name](evaluations)
     if name not in TABLES:
         known = ", ".join([*TABLES, *COMPARED, "tasks DATASET [PROTOCOL]"])
         raise InputError(f"No table of figures {name!r}; there are {known}.")
@@ -217,10 +189,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m forerun.training.reports.results_tables")
     parser.add_argument("documents", nargs="*", type=Path, help="Markdown files")
-    parser.add_argument("--scores", type=Path, help="folder of a saved predictor")
     given = parser.parse_args(arguments)
     try:
-        evaluations = document_evaluations(given.scores)
+        evaluations = scoreboard()
         for path in given.documents or documents(Path()):
             text = path.read_text(encoding="utf-8")
             renewed = with_tables(text, evaluations)

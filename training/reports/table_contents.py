@@ -70,7 +70,7 @@ class FigureTable:
 
 INTERVALS: Final = (
     Column("90 % intervals hold", "coverage_90"),
-    Column("high / low", "mean_interval_ratio", "", 2),
+    Column("high / low", "median_interval_ratio", "", 2),
 )
 HELD: Final = (
     Column("measured <= high", "below_high"),

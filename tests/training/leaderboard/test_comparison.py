@@ -13,7 +13,7 @@ from forerun.training.leaderboard.comparison import (
     summary_of,
 )
 from forerun.training.leaderboard.entries import Entry, Leaderboard
-from forerun.training.leaderboard.store import shipped
+from forerun.training.leaderboard.rows import shipped_entries
 
 OURS = Entry(
     dataset="toy",
@@ -140,10 +140,12 @@ def test_a_summary_counts_every_comparison_once():
     assert summary_of([]) is None
 
 
-def test_baselines_of_the_package_have_every_score_that_was_stored_for_them():
-    if not shipped():
-        pytest.skip("no bundled predictors in models/pretrained: `forerun train` makes them")
-    entries = [e for e in shipped() if e.dataset == "hlsyn" and e.kind == "baseline"]
-    assert entries
-    assert {entry.score for entry in entries} == {"rmse"}
-    assert all(entry.value is not None and entry.mape is not None for entry in entries)
+def test_baselines_have_every_score_that_was_stored_for_them():
+    row = {"task": "unseen/x", "device": None, "metric": "lut", "predictor": "answers", "n": 9}
+    row |= {"score": "rmse", "rmse": 0.2, "mape": 4.0, "baselines": {"constant": 30.0}}
+    row |= {"baselines_rmse": {"constant": 0.5}}
+    facts = {"seeds": 1, "shots": 0, "date": "2026-01-01", "commit": "abc", "digest": "d"}
+    ours, theirs = shipped_entries([{"dataset": "toy", **facts, "tasks": [row]}])
+    assert (ours.predictor, ours.value, ours.protocol) == ("answers", 0.2, "unseen")
+    assert (theirs.predictor, theirs.score, theirs.value) == ("constant", "rmse", 0.5)
+    assert theirs.mape == 30.0 and theirs.digest == "d"

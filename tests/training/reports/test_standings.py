@@ -1,6 +1,7 @@
 """Losses are listed as plainly as wins are counted."""
 
-from forerun.training.reports.results_tables import document_evaluations, table
+from forerun.training.evaluation.stored import scoreboard
+from forerun.training.reports.results_tables import table
 from forerun.training.reports.standings import comparisons, floors, headlines, losses, standings
 
 
@@ -65,6 +66,6 @@ def test_a_floor_that_is_ahead_is_bold():
 
 
 def test_amd_is_among_the_losses_that_are_published():
-    text = table("losses", document_evaluations())
+    text = table("losses", scoreboard())
     assert "published/e2e_amd" in text
     assert "mi210" in text
