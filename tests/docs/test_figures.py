@@ -40,7 +40,9 @@ def test_the_readme_has_marked_tables():
 @for_every("name", TABLES)
 def test_every_table_can_be_made_and_shows_coverage(name):
     head = table(name, scoreboard()).splitlines()[0]
-    assert ("90 % intervals hold" in head and "forerun" in head) or head.startswith("Not scored")
+    assert ("90 % intervals hold" in head and "forerun" in head) or head.startswith(
+        ("Not scored", "Whole answers give no value")
+    )
 
 
 def test_a_line_shows_rows_errors_and_coverage_and_the_best_is_bold_whoever_it_is():
@@ -49,6 +51,12 @@ def test_a_line_shows_rows_errors_and_coverage_and_the_best_is_bold_whoever_it_i
     assert lines[3] == "| unseen operators, RTX 2080 Ti | 1,234 | 8.0 % |  | 89.2 % | 1.32 |"
     assert "| 36.0 % | **30.0 %** |" in lines[4], "a loss is seen"
     assert "| 1,234 |  |  |" in lines[5], "what was not scored is empty"
+
+
+def test_a_column_without_a_figure_is_left_out_and_rows_without_an_answer_are_said():
+    assert "median share" not in table("torch_op_energy", STORED)
+    silent = [{**STORED[0], "tasks": [row | {"n": 0} for row in STORED[0]["tasks"]]}]
+    assert table("torch_op_energy", silent) == "Whole answers give no value for any of these rows."
 
 
 def test_what_stands_between_the_marks_is_replaced_and_nothing_else():

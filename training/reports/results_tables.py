@@ -12,11 +12,10 @@ import argparse
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.data.errors import BadTable, InputError, MissingData
+from forerun.data.errors import BadTable, InputError
 from forerun.training.evaluation.stored import scoreboard
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.rows import score_of
@@ -38,6 +37,7 @@ MARKED: Final = re.compile(
 )
 DOCUMENTS: Final = ("README.md", "docs/**/*.md")
 NOT_SCORED: Final = "Not scored so far: `make scoreboard TABLES={dataset}`."
+UNANSWERED: Final = "Whole answers give no value for any of these rows."
 COMPARED: Final = {"standings": standings, "losses": losses, "headlines": headlines}
 
 
@@ -70,27 +70,21 @@ def table(name: str, evaluations: Evaluations) -> str:
     if name not in TABLES:
         known = ", ".join([*TABLES, *COMPARED, "tasks DATASET [PROTOCOL]"])
         raise InputError(f"No table of figures {name!r}; there are {known}.")
-    spec = TABLES[name]
-    scored = tuple(line for line in spec.lines if _row(spec.dataset, line, evaluations))
-    if not scored:
-        return NOT_SCORED.format(dataset=spec.dataset)
-    return rendered(replace(spec, lines=scored), evaluations)
+    return rendered(TABLES[name], evaluations)
 
 
 def rendered(spec: FigureTable, evaluations: Evaluations) -> str:
-    """A table as Markdown, from its specification.
-
-    Raises:
-        MissingData: a line's task is in no evaluation.
-    """
-    lines = [[spec.heading, *(column.heading for column in spec.columns)]]
-    lines.append(["---", *("---:" for _ in spec.columns)])
-    for line in spec.lines:
-        row = _row(spec.dataset, line, evaluations)
-        if row is None:
-            where = " ".join(filter(None, (spec.dataset, line.task, line.device, line.metric)))
-            raise MissingData(f"No stored evaluation holds {where}; evaluate it.")
-        lines.append([line.text, *_cells(row, spec.columns)])
+    """A table as Markdown; tasks without a score and columns without a figure are left out."""
+    found = [(line, _row(spec.dataset, line, evaluations)) for line in spec.lines]
+    rows = [(line, row) for line, row in found if row is not None]
+    if not rows:
+        return NOT_SCORED.format(dataset=spec.dataset)
+    if not any(row["n"] for _, row in rows):
+        return UNANSWERED
+    columns = [c for c in spec.columns if any(_value(row, c.field) is not None for _, row in rows)]
+    lines = [[spec.heading, *(column.heading for column in columns)]]
+    lines.append(["---", *("---:" for _ in columns)])
+    lines += [[line.text, *_cells(row, columns)] for line, row in rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
@@ -148,7 +142,7 @@ def _every_task(dataset: str, protocol: str | None, evaluations: Evaluations) ->
 
 def _task_table(dataset: str, rows: Evaluations) -> FigureTable:
     """Specification of a table with one line for each of these rows."""
-    names = dict.fromkeys(n for row in rows for n, v in row["baselines"].items() if v is not None)
+    names = dict.fromkeys(n for row in rows for n in row["baselines"])
     score = score_of(dataset, rows[0])
     baselines = [
         Column(name.replace("_", " "), f"baselines.{name}", competes=True)
@@ -164,13 +158,12 @@ def _task_table(dataset: str, rows: Evaluations) -> FigureTable:
         for row in rows
     }
     percent = score in ("mape", "median_ape")
-    medians = score == "mape" and any(row.get("median_ape") is not None for row in rows)
     columns = (
         ROWS,
         Column("forerun", score, "%" if percent else "", 1 if percent else 3, competes=True),
-        *((MEDIAN,) if medians else ()),
+        *((MEDIAN,) if score == "mape" else ()),
         *baselines,
-        *(HELD if any(row.get("below_high") is not None for row in rows) else ()),
+        *HELD,
         *INTERVALS,
     )
     return FigureTable(dataset, "task", tuple(lines.values()), columns)

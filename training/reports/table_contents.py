@@ -141,26 +141,22 @@ TORCH_OP_ENERGY: Final = FigureTable(
     (
         Line("unseen operators, A30", "unseen_operator/power", "a30"),
         Line("unseen operators, RTX 2080 Ti", "unseen_operator/power", "rtx-2080-ti"),
-        Line("unseen GPU, A30", "unseen_device/power", "a30"),
-        Line("unseen GPU, RTX 2080 Ti", "unseen_device/power", "rtx-2080-ti"),
-    ),
-    _against(constant="constant"),
-)
-POWER: Final = FigureTable(
-    "torch_op_energy",
-    "held-out rows",
-    (
-        Line("unseen networks, training, A30", "unseen_network/training", "a30"),
-        Line("unseen networks, training, A40", "unseen_network/training", "a40"),
-        Line("unseen networks, training, P100", "unseen_network/training", "p100-pcie-16gb"),
-        Line("unseen networks, training, V100", "unseen_network/training", "v100-pcie-32gb"),
-        Line("unseen GPU, training, A30", "unseen_device/training", "a30"),
-        Line("unseen GPU, training, A40", "unseen_device/training", "a40"),
-        Line("unseen GPU, training, P100", "unseen_device/training", "p100-pcie-16gb"),
-        Line("unseen GPU, training, V100", "unseen_device/training", "v100-pcie-32gb"),
-        Line("unseen GPU, networks in inference, A30", "unseen_device/inference", "a30"),
         Line("unseen GPU, operators, A30", "unseen_device/power", "a30"),
         Line("unseen GPU, operators, RTX 2080 Ti", "unseen_device/power", "rtx-2080-ti"),
+        *(
+            Line(f"{words}, training, {name}", f"{protocol}/training", device)
+            for words, protocol in (
+                ("unseen networks", "unseen_network"),
+                ("unseen GPU", "unseen_device"),
+            )
+            for name, device in (
+                ("A30", "a30"),
+                ("A40", "a40"),
+                ("P100", "p100-pcie-16gb"),
+                ("V100", "v100-pcie-32gb"),
+            )
+        ),
+        Line("unseen GPU, networks in inference, A30", "unseen_device/inference", "a30"),
     ),
     _against(
         operator_boosters="boosters of operators",
@@ -188,37 +184,6 @@ GPUMEMNET: Final = FigureTable(
         *INTERVALS,
     ),
 )
-_SET_UPS: Final = (
-    ("attention tables, eager and fused (transformers)", "transformers_attention_training"),
-    ("single-GPU guide, BERT large (transformers)", "transformers_guide_training"),
-    ("Llama 3.2 3B, techniques (torchtune)", "torchtune_training"),
-    ("Llama 3.2 3B, LoRA and full (PEFT)", "peft_llama_training"),
-    ("low-rank adapters, asked as LoRA (PEFT)", "peft_llama_as_lora_training"),
-    ("ViT, 8- and 4-bit optimizers (torchao)", "torchao_optimizers_training"),
-    ("Llama 3 8B on 8 GPUs (torchao)", "torchao_float8_training"),
-    ("Llama 3.1 70B on 256 GPUs (torchtitan)", "torchtitan_training"),
-    ("attention tables, forward (transformers)", "transformers_attention_inference"),
-    ("100 new tokens, Pythia (transformers)", "transformers_generation_inference"),
-    ("image encoder (segment-anything-fast)", "segment_anything_inference"),
-    ("Stable Diffusion (open-muse)", "open_muse_inference"),
-)
-"""Parts of `published_memory`: words and name of the task, training first."""
-
-
-def published_memory(protocol: str) -> FigureTable:
-    """Errors and ranges of published peaks by source, under one protocol of `published_memory`."""
-    return FigureTable(
-        "published_memory",
-        "set-ups",
-        tuple(Line(words, f"{protocol}/{part}") for words, part in _SET_UPS),
-        (
-            *(ROWS, ERROR, MEDIAN),
-            *HELD,
-            *INTERVALS,
-        ),
-    )
-
-
 MLENERGY: Final = FigureTable(
     "mlenergy",
     "models left out whole",
@@ -314,5 +279,5 @@ TABLES: Final[Mapping[str, FigureTable]] = {
         CONTENTION,
         CLOUDPROPHET,
     )
-} | {"power": POWER}
-"""Tables by name, which is their dataset's, but for `power`: all of torch_op_energy's protocols."""
+}
+"""Tables by the name of their dataset."""

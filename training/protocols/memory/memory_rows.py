@@ -103,25 +103,6 @@ def left_out(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> dict[s
     return {reason: why.count(reason) for reason in dict.fromkeys(why)}
 
 
-def out_of_memory(
-    table: pd.DataFrame, graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
-) -> list[Query]:
-    """Runs that ran out of memory, where a query can express their set-up.
-
-    Args:
-        table: table `table` of the bundle.
-        graphs: name -> operator graph at batch size 1.
-        catalog: spec sheets of devices.
-    """
-    failed = table[table["kind"] == "oom"]
-    found = []
-    for source, row in zip(sources(failed), failed.to_dict("records"), strict=True):
-        one = described(str(source), row)
-        if isinstance(one, Described) and one.graph in graphs:
-            found.append(_query(one, graphs[one.graph], _device(row, catalog)))
-    return found
-
-
 def _query(one: Described, graph: OperatorGraph, device: Device) -> Query:
     phase: Phase = "inference" if one.training is None else "training"
     if one.stored_bytes and graph.parameter_elements is not None:
