@@ -32,7 +32,7 @@ from forerun.training.evaluation.stored import (
 )
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.release.promotion import Difference, in_slices
-from forerun.training.reports.standings import floors
+from forerun.training.reports.standings import FEWEST_ROWS, floors
 from forerun.training.tracking import runs as tracking
 
 PAGE: Final = Path("docs/results/scoreboard.md")
@@ -128,8 +128,6 @@ def page(
         cases: tally of the public cases, as `python -m tests.public_cases --json` stores it.
         laws: outcomes of the metamorphic laws, as `python -m tests.metamorphic --json` does.
     """
-    known = {str(table["dataset"]) for table in tables}
-    missing = sorted(set(names_of_tables()) - known)
     parts = [
         "# Scoreboard",
         "How well whole answers do on rows that nothing was trained on: all predictors of the "
@@ -139,13 +137,50 @@ def page(
         "in percent. `best of others` is the smallest mean error of a floor (roofline, constant, a "
         "rule) or of a published system on the same rows; it is bold where it is the smaller one. "
         "Tables with the largest error come first. `make scoreboard` renews this page.",
+        _summary(tables),
         *([_public_cases(cases)] if cases else []),
         *([_laws(laws)] if laws else []),
         *(_table(table) for table in sorted(tables, key=_worst, reverse=True)),
     ]
-    if missing:
-        parts.append("Not evaluated as whole answers so far: " + ", ".join(missing) + ".")
     return "\n\n".join(parts) + "\n"
+
+
+def _summary(tables: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each dataset that has protocols, also for those that are not scored."""
+    known = {str(table["dataset"]): table for table in tables}
+    head = ("dataset", "protocols", "rows", "median error", "held", "worst slice")
+    lines: list[Sequence[str]] = [head, ("---", *("---:",) * 4, "---")]
+    for name in sorted({*known, *names_of_tables()}):
+        nothing = ("not scored", *("",) * 4)
+        lines.append((name, *(_in_short(known[name]) if name in known else nothing)))
+    return (
+        "## Datasets\n\nA row counts in each task that scores it. `median error` is the median of "
+        "the tasks' median errors, `held` the mean over rows, and a slice is what the rows of a "
+        f"task on one device and of one group have in common, with {FEWEST_ROWS} rows or more.\n\n"
+        f"{_rows(lines)}"
+    )
+
+
+def _in_short(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Protocols, rows, median error, coverage and worst slice of a table."""
+    tasks = table["tasks"]
+    medians = [row["median_ape"] for row in tasks if row.get("median_ape") is not None]
+    ranged = [row for row in tasks if row["n"] and row["coverage_90"] is not None]
+    held = sum(row["coverage_90"] * row["n"] for row in ranged)
+    slices = [
+        (error, " ".join((own["task"], *filter(None, facts))))
+        for own in table["cells"]
+        for *facts, count, error in own["cells"]
+        if count >= FEWEST_ROWS
+    ]
+    worst = max(slices, default=None)
+    return (
+        str(len({row["task"].partition("/")[0] for row in tasks})),
+        f"{sum(row['n'] for row in tasks):,}",
+        f"{np.median(medians):,.1f} %" if medians else "",
+        f"{held / sum(row['n'] for row in ranged):.0f} %" if ranged else "",
+        f"{worst[0]:,.1f} %: {worst[1]}".replace("|", "\\|") if worst else "",
+    )
 
 
 def _public_cases(tally: Mapping[str, Any]) -> str:

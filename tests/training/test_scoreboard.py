@@ -88,7 +88,20 @@ def test_the_page_lists_the_worst_first_and_what_is_missing():
     assert places == sorted(places), "tables without an answer come first"
     assert "**4.0 %** (roofline)" in text, "the floor is ahead"
     assert "2026-01-01, commit `abc`, 1 seed, 2 CPU minutes" in text
-    assert "Not evaluated as whole answers so far: aiconfigurator" in text
+    assert "| aiconfigurator | not scored |" in text
+
+
+def test_every_dataset_has_a_line_before_the_tables_with_its_worst_slice():
+    made = table("neusight", correction=1.5)
+    made["tasks"] = [{**own, "median_ape": 4.0} for own in made["tasks"]]
+    made["cells"] = [{**own, "cells": [[*c[:4], 20.0, c[5]] for c in own["cells"]]}
+                     for own in made["cells"]]  # fmt: skip
+    text = page([made])
+    (line,) = (own for own in text.splitlines() if own.startswith("| neusight |"))
+    assert line.startswith("| neusight | 1 | 50 | 4.0 % | 91 % | 57")
+    assert "unseen/x" in line and "transformer" in line
+    assert text.index(line) < text.index("## neusight")
+    assert text.count("| not scored |") == len(names_of_tables()) - 1
 
 
 @pytest.fixture
