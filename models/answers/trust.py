@@ -24,6 +24,7 @@ ENOUGH_ROWS = 20
 """Rows of a device in one precision, phase and runtime that count as measured."""
 ELSEWHERE = "not measured on this device; the interval was checked on devices held out"
 OPERATORS_ALONE = "single operators, but no whole networks, were measured on this device"
+ON_THIS_DEVICE = "measured on this device, and inside the range of these measurements"
 MEASURED = "measured, and inside the range of these measurements"
 ADAPTED = "adapted to your measurements on this device"
 MOST_OF_THE_TIME = 0.5
@@ -176,7 +177,7 @@ def _by_device(metric: str, query: Query, datasets: Sequence[str], record: Train
     name = query.device.name
     having = [dataset for dataset in datasets if "device" in record.seen(dataset)]
     if datasets and not having:
-        return Trust("A", MEASURED)
+        return _not_judged(metric, query, datasets, record) or Trust("A", MEASURED)
     measured = [dataset for dataset in having if name in record.seen(dataset)["device"]]
     if not measured:
         return Trust("B", f"calibrated: {ELSEWHERE}")
@@ -184,9 +185,8 @@ def _by_device(metric: str, query: Query, datasets: Sequence[str], record: Train
     if query.workload.kind == "network" and "kernel" in kinds and "network" not in kinds:
         return Trust("B", f"calibrated: {OPERATORS_ALONE}")
     other_run = _other_run(metric, query, measured, record)
-    if other_run is not None:
-        return other_run
-    return Trust("A", "measured on this device, and inside the range of these measurements")
+    lower = other_run or _not_judged(metric, query, measured, record)
+    return lower or Trust("A", ON_THIS_DEVICE)
 
 
 def _other_run(
@@ -208,6 +208,20 @@ def _other_run(
     if record.rows_on_any_device(asked) < ENOUGH_ROWS:
         return Trust("C", f"extrapolated: hardly any network was measured so ({run})")
     return Trust("B", f"calibrated: this device was measured, but {how_often} so ({run})")
+
+
+def _not_judged(
+    metric: str, query: Query, datasets: Sequence[str], record: TrainingRecord
+) -> Trust | None:
+    """Grade B where hardly any answer of this kind was scored on held-out rows.
+
+    None where enough were, or where the release did not record it.
+    """
+    rows = record.rows_judged(setting_of(query, metric))
+    if rows >= ENOUGH_ROWS or not all(dataset in record.judged for dataset in datasets):
+        return None
+    how_often = f"only {rows}" if rows else "none"
+    return Trust("B", f"calibrated: of such answers on this device, {how_often} could be checked")
 
 
 def _kinds(

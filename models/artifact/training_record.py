@@ -54,6 +54,9 @@ class TrainingRecord:
         counts: dataset -> setting -> number of training rows in which its metric was measured,
             where it was recorded. Device times, of runs that did not wait for a host, are not
             counted as latencies.
+        judged: dataset -> setting -> number of held-out rows whose whole answers the release was
+            scored on; empty for a dataset that it was not scored on, and without the dataset where
+            that was not recorded.
     """
 
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -61,6 +64,7 @@ class TrainingRecord:
     rows: Mapping[str, int] = field(default_factory=dict)
     medians: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     counts: Mapping[str, Mapping[Setting, int]] = field(default_factory=dict)
+    judged: Mapping[str, Mapping[Setting, int]] = field(default_factory=dict)
 
     def knows(self, bundle: Bundle) -> bool:
         """True when the training set comes from exactly this bundle, by its digest."""
@@ -73,6 +77,21 @@ class TrainingRecord:
     def rows_on_any_device(self, setting: Setting) -> int:
         """Number of training rows in a setting but for its device."""
         return self._of_any_device[replace(setting, device="")]
+
+    def rows_judged(self, setting: Setting) -> int:
+        """Number of held-out rows in a setting, of all datasets, that answers were scored on."""
+        return sum(counted.get(setting, 0) for counted in self.judged.values())
+
+    def unjudged(self, fewest: int) -> dict[Setting, int]:
+        """Settings with so many training rows of which fewer were scored -> how many were."""
+        trained = {
+            setting
+            for dataset in self.judged
+            for setting, rows in self.counts.get(dataset, {}).items()
+            if rows >= fewest
+        }
+        scored = {setting: self.rows_judged(setting) for setting in sorted(trained)}
+        return {setting: rows for setting, rows in scored.items() if rows < fewest}
 
     @cached_property
     def _of_any_device(self) -> Counter[Setting]:
@@ -110,6 +129,7 @@ class TrainingRecord:
             {**self.rows, name: own.rows[name] if kept else len(rows)},
             {**self.medians, name: own.medians[name] if kept else _medians(rows)},
             {**self.counts, name: dict(counts)},
+            self.judged,
         )
 
     def write(self, folder: Path) -> None:
@@ -119,10 +139,8 @@ class TrainingRecord:
             "keys": dict(self.keys),
             "rows": dict(self.rows),
             "medians": {name: dict(values) for name, values in self.medians.items()},
-            "counts": {
-                name: [[*astuple(setting), rows] for setting, rows in sorted(counted.items())]
-                for name, counted in self.counts.items()
-            },
+            "counts": _listed(self.counts),
+            "judged": _listed(self.judged),
         }
         text = json.dumps(content, sort_keys=True) + "\n"
         (folder / FILE).write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -141,11 +159,21 @@ class TrainingRecord:
             content["keys"],
             content.get("rows", {}),
             content.get("medians", {}),
-            {
-                name: {Setting(*words): rows for *words, rows in counted}
-                for name, counted in content.get("counts", {}).items()
-            },
+            *(
+                {
+                    name: {Setting(*words): rows for *words, rows in counted}
+                    for name, counted in content.get(part, {}).items()
+                }
+                for part in ("counts", "judged")
+            ),
         )
+
+
+def _listed(counts: Mapping[str, Mapping[Setting, int]]) -> dict[str, list[list[Any]]]:
+    return {
+        name: [[*astuple(setting), rows] for setting, rows in sorted(counted.items())]
+        for name, counted in counts.items()
+    }
 
 
 def _medians(rows: Measurements) -> dict[str, float]:

@@ -65,8 +65,12 @@ def train(
 
 
 def _show(released: dict[str, Any], json: bool) -> None:
-    line = f"{released['folder']}: version {released['version']}"
-    print_json(released) if json else typer.echo(line)
+    if json:
+        print_json(released)
+        return
+    for line in released["unjudged"]:
+        typer.echo(f"change not known: {line}")
+    typer.echo(f"{released['folder']}: version {released['version']}")
 
 
 def _kept(

@@ -1,6 +1,7 @@
 """The scoreboard shows every table, keeps what was not run again, and says what moved."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from forerun.data.errors import InputError, MissingData
 from forerun.data.measurements import Measurements
 from forerun.training import scoreboard
 from forerun.training.engines.jobs import Local
-from forerun.training.evaluation.cells import cells_of, changes
+from forerun.training.evaluation.cells import cells_of, changes, settings_judged
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols import Task
 from forerun.training.release.promotion import in_slices
@@ -48,6 +49,18 @@ def test_cells_are_the_errors_by_group():
     assert found.keys() == {"convolutional", "transformer", "recurrent"}
     assert found["convolutional"] == [40.0, pytest.approx(5.0, abs=0.2)]
     assert json.loads(json.dumps(own)) == own
+
+
+def test_rows_are_judged_where_an_answer_as_it_is_given_was_scored():
+    one = predictions()
+    (found,) = settings_judged([one, one]).items()
+    assert found[0].metric == "latency_ms" and found[1] == 100, "folds of a task add up"
+    other = replace(one, task=replace(one.task, name="other/x"))
+    assert list(settings_judged([one, other]).values()) == [50], "the same rows count once"
+    assert settings_judged([replace(one, shots=5), replace(one, seed=1)]) == {}
+    assert settings_judged([replace(one, task=replace(one.task, device_only=True))]) == {}
+    silent = {**one.columns, "predicted": np.full(50, np.nan)}
+    assert settings_judged([replace(one, columns=silent)]) == {}
 
 
 def test_a_correction_that_is_off_by_a_fifth_is_named_with_its_slice():

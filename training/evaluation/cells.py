@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.models.artifact.training_record import Setting, setting_of
 from forerun.training.evaluation.breakdown import row_keys
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.scores.errors import absolute_percentage_errors
@@ -50,6 +51,28 @@ def cells_of(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
         ]
         found.append({"task": name, "device": device, "metric": metric, "cells": cells})
     return found
+
+
+def settings_judged(predictions: Sequence[TaskPredictions]) -> dict[Setting, int]:
+    """Setting -> number of rows that the answers of one fit to any task were scored on.
+
+    Answers that were adapted to rows of the device, and device times in place of latencies, are
+    other answers than those that are asked for.
+    """
+    found: Counter[Setting] = Counter()
+    tasks: dict[str, Counter[Setting]] = {}
+    for one in predictions:
+        rows, task = one.held_out, one.task
+        if rows is None or one.seed or one.shots or task.shots or task.device_only:
+            continue
+        scored = np.isfinite(one.columns["measured"]) & np.isfinite(one.columns["predicted"])
+        own = (
+            setting_of(rows.queries[row], task.metric) for row in np.flatnonzero(scored).tolist()
+        )
+        tasks.setdefault(task.name, Counter()).update(own)
+    for counted in tasks.values():
+        found |= counted
+    return dict(found)
 
 
 def _rows(prediction: TaskPredictions) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -165,7 +165,7 @@ class Refits:
             MissingData: the bundle of a source is not on this machine.
         """
         self._bundles[protocols.dataset] = bundle
-        record = TrainingRecord()
+        record = TrainingRecord(judged=self.released.judged)
         parts: list[Part] = []
         inside = {name for names in composed_predictors().values() for name in names}
         folders = {name: iter(paths) for name, paths in self.folders.items()}

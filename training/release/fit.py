@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from forerun.models.artifact.examples import FILE as EXAMPLES_FILE
 from forerun.models.artifact.examples import examples_text
 from forerun.models.artifact.sealed_folder import Manifest, check, seal
 from forerun.models.artifact.stored_predictor import contained, load_part, stored_name
-from forerun.models.artifact.training_record import TrainingRecord
+from forerun.models.artifact.training_record import Setting, TrainingRecord
 from forerun.models.own_tables import TableBoost
 from forerun.models.predictor import Composed, Predictor
 from forerun.models.router import Router
@@ -47,6 +47,7 @@ def train(
     names: Sequence[str] = (),
     base: Path | None = None,
     data: Mapping[str, Path] | None = None,
+    judged: Mapping[str, Mapping[Setting, int]] | None = None,
     documents: Documents = lambda record: {},
     progress: Progress = lambda line: None,
     engine: Engine = LOCAL,
@@ -60,6 +61,8 @@ def train(
             first, and those of `base` that no recipe makes last.
         base: artifact whose other predictors are kept.
         data: dataset -> folder of its bundle, in place of the pulled one.
+        judged: dataset -> setting -> number of held-out rows that answers were scored on, recorded
+            with the training set.
         documents: function from the training record to further files that are sealed with the
             predictors, name -> text (model card, scores).
         progress: called with a line of text that reports progress.
@@ -102,6 +105,7 @@ def train(
             fitted.append(_fit(whole, job.arguments[1]))
         elif before is not None:
             fitted.append(before)
+    record = replace(record, judged={**record.judged, **(judged or {})})
     first = [part for part in parts if isinstance(part, TableBoost)]
     last = [part for part in parts if not isinstance(part, TableBoost)]
     return _written(Router((*first, *fitted, *last)), output, record, documents(record))

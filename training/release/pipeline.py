@@ -13,6 +13,7 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import catalog, training_datasets
 from forerun.models.own_tables import TableBoost
 from forerun.training.engines.jobs import LOCAL, Engine, Progress
+from forerun.training.evaluation.cells import settings_judged
 from forerun.training.evaluation.evaluate import evaluation_of, run_protocols
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.evaluation.refit import Refits
@@ -26,7 +27,7 @@ from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.recipes import Recipe, recipes
 from forerun.training.release.card import Card, package_versions, training_datasets_of
 from forerun.training.release.fit import composable, recipes_of, train
-from forerun.training.release.promotion import in_slices
+from forerun.training.release.promotion import in_slices, not_judged
 from forerun.training.release.tracked_release import track_release
 from forerun.training.tracking import runs as tracking
 
@@ -71,7 +72,8 @@ def release(
         engine: does the fits.
 
     Returns:
-        `folder`, `version`, `registered` (None when not tracked), and the evaluations.
+        `folder`, `version`, `registered` (None when not tracked), `unjudged` (as `not_judged`
+        gives it), and the evaluations.
 
     Raises:
         SlicesGotWorse: answers got worse than those of `base` in a slice of any table.
@@ -100,6 +102,7 @@ def release(
         names=names,
         base=base,
         data=folders,
+        judged={name: settings_judged(predictions.get(name, ())) for name in moved},
         documents=lambda record: _documents(record, [*kept, *evaluations]),
         progress=progress,
         engine=engine,
@@ -109,6 +112,7 @@ def release(
         "folder": str(made.folder),
         "version": made.manifest.version,
         "registered": registered,
+        "unjudged": not_judged(made.record),
         "evaluations": evaluations,
     }
 

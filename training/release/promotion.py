@@ -4,20 +4,23 @@ A regression is a metric or kind of workload that is no longer supported, a prot
 longer scored or answered, an error that increased by more than the variation between seeds,
 coverage of prediction intervals that fell below the nominal one, and an error that increased beyond
 the noise in any slice of any table or of held-out measurements of users. A retrained candidate that
-was evaluated on no held-out measurement counts as one, too.
+was evaluated on no held-out measurement counts as one, too. What was scored on too few held-out
+rows to know how it changed is listed, and is no regression.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.errors import BadArtifact
 from forerun.data.level import LEVEL
 from forerun.data.query import Query
+from forerun.models.answers.trust import ENOUGH_ROWS
 from forerun.models.artifact.examples import example_queries
 from forerun.models.artifact.loading import load_sealed
 from forerun.models.artifact.sealed_folder import check
+from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.predictor import Predictor
 from forerun.training.evaluation.cells import changes
 from forerun.training.evaluation.stored import stored_with
@@ -75,8 +78,24 @@ def differences(champion: Path, candidate: Path) -> tuple[Difference, ...]:
         *_scores(champion, candidate),
         *in_slices(stored_with(champion), stored_with(candidate)),
         *_on_measurements(champion, candidate),
+        *(
+            Difference(what, EVALUATED, 1.0, 0.0)
+            for what in not_judged(TrainingRecord.read(candidate))
+        ),
     ]
     return tuple(sorted(changes, key=lambda difference: not difference.lost))
+
+
+def not_judged(record: TrainingRecord) -> list[str]:
+    """What was measured, but whose answers were scored on too few held-out rows to be judged.
+
+    Its answers have no grade A (`models/answers/trust.py`).
+    """
+    return [
+        f"{' '.join(filter(None, astuple(setting)))}: {rows} held-out rows scored, "
+        f"{ENOUGH_ROWS} needed"
+        for setting, rows in record.unjudged(ENOUGH_ROWS).items()
+    ]
 
 
 def _answers(champion: Path, candidate: Path) -> Iterator[Difference]:

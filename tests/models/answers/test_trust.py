@@ -89,6 +89,26 @@ def test_counts_say_whether_networks_or_operators_were_measured_on_a_device():
     assert grade(Query(Kernel(RELU), CATALOG.get("t4"))).grade == "A"
 
 
+def test_what_was_measured_but_not_scored_on_held_out_rows_is_graded_b():
+    setting = Setting("l4", "network", "latency_ms", "inference", "fp32", "eager")
+    keys = {"timm_bench": {"device": ["l4"]}}
+    record = TrainingRecord(keys=keys, counts={"timm_bench": {setting: 100}})
+
+    def trust(**judged):
+        known = replace(record, judged=judged)
+        evidence = Evidence(known, {"latency_ms": "network_latency"})
+        return trust_in("latency_ms", {"latency_ms": CALIBRATED}, network("l4"), (), evidence)
+
+    assert trust().grade == "A", "an older release did not record it"
+    assert trust(timm_bench={}).grade == "B"
+    assert "none could be checked" in trust(timm_bench={}).reason
+    assert "only 19 could be checked" in trust(timm_bench={setting: 19}).reason
+    assert trust(timm_bench={setting: 20}).grade == "A"
+    assert trust(timm_bench={}, other={setting: 20}).grade == "A", "rows of another dataset count"
+    other = replace(setting, precision="fp16")
+    assert trust(timm_bench={other: 20}).grade == "B", "rows of another run do not"
+
+
 def test_a_range_without_calibration_is_graded_c():
     assert graded(estimate=RANGE).grade == "C"
 

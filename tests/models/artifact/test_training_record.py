@@ -49,6 +49,23 @@ def test_counts_survive_the_file(record, tmp_path):
     assert TrainingRecord.read(tmp_path) == record
 
 
+def test_what_was_judged_survives_the_file_and_further_rows(record, tmp_path):
+    setting = Setting("t4", "architecture", "latency_ms")
+    judged = replace(record, judged={"toy": {setting: 3}, "other": {}})
+    judged.write(tmp_path)
+    assert TrainingRecord.read(tmp_path) == judged
+    nothing = Measurements((), {})
+    assert judged.with_rows(Bundle("more", tmp_path), nothing).judged == judged.judged
+
+
+def test_what_was_trained_often_and_scored_seldom_is_not_judged(record):
+    often, seldom, rare = (Setting(name, "kernel", "power_w") for name in ("l4", "t4", "a30"))
+    counts = {"toy": {often: 40, seldom: 40, rare: 5}, "unrecorded": {seldom: 90}}
+    known = replace(record, counts=counts, judged={"toy": {often: 15, seldom: 15}, "b": {often: 5}})
+    assert known.unjudged(20) == {seldom: 15}
+    assert replace(known, judged={}).unjudged(20) == {}
+
+
 def test_a_record_from_before_counts_is_read_without_them(record, tmp_path):
     record.write(tmp_path)
     content = json.loads(gzip.decompress((tmp_path / FILE).read_bytes()))

@@ -37,6 +37,7 @@ from forerun.training.release.fit import (
     train,
 )
 from forerun.training.release.pipeline import release
+from forerun.training.release.promotion import not_judged
 from tests.contracts.tiny_upstream import tiny_upstream
 
 DEVICE_TIMES = PREDICTORS["network_latency"].contains
@@ -202,6 +203,19 @@ def test_each_source_of_training_rows_has_protocols_and_the_first_evaluates_the_
 
 def test_every_protocol_has_a_predictor():
     assert all(cls().predictor_names for cls in DATASET_PROTOCOLS)
+
+
+def test_a_release_records_what_it_was_scored_on_and_lists_what_it_was_not(bundles, tmp_path):
+    options = {"names": [SUITES], "data": bundles, "track": False, "protocols": ["unseen_width"]}
+    made = release(tmp_path / "scored", **options)
+    record = TrainingRecord.read(tmp_path / "scored")
+    assert record.judged["ncpp"] == {}, "its protocols were not asked for"
+    assert record.judged["wa_hls4ml"].keys() == record.counts["wa_hls4ml"].keys()
+    assert made["unjudged"] == not_judged(record)
+    often = dict.fromkeys(record.counts["ncpp"], 20)
+    listed = not_judged(replace(record, counts={"ncpp": often}))
+    assert len(listed) == len(often)
+    assert all("0 held-out rows scored, 20 needed" in line for line in listed)
 
 
 def test_a_release_that_gets_worse_in_a_slice_is_refused_and_names_it(

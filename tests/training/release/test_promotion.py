@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from forerun.data.errors import PromotionRefused
 from forerun.models.artifact.sealed_folder import check, seal
+from forerun.models.artifact.training_record import Setting, TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
@@ -308,6 +309,19 @@ def test_a_candidate_without_held_out_measurements_is_refused_and_the_table_says
     assert code == 0, err
     assert "the bundled predictors answer" in out
     assert champion() is None
+
+
+def test_what_too_few_held_out_rows_were_scored_of_is_listed_and_is_no_regression(tmp_path):
+    one = sealed(tmp_path / "one")
+    two = shutil.copytree(one, tmp_path / "two")
+    setting = Setting("l4", "network", "latency_ms", "inference", "fp32", "eager")
+    counts = {"toy": {setting: 100}}
+    TrainingRecord(counts=counts, judged={"toy": {setting: 7}}).write(two)
+    (listed,) = differences(one, two)
+    assert listed.field == promotion.EVALUATED and not listed.lost
+    assert listed.what == (
+        "l4 network latency_ms inference fp32 eager: 7 held-out rows scored, 20 needed"
+    )
 
 
 @pytest.mark.usefixtures("versions")
