@@ -56,14 +56,14 @@ def cells_of(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
 def settings_judged(predictions: Sequence[TaskPredictions]) -> dict[Setting, int]:
     """Setting -> number of rows that the answers of one fit to any task were scored on.
 
-    Answers that were adapted to rows of the device, and device times in place of latencies, are
+    Answers adapted to more rows than the task itself gives, and device times for latencies, are
     other answers than those that are asked for.
     """
     found: Counter[Setting] = Counter()
     tasks: dict[str, Counter[Setting]] = {}
     for one in predictions:
         rows, task = one.held_out, one.task
-        if rows is None or one.seed or one.shots or task.shots or task.device_only:
+        if rows is None or one.seed or one.shots or task.device_only:
             continue
         scored = np.isfinite(one.columns["measured"]) & np.isfinite(one.columns["predicted"])
         own = (

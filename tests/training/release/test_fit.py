@@ -210,7 +210,7 @@ def test_a_release_records_what_it_was_scored_on_and_lists_what_it_was_not(bundl
     made = release(tmp_path / "scored", **options)
     record = TrainingRecord.read(tmp_path / "scored")
     assert record.judged["ncpp"] == {}, "its protocols were not asked for"
-    assert record.judged["wa_hls4ml"].keys() == record.counts["wa_hls4ml"].keys()
+    assert set() < record.judged["wa_hls4ml"].keys() <= record.counts["wa_hls4ml"].keys()
     assert made["unjudged"] == not_judged(record)
     often = dict.fromkeys(record.counts["ncpp"], 20)
     listed = not_judged(replace(record, counts={"ncpp": often}))

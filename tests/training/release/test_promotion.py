@@ -317,6 +317,7 @@ def test_what_too_few_held_out_rows_were_scored_of_is_listed_and_is_no_regressio
     setting = Setting("l4", "network", "latency_ms", "inference", "fp32", "eager")
     counts = {"toy": {setting: 100}}
     TrainingRecord(counts=counts, judged={"toy": {setting: 7}}).write(two)
+    seal(two, "2000-01-01")
     (listed,) = differences(one, two)
     assert listed.field == promotion.EVALUATED and not listed.lost
     assert listed.what == (
