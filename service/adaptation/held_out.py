@@ -1,6 +1,6 @@
 """Score few-shot adaptation: errors on held-out rows, by cross-validation over groups."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -12,6 +12,7 @@ from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
+from forerun.models.answers.whole import WholeAnswers
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.schemas.measured_rows import NAMES
@@ -24,16 +25,6 @@ FEWEST_ROWS = 5
 """Fewest residuals from which a further gain is estimated."""
 ENOUGH = 0.01
 """Bound on the gain of further rows, in relative error, below which the rows are sufficient."""
-
-Predicts = Callable[[Predictor, Sequence[Query], Measurements | None], Predictions]
-"""Predicts queries as they are answered; the last are the rows that the predictor learnt from."""
-
-
-def as_predicted(
-    predictor: Predictor, queries: Sequence[Query], adapted: Measurements | None = None
-) -> Predictions:
-    """The predictions themselves."""
-    return predictor.predict(queries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +86,12 @@ class HeldOut:
 
 
 def held_out(
-    base: Predictor,
+    base: WholeAnswers | Predictor,
     measured: Measurements,
     before: Predictions,
     earlier: Measurements | None = None,
     budget_s: float = np.inf,
     adapt_s: float = 0.0,
-    predicts: Predicts = as_predicted,
 ) -> HeldOut:
     """Cross-validate the adaptation to measured rows, with groups held out together.
 
@@ -112,13 +102,12 @@ def held_out(
     are at most `FEW_FOLDS` folds.
 
     Args:
-        base: the predictor that is not adapted to the device.
+        base: the answers, or a predictor, that are not adapted to the device.
         measured: the rows to score.
         before: predictions of `base` for these rows.
         earlier: further rows to adapt to; those of a held-out group are left out.
         budget_s: time for all adaptations, seconds.
         adapt_s: time of one adaptation, seconds.
-        predicts: predicts queries as they are answered.
     """
     rows = measured if earlier is None else measured + earlier
     keys = [group_of(query) for query in rows.queries]
@@ -136,7 +125,7 @@ def held_out(
         held = np.flatnonzero(folds[: len(measured)] == number)
         rest = rows.take(folds != number)
         if len(rest):
-            after.fill(held, predicts(base.adapt(rest), measured.take(held).queries, rest))
+            after.fill(held, base.adapt(rest).predict(measured.take(held).queries))
     classes = len({_class(query) for query in measured.queries})
     unadapted = _Columns.empty(len(measured))
     unadapted.fill(np.arange(len(measured)), before)

@@ -18,15 +18,17 @@ from forerun.data.workload import Network
 from forerun.features.deadline import within
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.answers.in_use import InUse, subjects_measured
+from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.adaptation_result import AdaptationResult
-from forerun.service.adaptation.held_out import HeldOut, Predicts, as_predicted, held_out, key_of
+from forerun.service.adaptation.held_out import HeldOut, held_out, key_of
 from forerun.service.adaptation.released_measurements import released_measurements
 from forerun.service.adaptation.stored_rows import check_new, kept_row
 from forerun.service.adaptation.usable_rows import adapted
 from forerun.service.log import log
 from forerun.service.schemas.measured_rows import (
+    NAMES,
     MeasuredRow,
     as_measurements,
     check_values,
@@ -130,7 +132,6 @@ class Adaptation:
         budget_s: float = np.inf,
         names: Sequence[str] | None = None,
         request: RepeatableRequest | None = None,
-        predicts: Predicts = as_predicted,
     ) -> AdaptationResult:
         """Store measurements of a device and adapt the predictor to them.
 
@@ -140,7 +141,6 @@ class Adaptation:
             budget_s: time for the cross-validation of the adaptation, seconds.
             names: a name per row for messages.
             request: the request, where it may be repeated.
-            predicts: predicts rows as they are answered, for the errors of the adaptation.
 
         Raises:
             AlreadyStored: the same request stored the rows before.
@@ -173,9 +173,9 @@ class Adaptation:
         start = time.perf_counter()
         change = self._changed((*self._live(), new_set))
         took_s = time.perf_counter() - start
-        base = self._base.predictor
-        before = predicts(base, on_sheets.queries, None)
-        errors = held_out(base, measured, before, earlier, budget_s, took_s, predicts)
+        base = WholeAnswers(InUse(self._base), NAMES)
+        before = base.predict(on_sheets.queries)
+        errors = held_out(base, measured, before, earlier, budget_s, took_s)
         self.keep_graphs(queries)
         in_use = change[0]
         result = AdaptationResult(
@@ -191,7 +191,7 @@ class Adaptation:
         measured = self.rows_of(name)
         if measured is None:
             return None
-        base = self._base.predictor
+        base = WholeAnswers(InUse(self._base), NAMES)
         on_sheets = BlackBoxes().learn(measured)[1]
         return held_out(base, measured, base.predict(on_sheets.queries))
 

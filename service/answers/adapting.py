@@ -19,7 +19,6 @@ from forerun.service.adaptation.measurement_files import (
     read_rows,
 )
 from forerun.service.adaptation.predictor_in_use import Adaptation
-from forerun.service.answers.llm.answered_rows import as_answered
 from forerun.service.answers.observing import Observed, observe
 from forerun.service.schemas.llm.answers import counted
 from forerun.service.settings import Settings
@@ -74,12 +73,7 @@ def adapt_to_file(
             report(line)
         report(f"{counted(len(rows.rows), 'measurement')}, {rows.left_out} left out; scoring them")
     with opened.graphs_named():
-        result = opened.adaptation.learn(
-            opened.device.name,
-            rows.rows,
-            names=rows.names,
-            predicts=as_answered(opened.adaptation.loaded),
-        )
+        result = opened.adaptation.learn(opened.device.name, rows.rows, names=rows.names)
     return Adapted(result, rows.left_out)
 
 

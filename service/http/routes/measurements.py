@@ -81,8 +81,6 @@ def _adapted(
     given: MeasurementsIn,
     request: RepeatableRequest | None,
 ) -> AdaptationOut:
-    from forerun.service.answers.llm.answered_rows import as_answered
-
     start_s = perf_counter()
     try:
         result = answers.adaptation.learn(
@@ -90,7 +88,6 @@ def _adapted(
             given.measurements,
             CROSS_VALIDATION_S,
             request=request,
-            predicts=as_answered(answers.adaptation.loaded),
         )
     except AlreadyStored as stored:
         assert stored.before.answer is not None

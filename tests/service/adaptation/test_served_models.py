@@ -11,7 +11,6 @@ from forerun.models.llm_serving import LlmLatency
 from forerun.models.router import Router
 from forerun.service.adaptation.measurement_files import read_rows
 from forerun.service.adaptation.predictor_in_use import Adaptation
-from forerun.service.answers.llm.answered_rows import as_answered
 from forerun.service.answers.observing import observe, summary_of
 from forerun.service.schemas.measured_rows import BadMeasurement, MeasuredRow, queries_of
 from forerun.service.stores.devices import DeviceStore
@@ -174,7 +173,7 @@ def test_an_adaptation_is_scored_by_the_answers_as_observations_are(tmp_path):
     adaptation = Adaptation(loaded, tmp_path / "measurements", devices, graphs, 10)
     runs = [row(n, tpot_ms=1.3 * n**0.5, ttft_ms=30.0 * n**0.5) for n in (16, 32, 64, 128)]
     live = summary_of(observe(adaptation, devices, H100.name, runs).kept)
-    learnt = adaptation.learn(H100.name, runs, predicts=as_answered(loaded)).errors.metrics
+    learnt = adaptation.learn(H100.name, runs).errors.metrics
     for metric in ("ttft_ms", "tpot_ms"):
         assert learnt[metric].mape_before == pytest.approx(live.errors[metric].mape, rel=1e-6)
         held = 100 * learnt[metric].held_before
