@@ -18,7 +18,7 @@ from forerun.data.device import Device
 from forerun.data.language_models.deployment import Engine, LlmDeployment
 from forerun.features.llm_serving.engine_settings import Limits
 from forerun.features.llm_serving.iteration import Iterations
-from forerun.features.llm_serving.step import PARTS, Rates, WorkerTime
+from forerun.features.llm_serving.step import PARTS, WorkerTime
 
 POINTS: Final = 16
 FEWEST: Final = 0.02
@@ -57,15 +57,12 @@ class AnyLoad:
     iterations: float
 
     @classmethod
-    def of_each(
-        cls, deployments: Sequence[LlmDeployment], device: Device, rates: Rates | None = None
-    ) -> list[Self]:
+    def of_each(cls, deployments: Sequence[LlmDeployment], device: Device) -> list[Self]:
         """Each of k deployments that differ in the lengths of their requests alone.
 
         Args:
             deployments: k deployments; their `concurrency` and `requests_per_s` are not used.
             device: each of the devices.
-            rates: shares of the sheet's figures that are reached.
 
         Raises:
             UnknownBandwidth, UnknownPrecision: the device's sheet lacks a figure.
@@ -76,7 +73,7 @@ class AnyLoad:
         lengths = _Lengths.of(deployments)
         batched = limits[0].tokens
         make = _together if first.prefill is None else _apart
-        grid = make(first, device, rates, _others(most), lengths, lengths.chunks(batched, 0.0))
+        grid = make(first, device, _others(most), lengths, lengths.chunks(batched, 0.0))
         prompts = first.prefill or first.pool
         prompt_ranks = prompts.workers * prompts.parallelism.attention_data
         return [
@@ -162,7 +159,6 @@ _EXPONENTS: Final = np.linspace(0.0, 1.0, POINTS - 1)
 def _together(
     deployment: LlmDeployment,
     device: Device,
-    rates: Rates | None,
     others: Column,
     lengths: _Lengths,
     chunks: Column,
@@ -172,13 +168,12 @@ def _together(
     Args:
         deployment: one of k deployments that differ in lengths alone.
         device: each of the devices.
-        rates: shares of the sheet's figures that are reached.
         others: (k, g) numbers of other sequences.
         lengths: lengths of the requests of each.
         chunks: (k, 1) iterations that a prompt is divided over.
     """
     stages, engine = deployment.pool.parallelism.pipeline, deployment.engine
-    worker = WorkerTime.of(deployment, device, rates=rates)
+    worker = WorkerTime.of(deployment, device)
     decoding = lengths.decode((1.0 + others) / stages)
     prompt = lengths.prompt(chunks, others.shape[1])
     others_alone = lengths.decode(others / stages)
@@ -206,7 +201,6 @@ def _together(
 def _apart(
     deployment: LlmDeployment,
     device: Device,
-    rates: Rates | None,
     others: Column,
     lengths: _Lengths,
     chunks: Column,
@@ -217,9 +211,9 @@ def _apart(
     decoding = lengths.decode((1.0 + others) / stages)
     decode = {
         name: column.reshape(others.shape)
-        for name, column in WorkerTime.of(deployment, device, rates=rates).parts(decoding).items()
+        for name, column in WorkerTime.of(deployment, device).parts(decoding).items()
     }
-    worker = WorkerTime.of(deployment, device, phase="prefill", rates=rates)
+    worker = WorkerTime.of(deployment, device, phase="prefill")
     alone = worker.parts(lengths.prompt(chunks, 1))
     prefill = {name: chunks * column[:, None] + 0.0 * others for name, column in alone.items()}
     tpot = sum(decode.values()) / tokens_per_iteration(deployment.engine)

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.releases import is_old
 
 
 def of_one_worker(query: Query) -> Query:
@@ -28,7 +29,7 @@ def of_one_worker(query: Query) -> Query:
 
 def with_measured_settings(query: Query) -> Query:
     """The deployment as runs were measured: without drafted tokens and cached prompts, with chunked
-    prefill and recorded launches.
+    prefill and recorded launches, by a current release of the engine.
     """
     if not has_other_settings(query):
         return query
@@ -36,6 +37,8 @@ def with_measured_settings(query: Query) -> Query:
     engine = replace(
         deployment.engine, draft_tokens=0, draft_acceptance=0.0, chunked_prefill=True, graphs=True
     )
+    if is_old(engine):
+        engine = replace(engine, version="")
     load = replace(deployment.load, cached_share=0.0)
     return replace(query, workload=replace(deployment, engine=engine, load=load))
 
@@ -44,7 +47,8 @@ def has_other_settings(query: Query) -> bool:
     """Whether a deployment is not as `with_measured_settings` has it."""
     engine, load = query.deployment.engine, query.deployment.load
     drafts = engine.draft_tokens != 0 or engine.draft_acceptance != 0.0
-    return drafts or not engine.chunked_prefill or not engine.graphs or load.cached_share != 0.0
+    usual = engine.chunked_prefill and engine.graphs and load.cached_share == 0.0
+    return drafts or not usual or is_old(engine)
 
 
 def at_any_load(query: Query) -> tuple[Hashable, ...]:

@@ -5,7 +5,6 @@ over to another device or model; `FIGURES` has sizes of the device, the model an
 release, which only tell those of the training set apart.
 """
 
-import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import log
@@ -14,12 +13,13 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from forerun.data.columns import Column, Columns, Matrix, groups_of
-from forerun.data.language_models.deployment import Engine, LlmDeployment
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
 from forerun.features.llm_serving.any_load import AnyLoad, tokens_per_iteration
 from forerun.features.llm_serving.comparable import alike_at_any_load, setup_of
 from forerun.features.llm_serving.operators import parameter_counts
+from forerun.features.llm_serving.releases import release
 from forerun.features.llm_serving.steady_state import SteadyStates
 from forerun.features.llm_serving.step import PARTS
 from forerun.features.recent import Recent
@@ -46,11 +46,6 @@ FEWEST_TOGETHER: Final = 4.0
 """Requests in flight from which on those of a closed loop start together as in measured runs."""
 FEWEST_TOKENS: Final = 100.0
 """Tokens of an answer from which on runs were measured."""
-_RELEASE: Final = re.compile(
-    r"(\d+)\.(\d+)(?:\.(\d+))?(?:[.-]?rc(\d+))?(?:\.pre\d+)?(?:[.-]?post(\d+))?"
-)
-_CANDIDATES: Final = 50
-"""Candidates of a release that are distinguished, and later patches of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,19 +253,3 @@ def _fixed_of_setup(query: Query) -> dict[str, float]:
         "dense_bytes": BYTES[form.mixer],
         "expert_bytes": BYTES[form.experts],
     }
-
-
-def release(engine: Engine) -> float:
-    """The engine's release as one number that rises with it; NaN where it is not known.
-
-    Candidates (`1.2.0rc6`) come before their release, and patches of either (`post2`) after it.
-    """
-    found = _RELEASE.match(engine.version)
-    if found is None:
-        return float("nan")
-    major, minor, patch = (float(part or 0) for part in found.groups()[:3])
-    candidate, post = found.groups()[3:]
-    later = min(float(post or 0), _CANDIDATES - 1.0) / _CANDIDATES
-    if candidate is not None:
-        later += min(float(candidate), _CANDIDATES - 1.0) - _CANDIDATES
-    return major * 1e4 + minor * 1e2 + patch + later / (2.0 * _CANDIDATES)

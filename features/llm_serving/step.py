@@ -32,6 +32,7 @@ from forerun.features.llm_serving.operators import (
     routed,
     state_values,
 )
+from forerun.features.llm_serving.releases import CURRENT, HostTime, host_time
 
 Phase = Literal["both", "prefill", "decode"]
 PARTS: Final = (
@@ -92,6 +93,7 @@ class WorkerTime:
         drafted: tokens that are drafted for each sequence that decodes, and verified with its next
             token in the same iteration. Each takes a pass of one layer and of the output head.
         rates: shares that are reached, and fixed times.
+        host: time of the host beyond that of `rates`.
     """
 
     model: LanguageModel
@@ -100,6 +102,7 @@ class WorkerTime:
     graphs: bool = True
     drafted: int = 0
     rates: Rates = Rates()
+    host: HostTime = CURRENT
 
     @classmethod
     def of(
@@ -125,6 +128,7 @@ class WorkerTime:
             engine.graphs,
             engine.draft_tokens,
             rates or Rates(),
+            host_time(engine, pool.parallelism.devices),
         )
 
     def seconds(self, iterations: Iterations) -> Column:
@@ -184,7 +188,8 @@ class WorkerTime:
             count * kernels(layer) for (layer, _), count in layer_counts(self.model).items()
         )
         sequences = iterations.prefill_sequences + iterations.decode_sequences
-        found["host"] += self.rates.iteration_s + self.rates.sequence_s * sequences
+        found["host"] += self.rates.iteration_s + self.host.iteration_s
+        found["host"] += (self.rates.sequence_s + self.host.sequence_s) * sequences
         return found
 
     def _decoded(self, iterations: Iterations) -> Column:

@@ -126,6 +126,7 @@ def _not_varied(query: Query) -> list[str]:
         "a prefix cache": own.load.cached_share > 0.0,
         "prompts in one piece": own.engine.chunked_prefill != usual.engine.chunked_prefill,
         "launches that are not recorded": own.engine.graphs != usual.engine.graphs,
+        "so old a release of vLLM": own.engine.version != usual.engine.version,
     }
     return [
         f"no measured run has {name}: their effect is that of the closed form"

@@ -8,7 +8,7 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.features.llm_serving.engine_settings import default_limits, sequences_in_memory
 from forerun.features.llm_serving.iteration import IterationTime
-from forerun.features.llm_serving.step import Phase, Rates, WorkerTime
+from forerun.features.llm_serving.step import Phase, WorkerTime
 
 _UNLIMITED_TOKENS = 1e9
 
@@ -30,14 +30,7 @@ class Worker:
     max_sequences: int = 1024
 
     @classmethod
-    def of(
-        cls,
-        deployment: LlmDeployment,
-        device: Device,
-        *,
-        phase: Phase = "both",
-        rates: Rates | None = None,
-    ) -> Self:
+    def of(cls, deployment: LlmDeployment, device: Device, *, phase: Phase = "both") -> Self:
         """A worker of the deployment's pool, or of its pool for prompts in phase `prefill`.
 
         The cache takes the memory that the engine may use and weights leave; it has no limit where
@@ -58,7 +51,7 @@ class Worker:
         tokens, sequences = default_limits(deployment.engine, device)
         context = deployment.load.input_tokens + deployment.load.output_tokens / 2
         return cls(
-            WorkerTime.of(deployment, device, phase=phase, rates=rates),
+            WorkerTime.of(deployment, device, phase=phase),
             _UNLIMITED_TOKENS if room is None else room * context,
             tokens,
             sequences,

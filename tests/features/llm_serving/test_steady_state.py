@@ -9,7 +9,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.deployment import Engine, Parallelism, Pool
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.engine_settings import Limits, default_limits
-from forerun.features.llm_serving.features import ENGINES, FIGURES, SHAPE, DeploymentRows, release
+from forerun.features.llm_serving.features import ENGINES, FIGURES, SHAPE, DeploymentRows
 from tests.features.llm_serving.deployments import (
     DEVICE,
     dense_model,
@@ -160,12 +160,3 @@ def test_rows_of_many_loads_are_those_of_each_alone(prefill):
             np.testing.assert_allclose(found, getattr(alone, name)[0], rtol=1e-12)
     assert any(own.overload for own in states)
     assert any(own.held for own in states)
-
-
-def test_releases_are_ordered_and_unknown_ones_are_missing():
-    ordered = ("0.5.1rc0.pre3", "0.9.2", "0.15.1", "1.0.0rc3", "1.2.0rc2", "1.2.0rc2.post2")
-    ordered += ("1.2.0rc6.post2", "1.2.0", "1.2.0.post1", "1.2.1rc0")
-    found = [release(with_engine(deployment(), version=version).engine) for version in ordered]
-    assert np.all(np.diff(found) > 0)
-    assert release(with_engine(deployment(), version="0.5.1-rc0.pre3").engine) == found[0]
-    assert np.isnan(release(with_engine(deployment(), version="nightly").engine))

@@ -2,14 +2,13 @@
 
 A run is asked with the requests of its trace, their lengths multiplied so that prompts and answers
 have the totals that the run states: engines end answers at different tokens. The host's time of an
-iteration is that of vLLM in 2024. It was fixed on rows of `llm_inference_bench`, of two Llama 3
-models with 1 or 16 sequences in vLLM on one to four H100, and on no row of this dataset. The closed
-form, which is the baseline of the event model, has 10 ms outside of the engine, a figure from times
-to the first token of this dataset; a request takes ten seconds and more.
+iteration is that of vLLM in 2024, which was fixed on no row of this dataset. The closed form, which
+is the baseline of the event model, has 10 ms outside of the engine, a figure from times to the
+first token of this dataset; a request takes ten seconds and more.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -31,7 +30,6 @@ from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
-from forerun.features.llm_serving.step import Rates
 from forerun.features.readers.language_model.named import named_language_model
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.replay import replay
@@ -44,11 +42,8 @@ METRIC: Final = "request_latency_ms"
 MAX_SEQUENCES: Final = 256
 """Sequences of an iteration by default in engines of 2024."""
 ENGINES: Final[Mapping[str, EngineName]] = MappingProxyType({"vllm": "vllm", "sglang": "sglang"})
-HOST_S: Final = 0.6e-3
-HOST_DOUBLING_S: Final = 0.94e-3
-HOST_SEQUENCE_S: Final = 54e-6
-"""Time of the host in vLLM of 2024, beyond that of `Rates`: of an iteration on one device, for each
-doubling of the devices, and of a sequence; least squares over 40 rows of `llm_inference_bench`."""
+VERSIONS: Final[Mapping[str, str]] = MappingProxyType({"vllm": "0.6"})
+"""A release of 2024, before vLLM 0.8; the table does not give them."""
 
 
 class ApexProtocols(DatasetProtocols):
@@ -147,7 +142,12 @@ class Run:
         deployment = LlmDeployment(
             named_language_model(str(row["model"])),
             requests.load(),
-            Engine(ENGINES[engine], max_sequences=MAX_SEQUENCES, chunked_prefill=False),
+            Engine(
+                ENGINES[engine],
+                VERSIONS.get(engine, ""),
+                max_sequences=MAX_SEQUENCES,
+                chunked_prefill=False,
+            ),
             Pool(parallelism),
         )
         query = Query(deployment, catalog.get(DEVICE), operation=Operation(deployment.devices))
@@ -157,15 +157,7 @@ class Run:
     def replayed_ms(self) -> float:
         """Mean time of a request in the event model."""
         deployment = self.query.deployment
-        devices = deployment.pool.parallelism.tensor
-        rates = Rates()
-        host_s = HOST_S + HOST_DOUBLING_S * float(np.log2(devices))
-        rates = replace(
-            rates,
-            iteration_s=rates.iteration_s + host_s,
-            sequence_s=rates.sequence_s + HOST_SEQUENCE_S,
-        )
-        worker = Worker.of(deployment, self.query.device, rates=rates)
+        worker = Worker.of(deployment, self.query.device)
         return 1e3 * float(replay(self.requests, deployment, worker).latency_s.mean())
 
 

@@ -51,12 +51,16 @@ SN40L: Final = Device(
 ENGINES: Final[Mapping[str, EngineName]] = MappingProxyType(
     {"vLLM": "vllm", "TensorRT-LLM": "trtllm"}
 )
+VERSIONS: Final[Mapping[str, str]] = MappingProxyType({"vLLM": "0.6"})
+"""Releases of autumn 2024, when the rows were published; the table does not give them."""
 LAYERS_APART: Final = "llama.cpp"
 """Framework that runs one sequence, its layers on one device after the other, and whose batch size
 is that of the tokens of a prompt that are processed at once."""
 NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
     {"llama2-70b": "meta-llama/Llama-2-70b-hf", "bloom-176b": "bigscience/bloom"}
 )
+SPLITWISE_VERSION: Final = "0.2"
+"""Release of vLLM in November 2023, when `splitwise` was published."""
 SERVERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "a100-80gb": "a100-sxm-80gb",
@@ -121,7 +125,11 @@ def _query(row: Row, accelerator: str, device: Device) -> Query:
     deployment = LlmDeployment(
         named_language_model(str(row["model"])),
         RequestLoad(tokens, tokens, concurrency=1.0 if apart else float(size)),
-        Engine(ENGINES.get(framework, "other"), max_batched_tokens=size if apart else None),
+        Engine(
+            ENGINES.get(framework, "other"),
+            VERSIONS.get(framework, ""),
+            max_batched_tokens=size if apart else None,
+        ),
         Pool(Parallelism(pipeline=devices) if apart else Parallelism(tensor=devices)),
     )
     software = Software(framework=framework)
@@ -161,7 +169,7 @@ def _run(row: Row, device: Device) -> Query:
     deployment = LlmDeployment(
         named_language_model(NETWORKS[str(row["model"])]),
         RequestLoad(prompt, answer, concurrency=size),
-        Engine("vllm"),
+        Engine("vllm", SPLITWISE_VERSION),
         Pool(Parallelism(tensor=int(tensor))),
     )
     software = Software(framework="vLLM")

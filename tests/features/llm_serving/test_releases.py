@@ -1,0 +1,59 @@
+"""Releases of engines in their order, and the host's time of old ones."""
+
+import numpy as np
+import pytest
+
+from forerun.data.language_models.deployment import Engine
+from forerun.data.query import Operation, Query
+from forerun.features.llm_serving.comparable import has_other_settings, with_measured_settings
+from forerun.features.llm_serving.iteration import Iterations
+from forerun.features.llm_serving.releases import release
+from forerun.features.llm_serving.step import WorkerTime
+from tests.features.llm_serving.deployments import DEVICE, deployment, with_engine
+
+
+def test_releases_are_ordered_and_unknown_ones_are_missing():
+    ordered = ("0.5.1rc0.pre3", "0.9.2", "0.15.1", "1.0.0rc3", "1.2.0rc2", "1.2.0rc2.post2")
+    ordered += ("1.2.0rc6.post2", "1.2.0", "1.2.0.post1", "1.2.1rc0")
+    found = [release(Engine(version=version)) for version in ordered]
+    assert np.all(np.diff(found) > 0)
+    assert release(Engine(version="0.5.1-rc0.pre3")) == found[0]
+    assert np.isnan(release(Engine(version="nightly")))
+
+
+def seconds(engine="vllm", version="", sequences=16.0, tensor=1):
+    """Time of one iteration that decodes."""
+    one = with_engine(deployment(tensor=tensor), name=engine, version=version)
+    none = np.zeros(1)
+    counts = np.array([sequences])
+    (found,) = WorkerTime.of(one, DEVICE).seconds(
+        Iterations(none, none, none, counts, 1000.0 * counts)
+    )
+    return float(found)
+
+
+@pytest.mark.parametrize(
+    ("engine", "version"),
+    [("vllm", "0.8.0"), ("vllm", "0.19.0"), ("vllm", "nightly"), ("sglang", "0.5.9")],
+)
+def test_current_releases_take_the_time_of_one_that_is_not_stated(engine, version):
+    assert seconds(engine, version) == seconds(engine)
+
+
+def test_the_host_of_an_old_release_takes_longer_with_more_sequences_and_devices():
+    def further(**how):
+        return seconds(version="0.6.3", **how) - seconds(**how)
+
+    one, many, wide = further(), further(sequences=64.0), further(tensor=4)
+    assert one == pytest.approx(0.6e-3 + 16 * 54e-6)
+    assert many - one == pytest.approx(48 * 54e-6)
+    assert wide - one == pytest.approx(2 * 0.94e-3)
+
+
+def test_old_releases_are_corrected_as_the_current_one_that_was_measured():
+    old = with_engine(deployment(), version="0.6.3")
+    query = Query(old, DEVICE, operation=Operation(old.devices))
+    assert has_other_settings(query)
+    assert with_measured_settings(query).deployment == with_engine(deployment(), version="")
+    current = with_engine(deployment(), version="0.11.0")
+    assert not has_other_settings(Query(current, DEVICE, operation=Operation(current.devices)))
