@@ -584,7 +584,8 @@ def _busy_units(own: RunKernels, at: _AtBatch, shared: _Facts) -> Column:
     A row of a norm or a softmax is the work of one unit, and an interpolation for channels first
     has one thread for each pixel.
     """
-    blocks = np.where(IS_ROW_BY_ROW[own.kind], np.maximum(at.m, 1.0), shared.units)
+    by_row = IS_ROW_BY_ROW[own.kind] & (at.m > 0)
+    blocks = np.where(by_row, np.maximum(at.m, 1.0), shared.units)
     interpolates = (own.kind == KERNEL_CODE["resize"]) & (own.n > 0)
     interpolates &= ~_channels_last(own, shared)
     return np.asarray(np.minimum(np.where(interpolates, own.n, blocks), shared.units))

@@ -131,7 +131,8 @@ def _apart(one: Attention, mode: LoweringMode, types: Types) -> list[Launch]:
         scores = FULL
     traffic = 2.0 * one.scores * scores
     softmax = "fused_softmax" if mode.compiled else row_kind("softmax", one.keys)
-    rows.append(launch(softmax, traffic, repeat=one.repeat))
+    kernel = launch(softmax, traffic, repeat=one.repeat)
+    rows.append(kernel._replace(m=one.groups * one.queries, k=one.keys))
     values = one.groups * one.keys * one.value
     if autocast and not wide and not mode.compiled:
         traffic = one.scores * (FULL + types.half) + 2.0 * values * types.half

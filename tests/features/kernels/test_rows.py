@@ -9,7 +9,7 @@ from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import Kernel, Network, TrainingSetup
+from forerun.data.workload import InferenceSetup, Kernel, Network, TrainingSetup
 from forerun.features.kernels.rows import (
     BACKWARD,
     FEATURES,
@@ -247,6 +247,17 @@ def test_each_row_of_a_norm_is_the_work_of_one_unit(name) -> None:
     np.testing.assert_allclose(many.memory_s, few.memory_s)
     whole = by_hand(launch("reduce", 1e6)._replace(m=1.0, k=1e5), batch=1)
     assert whole.memory_s[0] == pytest.approx(few.roofline_s[0]), "a sum is split"
+
+
+def test_softmax_of_eager_attention_has_a_row_for_each_query_of_each_head() -> None:
+    shape = (1, 12, TOKENS, 64)
+    attention = Operator("attention", "aten.scaled_dot_product_attention", (shape,) * 3, (shape,))
+    graph = OperatorGraph((attention,), source="torch_export")
+    rows = KernelRows.of([ask(2, graph, inference=InferenceSetup(attention="eager"))])
+    (softmax,) = np.flatnonzero(rows.kind == KERNEL_CODE["softmax0"])
+    assert np.exp(column(rows, "log_m")[softmax]) == pytest.approx(2 * 12 * TOKENS)
+    assert np.exp(column(rows, "log_k")[softmax]) == pytest.approx(TOKENS)
+    assert rows.memory_s[softmax] == rows.roofline_s[softmax], "there are more rows than units"
 
 
 def maps(*middle: Operator) -> OperatorGraph:
