@@ -82,8 +82,7 @@ def release(
     """
     chosen = recipes_of(names, composable(base))
     folders = {} if data is None else {n: data / n for n in _datasets_of_protocols(chosen)}
-    anew = frozenset(recipe.predictor for recipe in chosen)
-    refits = Refits(base or released_artifact(), folders, anew=anew)
+    refits = Refits(base or released_artifact(), folders, frozenset(r.predictor for r in chosen))
     run = partial(
         run_protocols, protocols=protocols, progress=progress, engine=engine, refits=refits
     )
@@ -107,11 +106,10 @@ def release(
         progress=progress,
         engine=engine,
     )
-    registered = track_release(made, chosen, evaluations, predictions) if track else None
     return {
         "folder": str(made.folder),
         "version": made.manifest.version,
-        "registered": registered,
+        "registered": track_release(made, chosen, evaluations, predictions) if track else None,
         "unjudged": not_judged(made.record),
         "evaluations": evaluations,
     }

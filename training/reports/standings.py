@@ -104,18 +104,17 @@ def losses(evaluations: Evaluations) -> str:
 def headlines(tables: Evaluations) -> str:
     """Markdown table of whole answers: the tasks with the smallest errors next to the worst.
 
-    Of each protocol of a dataset, the best and the worst task are candidates.
+    Of each dataset, the best and the worst task are candidates.
 
     Args:
         tables: those of the scoreboard.
     """
-    ends: dict[tuple[str, str], list[tuple[float, str, Mapping[str, Any]]]] = {}
+    ends: dict[str, list[tuple[float, str, Mapping[str, Any]]]] = {}
     for table in tables:
         for row in table["tasks"]:
             if row.get("mape") is not None and row["n"] >= FEWEST_ROWS:
-                protocol = row["task"].split("/")[0]
                 name = f"{table['dataset']}: {_in_words(row)}"
-                ends.setdefault((table["dataset"], protocol), []).append((row["mape"], name, row))
+                ends.setdefault(table["dataset"], []).append((row["mape"], name, row))
     by_error = [sorted(own, key=lambda one: one[:2]) for own in ends.values()]
     ranked = sorted((own[0] for own in by_error), key=lambda one: one[:2])
     worst_first = sorted((own[-1] for own in by_error), key=lambda one: one[:2], reverse=True)

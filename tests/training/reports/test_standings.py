@@ -48,14 +48,27 @@ def test_every_loss_has_a_line_with_both_errors():
     ]
 
 
-def test_headlines_show_the_worst_beside_the_best():
-    tasks = [row(f"p{n}/t", mape=float(n), coverage_90=90.0) for n in range(1, 13)]
-    few = row("few", mape=99.0, n=3)
-    middle = row("p12/middle", mape=11.5)
-    lines = headlines([{"dataset": "a", "tasks": [*tasks, few, middle, UNSCORED]}]).splitlines()[2:]
+def test_headlines_show_the_worst_beside_the_best_of_each_dataset():
+    tables = [
+        {
+            "dataset": f"d{n:02}",
+            "tasks": [
+                row("p/easy", mape=float(n), coverage_90=90.0),
+                row("p/middle", mape=n + 0.5),
+                row("p/hard", mape=50.0 + n),
+                row("few", mape=99.0, n=3),
+                UNSCORED,
+            ],
+        }
+        for n in range(1, 13)
+    ]
+    lines = headlines(tables).splitlines()[2:]
     assert len(lines) == 5
-    assert lines[0].startswith("| a: t latency (p1) | 1,234 | 1.0 % | 90.0 % | a: t latency (p12)")
-    assert lines[4].split(" | ")[4] == "a: t latency (p8)"
+    best = "d01: easy latency (p) | 1,234 | 1.0 % | 90.0 % "
+    assert lines[0].startswith(f"| {best}| d12: hard latency (p) | 1,234 | 62.0 %")
+    assert [line.split(" | ")[4] for line in lines] == [
+        f"d{n:02}: hard latency (p)" for n in range(12, 7, -1)
+    ]
     assert headlines([]) == "No whole answers are scored so far: `make scoreboard`."
 
 
