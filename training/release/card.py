@@ -183,7 +183,7 @@ def _own_scale_table(tasks: Sequence[Mapping[str, Any]]) -> str:
             task["task"],
             f"`{task['predictor']}`",
             f"{task['n']:,}",
-            f"**{_share(task['mae'])}**",
+            f"**{_share(task.get('mae'))}**",
             _share(task.get("mae_of_repeats")),
             _number(task.get("auc_below_0.9")),
             _percent(task["coverage_90"]),
