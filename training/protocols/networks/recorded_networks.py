@@ -25,7 +25,17 @@ def trains(rows: Measurements) -> Mask:
     Args:
         rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
     """
-    kept = rows.groups["mode"] == "recorded"
+    return described(rows, "recorded")
+
+
+def described(rows: Measurements, mode: str) -> Mask:
+    """Which of n rows are networks of a mode that mean what a query says, shape (n,).
+
+    Args:
+        rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
+        mode: how the networks were launched: `recorded` or `eager`.
+    """
+    kept = rows.groups["mode"] == mode
     strict = rows.groups["fp32_convolutions"] == "strict"
     for row in np.flatnonzero(kept).tolist():
         kept[row] = _is_described(rows.queries[row], bool(strict[row]))

@@ -30,7 +30,11 @@ from forerun.models.networks.latency import NetworkLatency
 from forerun.models.power.operator_power import OperatorPower
 from forerun.models.predictor import Predictor
 from forerun.training.protocols.networks.published_networks import bundled_latency
-from forerun.training.protocols.networks.recorded_networks import recorded_networks, trains
+from forerun.training.protocols.networks.recorded_networks import (
+    described,
+    recorded_networks,
+    trains,
+)
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
 CONSTANT_SHARE: Final = 0.9
@@ -99,10 +103,7 @@ class TorchGpuProtocols(DatasetProtocols):
         rows = measured_runs(bundle, catalog)
         yield from _power_folds(eager_power(rows), catalog)
         recorded, others = recorded_networks(rows), _other_training_rows("device_time", catalog)
-        operators, eager = (
-            rows.take(_are_operators(rows)),
-            rows.take(rows.groups["mode"] == "eager"),
-        )
+        operators, eager = rows.take(_are_operators(rows)), rows.take(described(rows, "eager"))
         everything = others + recorded + operators
 
         def fold(

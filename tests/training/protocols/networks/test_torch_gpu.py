@@ -153,19 +153,57 @@ def test_no_row_that_trained_the_released_predictors_is_evaluated(packaged):
     assert {task.name for task in tasks if "recorded" in task.name}
 
 
-def test_folds_hold_out_a_gpu_or_families_on_both_sides(packaged, monkeypatch):
-    """Rows of other datasets of a held-out family do not train either."""
+@pytest.fixture
+def folds(packaged, monkeypatch):
+    """Folds with rows of another dataset, which are the recorded networks on another GPU."""
     mine = TorchGpuProtocols().training_rows(packaged, CATALOG)
     other = replace(mine, groups={**mine.groups, "device": np.full(len(mine), "another")})
     monkeypatch.setattr(torch_gpu, "_other_training_rows", lambda predictor, catalog: other)
-    folds = list(TorchGpuProtocols().folds(packaged, CATALOG))
+    return list(TorchGpuProtocols().folds(packaged, CATALOG))
+
+
+def test_folds_hold_out_what_they_are_named_after_on_both_sides(folds):
+    """Rows of other datasets of a held-out family do not train either."""
     assert {fold.protocol for fold in folds} == {*TorchGpuProtocols.fitted_protocols}
     for fold in folds:
-        key = fold.protocol.removeprefix("unseen_")
+        (key,) = TorchGpuProtocols.held_out_by[fold.protocol]
         for task in fold.tasks:
             assert not set(task.held_out.groups[key]) & set(fold.train.groups[key])
     metrics = {task.metric for fold in folds for task in fold.tasks}
     assert metrics == {"latency_ms", "power_w"}
+
+
+def test_folds_hold_out_every_training_row_once(folds, packaged):
+    operators = RecordedOperators().training_rows(packaged, CATALOG)
+    recorded = TorchGpuProtocols().training_rows(packaged, CATALOG)
+    for name, rows in {
+        "unseen_family/recorded_latency": len(recorded),
+        "unseen_shape/operators_latency": len(operators),
+        "unseen_architecture/operators_latency": len(operators),
+        "unseen_architecture/recorded_latency": len(recorded),
+        "operators_only/recorded_latency": len(recorded),
+    }.items():
+        held = [task.held_out for fold in folds for task in fold.tasks if task.name == name]
+        assert sum(map(len, held)) == rows
+
+
+def test_operators_only_leaves_the_operators_and_no_network_of_these_gpus(folds):
+    (fold,) = (fold for fold in folds if fold.protocol == "operators_only")
+    assert {query.workload.kind for query in fold.train.queries} == {"kernel"}
+
+
+def test_eager_networks_of_held_out_families_mean_what_their_query_means(folds):
+    """No query says that convolutions may not use TF32."""
+    held = [task.held_out for fold in folds for task in fold.tasks if "/eager_" in task.name]
+    latencies = [rows for rows in held if "latency_ms" in rows.values]
+    assert latencies
+    for rows in latencies:
+        strict = (rows.groups["fp32_convolutions"] == "strict") & (
+            rows.groups["precision"] == "fp32"
+        )
+        for row in np.flatnonzero(strict).tolist():
+            kinds = [op.kind for op in rows.queries[row].network.graph.operators]
+            assert kinds.count("conv") <= 1
 
 
 @pytest.mark.parametrize(
