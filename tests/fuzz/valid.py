@@ -24,7 +24,7 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 PAGES = (
     *("/", "/compare", "/power", "/llm", "/neighbours", "/leaderboard", "/devices", "/circuits"),
     *("/devices/l4", "/coverage", "/requests", "/docs", "/redoc", "/problems/bad-request"),
-    *("/leaderboard/-/charts", "/leaderboard/nas_latency", "/static/style.css"),
+    *("/leaderboard/-/charts", "/leaderboard/torch_gpu", "/static/style.css"),
 )  # fmt: skip
 FORM = {
     "graph": "resnet50",
@@ -257,7 +257,7 @@ def _read(client: httpx.Client) -> Iterator[Asked]:
                  "/v2/models/forerun", "/v2/models/forerun/ready"):  # fmt: skip
         yield Asked("GET", path)
     yield Asked("GET", "/v1/devices", "kind=gpu&vendor=nvidia")
-    yield Asked("GET", "/v1/leaderboard", "dataset=nas_latency")
+    yield Asked("GET", "/v1/leaderboard", "dataset=torch_gpu")
     for path in PAGES:
         yield Asked("GET", path)
     filled = {"/": FORM, "/curves": FORM, "/compare": FORM, "/power": ONE_DEVICE, "/llm": LLM_FORM}
