@@ -12,6 +12,7 @@ from forerun.data.software import Software
 from forerun.data.workload import InferenceSetup, Kernel, Network, TrainingSetup
 from forerun.features.kernels.rows import (
     BACKWARD,
+    BYTES_PER_CYCLE,
     FEATURES,
     FEW_GRAPHS,
     FORWARD,
@@ -22,6 +23,7 @@ from forerun.features.kernels.rows import (
     KernelRows,
     RunKernels,
     _tiled,
+    _Trained,
     labelled_kernels,
     runs_kernels,
 )
@@ -237,16 +239,37 @@ def test_a_step_updates_embeddings_and_writes_their_gradients_whole(tied) -> Non
     assert moved[behind].sum() == pytest.approx(loss + 4 * entries * WIDTH)
 
 
+@pytest.mark.parametrize(
+    ("source", "outputs"), [("torch_export", TOKENS * (INNER + WIDTH)), ("table", TOKENS * INNER)]
+)
+def test_all_that_nothing_reads_is_an_output_but_in_tables_with_lost_edges(
+    source: str, outputs: int
+) -> None:
+    shape = (1, TOKENS, WIDTH)
+    unread = Operator("copy", "aten.clone", (shape,), (shape,))
+    graph = replace(GRAPH, operators=(*GRAPH.operators[:-1], unread, GRAPH.operators[-1]))
+    assert _Trained.of(replace(graph, source=source)).outputs == outputs
+
+
 @pytest.mark.parametrize("name", ["softmax1", "layer_norm1", "group_norm"])
 def test_each_row_of_a_norm_is_the_work_of_one_unit(name) -> None:
-    """With fewer rows than units, the rest of the GPU waits; with as many, none does."""
-    few = by_hand(launch(name, 1e6)._replace(m=1.0, k=1e5), batch=1)
-    assert few.memory_s[0] == pytest.approx(GPU.compute_units * 1e6 / (GPU.bandwidth_gbs * 1e9))
-    assert few.roofline_s[0] == pytest.approx(1e6 / (GPU.bandwidth_gbs * 1e9))
-    many = by_hand(launch(name, 1e6)._replace(m=1.0, k=1e5), batch=GPU.compute_units)
-    np.testing.assert_allclose(many.memory_s, few.memory_s)
+    """One row is moved as fast as one unit can; many rows at the bandwidth of the GPU."""
+    one_unit = BYTES_PER_CYCLE * 1e9
+    row = launch(name, 1e6)._replace(m=1.0, k=1e5)
+    few, many = by_hand(row, batch=1), by_hand(row, batch=1000)
+    np.testing.assert_allclose(few.memory_s, 1e6 / one_unit)
+    np.testing.assert_allclose(few.roofline_s, 1e6 / (GPU.bandwidth_gbs * 1e9))
+    np.testing.assert_allclose(many.memory_s, many.roofline_s)
     whole = by_hand(launch("reduce", 1e6)._replace(m=1.0, k=1e5), batch=1)
-    assert whole.memory_s[0] == pytest.approx(few.roofline_s[0]), "a sum is split"
+    np.testing.assert_allclose(whole.memory_s, few.roofline_s, err_msg="a sum is divided")
+
+
+@pytest.mark.parametrize("rows", [1.0, 30.0, 99.0, 101.0, 1000.0])
+@pytest.mark.parametrize("better", ["compute_units", "memory_bandwidth_gbs", "boost_clock_mhz"])
+def test_no_better_figure_of_a_gpu_makes_a_norm_slower(rows: float, better: str) -> None:
+    norm = launch("group_norm", 1e6)._replace(m=rows, k=1e5)
+    more = GPU.model_copy(update={better: 1.3 * getattr(GPU, better)})
+    assert by_hand(norm, device=more).memory_s <= by_hand(norm).memory_s
 
 
 def test_softmax_of_eager_attention_has_a_row_for_each_query_of_each_head() -> None:
@@ -295,10 +318,10 @@ def test_a_convolution_behind_a_norm_over_channels_reads_channels_last(middle, l
 
 
 @pytest.mark.parametrize(
-    ("before", "layout", "units"),
-    [((), "nchw", 2), ((), "nhwc", 100), ((NORM,), "nchw", 100), ((COPY,), "nhwc", 2)],
+    ("before", "layout", "by_pixel"),
+    [((), "nchw", True), ((), "nhwc", False), ((NORM,), "nchw", False), ((COPY,), "nhwc", True)],
 )
-def test_interpolation_has_a_thread_for_each_pixel_of_channels_first(before, layout, units):
+def test_interpolation_has_a_thread_for_each_pixel_of_channels_first(before, layout, by_pixel):
     """28 x 28 pixels are two blocks of 512 threads, whatever the number of images and channels."""
     grown = Operator("resize", "aten.upsample_bilinear2d", ((1, 64, 14, 14),), ((1, 64, 28, 28),))
     query = replace(
@@ -306,7 +329,8 @@ def test_interpolation_has_a_thread_for_each_pixel_of_channels_first(before, lay
     )
     rows = KernelRows.of([query])
     own = rows.take(rows.kind == KERNEL_CODE["resize"])
-    np.testing.assert_allclose(own.memory_s / own.roofline_s, [GPU.compute_units / units])
+    by_blocks = own.roofline_s * GPU.bandwidth_gbs / (2 * BYTES_PER_CYCLE)
+    np.testing.assert_allclose(own.memory_s, by_blocks if by_pixel else own.roofline_s)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "amp"])
