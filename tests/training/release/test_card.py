@@ -83,6 +83,14 @@ def test_errors_of_a_share_stand_on_their_own_scale_with_the_noise_of_repeats():
     assert not [t for t in tables(text) if "within 10 %" in t[0]]
 
 
+def test_a_stored_evaluation_without_the_error_of_a_share_has_no_figure_for_it():
+    task = {**TASKS[0], "score": "mae", "predictor": "whole", "mae_of_repeats": 0.0986}
+    text = replace(CARD, evaluations=[{"dataset": "contention", "tasks": [task]}]).markdown()
+    (table,) = (t for t in tables(text) if "repeats" in t[0])
+    own = dict(zip(table[0], table[2], strict=True))
+    assert (own["error"], own["repeats"]) == ("**–**", "0.099")
+
+
 def test_every_published_figure_on_the_dataset_is_cited():
     text = CARD.markdown()
     for figure in published_for("neusight"):
