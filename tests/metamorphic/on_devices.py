@@ -8,6 +8,10 @@ from itertools import pairwise, permutations
 import numpy as np
 
 from forerun.data.device import Device, Precision
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Network
 from forerun.features.chips import chip_of
 from forerun.features.kernels.rows import KernelRows
 from forerun.features.operators.roofline import COMPUTE_PRECISION
@@ -93,6 +97,39 @@ def faster_sheets_are_not_slower(grid: Grid) -> Iterator[Compared]:
         times = [value(answer) or 0.0 for answer in answered(queries)]
         for slow, fast in pairwise(times):
             yield f"{run} on faster sheets", _ratio(fast, slow, 1.05)
+
+
+@law
+def more_compute_units_are_not_slower(grid: Grid) -> Iterator[Compared]:
+    """Also where few of them have work: rows of norms, pixels of interpolations."""
+    base = CATALOG.get("rtx-4090")
+    sheets = [
+        base.model_copy(update={"name": f"units-{units}", "compute_units": units})
+        for units in (64, 96, 128)
+    ]
+    for name, graph in (("norms", _maps("group_norm")), ("pixels", _maps("resize"))):
+        for batch in grid.batches:
+            network = Network(graph, batch, "fp16")
+            queries = [Query(network, sheet, Software()) for sheet in sheets]
+            times = [value(answer) or 0.0 for answer in answered(queries)]
+            for slow, fast in pairwise(times):
+                yield f"{name} batch {batch}, more units", _ratio(fast, slow, 1.0 + SLOWER)
+
+
+def _maps(kind: str) -> OperatorGraph:
+    """Convolutions on 64 channels, each with one norm, or an interpolation to twice the size."""
+    small, large = (1, 64, 14, 14), (1, 64, 28, 28)
+    ops: list[Operator] = []
+    for _ in range(8):
+        at = len(ops)
+        after = large if kind == "resize" else small
+        named = "aten.upsample_bilinear2d" if kind == "resize" else "aten.group_norm"
+        ops += [
+            Operator("conv", "aten.conv2d", (small,), (small,), 36864, {"kernel": (3, 3)},
+                     (at - 1,) * bool(at)),
+            Operator(kind, named, (small,), (after,), 0, {"width": 12544}, (at,)),
+        ]  # fmt: skip
+    return OperatorGraph(tuple(ops), source="torch_export")
 
 
 @law
