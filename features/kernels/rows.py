@@ -18,7 +18,6 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Optimizer, TrainingSetup
 from forerun.features.chips import chip_of
-from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.lowering import (
     Kernels,
     LoweringMode,
@@ -35,6 +34,7 @@ from forerun.features.operators.labels import (
     OPTIMIZER_STEP,
     operator_label,
 )
+from forerun.features.recent import Recent
 
 ROLES: Final = ("forward", "input_gradient", "weight_gradient", "backward", "optimizer")
 """What a kernel computes in a training step; all kernels of an inference are `forward`."""
@@ -64,8 +64,9 @@ TILES: Final = ((256.0, 128.0), (128.0, 128.0), (128.0, 64.0), (64.0, 64.0), (32
 DEPTH_OF_PART: Final = 512.0
 """Elements of the inner dimension below which libraries do not split it."""
 FEW_GRAPHS: Final = 64
-"""Number of graphs in one call up to which their kernels are cached; with more, digests would cost
-more than they save."""
+"""Number of graphs in one call up to which their kernels are also kept in order, for other uses."""
+RUNS_KEPT: Final = 20_000
+"""Number of runs whose distinct kernels are kept: all training rows, some 8 kB each."""
 TYPICAL_CLOCK_MHZ: Final = 1500.0
 TYPICAL_TDP_W: Final = 250.0
 _TINY: Final = 1e-12
@@ -152,6 +153,9 @@ class _Trained(NamedTuple):
             float(sum(op.parameter_elements for op in ops if op.kind == "embedding")),
             outputs / max(1, graph.batch_size),
         )
+
+
+_Lowered = tuple[OperatorGraph, LoweringMode, TrainingStep | None]
 
 
 @dataclass(frozen=True)
@@ -282,22 +286,34 @@ class RunKernels(Columns):
         return replace(self.take(np.asarray(first, dtype=np.intp)), count=count)
 
 
+_RUNS: Final[Recent[tuple[str, str, LoweringMode, TrainingStep | None], RunKernels]] = Recent(
+    RUNS_KEPT
+)
+
+
 def runs_kernels(queries: Sequence[Query]) -> list[RunKernels]:
-    """The distinct kernels of each run; each graph is lowered once for each mode."""
-    lowerings = [_lowering(query) for query in queries]
-    by_graph = groups_of(id(graph) for graph, _, _ in lowerings)
+    """The distinct kernels of each run; those of recent runs are kept, by graph, mode and step."""
+    runs = [_lowering(query) for query in queries]
+    keys = [(graph.digest, graph.source, mode, step) for graph, mode, step in runs]
+    by_key = dict(zip(keys, runs, strict=True))
+    distinct = list(by_key.values())
+    kept = _RUNS.of_each(list(by_key), lambda missing: _lower([distinct[row] for row in missing]))
+    found = dict(zip(by_key, kept, strict=True))
+    return [found[key] for key in keys]
+
+
+def _lower(runs: Sequence["_Lowered"]) -> list[RunKernels]:
+    """The kernels of runs; each graph is lowered once for each mode."""
+    by_graph = groups_of((graph.digest, graph.source) for graph, _, _ in runs)
     found: dict[int, RunKernels] = {}
     for rows in by_graph.values():
-        graph = lowerings[rows[0]][0]
-        runs = groups_of(lowerings[row][1:] for row in rows)
-        if len(by_graph) <= FEW_GRAPHS:
-            own = {run: _run_kernels(GraphKey(graph), *run) for run in runs}
-        else:
-            modes = list(dict.fromkeys(mode for mode, _ in runs))
-            forward = dict(zip(modes, lower(graph, modes), strict=True))
-            own = {run: _distinct(graph, forward[run[0]], *run) for run in runs}
-        found |= {rows[place]: own[run] for run, places in runs.items() for place in places}
-    return [found[row] for row in range(len(queries))]
+        graph = runs[rows[0]][0]
+        modes = list(dict.fromkeys(runs[row][1] for row in rows))
+        few = len(by_graph) <= FEW_GRAPHS
+        lowerings = (lowered(graph, mode) for mode in modes) if few else lower(graph, modes)
+        forward = dict(zip(modes, lowerings, strict=True))
+        found |= {row: _distinct(graph, forward[runs[row][1]], *runs[row][1:]) for row in rows}
+    return [found[row] for row in range(len(runs))]
 
 
 def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
@@ -325,7 +341,7 @@ def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
     return every, [*labels, OPTIMIZER_STEP][: len(every)]
 
 
-def _lowering(query: Query) -> tuple[OperatorGraph, LoweringMode, TrainingStep | None]:
+def _lowering(query: Query) -> _Lowered:
     """The graph, its mode, and the step where training adds kernels to a forward graph."""
     run = query.run
     graph = OperatorGraph((run.operator,)) if isinstance(run, Kernel) else run.graph
@@ -343,11 +359,6 @@ def _lowering(query: Query) -> tuple[OperatorGraph, LoweringMode, TrainingStep |
 def _number_bytes(mode: LoweringMode) -> float:
     """Bytes of a weight, of its gradient, and of each number of the optimizer's state."""
     return 2.0 if mode.casts == "half" else 4.0
-
-
-@kept_by_graph()
-def _run_kernels(key: GraphKey, mode: LoweringMode, step: TrainingStep | None) -> RunKernels:
-    return _distinct(key.graph, lowered(key.graph, mode), mode, step)
 
 
 def _distinct(
