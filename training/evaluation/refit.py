@@ -23,7 +23,7 @@ from forerun.data.bundle import Bundle, find, home
 from forerun.data.columns import Mask
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadArtifact
-from forerun.data.graph import OperatorGraph
+from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.models.answers.in_use import InUse
 from forerun.models.answers.whole import WholeAnswers
@@ -259,19 +259,23 @@ def _digested(value: Any, known: dict[int, bytes]) -> bytes:
     if isinstance(value, np.ndarray):
         content = value if value.dtype.kind != "U" else np.char.encode(value, "utf-8")
         return hashlib.sha256(f"{value.shape}".encode() + _unpadded(content)).digest()
-    if isinstance(value, OperatorGraph):
-        return f"{value.digest} {value.source}".encode()
-    if is_dataclass(value) and not isinstance(value, type):
-        if id(value) not in known:
-            own = [_digested(getattr(value, f.name), known) for f in fields(value)]
-            name = type(value).__name__.encode()
-            known[id(value)] = hashlib.sha256(b"\0".join((name, *own))).digest()
-        return known[id(value)]
     if isinstance(value, Mapping):
         pairs = ((repr(k).encode(), _digested(v, known)) for k, v in sorted(value.items()))
         return hashlib.sha256(b"\0".join(x for pair in pairs for x in pair)).digest()
     if isinstance(value, list | tuple):
         return hashlib.sha256(b"\0".join(_digested(one, known) for one in value)).digest()
+    if id(value) not in known:
+        known[id(value)] = hashlib.sha256(_text(value, known)).digest()
+    return known[id(value)]
+
+
+def _text(value: Any, known: dict[int, bytes]) -> bytes:
+    """What tells an object from others of its type."""
+    if isinstance(value, OperatorGraph):
+        return f"{value.digest} {value.source}".encode()
+    if is_dataclass(value) and not isinstance(value, Operator):
+        own = (_digested(getattr(value, f.name), known) for f in fields(value))
+        return b"\0".join((type(value).__name__.encode(), *own))
     return repr(value).encode()
 
 
