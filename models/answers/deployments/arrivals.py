@@ -43,10 +43,9 @@ EXTRAPOLATED: Final = (
 )
 AT_CAPACITY: Final = "rates, power, price and all else are those at its capacity"
 IF_IT_DOES: Final = "times are those of a deployment that does"
-STEP: Final = 2.5
-"""Ratio of neighbouring numbers of requests in flight at which closed loops are predicted."""
-STEP_OF_LAST: Final = 1.5
-"""The smallest ratio of the last two numbers between which there is a further one."""
+STEP: Final = 2.0
+"""Ratio of neighbouring numbers of requests in flight at which closed loops are predicted: powers
+of two are what most people ask and measure, and there both kinds of load have one time."""
 CLOSER: Final = sqrt(2.0)
 """The same near the greatest rate, where it is not the one without a free place."""
 POINTS: Final = 512
@@ -70,13 +69,9 @@ def may_wait_for_a_place(query: Query) -> bool:
 
 
 def closed_loops(query: Query, places: float) -> list[Query]:
-    """The deployment with 1 request in flight, `STEP` times as many, ..., and one for each place.
-
-    Most are fastest with nearly every place taken, so there is a further number before that.
-    """
+    """The deployment with 1 request in flight, `STEP` times as many, ..., and with all places."""
     steps = STEP ** np.arange(int(np.ceil(log(places) / log(STEP))))
-    last = [sqrt(float(number) * places) for number in steps[-1:] if places > STEP_OF_LAST * number]
-    return [in_closed_loop(query, float(number)) for number in (*steps, *last, places)]
+    return [in_closed_loop(query, float(number)) for number in (*steps, places)]
 
 
 def in_closed_loop(query: Query, concurrency: float) -> Query:
@@ -117,14 +112,13 @@ class LoadCurve:
         return int(np.argmax(self._values(RATE)))
 
     def closer(self, loops: Sequence[Query]) -> list[Query]:
-        """Closed loops between the fastest and its neighbours; none where hardly a place is free.
+        """Closed loops between the fastest and its neighbours; none where no place is free.
 
         Args:
             loops: the closed loops of the curve.
         """
-        best, last = self.best, len(loops) - 1
-        nearly_full = self.in_flight[best] * STEP_OF_LAST > self.in_flight[last]
-        if best == last or (best == last - 1 and not nearly_full):
+        best = self.best
+        if best == len(loops) - 1:
             return []
         ends = self.in_flight[[max(best - 1, 0), best, best + 1]].tolist()
         numbers = [
@@ -166,8 +160,13 @@ class LoadCurve:
 
     @staticmethod
     def _kept_by_most(capacity: Estimate) -> float:
-        """The rate that deployments of this capacity keep up with at half of their times."""
-        return capacity.value**2 / _Capacities.of(capacity.value, capacity).likely
+        """The rate that deployments of this capacity keep up with at half of their times.
+
+        Up to `NEAR` of the capacity, requests that arrive and those of the closed loop of the same
+        rate have one time per token, however uncertain the capacity is.
+        """
+        own = capacity.value
+        return max(NEAR * own, own**2 / _Capacities.of(own, capacity).likely)
 
     def _each(self, rate: float, own: Estimate) -> Estimate:
         """The time for each token, whose ends are those of slower and of faster deployments.
@@ -194,7 +193,8 @@ class LoadCurve:
         on_average = np.geomspace(FEWEST, self.in_flight[-1], POINTS)
         busy = while_busy(on_average)
         rates = np.maximum.accumulate(1e3 * on_average / self._latency_ms(busy))
-        return np.append(0.0, rates), np.append(1.0, busy)
+        below = slice(int(np.argmax(rates)) + 1)
+        return np.append(0.0, rates[below]), np.append(1.0, busy[below])
 
     def _queue_ms(self, rate: float, capacity: float) -> float:
         """Mean waiting for a place, in a queue of as many servers as there are places.
