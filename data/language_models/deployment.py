@@ -7,8 +7,8 @@ from typing import Literal
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.model import LanguageModel
 
-EngineName = Literal["vllm", "sglang", "trtllm", "other"]
-"""Inference engine: vLLM, SGLang, TensorRT-LLM, or one that is not known here."""
+EngineName = Literal["vllm", "sglang", "trtllm", "llama.cpp", "other"]
+"""Inference engine: vLLM, SGLang, TensorRT-LLM, llama.cpp, or one that is not known here."""
 
 
 @dataclass(frozen=True, slots=True)

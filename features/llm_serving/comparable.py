@@ -29,7 +29,7 @@ def of_one_worker(query: Query) -> Query:
 
 def with_measured_settings(query: Query) -> Query:
     """The deployment as runs were measured: without drafted tokens and cached prompts, with chunked
-    prefill and recorded launches, by a current release of the engine.
+    prefill and recorded launches, by a current release of an engine that serves at full speed.
     """
     if not has_other_settings(query):
         return query
@@ -39,6 +39,8 @@ def with_measured_settings(query: Query) -> Query:
     )
     if is_old(engine):
         engine = replace(engine, version="")
+    if engine.name == "llama.cpp":
+        engine = replace(engine, name="other", version="")
     load = replace(deployment.load, cached_share=0.0)
     return replace(query, workload=replace(deployment, engine=engine, load=load))
 
@@ -48,7 +50,7 @@ def has_other_settings(query: Query) -> bool:
     engine, load = query.deployment.engine, query.deployment.load
     drafts = engine.draft_tokens != 0 or engine.draft_acceptance != 0.0
     usual = engine.chunked_prefill and engine.graphs and load.cached_share == 0.0
-    return drafts or not usual or is_old(engine)
+    return drafts or not usual or is_old(engine) or engine.name == "llama.cpp"
 
 
 def at_any_load(query: Query) -> tuple[Hashable, ...]:

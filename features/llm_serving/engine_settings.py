@@ -46,7 +46,7 @@ class Limits:
         fits = room is None or room >= 1.0
         if room is not None and fits:
             sequences = min(sequences, room)
-        return cls(max(tokens, 16.0), sequences, fits)
+        return cls(tokens, sequences, fits)
 
 
 def default_limits(engine: Engine, device: Device) -> tuple[int, int]:

@@ -18,7 +18,8 @@ from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
 from forerun.features.llm_serving.any_load import tokens_per_iteration, uncached_tokens
 from forerun.features.llm_serving.iteration import Iterations
-from forerun.features.llm_serving.step import Phase, Rates, WorkerTime
+from forerun.features.llm_serving.releases import Rates
+from forerun.features.llm_serving.step import Phase, WorkerTime
 
 PEAK: Final = Rates(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 MANY: Final = 1000.0

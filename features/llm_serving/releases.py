@@ -1,9 +1,18 @@
-"""Releases of inference engines, and what the host of an old one takes for each iteration."""
+"""Releases of inference engines, and what their kernels and their host reach on a device.
+
+Current vLLM, SGLang and TensorRT-LLM, and engines that are not known, have the rates `CURRENT`.
+Others were measured in `llm_inference_bench` in autumn 2024. Their rates are least squares over rows
+of one device for each maker, which a comment names: of a Llama 2 and a Llama 3 model, for vLLM on
+AMD a third of those of all models. No figure was fitted to the H100 and the MI300X, but that
+products are bound by an absolute rate, and caches read for each query head, was seen on the MI300X.
+"""
 
 import re
-from math import log2
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from math import inf, log2
+from typing import Final
 
+from forerun.data.device import Device
 from forerun.data.language_models.deployment import Engine
 
 _RELEASE: Final = re.compile(
@@ -15,34 +24,83 @@ NEW_ENGINE: Final = 800.0
 """Release of vLLM, 0.8, from which on its rewritten engine (V1) serves by default."""
 
 
-class HostTime(NamedTuple):
-    """Time of the host beyond that of a current engine.
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Shares of the sheet's figures that kernels reach, and fixed times.
 
     Attributes:
-        iteration_s: of an iteration, seconds.
-        sequence_s: of each sequence in it, seconds.
+        bandwidth: share of the memory bandwidth.
+        arithmetic: share of the arithmetic peak in matrix products.
+        attention: share of the peak in attention of prompts.
+        cache: share of the memory bandwidth in reading caches.
+        link: share of the link's bandwidth.
+        kernel_s: fixed time of a kernel with recorded launches, seconds.
+        launched_kernel_s: the same without recorded launches, seconds.
+        iteration_s: host time of an iteration, seconds.
+        sequence_s: host time of a sequence in an iteration, seconds.
+        collective_s: fixed time of one message over a switched link, seconds; twice over PCIe.
+        flop_per_s: most of matrix products and attention of prompts, whatever the sheet's peak.
+        heads_share: whether query heads that share keys and values read them once in decoding.
     """
 
-    iteration_s: float = 0.0
-    sequence_s: float = 0.0
+    bandwidth: float = 0.8
+    arithmetic: float = 0.6
+    attention: float = 0.45
+    cache: float = 0.6
+    link: float = 0.9
+    kernel_s: float = 4e-6
+    launched_kernel_s: float = 8e-6
+    iteration_s: float = 0.5e-3
+    sequence_s: float = 5e-6
+    collective_s: float = 8e-6
+    flop_per_s: float = inf
+    heads_share: bool = True
 
 
-CURRENT: Final = HostTime()
+CURRENT: Final = Rates()
+_HIP_S: Final = 17e-6
+"""Fixed time of a kernel in vLLM 0.6 on an MI250, seconds."""
+_LLAMA_CPP: Final = {
+    "nvidia": Rates(bandwidth=0.63, kernel_s=8e-6),  # A100
+    "amd": Rates(bandwidth=0.37, kernel_s=_HIP_S, launched_kernel_s=_HIP_S),  # MI250
+    # Max 1550: with layers on several devices, weights are read as slowly as over PCIe.
+    "intel": Rates(bandwidth=0.017),
+}
+"""Vendor of the device -> rates of llama.cpp."""
+_OLD_VLLM: Final = {
+    # MI250. Its decoding attention (`paged_attention_v1` and `v2`) reads keys and values for each
+    # query head.
+    "amd": Rates(
+        bandwidth=0.5,
+        cache=0.95,
+        kernel_s=_HIP_S,
+        launched_kernel_s=_HIP_S,
+        flop_per_s=45e12,
+        heads_share=False,
+    ),
+    "intel": Rates(bandwidth=0.66, kernel_s=0.23e-3, launched_kernel_s=0.23e-3),  # Max 1550
+}
+"""Vendor of the device -> rates of vLLM before `NEW_ENGINE`, without its host."""
 
 
-def host_time(engine: Engine, devices: int) -> HostTime:
-    """Further time of the host in vLLM before 0.8, which prepares each iteration after the last.
+def rates_of(engine: Engine, device: Device, devices: int) -> Rates:
+    """What an engine reaches on a device.
 
-    Least squares over 40 rows of `llm_inference_bench`: two Llama 3 models with 1 or 16 sequences
-    on one to four H100. Nothing was fitted to other devices, models and batches.
+    The host of vLLM before 0.8 prepares each iteration after the last. Its further time is fitted
+    to 40 rows of one or 16 sequences on one to four H100.
 
     Args:
-        engine: the engine; one of an unknown release counts as current.
+        engine: the engine; vLLM of an unknown release counts as current.
+        device: each of the devices.
         devices: devices of one worker.
     """
+    if engine.name == "llama.cpp":
+        return _LLAMA_CPP.get(device.vendor, CURRENT)
     if not is_old(engine):
         return CURRENT
-    return HostTime(0.6e-3 + 0.94e-3 * log2(devices), 54e-6)
+    own = _OLD_VLLM.get(device.vendor, CURRENT)
+    iteration_s = own.iteration_s + 0.6e-3 + 0.94e-3 * log2(devices)
+    return replace(own, iteration_s=iteration_s, sequence_s=own.sequence_s + 54e-6)
 
 
 def is_old(engine: Engine) -> bool:

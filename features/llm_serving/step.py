@@ -12,6 +12,7 @@ import numpy as np
 
 from forerun.data.columns import Column
 from forerun.data.device import Device
+from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.deployment import LlmDeployment, Parallelism
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel, Layer
@@ -32,7 +33,7 @@ from forerun.features.llm_serving.operators import (
     routed,
     state_values,
 )
-from forerun.features.llm_serving.releases import CURRENT, HostTime, host_time
+from forerun.features.llm_serving.releases import CURRENT, Rates, rates_of
 
 Phase = Literal["both", "prefill", "decode"]
 PARTS: Final = (
@@ -53,35 +54,6 @@ their fixed times, fixed times of kernels, and host time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """Shares of the sheet's figures that kernels reach, and fixed times.
-
-    Attributes:
-        bandwidth: share of the memory bandwidth.
-        arithmetic: share of the arithmetic peak in matrix products.
-        attention: share of the peak in attention of prompts.
-        cache: share of the memory bandwidth in reading caches.
-        link: share of the link's bandwidth.
-        kernel_s: fixed time of a kernel with recorded launches, seconds.
-        launched_kernel_s: the same without recorded launches, seconds.
-        iteration_s: host time of an iteration, seconds.
-        sequence_s: host time of a sequence in an iteration, seconds.
-        collective_s: fixed time of one message over a switched link, seconds; twice over PCIe.
-    """
-
-    bandwidth: float = 0.8
-    arithmetic: float = 0.6
-    attention: float = 0.45
-    cache: float = 0.6
-    link: float = 0.9
-    kernel_s: float = 4e-6
-    launched_kernel_s: float = 8e-6
-    iteration_s: float = 0.5e-3
-    sequence_s: float = 5e-6
-    collective_s: float = 8e-6
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerTime:
     """Times of iterations of one worker.
 
@@ -93,7 +65,6 @@ class WorkerTime:
         drafted: tokens that are drafted for each sequence that decodes, and verified with its next
             token in the same iteration. Each takes a pass of one layer and of the output head.
         rates: shares that are reached, and fixed times.
-        host: time of the host beyond that of `rates`.
     """
 
     model: LanguageModel
@@ -101,8 +72,7 @@ class WorkerTime:
     sheet: Sheet
     graphs: bool = True
     drafted: int = 0
-    rates: Rates = Rates()
-    host: HostTime = CURRENT
+    rates: Rates = CURRENT
 
     @classmethod
     def of(
@@ -127,9 +97,14 @@ class WorkerTime:
             Sheet.of(device),
             engine.graphs,
             engine.draft_tokens,
-            rates or Rates(),
-            host_time(engine, pool.parallelism.devices),
+            rates or rates_of(engine, device, pool.parallelism.devices),
         )
+
+    def with_memory(self, faster: float) -> Self:
+        """The worker with so many times the bandwidth of the memory."""
+        own = self.rates
+        rates = replace(own, bandwidth=faster * own.bandwidth, cache=faster * own.cache)
+        return replace(self, rates=rates)
 
     def seconds(self, iterations: Iterations) -> Column:
         """Time of each iteration, through all groups of layers one after the other, shape (n,)."""
@@ -188,8 +163,7 @@ class WorkerTime:
             count * kernels(layer) for (layer, _), count in layer_counts(self.model).items()
         )
         sequences = iterations.prefill_sequences + iterations.decode_sequences
-        found["host"] += self.rates.iteration_s + self.host.iteration_s
-        found["host"] += (self.rates.sequence_s + self.host.sequence_s) * sequences
+        found["host"] += self.rates.iteration_s + self.rates.sequence_s * sequences
         return found
 
     def _decoded(self, iterations: Iterations) -> Column:
@@ -235,22 +209,24 @@ class WorkerTime:
         formats, rates = self.model.formats, self.rates
         peak = self.sheet.arithmetic(formats.unquantized)
         prompt, sequences = iterations.prefill_tokens, iterations.decode_sequences
-        if values := state_values(mixer):
+        if states := state_values(mixer):
             touched = sequences + iterations.prefill_sequences + prompt / 64.0
-            read = 2.0 * values * BYTES[formats.state] * touched / tensor
+            read = 2.0 * states * BYTES[formats.state] * touched / tensor
             return [("states", read / self._bandwidth())]
         mean = iterations.prefill_pairs / np.maximum(prompt, 1e-9)
         pairs = prompt * attended(mixer, mean)
         flop = pairs * pair_flop(mixer, decode=False) / tensor
         context = iterations.decode_context / np.maximum(sequences, 1e-9)
-        divided = cache_divided(mixer, tensor)
-        read = sequences * cache_values(mixer, context) * BYTES[formats.cache] / divided
+        values, divided = cache_values(mixer, context), cache_divided(mixer, tensor)
+        if isinstance(mixer, Attention) and not rates.heads_share:
+            values, divided = values * (mixer.query_heads / mixer.key_value_heads), tensor
+        read = sequences * values * BYTES[formats.cache] / divided
         pairs = self._decoded(iterations) * attended(mixer, context)
         each = pairs * pair_flop(mixer, decode=True) / tensor
         decode = Work(read, each, peak)
         reached = self.sheet.bandwidth * rates.cache
         return [
-            ("prefill_attention", flop / (peak * rates.attention)),
+            ("prefill_attention", flop / min(peak * rates.attention, rates.flop_per_s)),
             ("decode_attention", decode.seconds(reached, rates.attention)),
         ]
 
@@ -284,7 +260,8 @@ class WorkerTime:
         return 2.0 * self.model.hidden_size * tokens / (self.sheet.link * self.rates.link)
 
     def _work(self, work: Work) -> Column:
-        return work.seconds(self._bandwidth(), self.rates.arithmetic)
+        share = min(self.rates.arithmetic, self.rates.flop_per_s / work.peak)
+        return work.seconds(self._bandwidth(), share)
 
     def _bandwidth(self) -> float:
         return self.sheet.bandwidth * self.rates.bandwidth

@@ -1,7 +1,7 @@
 """Parts of the time of a deployment, what bounds its rate, and what each estimate rests on."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from forerun.data.query import Query
 from forerun.features.llm_kernels.deployed import families_of
 from forerun.features.llm_serving.comparable import setup_of
 from forerun.features.llm_serving.iteration import Iterations
-from forerun.features.llm_serving.step import PARTS, Rates, WorkerTime
+from forerun.features.llm_serving.step import PARTS, WorkerTime
 from forerun.models.answers.deployments.memory import PoolMemory
 from forerun.models.answers.deployments.metrics import seen_in_training
 from forerun.models.answers.in_use import InUse
@@ -26,8 +26,6 @@ Foundation = tuple[Basis, str]
 _Phases = Mapping[str, Mapping[str, Column]]
 """Phase -> part -> seconds, shape (n,)."""
 
-RATES: Final = Rates()
-FASTER_MEMORY: Final = replace(RATES, bandwidth=2 * RATES.bandwidth, cache=2 * RATES.cache)
 APART: Final[Mapping[str, tuple[str, ...]]] = {
     "collectives": ("messages", "synchronisation"),
     "host": ("launches", "host"),
@@ -100,8 +98,7 @@ def shares_of(queries: Sequence[Query], in_flight: Sequence[float]) -> list[Shar
         )
         try:
             with np.errstate(all="ignore"):
-                whole = _phases(own, sequences, RATES)
-                faster = _phases(own, sequences, FASTER_MEMORY)
+                whole, faster = (_phases(own, sequences, memory) for memory in (1.0, 2.0))
         except InputError:
             shares |= dict.fromkeys(rows, Shares({}, {}, {}))
             continue
@@ -240,13 +237,13 @@ def limited_by(
     return max(shares.bounds, key=lambda name: shares.bounds[name], default=None)
 
 
-def _phases(queries: Sequence[Query], sequences: Column, rates: Rates) -> _Phases:
+def _phases(queries: Sequence[Query], sequences: Column, memory: float) -> _Phases:
     """Phase -> part -> seconds of a whole prompt, and of a token of each sequence, shape (n,).
 
     Args:
         queries: n deployments that differ in nothing but their load.
         sequences: sequences that each decodes at a time, shape (n,).
-        rates: shares of the sheet's figures that are reached, and fixed times.
+        memory: bandwidth of the memory over the one that is reached.
     """
     loads = [query.deployment.load for query in queries]
     given, answer, shared = np.array(
@@ -260,7 +257,9 @@ def _phases(queries: Sequence[Query], sequences: Column, rates: Rates) -> _Phase
     prompts = Iterations(tokens, pairs, one, none, none)
     decodes = Iterations(none, none, none, sequences, context)
     deployment, device = queries[0].deployment, queries[0].device
-    prefill = WorkerTime.of(deployment, device, phase="prefill", rates=rates)
-    decode = WorkerTime.of(deployment, device, rates=rates)
+    decode, prefill = (
+        WorkerTime.of(deployment, device, phase=phase).with_memory(memory)
+        for phase in ("decode", "prefill")
+    )
     of_tokens, of_prompts = decode.parts_with([decodes], prefill, [prompts])
     return {"prefill": of_prompts, "decode": of_tokens}

@@ -53,7 +53,8 @@ class DeploymentOptions:
         typer.Option("--cache-format", "--kv-cache-dtype", help="format of keys and values"),
     ] = None
     engine: Annotated[
-        Text, typer.Option("--engine", "--backend", help="vllm, sglang, trtllm or other [vllm]")
+        Text,
+        typer.Option("--engine", "--backend", help="vllm, sglang, trtllm, llama.cpp, other [vllm]"),
     ] = None
     engine_version: Annotated[Text, typer.Option(help="version of the engine")] = None
     max_batched_tokens: Annotated[

@@ -165,7 +165,7 @@ async def llm_page(
                 "request": {name: name.replace("_", " ") for name in get_args(RequestKind)},
                 "weights": {name: name for name in get_args(WeightFormat)},
                 "engine": {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM",
-                           "other": "another"},
+                           "llama.cpp": "llama.cpp", "other": "another"},
                 "architecture": {
                     "dense": "dense", "experts": "mixture of experts",
                     "hybrid": "attention and state space",

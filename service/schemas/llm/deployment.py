@@ -30,6 +30,7 @@ DRAFTED, ACCEPTANCE = "engine.draft_tokens", "engine.draft_acceptance"
 ENGINES: Final[Mapping[str, EngineName]] = {
     **{"tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm", "trt-llm": "trtllm"},
     **{"trt_llm": "trtllm", "tensorrtllm": "trtllm"},
+    **{"llama_cpp": "llama.cpp", "llamacpp": "llama.cpp", "llama-cpp": "llama.cpp"},
 }
 """Other spellings of an engine's name."""
 

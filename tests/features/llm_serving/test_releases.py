@@ -1,15 +1,19 @@
-"""Releases of engines in their order, and the host's time of old ones."""
+"""Releases of engines in their order, and what they reach."""
 
 import numpy as np
 import pytest
 
+from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.deployment import Engine
+from forerun.data.language_models.feed_forward import Dense
+from forerun.data.language_models.model import LanguageModel, Layer
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.comparable import has_other_settings, with_measured_settings
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.releases import release
 from forerun.features.llm_serving.step import WorkerTime
-from tests.features.llm_serving.deployments import DEVICE, deployment, with_engine
+from tests.features.llm_serving.deployments import DEVICE, dense_model, deployment, with_engine
 
 
 def test_releases_are_ordered_and_unknown_ones_are_missing():
@@ -21,12 +25,12 @@ def test_releases_are_ordered_and_unknown_ones_are_missing():
     assert np.isnan(release(Engine(version="nightly")))
 
 
-def seconds(engine="vllm", version="", sequences=16.0, tensor=1):
+def seconds(engine="vllm", version="", sequences=16.0, tensor=1, device=DEVICE, model=None):
     """Time of one iteration that decodes."""
-    one = with_engine(deployment(tensor=tensor), name=engine, version=version)
+    one = with_engine(deployment(model, tensor=tensor), name=engine, version=version)
     none = np.zeros(1)
     counts = np.array([sequences])
-    (found,) = WorkerTime.of(one, DEVICE).seconds(
+    (found,) = WorkerTime.of(one, device).seconds(
         Iterations(none, none, none, counts, 1000.0 * counts)
     )
     return float(found)
@@ -48,6 +52,34 @@ def test_the_host_of_an_old_release_takes_longer_with_more_sequences_and_devices
     assert one == pytest.approx(0.6e-3 + 16 * 54e-6)
     assert many - one == pytest.approx(48 * 54e-6)
     assert wide - one == pytest.approx(2 * 0.94e-3)
+
+
+@pytest.mark.parametrize("name", ["mi250", "mi300x", "intel-max-1550"])
+def test_kernels_of_an_old_release_reach_less_on_devices_of_other_makers(name):
+    device = DeviceCatalog.load().get(name)
+    on_nvidia = seconds(version="0.6.3") / seconds()
+    assert seconds(version="0.6.3", device=device) / seconds(device=device) > 1.2 * on_nvidia
+
+
+def test_old_attention_reads_shared_keys_for_each_query_head_on_amd():
+    device = DeviceCatalog.load().get("mi300x")
+    layer = Layer(Attention(32, 32, 128, 128), (Dense(3 * 4096),))
+    apart = LanguageModel("made_up", 4096, 32_000, (layer,) * 16, tied_embeddings=False)
+
+    def of_caches(model, version):
+        own = {"version": version, "device": device, "model": model}
+        return seconds(sequences=64.0, **own) - seconds(sequences=1.0, **own)
+
+    assert of_caches(apart, "") > 3.0 * of_caches(dense_model(), "")
+    assert of_caches(apart, "0.6.3") < 1.2 * of_caches(dense_model(), "0.6.3")
+
+
+@pytest.mark.parametrize("name", ["h100-sxm-80gb", "mi250", "intel-max-1550"])
+def test_llama_cpp_takes_longer_than_an_engine_that_serves_at_full_speed(name):
+    device = DeviceCatalog.load().get(name)
+    query = Query(with_engine(deployment(), name="llama.cpp"), device, operation=Operation(1))
+    assert seconds("llama.cpp", device=device) > 1.2 * seconds("other", device=device)
+    assert with_measured_settings(query).deployment.engine.name == "other"
 
 
 def test_old_releases_are_corrected_as_the_current_one_that_was_measured():

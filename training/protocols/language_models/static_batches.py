@@ -49,7 +49,7 @@ SN40L: Final = Device(
 )
 """Prabhakar, "SambaNova SN40L RDU", Hot Chips 2024: figures of one of 16 sockets."""
 ENGINES: Final[Mapping[str, EngineName]] = MappingProxyType(
-    {"vLLM": "vllm", "TensorRT-LLM": "trtllm"}
+    {"vLLM": "vllm", "TensorRT-LLM": "trtllm", "llama.cpp": "llama.cpp"}
 )
 VERSIONS: Final[Mapping[str, str]] = MappingProxyType({"vLLM": "0.6"})
 """Releases of autumn 2024, when the rows were published; the table does not give them."""
