@@ -1,9 +1,9 @@
 """Releases of inference engines, and what their kernels and their host reach on a device.
 
 Current vLLM, SGLang and TensorRT-LLM, and engines that are not known, have the rates `CURRENT`.
-Others were measured in `llm_inference_bench` in autumn 2024. Their rates are least squares over rows
-of one device for each maker, which a comment names: of a Llama 2 and a Llama 3 model, for vLLM on
-AMD a third of those of all models. No figure was fitted to the H100 and the MI300X, but that
+Others were measured in `llm_inference_bench` in autumn 2024. Their rates are least squares over
+rows of one device for each maker, which a comment names: of a Llama 2 and a Llama 3 model, for vLLM
+on AMD a third of those of all models. No figure was fitted to the H100 and the MI300X, but that
 products are bound by an absolute rate, and caches read for each query head, was seen on the MI300X.
 """
 
@@ -20,6 +20,8 @@ _RELEASE: Final = re.compile(
 )
 _CANDIDATES: Final = 50
 """Candidates of a release that are distinguished, and later patches of one."""
+RECORDING: Final = 206.0
+"""Release of vLLM, 0.2.6, from which on it replays recorded launches."""
 NEW_ENGINE: Final = 800.0
 """Release of vLLM, 0.8, from which on its rewritten engine (V1) serves by default."""
 
@@ -35,7 +37,9 @@ class Rates:
         cache: share of the memory bandwidth in reading caches.
         link: share of the link's bandwidth.
         kernel_s: fixed time of a kernel with recorded launches, seconds.
-        launched_kernel_s: the same without recorded launches, seconds.
+        launched_kernel_s: the same in iterations that are not recorded, seconds.
+        eager_kernel_s: the same in an engine that records none, seconds. Least squares over
+            batches of Llama-2-70B in `splitwise`, whose vLLM 0.2 records none.
         iteration_s: host time of an iteration, seconds.
         sequence_s: host time of a sequence in an iteration, seconds.
         collective_s: fixed time of one message over a switched link, seconds; twice over PCIe.
@@ -50,6 +54,7 @@ class Rates:
     link: float = 0.9
     kernel_s: float = 4e-6
     launched_kernel_s: float = 8e-6
+    eager_kernel_s: float = 20e-6
     iteration_s: float = 0.5e-3
     sequence_s: float = 5e-6
     collective_s: float = 8e-6
@@ -106,6 +111,11 @@ def rates_of(engine: Engine, device: Device, devices: int) -> Rates:
 def is_old(engine: Engine) -> bool:
     """Whether the engine is vLLM before 0.8."""
     return engine.name == "vllm" and release(engine) < NEW_ENGINE
+
+
+def records_launches(engine: Engine) -> bool:
+    """Whether an engine replays recorded launches when it decodes, which can be turned off."""
+    return engine.graphs and not (engine.name == "vllm" and release(engine) < RECORDING)
 
 
 def release(engine: Engine) -> float:

@@ -33,7 +33,7 @@ from forerun.features.llm_serving.operators import (
     routed,
     state_values,
 )
-from forerun.features.llm_serving.releases import CURRENT, Rates, rates_of
+from forerun.features.llm_serving.releases import CURRENT, Rates, rates_of, records_launches
 
 Phase = Literal["both", "prefill", "decode"]
 PARTS: Final = (
@@ -95,7 +95,7 @@ class WorkerTime:
             deployment.model,
             pool.parallelism,
             Sheet.of(device),
-            engine.graphs,
+            records_launches(engine),
             engine.draft_tokens,
             rates or rates_of(engine, device, pool.parallelism.devices),
         )
@@ -157,8 +157,10 @@ class WorkerTime:
         number, vectors = self._messages()
         found["synchronisation"] += number * self._fixed()
         found["messages"] += self._vector_seconds(tokens) * vectors
-        decodes = (iterations.prefill_tokens == 0) & self.graphs
-        each = np.where(decodes, self.rates.kernel_s, self.rates.launched_kernel_s)
+        rates = self.rates
+        decodes = iterations.prefill_tokens == 0
+        recorded = np.where(decodes, rates.kernel_s, rates.launched_kernel_s)
+        each = recorded if self.graphs else rates.eager_kernel_s
         found["launches"] += each * sum(
             count * kernels(layer) for (layer, _), count in layer_counts(self.model).items()
         )

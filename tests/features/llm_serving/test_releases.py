@@ -28,6 +28,11 @@ def test_releases_are_ordered_and_unknown_ones_are_missing():
 def seconds(engine="vllm", version="", sequences=16.0, tensor=1, device=DEVICE, model=None):
     """Time of one iteration that decodes."""
     one = with_engine(deployment(model, tensor=tensor), name=engine, version=version)
+    return decode_s(one, sequences, device)
+
+
+def decode_s(one, sequences=16.0, device=DEVICE):
+    """Time of one iteration of a deployment that decodes."""
     none = np.zeros(1)
     counts = np.array([sequences])
     (found,) = WorkerTime.of(one, device).seconds(
@@ -89,3 +94,16 @@ def test_old_releases_are_corrected_as_the_current_one_that_was_measured():
     assert with_measured_settings(query).deployment == with_engine(deployment(), version="")
     current = with_engine(deployment(), version="0.11.0")
     assert not has_other_settings(Query(current, DEVICE, operation=Operation(current.devices)))
+
+
+def test_kernels_that_are_not_recorded_start_later_whatever_they_compute():
+    def further(model):
+        eager = with_engine(deployment(model), graphs=False)
+        return decode_s(eager) - decode_s(deployment(model))
+
+    assert further(dense_model()) > 16 * 9 * 10e-6
+    assert further(dense_model(width=8192)) == pytest.approx(further(dense_model()))
+
+
+def test_vllm_of_2023_records_no_launches():
+    assert seconds(version="0.2.5") > seconds(version="0.2.7") + 1e-3

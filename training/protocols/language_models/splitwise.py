@@ -1,22 +1,22 @@
-"""splitwise: time of a static batch, with a pair of model and hardware held out, or a hardware."""
+"""splitwise: rate of a static batch, with a pair of model and hardware held out, or a hardware."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.language_models.splitwise import QUERY, RUNS, Splitwise
+from forerun.data.datasets.language_models.splitwise import QUERY, RUNS, TIMES, Splitwise
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
-from forerun.models.llm_serving.static_batch import TIME, StaticBatch
+from forerun.models.llm_serving.static_batch import RATE, StaticBatch
 from forerun.training.protocols.language_models.static_batches import splitwise_rows
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
 
 
 class SplitwiseProtocols(DatasetProtocols):
-    """Time of a batch from end to end (ms)."""
+    """Tokens written per second by a batch from end to end."""
 
     dataset = "splitwise"
-    reads = MappingProxyType({RUNS: (*QUERY, "e2e_time_ms")})
+    reads = MappingProxyType({RUNS: (*QUERY, *TIMES)})
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All batches, the median of the repeats of each."""
@@ -36,5 +36,5 @@ class SplitwiseProtocols(DatasetProtocols):
 
 
 def _task(held_out: Measurements, protocol: str) -> Task:
-    closed = StaticBatch().predict(held_out.queries).values[TIME]
-    return Task(f"{protocol}/{TIME}", TIME, held_out, baselines={"closed_form": closed})
+    closed = StaticBatch().predict(held_out.queries).values[RATE]
+    return Task(f"{protocol}/{RATE}", RATE, held_out, baselines={"closed_form": closed})

@@ -9,7 +9,7 @@ import pandas as pd
 
 from forerun.data.columns import Mask, Positions
 from forerun.data.datasets.language_models.llm_inference_bench import accelerators
-from forerun.data.datasets.language_models.splitwise import QUERY, SIZES
+from forerun.data.datasets.language_models.splitwise import QUERY, SIZES, TIMES
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import (
@@ -59,6 +59,8 @@ is that of the tokens of a prompt that are processed at once."""
 NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
     {"llama2-70b": "meta-llama/Llama-2-70b-hf", "bloom-176b": "bigscience/bloom"}
 )
+WRITTEN: Final = 0.8
+"""Share of the tokens of an answer that must have been written, by the times of its phases."""
 SPLITWISE_VERSION: Final = "0.2"
 """Release of vLLM in November 2023, when `splitwise` was published."""
 SERVERS: Final[Mapping[str, str]] = MappingProxyType(
@@ -139,13 +141,19 @@ def _query(row: Row, accelerator: str, device: Device) -> Query:
 def splitwise_rows(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measurements, Positions]:
     """Rows of the table `perf_model` as measured static batches; a batch that was repeated is one.
 
+    Batches whose answers ended before `token_size` are left out: nearly all of 1,024 and more
+    tokens, which took no longer than those of 400 to 900.
+
     Returns:
-        Measurements of `latency_ms`, medians over repeats, with groups `device` and `model`, and
-        the positions of the first row of each batch in the table, shape (n,).
+        Measurements of `latency_ms` and `tokens_per_s`, medians over repeats, with groups `device`
+        and `model`, and the positions of the first row of each batch in the table, shape (n,).
     """
-    batch = table.groupby(list(QUERY), sort=False)["e2e_time_ms"]
-    medians = batch.transform("median").to_numpy(dtype=np.float64)
-    kept = np.flatnonzero(~table.duplicated(list(QUERY)).to_numpy(dtype=np.bool_))
+    medians = table.groupby(list(QUERY), sort=False)[list(TIMES)].transform("median")
+    prompts, each, whole = medians.to_numpy(dtype=np.float64).T
+    asked = table["token_size"].to_numpy(dtype=np.float64)
+    ended = (whole - prompts) / each < WRITTEN * (asked - 1.0)
+    repeated = table.duplicated(list(QUERY)).to_numpy(dtype=np.bool_)
+    kept = np.flatnonzero(~repeated & ~ended)
     rows = table.iloc[kept].to_dict("records")
     sheets = {name: _server(name, catalog) for name in SERVERS}
     queries = [_run(row, sheets[str(row["hardware"])]) for row in rows]
@@ -153,7 +161,9 @@ def splitwise_rows(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measure
         "device": np.array([query.device.name for query in queries], dtype=np.str_),
         "model": np.array([str(row["model"]) for row in rows], dtype=np.str_),
     }
-    return Measurements(queries, {"latency_ms": medians[kept]}, groups), kept
+    tokens = (asked * table["batch_size"].to_numpy(dtype=np.float64))[kept]
+    values = {"latency_ms": whole[kept], "tokens_per_s": 1e3 * tokens / whole[kept]}
+    return Measurements(queries, values, groups), kept
 
 
 def _server(name: str, catalog: DeviceCatalog) -> Device:

@@ -86,10 +86,17 @@ def test_capped_gpus_have_a_name_of_their_own_and_the_same_sheet():
 
 
 def test_repeats_of_a_run_are_their_median():
-    times = [5000.0, 4000.0, 4500.0]
+    times = [5000.0, 4600.0, 4900.0]
     frame = pd.DataFrame(
         [*(RUN | {"e2e_time_ms": time} for time in times), RUN | {"batch_size": 8}]
     )
     measured, kept = splitwise_rows(frame, CATALOG)
-    np.testing.assert_array_equal(measured.values["latency_ms"], [4500.0, 5000.0])
+    np.testing.assert_array_equal(measured.values["latency_ms"], [4900.0, 5000.0])
     np.testing.assert_array_equal(kept, [0, 3])
+
+
+def test_batches_whose_answers_ended_early_are_left_out():
+    frame = pd.DataFrame([RUN | {"token_size": 4096}, RUN])
+    measured, kept = splitwise_rows(frame, CATALOG)
+    np.testing.assert_array_equal(kept, [1])
+    np.testing.assert_allclose(measured.values["tokens_per_s"], 4 * 128 / 5.0)
