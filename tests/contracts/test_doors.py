@@ -27,7 +27,7 @@ from forerun.service.settings import Settings
 
 pytestmark = pytest.mark.slow
 
-QUESTIONS = 200
+QUESTIONS = 60
 GPUS = (
     "h100-sxm-80gb",
     "h200-sxm-141gb",
@@ -184,11 +184,12 @@ def all_figures(answer):
 def evaluated(bodies):
     """Answers by the object that protocols evaluate."""
     catalog, loaded = DeviceCatalog.load(), bundled()
+    in_use = InUse(loaded)
     asked = [
         question_of(PredictIn.model_validate(b), catalog.get, network_named, loaded.predictor)
         for b in bodies
     ]
-    return [row_of(WholeAnswers(InUse(loaded), o.metrics).predict([o.query]), 0) for o in asked]
+    return [row_of(WholeAnswers(in_use, o.metrics).predict([o.query]), 0) for o in asked]
 
 
 def row_of(found, row):
@@ -253,7 +254,7 @@ def test_a_batch_file_has_the_answers_of_the_service(asked, kind, tmp_path, monk
 @pytest.mark.parametrize("kind", KINDS)
 def test_python_has_the_answers_of_the_service(asked, kind, tmp_path, monkeypatch):
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    for body, reply in asked(kind)[:50]:
+    for body, reply in asked(kind):
         if "metrics" not in reply or kind == "kernel" or {"count", "framework"} & _options(body):
             continue
         own = {name: value for name, value in body["workload"].items() if name != "kind"}

@@ -25,16 +25,29 @@ GRAPH = OperatorGraph(
 
 @pytest.fixture(scope="session", autouse=True)
 def documents():
-    """The OpenAPI document of applications with so many routers: each takes a second to make."""
-    made, make = {}, FastAPI.openapi
+    """Routes and OpenAPI documents that applications share: each takes long to make.
+
+    Routers are included alike in each application, and documents differ by the number of routers.
+    """
+    made, routes = {}, {}
+    make, include = FastAPI.openapi, FastAPI.include_router
 
     def shared(app):
         if app.openapi_schema is None:
             made[len(app.routes)] = app.openapi_schema = made.get(len(app.routes)) or make(app)
         return app.openapi_schema
 
+    def included(app, router):
+        if id(router) not in routes:
+            before = len(app.routes)
+            include(app, router)
+            routes[id(router)] = app.routes[before:]
+        else:
+            app.router.routes += routes[id(router)]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FastAPI, "openapi", shared)
+        patch.setattr(FastAPI, "include_router", included)
         yield made
 
 

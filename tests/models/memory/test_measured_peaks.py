@@ -14,10 +14,8 @@ PEAK = "peak_memory_mib"
 
 
 @pytest.fixture(scope="module")
-def training_rows(tmp_path_factory: pytest.TempPathFactory):
-    dataset = TorchGpu()
-    folder = tmp_path_factory.mktemp("gpus") / "packaged"
-    bundle = Bundle.write(folder, dataset.name, dataset.tidy(dataset.packaged()))
+def training_rows():
+    bundle = Bundle.open(TorchGpu().packaged().folder, "torch_gpu")
     runs = bundle.table("runs")
     chosen = runs[(runs["phase"] == "training") & ~runs["cuda_graph"] & runs[PEAK].notna()]
     chosen = chosen.reset_index(drop=True)

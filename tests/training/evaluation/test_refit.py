@@ -1,6 +1,7 @@
 """A release that is fitted again for a fold knows nothing of what the fold holds out."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -63,12 +64,13 @@ def of_built_networks(runs):
     return runs.assign(label=label, workload=[built_graph(name).digest for name in label])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def refits(home, nothing_bundled):
     """Refits of a release without any stored predictor: every part is fitted."""
     return Refits(nothing_bundled)
 
 
+@cache
 def folds_of(dataset):
     protocols = protocols_of_dataset(dataset)
     try:

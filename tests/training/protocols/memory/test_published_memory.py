@@ -52,13 +52,14 @@ def bundle(tmp_path):
 
 @pytest.fixture(scope="module")
 def packaged():
-    dataset = PublishedMemory()
-    return dataset.tidy(dataset.packaged())
+    return Bundle.open(PublishedMemory().packaged().folder, "published_memory")
 
 
 @pytest.fixture(scope="module")
 def measured(packaged):
-    return memory_measurements(packaged["table"], read_graphs(packaged["graphs"]), CATALOG)
+    return memory_measurements(
+        packaged.table("table"), read_graphs(packaged.table("graphs")), CATALOG
+    )
 
 
 def test_rows_become_networks_with_the_metric_that_was_measured(bundle):
@@ -74,13 +75,13 @@ def test_rows_become_networks_with_the_metric_that_was_measured(bundle):
 
 
 def test_every_row_is_evaluated_or_counted_with_a_reason(packaged, measured):
-    why = left_out(packaged["table"], read_graphs(packaged["graphs"]))
-    assert sum(why.values()) + len(measured[0]) == len(packaged["table"])
+    why = left_out(packaged.table("table"), read_graphs(packaged.table("graphs")))
+    assert sum(why.values()) + len(measured[0]) == len(packaged.table("table"))
     assert why["a rule of thumb, not a measurement"] == 24
 
 
 def test_every_packaged_graph_belongs_to_a_row_and_is_at_batch_one(packaged, measured):
-    graphs = read_graphs(packaged["graphs"])
+    graphs = read_graphs(packaged.table("graphs"))
     assert set(measured[0].groups["graph"]) == set(graphs)
     assert {graph.batch_size for graph in graphs.values()} == {1}
 
@@ -185,9 +186,8 @@ def test_optimizers_are_read_as_written(written, expected):
     assert optimizer(written) == expected
 
 
-def test_nothing_is_fitted_for_published_and_no_family_or_source_leaks(packaged, tmp_path):
-    bundle = Bundle.write(tmp_path / "all", "published_memory", packaged)
-    folds = list(PublishedMemoryProtocols().folds(bundle, CATALOG))
+def test_nothing_is_fitted_for_published_and_no_family_or_source_leaks(packaged):
+    folds = list(PublishedMemoryProtocols().folds(packaged, CATALOG))
     assert {e.protocol for e in folds} == {"published", "unseen_model", "unseen_source"}
     assert [len(e.train) for e in folds if e.protocol == "published"] == [0]
     for fold in folds[1:]:

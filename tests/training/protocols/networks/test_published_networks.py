@@ -45,14 +45,13 @@ def bundle(tmp_path):
 
 @pytest.fixture(scope="module")
 def packaged():
-    dataset = PublishedNetworks()
-    return dataset.tidy(dataset.packaged())
+    return Bundle.open(PublishedNetworks().packaged().folder, "published_networks")
 
 
 @pytest.fixture(scope="module")
 def measured(packaged):
-    graphs = read_graphs(packaged["graphs"])
-    return published_measurements(packaged["table"], graphs, CATALOG, {*MODELLED, "tensorrt"})
+    graphs = read_graphs(packaged.table("graphs"))
+    return published_measurements(packaged.table("table"), graphs, CATALOG, {*MODELLED, "tensorrt"})
 
 
 def test_rows_become_networks_on_boards_under_software(bundle):
@@ -123,21 +122,20 @@ def test_the_version_of_torch_is_that_of_the_container(container, version):
 
 
 def test_every_container_of_a_measured_row_is_known(packaged, measured):
-    containers = packaged["table"].iloc[measured[1]]["container"].dropna()
+    containers = packaged.table("table").iloc[measured[1]]["container"].dropna()
     assert all(torch_version(name) for name in containers)
     assert sorted(CONTAINER_TORCH) == list(CONTAINER_TORCH)
 
 
 def test_every_packaged_graph_belongs_to_a_row_and_is_at_batch_one(packaged, measured):
-    graphs = read_graphs(packaged["graphs"])
+    graphs = read_graphs(packaged.table("graphs"))
     assert set(measured[0].groups["graph"]) == set(graphs)
     assert {graph.batch_size for graph in graphs.values()} == {1}
-    assert packaged["graphs"]["operators"].tolist() == [len(g) for g in graphs.values()]
+    assert packaged.table("graphs")["operators"].tolist() == [len(g) for g in graphs.values()]
 
 
-def test_families_and_chips_are_predicted_from_others(packaged, tmp_path):
-    bundle = Bundle.write(tmp_path / "all", "published_networks", packaged)
-    folds = list(PublishedNetworksProtocols().folds(bundle, CATALOG))
+def test_families_and_chips_are_predicted_from_others(packaged):
+    folds = list(PublishedNetworksProtocols().folds(packaged, CATALOG))
     assert {fold.protocol for fold in folds} == {"unseen_model", "unseen_device"}
     for fold in folds:
         key = "family" if fold.protocol == "unseen_model" else "chip"
@@ -149,10 +147,9 @@ def test_families_and_chips_are_predicted_from_others(packaged, tmp_path):
             }
 
 
-def test_rows_for_the_time_of_devices_are_those_that_hardly_wait_for_their_host(packaged, tmp_path):
-    bundle = Bundle.write(tmp_path / "all", "published_networks", packaged)
+def test_rows_for_the_time_of_devices_are_those_that_hardly_wait_for_their_host(packaged):
     rows, every = (
-        protocols.training_rows(bundle, CATALOG)
+        protocols.training_rows(packaged, CATALOG)
         for protocols in (LongRuns(), PublishedNetworksProtocols())
     )
     host_s, _ = HostTime().seconds(rows.queries)

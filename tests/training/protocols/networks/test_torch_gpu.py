@@ -96,14 +96,23 @@ def test_recorded_runs_and_the_power_of_eager_ones_train_one_predictor_each():
     assert parts == {"recorded", "operators", "power"}
 
 
-@pytest.fixture
-def packaged(tmp_path):
-    dataset = TorchGpu()
-    return Bundle.write(tmp_path / "packaged", dataset.name, dataset.tidy(dataset.packaged()))
+@pytest.fixture(scope="module")
+def packaged():
+    return Bundle.open(TorchGpu().packaged().folder, "torch_gpu")
 
 
-def test_training_rows_are_recorded_and_mean_what_their_query_means(packaged):
-    found = TorchGpuProtocols().training_rows(packaged, CATALOG)
+@pytest.fixture(scope="module")
+def recorded(packaged):
+    return TorchGpuProtocols().training_rows(packaged, CATALOG)
+
+
+@pytest.fixture(scope="module")
+def operators(packaged):
+    return RecordedOperators().training_rows(packaged, CATALOG)
+
+
+def test_training_rows_are_recorded_and_mean_what_their_query_means(recorded):
+    found = recorded
     assert set(found.groups["mode"]) == {"recorded"}
     assert set(found.groups["host"]) == {NO_HOST}
     assert not any(model.startswith("lstm") for model in found.groups["model"])
@@ -117,9 +126,9 @@ def test_training_rows_are_recorded_and_mean_what_their_query_means(packaged):
     assert len(found) > 500
 
 
-def test_training_rows_of_operators_mean_what_their_query_means(packaged):
+def test_training_rows_of_operators_mean_what_their_query_means(operators):
     """A query in fp32 allows TF32 in convolutions, where the first rows did not."""
-    found = RecordedOperators().training_rows(packaged, CATALOG)
+    found = operators
     assert {query.run.kind for query in found.queries} == {"kernel"}
     assert np.isfinite(found.values["latency_ms"]).all()
     conv = np.array([query.run.operator.kind == "conv" for query in found.queries])
@@ -129,19 +138,18 @@ def test_training_rows_of_operators_mean_what_their_query_means(packaged):
     assert (~conv & fp32).any()
 
 
-def test_rows_of_the_training_set_are_not_evaluated(packaged):
+def test_rows_of_the_training_set_are_not_evaluated(packaged, recorded):
     protocols = TorchGpuProtocols()
-    train = protocols.training_rows(packaged, CATALOG)
-    seen = {key: train.groups[key].tolist() for key in ("device", "model")}
+    seen = {key: recorded.groups[key].tolist() for key in ("device", "model")}
     tasks = list(protocols.evaluation_tasks(packaged, CATALOG, seen))
-    recorded = [task.held_out for task in tasks if task.name.startswith("recorded/")]
-    assert recorded
-    assert not any(trains(rows).any() for rows in recorded)
+    held_out = [task.held_out for task in tasks if task.name.startswith("recorded/")]
+    assert held_out
+    assert not any(trains(rows).any() for rows in held_out)
     left_out = protocols.left_out(packaged, CATALOG, seen)
-    assert left_out["the training set has this recorded network on this GPU"] == len(train)
+    assert left_out["the training set has this recorded network on this GPU"] == len(recorded)
     powered = {q.network.graph.digest for t in tasks if t.name.startswith("eager/")
                and t.metric == "power_w" for q in t.held_out.queries}  # fmt: skip
-    assert not powered & {query.network.graph.digest for query in train.queries}
+    assert not powered & {query.network.graph.digest for query in recorded.queries}
 
 
 def test_no_row_that_trained_the_released_predictors_is_evaluated(packaged):
@@ -153,13 +161,14 @@ def test_no_row_that_trained_the_released_predictors_is_evaluated(packaged):
     assert {task.name for task in tasks if "recorded" in task.name}
 
 
-@pytest.fixture
-def folds(packaged, monkeypatch):
+@pytest.fixture(scope="module")
+def folds(packaged, recorded):
     """Folds with rows of another dataset, which are the recorded networks on another GPU."""
-    mine = TorchGpuProtocols().training_rows(packaged, CATALOG)
-    other = replace(mine, groups={**mine.groups, "device": np.full(len(mine), "another")})
-    monkeypatch.setattr(torch_gpu, "_other_training_rows", lambda predictor, catalog: other)
-    return list(TorchGpuProtocols().folds(packaged, CATALOG))
+    names = np.full(len(recorded), "another")
+    other = replace(recorded, groups={**recorded.groups, "device": names})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_gpu, "_other_training_rows", lambda predictor, catalog: other)
+        return list(TorchGpuProtocols().folds(packaged, CATALOG))
 
 
 def test_folds_hold_out_what_they_are_named_after_on_both_sides(folds):
@@ -173,9 +182,7 @@ def test_folds_hold_out_what_they_are_named_after_on_both_sides(folds):
     assert metrics == {"latency_ms", "power_w"}
 
 
-def test_folds_hold_out_every_training_row_once(folds, packaged):
-    operators = RecordedOperators().training_rows(packaged, CATALOG)
-    recorded = TorchGpuProtocols().training_rows(packaged, CATALOG)
+def test_folds_hold_out_every_training_row_once(folds, recorded, operators):
     for name, rows in {
         "unseen_family/recorded_latency": len(recorded),
         "unseen_shape/operators_latency": len(operators),
@@ -214,15 +221,12 @@ def test_each_fold_fits_the_predictor_that_its_rows_train(metric, name):
     assert able[0].name == name
 
 
-def test_no_row_occurs_among_those_of_published_networks(tmp_path):
+def test_no_row_occurs_among_those_of_published_networks(packaged):
     """Some of the networks do, on other GPUs."""
-    dataset = TorchGpu()
-    tables = dataset.tidy(dataset.packaged())
-    mine = gpu_measurements(tables["runs"], read_graphs(tables["graphs"]), CATALOG)
+    graphs = read_graphs(packaged.table("graphs"))
+    mine = gpu_measurements(packaged.table("runs"), graphs, CATALOG)
     networks = mine.take(mine.groups["mode"] != "operators")
-    published = PublishedNetworks()
-    folder = tmp_path / "published"
-    bundle = Bundle.write(folder, published.name, published.tidy(published.packaged()))
+    bundle = Bundle.open(PublishedNetworks().packaged().folder, "published_networks")
     theirs = PublishedNetworksProtocols().training_rows(bundle, CATALOG)
     assert not runs_of(theirs) & runs_of(networks)
     again = runs_of(networks.take([0])) & runs_of(networks)
