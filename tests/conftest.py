@@ -12,6 +12,8 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.changes import changed_files, floor_of, lowest_floor
+
 # Before the first import of NumPy: workers that all compute on every core wait for one another, and
 # take two to four times the processor time of one thread each.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -25,7 +27,9 @@ sys.dont_write_bytecode = False
 pytest_plugins = ["tests.shapes"]
 
 # How long an example takes says how busy the machine is, not whether a promise holds.
-settings.register_profile("forerun", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("forerun", max_examples=40, **QUIET)
+settings.register_profile("nightly", max_examples=400, **QUIET)
 settings.load_profile("forerun")
 
 
@@ -34,13 +38,15 @@ settings.load_profile("forerun")
 httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 
 
+UNCONCERNED = pytest.mark.skip("no change concerns its floor: `make test-nightly` runs it")
 COSTLY = ("slow", "reference", "zoo", "browser")
 """Markers of tests that `make test-fast` leaves out."""
 
 
 def pytest_addoption(parser):
-    """`make test-docs` asks for it."""
-    parser.addoption("--all-pages", action="store_true", help="run pages that did not change, too")
+    """`make test-nightly` and `make test-docs` ask for it."""
+    help = "run costly tests and pages that no change concerns, too"
+    parser.addoption("--unchanged", action="store_true", help=help)
 
 
 def pytest_configure(config):
@@ -62,11 +68,16 @@ def pytest_collection_finish(session):
 def pytest_collection_modifyitems(config, items):
     """What reads the reference bundles or the mirror is marked `reference`.
 
-    Workers begin with files of costly tests, so that none has one left when the others are done.
+    Costly tests of floors below the lowest that changed are left out. Workers begin with files of
+    costly tests, so that none has one left when the others are done.
     """
+    changed = None if config.getoption("--unchanged") else changed_files()
+    lowest = 0 if changed is None else lowest_floor(changed)
     for item in items:
         if {"reference", "mirror"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("reference")
+        if floor_of(item.path) < lowest and any(map(item.get_closest_marker, COSTLY)):
+            item.add_marker(UNCONCERNED)
     if hasattr(config, "workerinput"):
         costly = Counter(item.path for item in items if any(map(item.get_closest_marker, COSTLY)))
         items.sort(key=lambda item: -costly[item.path])

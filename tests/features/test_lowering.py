@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.graph import Attribute, Operator, OperatorGraph
@@ -458,7 +458,6 @@ def any_graph(draw: st.DrawFn) -> OperatorGraph:
     return OperatorGraph(tuple(ops), draw(st.integers(1, 4)), source=source)
 
 
-@settings(max_examples=150)
 @given(
     net=any_graph(),
     precision=st.sampled_from(("fp32", "amp", "bf16", "int8")),

@@ -47,7 +47,7 @@ LIMIT = st.none() | st.sampled_from([1e-300, 1.0, 70.0, 1e5])
 
 
 @given(workload=NETWORK, device=DEVICE, limit=LIMIT, goal=st.sampled_from(["cost", "energy_j"]))
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 def test_no_set_up_is_a_fault_of_ours(adapting, workload, device, limit, goal):
     operation = {"power_limit_w": limit}
     body = {"workload": workload, "device": device, "operation": operation}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.circuits.netlist import CELL_KINDS, Circuit, Connections, Netlist, Placement
@@ -72,7 +72,6 @@ def test_carries_clocks_and_global_nets_are_not_routed():
 TILE = st.integers(0, 12)
 
 
-@settings(max_examples=60)
 @given(st.data())
 def test_counts_around_a_tile_and_demand_are_those_of_plain_loops(data):
     places = data.draw(st.lists(st.tuples(TILE, TILE, st.integers(0, 7)), min_size=2, max_size=12))

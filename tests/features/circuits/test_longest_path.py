@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.circuits.netlist import Connections, Netlist
@@ -76,7 +76,6 @@ def enumerated(arcs, paths, delays):
     return arrival
 
 
-@settings(max_examples=100)
 @given(circuits(), st.randoms(use_true_random=False))
 def test_each_clock_has_the_paths_between_its_own_registers(circuit, random):
     """As in a circuit that has the times of the registers of this clock alone."""
@@ -99,7 +98,6 @@ def test_each_clock_has_the_paths_between_its_own_registers(circuit, random):
         assert own.tolist() == np.flatnonzero(np.isfinite(before + after)).tolist()
 
 
-@settings(max_examples=150)
 @given(circuits())
 def test_arrivals_and_periods_are_those_of_all_paths(circuit):
     arcs, paths, delays = circuit

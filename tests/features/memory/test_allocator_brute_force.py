@@ -1,6 +1,6 @@
 """The allocator against a plain reading of its source: blocks in lists, searched one by one."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.features.memory.allocator import Peaks, peaks
@@ -82,13 +82,11 @@ def plain_peaks(events, sizes):
 
 
 @given(runs())
-@settings(deadline=None, max_examples=300)
 def test_peaks_are_those_of_a_plain_reading_of_the_source(run):
     assert peaks(*run) == plain_peaks(*run)
 
 
 @given(st.lists(st.sampled_from([512, MIB, MIB + 1, 5 * MIB, 10 * MIB, 11 * MIB]), max_size=25))
-@settings(deadline=None, max_examples=100)
 def test_so_are_they_where_every_other_tensor_is_given_back_at_once(sizes):
     events = []
     for tensor in range(len(sizes)):

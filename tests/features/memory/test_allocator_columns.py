@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.features.memory import allocator_columns
@@ -16,7 +16,6 @@ def alone(events, sizes, begun):
 
 
 @given(runs(), st.integers(0, 2**31), st.floats(0.0, 1.0))
-@settings(deadline=None, max_examples=50)
 def test_peaks_are_those_of_each_run_alone(run, seed, share):
     """Sizes differ by orders of magnitude, so that runs use different pools and split otherwise."""
     events, sizes = run

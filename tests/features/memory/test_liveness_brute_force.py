@@ -3,7 +3,7 @@
 from math import prod
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.graph import Operator, OperatorGraph
@@ -62,7 +62,6 @@ def counted(graph, precision):
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "amp"])
 @given(graph=graphs())
-@settings(deadline=None, max_examples=100)
 def test_the_peak_is_that_of_counting_every_tensor(precision, graph):
     asked = inference_requests(graph, precision)
     found = float(asked.live(asked.sizes(1.0)).max(initial=0.0))

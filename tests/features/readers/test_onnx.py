@@ -91,7 +91,6 @@ def test_kinds_are_distinguished():
 
 
 @given(st.data())
-@settings(max_examples=250)
 def test_whatever_bytes_come_it_is_a_graph_or_a_clear_error(data):
     content = bytearray(small())
     for _ in range(data.draw(st.integers(0, 10))):
@@ -107,7 +106,6 @@ def test_whatever_bytes_come_it_is_a_graph_or_a_clear_error(data):
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=200)
 def test_random_bytes_get_a_clear_error(content):
     with pytest.raises(InputError):
         read_graph(content)

@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
@@ -94,7 +94,6 @@ def test_unsound_json_gets_a_clear_error(name):
 
 
 @given(st.data())
-@settings(max_examples=200)
 def test_whatever_stands_in_a_field_it_is_costed_or_refused(data):
     content = deepcopy(GRAPH)
     row = data.draw(st.sampled_from(content["operators"]))

@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -130,7 +130,6 @@ def random_model(seed):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=150)
 def test_whatever_nodes_a_model_holds_it_is_costed_or_refused(seed):
     try:
         graph = read_graph(random_model(seed), batch_size=3)
@@ -157,7 +156,6 @@ def program():
 
 
 @given(place=st.floats(0, 1), value=st.integers(0, 255))
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 def test_a_damaged_archive_gets_a_clear_error_or_is_read(program, place, value):
     content = bytearray(program)
     content[int(place * (len(content) - 1))] = value

@@ -230,7 +230,7 @@ def test_coverage_of_groups_held_out_is_measured():
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(order=st.permutations(range(12)), seed=st.integers(0, 5))
 def test_the_order_of_rows_is_free(order, seed):
     errors, strata, features, keys = models(6, seed, by_mode)
@@ -245,7 +245,7 @@ def test_the_order_of_rows_is_free(order, seed):
     np.testing.assert_allclose(one[1], other[1], rtol=1e-7)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     errors=st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=12),
     shift=st.floats(-0.5, 0.5),

@@ -1,7 +1,7 @@
 """Frequencies of circuits that are not placed: the contract, and what trees may and may not see."""
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -18,16 +18,16 @@ def unplaced(query: Query) -> Query:
     return replace(query, workload=Circuit(query.workload.netlist))
 
 
-@lru_cache(maxsize=1)
-def fitted() -> NetlistBoost:
-    return NetlistBoost(trees=20, threads=1).fit(rows())
+@cache
+def fitted(trees: int = 20) -> NetlistBoost:
+    return NetlistBoost(trees=trees, threads=1).fit(rows())
 
 
 class TestNetlistBoost(PredictorContract):
     """The contract of every predictor."""
 
     def make(self):
-        return NetlistBoost(trees=8, threads=1).fit(rows())
+        return fitted(trees=8)
 
     def training_rows(self):
         return rows()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.language_models.requests import Requests
@@ -116,7 +116,6 @@ LISTS = st.lists(
 
 
 @given(LISTS, st.integers(27, 80), st.integers(1, 12), st.sampled_from((64, 200)), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_events_give_what_single_iterations_give(rows, blocks, sequences, budget, chunked):
     scheduler = Scheduler(budget, sequences, 16, blocks, chunked)
     gaps, inputs, outputs = (np.array(x) for x in zip(*rows, strict=True))

@@ -4,7 +4,7 @@ from collections import Counter
 from math import prod
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
@@ -83,7 +83,6 @@ def check_sums_by_class(own, answer):
     runtime=st.sampled_from(RUNS),
     limited=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
 @pytest.mark.slow
 def test_the_parts_of_any_network_add_up_to_its_latency(
     in_use, graph, device, batch, precision, phase, runtime, limited

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.errors import BadTable
@@ -142,7 +142,6 @@ entries = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
 @given(st.lists(entries, max_size=4))
 def test_a_leaderboard_survives_json_and_every_entry_is_in_a_section(found):
     leaderboard = board(*found)

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.errors import InputError, ModelTooLarge, UnreadableModel
@@ -169,7 +169,6 @@ VALUES = st.one_of(
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
 def test_whatever_a_field_holds_the_answer_is_a_description_or_one_line(data):
     given_fields = copy.deepcopy(data.draw(st.sampled_from([LLAMA, MIXTURE, LATENT])))
     names = st.sampled_from([*given_fields, "layer_types", "moe_layer_freq", "vision_config"])

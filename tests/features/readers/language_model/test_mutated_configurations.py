@@ -71,7 +71,7 @@ def mutate(config, draw):
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(derandomize=True)
 def test_a_changed_configuration_is_described_soundly_or_refused_by_a_field(data):
     config = named_config(data.draw(st.sampled_from(named_models())))
     config = copy.deepcopy(config)

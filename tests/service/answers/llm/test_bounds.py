@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
@@ -21,7 +21,6 @@ MODELS = ("llama-3.1-8b", "meta-llama/Meta-Llama-3.1-70B", "Qwen/Qwen3-30B-A3B")
 IN_USE = InUse(bundled())
 
 
-@settings(max_examples=60)
 @given(
     model=st.sampled_from(MODELS),
     device=st.sampled_from(DEVICES),
@@ -101,7 +100,6 @@ def test_estimates_that_the_sheet_moves_keep_both_ends_of_their_intervals():
     assert 1.2 * capacity.requests_per_s < capacity.high
 
 
-@settings(max_examples=40)
 @given(output_tokens=st.integers(1, 300), tokens=st.integers(64, 4096))
 def test_one_request_in_flight_and_rare_arrivals_are_the_same(output_tokens, tokens):
     given = {"model": "llama-3.1-8b", "device": "a100-sxm-80gb", "input_tokens": tokens}

@@ -267,9 +267,7 @@ STEPS = st.lists(
 
 
 @needs_postgres
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, room=st.sampled_from([0, 2]))
 def test_two_processes_on_a_database_do_what_one_dictionary_does(two, fresh, steps, room):
     path = f"numbers-{next(fresh)}"
