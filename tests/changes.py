@@ -1,4 +1,4 @@
-"""What changed, and which costly tests it may concern: floors import only from floors below."""
+"""What changed, and which tests it may concern: floors import only from floors below."""
 
 import re
 import subprocess

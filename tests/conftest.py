@@ -38,15 +38,14 @@ settings.load_profile("forerun")
 httpx._transports.default.create_ssl_context = cache(httpx.create_ssl_context)
 
 
-UNCONCERNED = pytest.mark.skip("no change concerns its floor: `make test-nightly` runs it")
 COSTLY = ("slow", "reference", "zoo", "browser")
 """Markers of tests that `make test-fast` leaves out."""
 
 
 def pytest_addoption(parser):
-    """`make test-nightly` and `make test-docs` ask for it."""
-    help = "run costly tests and pages that no change concerns, too"
-    parser.addoption("--unchanged", action="store_true", help=help)
+    """`make test` gives it."""
+    help = "leave out tests of floors below the lowest that changed, and pages that did not change"
+    parser.addoption("--changed", action="store_true", help=help)
 
 
 def pytest_configure(config):
@@ -68,16 +67,15 @@ def pytest_collection_finish(session):
 def pytest_collection_modifyitems(config, items):
     """What reads the reference bundles or the mirror is marked `reference`.
 
-    Costly tests of floors below the lowest that changed are left out. Workers begin with files of
-    costly tests, so that none has one left when the others are done.
+    Workers begin with files of costly tests, so that none has one left when the others are done.
     """
-    changed = None if config.getoption("--unchanged") else changed_files()
+    changed = changed_files() if config.getoption("--changed") else None
     lowest = 0 if changed is None else lowest_floor(changed)
+    config.hook.pytest_deselected(items=[i for i in items if floor_of(i.path) < lowest])
+    items[:] = [item for item in items if floor_of(item.path) >= lowest]
     for item in items:
         if {"reference", "mirror"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("reference")
-        if floor_of(item.path) < lowest and any(map(item.get_closest_marker, COSTLY)):
-            item.add_marker(UNCONCERNED)
     if hasattr(config, "workerinput"):
         costly = Counter(item.path for item in items if any(map(item.get_closest_marker, COSTLY)))
         items.sort(key=lambda item: -costly[item.path])

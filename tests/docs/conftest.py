@@ -1,4 +1,4 @@
-"""What runs a whole page waits for a change of that page, or for `--unchanged`."""
+"""What runs a whole page waits for a change of that page where `--changed` is given."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.changes import changed_files
 @pytest.fixture(scope="session")
 def changed(request):
     """Files that changed; None where all pages are to run."""
-    return None if request.config.getoption("--unchanged") else changed_files()
+    return changed_files() if request.config.getoption("--changed") else None
 
 
 @pytest.fixture
