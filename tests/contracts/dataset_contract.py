@@ -88,14 +88,6 @@ class DatasetContract:
             for name, frame in self.cls().tidy(rest).items():
                 assert len(frame) <= len(whole[name])
 
-    def test_splits_hold_something_out_and_do_not_leak(self, bundle):
-        splits = self.cls().splits(bundle)
-        assert splits
-        assert len({split.protocol for split in splits}) == len(splits)
-        for split in splits:
-            split.check(bundle.table(split.table))
-            assert split.held_out.any()
-
     def test_a_bundle_of_held_out_rows_alone_is_held_out(self, bundle, tmp_path):
         dataset = self.cls()
         split = next(s for s in dataset.splits(bundle) if s.train.any())

@@ -66,12 +66,15 @@ def test_a_model_is_answered_without_an_extra(tmp_path):
     assert '"latency_ms"' in done.stdout
 
 
-def test_the_service_starts_without_an_extra(tmp_path):
+def test_the_service_answers_without_an_extra_and_without_what_checks_tables(tmp_path):
     code = (
         "from fastapi.testclient import TestClient\n"
         "from forerun.service.http.app import create_app\n"
-        "with TestClient(create_app()) as client: print(client.get('/readyz').status_code)"
+        f"model = open({str(MODEL)!r}, 'rb').read()\n"
+        "with TestClient(create_app()) as client:\n"
+        "    answer = client.post('/v1/predict/model?device=l4', content=model)\n"
+        "print(answer.status_code, 'pandera' in sys.modules)"
     )
     home = {"FORERUN_HOME": str(tmp_path), "PYTHONPATH": str(REPOSITORY / "src")}
     done = without_extras(code, **home)
-    assert done.stdout.strip() == "200", done.stderr
+    assert done.stdout.splitlines()[-1:] == ["200 False"], done.stderr
