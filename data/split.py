@@ -61,8 +61,9 @@ class Split:
                 f"{self.protocol}: {len(both)} held-out rows are trained on, first row {both[0]}"
             )
         for key in self.disjoint_keys:
-            values = canonical(self.key_values(frame, key))
-            shared = np.intersect1d(values[self.train], values[self.held_out])
+            values = self.key_values(frame, key)
+            sides = (canonical(np.unique(values[own])) for own in (self.train, self.held_out))
+            shared = np.intersect1d(*sides)
             if len(shared):
                 raise LeakedRows(
                     f"{self.protocol}: {key} {str(shared[0])!r} is trained on and held out"

@@ -68,7 +68,7 @@ def checked_splits(dataset, bundle):
     assert splits, f"{dataset.name} has no split"
     assert any(split.train.any() for split in splits), f"nothing trains in {dataset.name}"
     assert len({split.protocol for split in splits}) == len(splits), "each has a name of its own"
-    tables = {split.table: bundle.table(split.table) for split in splits}
+    tables = {name: bundle.table(name) for name in {split.table for split in splits}}
     hashes = {}
 
     def hashed_once(frame, columns):
