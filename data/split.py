@@ -62,8 +62,10 @@ class Split:
             )
         for key in self.disjoint_keys:
             values = self.key_values(frame, key)
-            sides = (canonical(np.unique(values[own])) for own in (self.train, self.held_out))
-            shared = np.intersect1d(*sides)
+            trained, held_out = (
+                canonical(np.unique(values[own])) for own in (self.train, self.held_out)
+            )
+            shared = np.intersect1d(trained, held_out)
             if len(shared):
                 raise LeakedRows(
                     f"{self.protocol}: {key} {str(shared[0])!r} is trained on and held out"
