@@ -98,6 +98,7 @@ def test_a_name_that_a_package_passes_on_is_imported_from_its_module(tree):
     assert "tests/models/test_other.py" in nearest_tests(tree, "models/toy.py")
 
 
+@pytest.mark.slow
 def test_every_file_of_numerical_code_has_a_nearest_test():
     assert not [path for path in files(REPOSITORY) if not nearest_tests(REPOSITORY, path)]
 

@@ -102,6 +102,7 @@ def column(rows, key):
     return rows.groups.get(key, np.array([])).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", [cls.dataset for cls in DATASET_PROTOCOLS])
 def test_no_part_of_a_refit_is_fitted_on_a_row_of_a_held_out_group(dataset, refits, monkeypatch):
     monkeypatch.setattr("forerun.training.evaluation.refit.digest", lambda rows: "not stored")

@@ -139,6 +139,7 @@ def test_results_of_other_data_are_shown_and_not_ranked(data, results):
     assert [r.note[:10] for r in section.rows if r.entry.predictor == "mean"] == ["other data"]
 
 
+@pytest.mark.slow
 def test_the_command_of_a_row_gives_the_row(data, results, monkeypatch):
     found = run(Plan(**ALONE, data=data, shots=(0, 2), seeds=2), results)
     bundle = Bundle.open(data / "toy", "toy")

@@ -42,6 +42,7 @@ def test_r2_of_the_mean_is_zero_and_of_the_truth_one():
     assert r2(true, np.full(3, 3.0)) == pytest.approx(0.0)
 
 
+@pytest.mark.slow
 def test_every_protocol_compares_the_predictor_with_the_placer(tmp_path, monkeypatch):
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
     for predictor in (PlacedBoost, NetlistBoost):

@@ -62,6 +62,7 @@ def test_the_report_counts_every_design_once():
     assert re.search(r"for each of 1 pairs of program and tool, \d+ % lie further", table[-1])
 
 
+@pytest.mark.slow
 def test_the_document_states_what_the_report_prints(capsys):
     main()
     printed, stated = capsys.readouterr().out, " ".join(DOCUMENT.read_text().split())

@@ -18,6 +18,7 @@ from tests.every import for_every
 SOME = ("lcnet_150", "regnety_016", "crossvit_15_240", "seresnet50")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 def test_work_is_what_plans_guess_by(name):
     graph = zoo_graph(name)

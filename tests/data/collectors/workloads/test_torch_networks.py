@@ -43,6 +43,7 @@ def test_weights_are_as_many_as_published(name):
     assert count == pytest.approx(PUBLISHED[name], rel=0.02)
 
 
+@pytest.mark.slow
 @for_every("name", NETWORKS)
 def test_work_is_what_plans_guess_by(name):
     import torch

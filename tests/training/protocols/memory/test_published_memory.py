@@ -219,6 +219,7 @@ def test_the_bundled_predictor_of_memory_is_the_calibrated_one_and_is_not_evalua
     assert published_memory.bundled_memory().training == part.base.training
 
 
+@pytest.mark.slow
 def test_bundled_ranges_hold_nearly_all_upper_ends_of_families_and_sources_left_out(measured):
     """Where coverage is claimed of a family left out, 90 % of its peaks or more lie inside."""
     rows, claimed, held, below = measured[0], 0, 0, 0

@@ -138,6 +138,7 @@ def test_training_rows_of_operators_mean_what_their_query_means(operators):
     assert (~conv & fp32).any()
 
 
+@pytest.mark.slow
 def test_rows_of_the_training_set_are_not_evaluated(packaged, recorded):
     protocols = TorchGpuProtocols()
     seen = {key: recorded.groups[key].tolist() for key in ("device", "model")}
@@ -182,6 +183,7 @@ def test_folds_hold_out_what_they_are_named_after_on_both_sides(folds):
     assert metrics == {"latency_ms", "power_w"}
 
 
+@pytest.mark.slow
 def test_folds_hold_out_every_training_row_once(folds, recorded, operators):
     for name, rows in {
         "unseen_family/recorded_latency": len(recorded),
