@@ -1,8 +1,7 @@
 """One prepared MLflow database, copied for each test that writes runs."""
 
 import shutil
-import sqlite3
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 
 import pytest
 
@@ -42,29 +41,3 @@ def store(nothing_bundled, prepared_database, tmp_path, monkeypatch):
     monkeypatch.delenv("FORERUN_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     return home
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory):
-    """A function that fills a store, and from the second time on copies what the first one got.
-
-    It takes the store and a function that registers versions, and returns what that returned.
-    """
-    first = []
-    kept = tmp_path_factory.mktemp("filled") / "store"
-
-    def fill(store, register):
-        if not first:
-            first.extend((store, register()))
-            shutil.copytree(store, kept)
-        else:
-            shutil.copytree(kept, store, dirs_exist_ok=True)
-            (store / "mlflow.db").unlink()
-            with (
-                closing(sqlite3.connect(kept / "mlflow.db")) as old,
-                closing(sqlite3.connect(store / "mlflow.db")) as new,
-            ):
-                new.executescript("\n".join(old.iterdump()).replace(str(first[0]), str(store)))
-        return first[1]
-
-    return fill

@@ -138,19 +138,16 @@ def test_of_two_predictors_in_one_task_the_best_counts(tmp_path):
 
 
 @pytest.fixture
-def versions(store, filled, tmp_path):
+def versions(store, tmp_path):
     """Version 1 is whole; version 2 is the part for latency alone; version 3 is more accurate."""
-
-    def registered():
-        for folder in (
-            sealed(tmp_path / "whole", tasks=[task()]),
-            sealed(tmp_path / "part", Router((Roofline(),)), [task()]),
-            sealed(tmp_path / "better", tasks=[task(mape=5.0)]),
-        ):
-            with tracked(folder.name) as run:
-                register(run, folder)
-
-    filled(store, registered)
+    folders = (
+        sealed(tmp_path / "whole", tasks=[task()]),
+        sealed(tmp_path / "part", Router((Roofline(),)), [task()]),
+        sealed(tmp_path / "better", tasks=[task(mape=5.0)]),
+    )
+    for folder in folders:
+        with tracked(folder.name) as run:
+            register(run, folder)
 
 
 @pytest.mark.usefixtures("versions")

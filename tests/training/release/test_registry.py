@@ -27,23 +27,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def versions(store, filled, tmp_path):
+def versions(store, tmp_path):
     """Three registered versions: their numbers and hashes."""
-
-    def registered():
-        found = {}
-        for text in ("one", "two", "three"):
-            folder = tmp_path / text
-            (folder / "latency").mkdir(parents=True)
-            (folder / "predictor.json").write_text(json.dumps({"text": text}))
-            (folder / "latency" / "trees.txt").write_text(text)
-            (folder / "card.md").write_text(f"# {text}\n")
-            version = seal(folder, "2000-01-01").version
-            with tracked(text) as run:
-                found[register(run, folder)] = version
-        return found
-
-    return filled(store, registered)
+    found = {}
+    for text in ("one", "two", "three"):
+        folder = tmp_path / text
+        (folder / "latency").mkdir(parents=True)
+        (folder / "predictor.json").write_text(json.dumps({"text": text}))
+        (folder / "latency" / "trees.txt").write_text(text)
+        (folder / "card.md").write_text(f"# {text}\n")
+        version = seal(folder, "2000-01-01").version
+        with tracked(text) as run:
+            found[register(run, folder)] = version
+    return found
 
 
 def test_registering_moves_no_alias_and_describes_the_version(versions):
