@@ -47,6 +47,7 @@ def roofline() -> Refit:
     return Roofline().fit(rows), [*queries(), *rows.queries[:3]]
 
 
+@cache
 def operators() -> Refit:
     from forerun.models.operators.booster import OperatorBoost
     from tests.models.operators.test_booster import CATALOG, GRAPH, measured
@@ -112,6 +113,7 @@ def _network(graph: Any, batch: int) -> Any:
     return Network(graph, batch)
 
 
+@cache
 def processors() -> Refit:
     from forerun.models.processors.latency import CpuLatency
     from tests.models.recorded_cpu import recorded
