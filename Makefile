@@ -6,7 +6,7 @@ PORT ?= 8080
 SAMPLE ?= 150
 SEED ?= 0
 CHANGED ?=
-OPTIONS ?= --changed
+OPTIONS ?=
 
 .PHONY: serve test test-fast test-docs test-nightly scoreboard scoreboard-diff versions mutants lint types train figures docs protocol golden golden-diff bench clean
 .DEFAULT_GOAL := serve
@@ -14,19 +14,19 @@ OPTIONS ?= --changed
 serve: $(VENV)/.base  ## install if needed and answer on 127.0.0.1:8080
 	$(BIN)/forerun serve --host $(HOST) --port $(PORT)
 
-test: $(VENV)/.dev  ## lint, types and tests that a change may concern; what lint and types say comes after the tests
+test: $(VENV)/.dev  ## lint, types and tests; what lint and types say comes after the tests
 	@said=$$(mktemp); $(MAKE) --no-print-directory lint types > $$said 2>&1 & \
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(OPTIONS); tests=$$?; \
 	wait $$!; checks=$$?; cat $$said; rm $$said; exit $$((tests + checks))
 
 test-fast: $(VENV)/.dev  ## what takes under 2 minutes on 2 idle cores and needs nothing but the dev extra
-	$(BIN)/python -m pytest -n 2 --dist loadfile --changed -m "not slow and not reference and not zoo and not browser"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not reference and not zoo and not browser"
 
 test-docs: $(VENV)/.dev  ## the tests of the documentation, with the blocks of every page and notebook
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/docs
+	$(BIN)/python -m pytest -n 2 --dist loadfile --all-pages tests/docs
 
-test-nightly:  ## also what no change concerns, with ten times as many generated examples
-	$(MAKE) test OPTIONS=--hypothesis-profile=nightly
+test-nightly:  ## all tests and pages, with ten times as many generated examples
+	$(MAKE) test OPTIONS="--all-pages --hypothesis-profile=nightly"
 
 versions:  ## the base installation with the lowest declared versions, and on other Pythons at hand
 	scripts/check_versions

@@ -12,8 +12,6 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.changes import changed_files, floor_of, lowest_floor
-
 # Before the first import of NumPy: workers that all compute on every core wait for one another, and
 # take two to four times the processor time of one thread each.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -43,9 +41,8 @@ COSTLY = ("slow", "reference", "zoo", "browser")
 
 
 def pytest_addoption(parser):
-    """`make test` gives it."""
-    help = "leave out tests of floors below the lowest that changed, and pages that did not change"
-    parser.addoption("--changed", action="store_true", help=help)
+    """`make test-docs` asks for it."""
+    parser.addoption("--all-pages", action="store_true", help="run pages that did not change, too")
 
 
 def pytest_configure(config):
@@ -69,10 +66,6 @@ def pytest_collection_modifyitems(config, items):
 
     Workers begin with files of costly tests, so that none has one left when the others are done.
     """
-    changed = changed_files() if config.getoption("--changed") else None
-    lowest = 0 if changed is None else lowest_floor(changed)
-    config.hook.pytest_deselected(items=[i for i in items if floor_of(i.path) < lowest])
-    items[:] = [item for item in items if floor_of(item.path) >= lowest]
     for item in items:
         if {"reference", "mirror"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("reference")

@@ -27,7 +27,7 @@ from forerun.service.settings import Settings
 
 pytestmark = pytest.mark.slow
 
-QUESTIONS = 60
+QUESTIONS = 200
 GPUS = (
     "h100-sxm-80gb",
     "h200-sxm-141gb",
@@ -254,7 +254,7 @@ def test_a_batch_file_has_the_answers_of_the_service(asked, kind, tmp_path, monk
 @pytest.mark.parametrize("kind", KINDS)
 def test_python_has_the_answers_of_the_service(asked, kind, tmp_path, monkeypatch):
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path / "home"))
-    for body, reply in asked(kind):
+    for body, reply in asked(kind)[:50]:
         if "metrics" not in reply or kind == "kernel" or {"count", "framework"} & _options(body):
             continue
         own = {name: value for name, value in body["workload"].items() if name != "kind"}
