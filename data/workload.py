@@ -83,6 +83,8 @@ class TrainingSetup:
         lora_targets: layers that get adapters, where `lora_rank` is above 0.
         frozen_weights: how weights that are not trained are stored; None as the run's precision.
         adapter_precision: number format of adapters; None for that of the run.
+        frozen_inputs: whether quantised frozen layers keep their input for the backward pass, which
+            does not need it, as bitsandbytes before 0.43.2 did (bitsandbytes#1270).
         loss_chunks: parts in which logits and cross-entropy are computed one after another, as in
             fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989); 1 for all at once.
         legacy_pytorch: whether PyTorch is older than 1.11: gradients stay between steps and are set
@@ -107,6 +109,7 @@ class TrainingSetup:
     lora_targets: LoraTargets = "all_linear"
     frozen_weights: FrozenFormat | None = None
     adapter_precision: NumberFormat | None = None
+    frozen_inputs: bool = False
     loss_chunks: int = 1
     legacy_pytorch: bool = False
     sequence_parallel: bool = False

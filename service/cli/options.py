@@ -106,6 +106,9 @@ AdapterPrecision = Annotated[
 LossChunks = Annotated[
     int | None, typer.Option(help="chunks in which logits and loss are computed", min=1)
 ]
+FrozenInputs = Annotated[
+    bool | None, typer.Option(help="training with quantised weights by bitsandbytes before 0.43.2")
+]
 LegacyPytorch = Annotated[bool | None, typer.Option(help="training with PyTorch older than 1.11")]
 SequenceParallel = Annotated[
     bool | None, typer.Option(help="tensor-parallel devices also divide norms and residuals")

@@ -44,6 +44,7 @@ class SetUpOptions(RunOptions):
     lora_targets: o.LoraTargets = None
     frozen_weights: o.FrozenWeights = None
     adapter_precision: o.AdapterPrecision = None
+    frozen_inputs: o.FrozenInputs = None
     loss_chunks: o.LossChunks = None
     legacy_pytorch: o.LegacyPytorch = None
     sequence_parallel: o.SequenceParallel = None

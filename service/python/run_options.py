@@ -67,6 +67,7 @@ class RunOptions(TypedDict, total=False):
     lora_targets: LoraTargets | None
     frozen_weights: FrozenFormat | None
     adapter_precision: NumberFormat | None
+    frozen_inputs: bool | None
     loss_chunks: int | None
     legacy_pytorch: bool | None
     sequence_parallel: bool | None

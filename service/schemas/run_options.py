@@ -114,6 +114,11 @@ class RunIn(BaseModel):
     adapter_precision: NumberFormat | None = Field(
         default=None, description="training: number format of the adapters"
     )
+    frozen_inputs: bool | None = Field(
+        default=None,
+        description="training: whether bitsandbytes is older than 0.43.2, which keeps the inputs "
+        "of quantised frozen layers",
+    )
     loss_chunks: int | None = Field(
         default=None,
         ge=1,
