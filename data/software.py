@@ -33,6 +33,12 @@ class Software(BaseModel):
     threads: int | None = Field(
         default=None, ge=1, le=1024, description="that compute, on a processor; all cores if null"
     )
+    instances: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="of the same run at once on one processor, each with its own threads",
+    )
 
     @property
     def fuses(self) -> bool:

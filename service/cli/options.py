@@ -36,6 +36,9 @@ UsualRuntime = Annotated[
 Threads = Annotated[
     int | None, typer.Option(help="computing threads on a processor [as it was measured]", min=1)
 ]
+Instances = Annotated[
+    int, typer.Option(help="instances of the run at once on one processor", min=1, max=1024)
+]
 ProtocolOption = Annotated[list[str] | None, typer.Option(help="only this one; repeatable")]
 PredictorOption = Annotated[
     list[str] | None, typer.Option(help="this one by itself, no whole answers; repeatable")

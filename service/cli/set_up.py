@@ -18,6 +18,7 @@ class RunOptions:
     phase: o.Phase = "inference"
     runtime: o.UsualRuntime = None
     threads: o.Threads = None
+    instances: o.Instances = 1
     layout: o.Layout = "nchw"
     sequence_length: o.SequenceLength = None
     image_size: o.ImageSize = None

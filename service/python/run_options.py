@@ -51,6 +51,7 @@ class RunOptions(TypedDict, total=False):
     runtime: Runtime | None
     layout: Layout
     threads: int | None
+    instances: int
     sequence_length: int | None
     optimizer: Optimizer | None
     checkpoint_segments: int | None
