@@ -54,15 +54,15 @@ HALVED: Final[Mapping[str, str]] = MappingProxyType(
         "Ada Lovelace": r"GeForce|L\d",
     }
 )
+_RATES: Final = {"tf32": 0.5, "bf16": 1.0, "fp8": 2.0, "int8": 2.0}
 TENSOR_FORMATS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
         "Volta": {},
         "Turing": {"int8": 2.0},
         "Ampere": {"tf32": 0.5, "bf16": 1.0, "int8": 2.0},
-        **dict.fromkeys(
-            ("Ada Lovelace", "Hopper", "Blackwell 2.0"),
-            {"tf32": 0.5, "bf16": 1.0, "fp8": 2.0, "int8": 2.0},
-        ),
+        "Ada Lovelace": _RATES,
+        "Hopper": _RATES,
+        "Blackwell 2.0": _RATES,
     }
 )
 """Rates over that of fp16. Halved GeForce parts keep their full rate in int8."""

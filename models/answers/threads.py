@@ -29,11 +29,12 @@ def at_threads(
     A forward pass in ONNX Runtime gives the ratio to all cores. Nothing changes where that
     predictor answers itself, and where a user measured the device.
     """
-    cores, threads = query.device.compute_units, query.software.threads
+    cores = query.device.compute_units
     parts = {part.name: part for part in predictors_in(own.loaded.predictor)}
     scaling = parts.get(ON_PROCESSORS)
     if query.device.kind != "cpu" or query.device in own.rows or scaling is None:
         return dict(estimates), []
+    threads = None if cores is None else query.software.threads_on(cores)
     if cores is None or threads is None or threads >= cores or LATENCY not in estimates:
         return dict(estimates), []
     if not isinstance(query.workload, Network) or scaling.answers(query):
@@ -73,13 +74,16 @@ def beside_instances(
 
 
 def _memory_ms(query: Query, count: int) -> float:
-    """Least milliseconds in which memory gives what does not stay in 1 / count of the last cache."""
+    """Least milliseconds of reading what does not stay in 1 / count of the last cache."""
     network, device = query.network, query.device
     cache = CACHE_BYTES if device.l2_mib is None else device.l2_mib * 2**20 / count
     amounts = work_of(network.graph, network.batch_size / network.graph.batch_size, cache).amounts
     far = sum(amounts[COLUMNS.index(("memory", term))] for term in ("far_weights", "far_bytes"))
-    return float(far) * ELEMENT_BYTES[network.precision] / ELEMENT_BYTES["fp32"] / (
-        1e6 * device.bandwidth_gbs
+    return (
+        float(far)
+        * ELEMENT_BYTES[network.precision]
+        / ELEMENT_BYTES["fp32"]
+        / (1e6 * device.bandwidth_gbs)
     )
 
 

@@ -19,7 +19,9 @@ ALONE_MS = 2.0
 
 def milliseconds(instances, *, side=SIDE, precision="fp32", device=XEON):
     """The answer beside other instances, of a layer that takes `ALONE_MS` alone."""
-    layer = Operator("aten.linear", "linear", ((1, side),), ((1, side),), parameter_elements=side * side)
+    layer = Operator(
+        "aten.linear", "linear", ((1, side),), ((1, side),), parameter_elements=side * side
+    )
     software = Software(runtime="onnxruntime", threads=4, instances=instances)
     query = Query(Network(OperatorGraph((layer,)), precision=precision), device, software)
     estimates = {"latency_ms": Estimate(ALONE_MS, ALONE_MS / 2, ALONE_MS * 2)}
@@ -49,3 +51,9 @@ def test_one_instance_and_gpus_are_as_they_were():
 @given(st.integers(1, 55))
 def test_one_instance_more_is_not_faster(count):
     assert milliseconds(count) <= milliseconds(count + 1)
+
+
+def test_instances_that_say_no_threads_share_the_cores():
+    assert Software(instances=14).threads_on(56) == 4
+    assert Software(instances=14, threads=2).threads_on(56) == 2
+    assert Software().threads_on(56) is None
