@@ -33,11 +33,24 @@ class Software(BaseModel):
     threads: int | None = Field(
         default=None, ge=1, le=1024, description="that compute, on a processor; all cores if null"
     )
+    instances: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="of the same run at once on one processor, each with its own threads; where "
+        "`threads` is null, with a share of the cores",
+    )
 
     @property
     def fuses(self) -> bool:
         """Whether the runtime fuses operators into fewer kernels."""
         return self.runtime in FUSING
+
+    def threads_on(self, cores: int) -> int | None:
+        """Threads of one instance on a processor; None for all cores."""
+        if self.threads is None and self.instances > 1:
+            return max(1, cores // self.instances)
+        return self.threads
 
     @property
     def version_number(self) -> float | None:

@@ -18,9 +18,10 @@ Optimizer = Literal["none", "sgd", "momentum", "adam", "adamw", "adafactor", "ad
 """Optimizer: `momentum` is SGD with momentum, `adam8bit` and `adam4bit` keep
 moments in 8 and 4 bits, `none` is a forward and backward pass without a step."""
 
-WeightFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nvfp4", "int4"]
-"""How weights are stored. `mxfp4` is four bits with a shared exponent for every 32 weights, `nvfp4`
-with a scale of 8 bits for every 16; `int4` is that of AWQ and GPTQ, unpacked before products."""
+WeightFormat = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nvfp4", "int4"]
+"""How weights are stored. `tf32` is `fp32` multiplied in TF32. `mxfp4` is four bits with a shared
+exponent for every 32 weights, `nvfp4` with a scale of 8 bits for every 16; `int4` is that of AWQ
+and GPTQ, unpacked before products."""
 
 FrozenFormat = Literal["fp32", "fp16", "bf16", "fp8", "int8", "mxfp4", "nf4"]
 """How frozen weights are stored; `nf4` is QLoRA's four bits with doubly quantised scales (Dettmers
@@ -83,6 +84,8 @@ class TrainingSetup:
         lora_targets: layers that get adapters, where `lora_rank` is above 0.
         frozen_weights: how weights that are not trained are stored; None as the run's precision.
         adapter_precision: number format of adapters; None for that of the run.
+        frozen_inputs: whether quantised frozen layers keep their input for the backward pass, which
+            does not need it, as bitsandbytes before 0.43.2 did (bitsandbytes#1270).
         loss_chunks: parts in which logits and cross-entropy are computed one after another, as in
             fused linear cross-entropy (Hsu et al. 2024, arXiv 2410.10989); 1 for all at once.
         legacy_pytorch: whether PyTorch is older than 1.11: gradients stay between steps and are set
@@ -107,6 +110,7 @@ class TrainingSetup:
     lora_targets: LoraTargets = "all_linear"
     frozen_weights: FrozenFormat | None = None
     adapter_precision: NumberFormat | None = None
+    frozen_inputs: bool = False
     loss_chunks: int = 1
     legacy_pytorch: bool = False
     sequence_parallel: bool = False
@@ -317,7 +321,8 @@ class Diffusion:
         ring_parallel, ulysses_parallel: devices that attention's sequence and heads are spread
             over.
         pixels_per_token: along each side: the autoencoder's factor times the patch, 8 x 2 of most;
-            None where that is not known.
+            of a U-Net, whose weights work at several depths, the one with as many products: 30 of
+            SDXL, 27 of SSD-1B, 26 of Stable Diffusion 1 and 2. None where that is not known.
         frames_per_token: frames of a video that one token stands for: 4 x 1 in most models.
         passes: of the network for one picture and step: 2 with classifier-free guidance, 1 where
             guidance is distilled into the network; None likewise.

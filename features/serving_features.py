@@ -41,6 +41,7 @@ Amount = float | Column
 WEIGHT_BYTES: Final[Mapping[WeightFormat, float]] = MappingProxyType(
     {
         "fp32": 4.0,
+        "tf32": 4.0,
         "fp16": 2.0,
         "bf16": 2.0,
         "fp8": 1.0,
@@ -53,6 +54,7 @@ WEIGHT_BYTES: Final[Mapping[WeightFormat, float]] = MappingProxyType(
 ARITHMETIC: Final[Mapping[WeightFormat, Precision]] = MappingProxyType(
     {
         "fp32": "fp32",
+        "tf32": "tf32",
         "fp16": "fp16",
         "bf16": "bf16",
         "fp8": "fp8",

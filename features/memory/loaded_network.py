@@ -73,6 +73,7 @@ class LoadedNetwork:
         self.dropped = dropped(graph, drop)
         how = setup or inference
         self.eager = how is not None and how.attention == "eager"
+        self.keeps_frozen = setup is not None and setup.frozen_inputs
         self._legacy = setup is not None and setup.legacy_pytorch
         chains = norm_chains(graph)
         # Softmax runs in 32 bits under autocast, and in models with decomposed norms or rotary

@@ -1,4 +1,7 @@
-"""Times of PyTorch on some of a processor's cores, which were measured on all of them."""
+"""Times on a part of a processor: on some of its cores, and beside other instances of the run.
+
+PyTorch was measured on all cores, and every run alone.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,6 +9,8 @@ from typing import Final
 
 from forerun.data.query import Query
 from forerun.data.workload import Network
+from forerun.features.operators.roofline import ELEMENT_BYTES
+from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_of
 from forerun.models.answers.in_use import InUse
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.power.limit_response import ENERGY
@@ -24,11 +29,12 @@ def at_threads(
     A forward pass in ONNX Runtime gives the ratio to all cores. Nothing changes where that
     predictor answers itself, and where a user measured the device.
     """
-    cores, threads = query.device.compute_units, query.software.threads
+    cores = query.device.compute_units
     parts = {part.name: part for part in predictors_in(own.loaded.predictor)}
     scaling = parts.get(ON_PROCESSORS)
     if query.device.kind != "cpu" or query.device in own.rows or scaling is None:
         return dict(estimates), []
+    threads = None if cores is None else query.software.threads_on(cores)
     if cores is None or threads is None or threads >= cores or LATENCY not in estimates:
         return dict(estimates), []
     if not isinstance(query.workload, Network) or scaling.answers(query):
@@ -46,6 +52,39 @@ def at_threads(
         if name in estimates
     }
     return {**estimates, **scaled}, [Limit(message, LATENCY)]
+
+
+def beside_instances(
+    estimates: Mapping[str, Estimate], query: Query
+) -> tuple[dict[str, Estimate], list[Limit]]:
+    """The estimates of one of several instances at once on a processor, and the limit that says so.
+
+    Weights and activations beyond each instance's share of the last cache are read at its share of
+    the memory bandwidth.
+    """
+    alone, count = estimates.get(LATENCY), query.software.instances
+    known = query.device.kind == "cpu" and query.device.memory_bandwidth_gbs is not None
+    if not known or count == 1 or alone is None or not isinstance(query.workload, Network):
+        return dict(estimates), []
+    waiting = count * _memory_ms(query, count) - _memory_ms(query, 1)
+    ratio = 1.0 + max(0.0, waiting) / alone.value
+    message = f"{count} instances share the memory bandwidth and the last cache, as the sheet says"
+    scaled = {n: _times(estimates[n], ratio) for n in (LATENCY, ENERGY) if n in estimates}
+    return {**estimates, **scaled}, [Limit(message, LATENCY)]
+
+
+def _memory_ms(query: Query, count: int) -> float:
+    """Least milliseconds of reading what does not stay in 1 / count of the last cache."""
+    network, device = query.network, query.device
+    cache = CACHE_BYTES if device.l2_mib is None else device.l2_mib * 2**20 / count
+    amounts = work_of(network.graph, network.batch_size / network.graph.batch_size, cache).amounts
+    far = sum(amounts[COLUMNS.index(("memory", term))] for term in ("far_weights", "far_bytes"))
+    return (
+        float(far)
+        * ELEMENT_BYTES[network.precision]
+        / ELEMENT_BYTES["fp32"]
+        / (1e6 * device.bandwidth_gbs)
+    )
 
 
 def _times(estimate: Estimate, ratio: float) -> Estimate:

@@ -68,10 +68,12 @@ def node_amounts(query: Query) -> tuple[Matrix, tuple[Operator, ...], Column]:
 def threads_of(query: Query, usual: float | None = None) -> float:
     """Number of computing threads: the query's, else `usual`, else the device's cores, else one.
 
-    Threads beyond the cores compute nothing more.
+    Several instances that say none have a share of the cores each. Threads beyond the cores compute
+    nothing more.
     """
     cores = None if _is_estimated(query.device, "compute_units") else query.device.compute_units
-    threads = float(query.software.threads or usual or cores or 1)
+    own = query.software.threads if cores is None else query.software.threads_on(cores)
+    threads = float(own or usual or cores or 1)
     return threads if cores is None else min(threads, float(cores))
 
 

@@ -36,6 +36,9 @@ UsualRuntime = Annotated[
 Threads = Annotated[
     int | None, typer.Option(help="computing threads on a processor [as it was measured]", min=1)
 ]
+Instances = Annotated[
+    int, typer.Option(help="instances of the run at once on one processor", min=1, max=1024)
+]
 ProtocolOption = Annotated[list[str] | None, typer.Option(help="only this one; repeatable")]
 PredictorOption = Annotated[
     list[str] | None, typer.Option(help="this one by itself, no whole answers; repeatable")
@@ -105,6 +108,9 @@ AdapterPrecision = Annotated[
 ]
 LossChunks = Annotated[
     int | None, typer.Option(help="chunks in which logits and loss are computed", min=1)
+]
+FrozenInputs = Annotated[
+    bool | None, typer.Option(help="training with quantised weights by bitsandbytes before 0.43.2")
 ]
 LegacyPytorch = Annotated[bool | None, typer.Option(help="training with PyTorch older than 1.11")]
 SequenceParallel = Annotated[

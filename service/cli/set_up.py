@@ -18,6 +18,7 @@ class RunOptions:
     phase: o.Phase = "inference"
     runtime: o.UsualRuntime = None
     threads: o.Threads = None
+    instances: o.Instances = 1
     layout: o.Layout = "nchw"
     sequence_length: o.SequenceLength = None
     image_size: o.ImageSize = None
@@ -44,6 +45,7 @@ class SetUpOptions(RunOptions):
     lora_targets: o.LoraTargets = None
     frozen_weights: o.FrozenWeights = None
     adapter_precision: o.AdapterPrecision = None
+    frozen_inputs: o.FrozenInputs = None
     loss_chunks: o.LossChunks = None
     legacy_pytorch: o.LegacyPytorch = None
     sequence_parallel: o.SequenceParallel = None

@@ -19,7 +19,7 @@ from forerun.service.schemas.prediction import WorkloadIn
 from forerun.service.schemas.run_options import RunIn
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
 
-SOFTWARE = ("runtime", "layout", "threads")
+SOFTWARE = ("runtime", "layout", "threads", "instances")
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class RunOptions(TypedDict, total=False):
     runtime: Runtime | None
     layout: Layout
     threads: int | None
+    instances: int
     sequence_length: int | None
     optimizer: Optimizer | None
     checkpoint_segments: int | None
@@ -67,6 +68,7 @@ class RunOptions(TypedDict, total=False):
     lora_targets: LoraTargets | None
     frozen_weights: FrozenFormat | None
     adapter_precision: NumberFormat | None
+    frozen_inputs: bool | None
     loss_chunks: int | None
     legacy_pytorch: bool | None
     sequence_parallel: bool | None

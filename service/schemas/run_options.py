@@ -60,6 +60,12 @@ class RunIn(BaseModel):
         le=1024,
         description="computing threads on a processor; those of the training rows when absent",
     )
+    instances: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="instances of the run at once on one processor, each with its own threads",
+    )
     sequence_length: int | None = Field(
         default=None,
         ge=1,
@@ -113,6 +119,11 @@ class RunIn(BaseModel):
     )
     adapter_precision: NumberFormat | None = Field(
         default=None, description="training: number format of the adapters"
+    )
+    frozen_inputs: bool | None = Field(
+        default=None,
+        description="training: whether bitsandbytes is older than 0.43.2, which keeps the inputs "
+        "of quantised frozen layers",
     )
     loss_chunks: int | None = Field(
         default=None,
@@ -178,7 +189,9 @@ class RunIn(BaseModel):
         batch_size = self.batch_size or graph.batch_size
         network = Network(graph, batch_size, self.precision, self.phase, *set_ups)
         runtime = self.runtime or usual_runtime(network, device)
-        software = Software(runtime=runtime, layout=self.layout, threads=self.threads)
+        software = Software(
+            runtime=runtime, layout=self.layout, threads=self.threads, instances=self.instances
+        )
         return Query(network, device, software, operation_of(network, self.power_limit_w))
 
 

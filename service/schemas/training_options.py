@@ -110,6 +110,11 @@ class TrainingIn(BaseModel):
     adapter_precision: NumberFormat | None = Field(
         default=None, description="number format of the adapters; that of the run when absent"
     )
+    frozen_inputs: bool = Field(
+        default=False,
+        description="whether quantised frozen layers keep their input until the backward pass, as "
+        "bitsandbytes before 0.43.2 did",
+    )
     loss_chunks: int = Field(
         default=1,
         ge=1,

@@ -216,3 +216,13 @@ def test_features_of_diffusion_models_by_hand():
         "log_devices": np.log(4),
     }
     assert {name: row[name] for name in expected} == pytest.approx(expected)
+
+
+def test_tf32_is_stored_as_fp32_and_multiplied_at_its_own_rate():
+    whole, fast = (
+        cycle_bound(ask(Diffusion(2e9, 1024, 1024, weights=weights)))
+        for weights in ("fp32", "tf32")
+    )
+    assert fast.weights == whole.weights
+    rates = [H100.peak(precision, matrix=True) for precision in ("fp32", "tf32")]
+    assert whole.arithmetic / fast.arithmetic == pytest.approx(rates[1] / rates[0])

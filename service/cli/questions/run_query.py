@@ -49,7 +49,12 @@ def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
 
     def about(device: Device) -> Query:
         runtime = check.get("runtime") or usual_runtime(network, device)
-        software = Software(runtime=runtime, layout=check["layout"], threads=run.threads)
+        software = Software(
+            runtime=runtime,
+            layout=check["layout"],
+            threads=run.threads,
+            instances=run.instances,
+        )
         return Query(network, device, software, operation)
 
     return about

