@@ -71,7 +71,7 @@ class Scope:
 PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
     # Asked before the predictors of all operators, whose range in 16 bits and fp8 they narrow.
     "llm_kernels": CatalogEntry(
-        "forerun.models.llm_kernels.latency:LlmKernels",
+        "forerun.models.kernel_experts.llm_kernels:LlmKernels",
         "latency of kernels of language models on data-centre GPUs, in bf16, fp8 and nvfp4, and of "
         "matrix products in 16 bits and fp8 on the GPUs that were measured",
         trained_on=(("aiconfigurator",),),
@@ -80,7 +80,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         devices=("gpu",),
     ),
     "kernel_power": CatalogEntry(
-        "forerun.models.llm_kernels.power:KernelPower",
+        "forerun.models.kernel_experts.llm_kernels:KernelPower",
         "power of the same kernels in a loop on the GPUs where it was measured",
         trained_on=(("aiconfigurator/power",),),
         evaluated_on=("aiconfigurator", "torch_gpu"),
@@ -110,7 +110,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
     # single kernel size. Deepbench's matrix products, measured with libraries of 2015 to 2017,
     # increased the error on matrix products of newer, held-out GPUs (docs/protocols.md).
     "operator_boost": CatalogEntry(
-        "forerun.models.operators.booster:OperatorBoost",
+        "forerun.models.kernel_experts.operators:OperatorBoost",
         "latency of single operators, and of fp32 networks as their sum",
         trained_on=(("neusight", "deepbench/fp32_convolutions"),),
         evaluated_on=("deepbench", "torch_gpu"),

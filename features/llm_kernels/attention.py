@@ -124,6 +124,7 @@ def decode_table(
     return KernelTable(
         features=np.column_stack(features),
         bound_s=bound,
+        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([np.where(splits > 1.0, 1e-6, 0.0) * launch]),
         parallel_s=np.column_stack([compute_s, cached_s, chain_s]),
         launch=launch,
@@ -185,6 +186,7 @@ def prefill_table(
     return KernelTable(
         features=np.column_stack(features),
         bound_s=bound,
+        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([memory_s]),
         parallel_s=np.column_stack([compute_s / np.maximum(fill, 0.125), memory_s, chain_s]),
         launch=np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz),

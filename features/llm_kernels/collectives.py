@@ -65,6 +65,7 @@ def collective_table(
     return KernelTable(
         features=np.column_stack(features),
         bound_s=bound,
+        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([steps_s, copied_s]),
         parallel_s=np.column_stack([bound]),
         launch=np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz),

@@ -62,6 +62,7 @@ def elementwise_table(
     return KernelTable(
         features=np.column_stack(features),
         bound_s=bound,
+        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([tokens / chip.units / chip.clock_hz]),
         parallel_s=np.column_stack([cached_s]),
         launch=np.ones(len(bound)),

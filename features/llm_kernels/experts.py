@@ -111,6 +111,7 @@ def experts_table(
     return KernelTable(
         features=np.column_stack(features),
         bound_s=bound,
+        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([hidden_size / chip.clock_hz, scattered_s]),
         parallel_s=np.column_stack([compute_s / fill, memory_s]),
         launch=np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz),

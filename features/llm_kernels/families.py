@@ -1,13 +1,13 @@
 """Queries about kernels of language models, by device and family."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import prod
 from typing import Final
 
 import numpy as np
 
-from forerun.data.columns import Column, Names, Positions, groups_of
+from forerun.data.columns import Column, groups_of
 from forerun.data.device import Device
 from forerun.data.language_models.kernel import (
     AttentionKernel,
@@ -22,11 +22,13 @@ from forerun.data.language_models.kernel import (
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, NumberFormat, Workload
 from forerun.features.llm_kernels.attention import Heads, decode_table, prefill_table
+from forerun.features.llm_kernels.chip import Chip
 from forerun.features.llm_kernels.collectives import collective_table
 from forerun.features.llm_kernels.elementwise import elementwise_table
 from forerun.features.llm_kernels.experts import ExpertSizes, experts_table
 from forerun.features.llm_kernels.gemm import gemm_table
-from forerun.features.llm_kernels.table import KernelTable
+from forerun.features.llm_kernels.table import KernelGroup, KernelTable
+from forerun.features.operators.kinds import CLASS_CODE, CLASS_OF_NAME
 
 PRODUCT_FORMATS: Final[Mapping[NumberFormat, ProductFormat]] = {
     "bf16": "bf16",
@@ -34,25 +36,9 @@ PRODUCT_FORMATS: Final[Mapping[NumberFormat, ProductFormat]] = {
     "fp8": "fp8",
 }
 """Precision of an operator -> number format of the matrix product that computes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelGroup:
-    """Queries of one family on one device.
-
-    Attributes:
-        family: operation and number format, such as `gemm/bf16`.
-        device: where they run.
-        rows: (k,) positions among the queries.
-        engines: (k,) names of the inference engines.
-        table: features, bounds and terms of the k kernels.
-    """
-
-    family: str
-    device: Device
-    rows: Positions
-    engines: Names
-    table: KernelTable
+SIMILAR: Final = 0.1**0.5
+"""Distance of positions at which the weight of a device for another falls to 1/e; chosen on
+matrix products of H200, B200, GB200 and GB300, each left out in turn."""
 
 
 def family_of(kernel: KernelShape) -> str:
@@ -112,10 +98,18 @@ def kernel_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
         yield KernelGroup(
             family,
             devices[device],
+            tuple((Chip.of(devices[device]).position / SIMILAR).tolist()),
             np.array(own, dtype=np.intp),
             np.array([workload.engine for workload in workloads], dtype=np.str_),
+            np.ones(len(own)),
+            np.array([_class(queries[row].workload) for row in own], dtype=np.intp),
             kernel_table([workload.kernel for workload in workloads], devices[device]),
+            np.full(len(own), np.nan),
         )
+
+
+def _class(workload: Workload) -> int:
+    return CLASS_CODE[CLASS_OF_NAME[workload.operator.kind]] if isinstance(workload, Kernel) else -1
 
 
 def kernel_table(kernels: Sequence[KernelShape], device: Device) -> KernelTable:

@@ -78,6 +78,7 @@ def gemm_table(m: Column, n: Column, k: Column, form: ProductFormat, device: Dev
     return KernelTable(
         features=np.column_stack(features),
         bound_s=bound,
+        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([k / chip.clock_hz, quantised_s]),
         parallel_s=np.column_stack([compute_s, cached_s]),
         launch=np.ones(len(bound)),

@@ -1,6 +1,6 @@
 """Dimensionless features of operators on one device, by the family of kernels they run as.
 
-Each family has a physical base time at full clock (the roofline with known properties of its
+Each family has a physical term of its time at full clock (the roofline with known properties of its
 kernels: tiles and waves, repeated reads), the shortest time that the power limit allows, and
 features that are ratios to the device, clipped to the range that every training device covers.
 Wave quantisation after Lee et al., "Forecasting GPU performance for deep learning training and
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.data.columns import Columns
 from forerun.data.device import Device, Precision
 from forerun.data.shapes import Float64, Int
 from forerun.data.workload import NumberFormat
+from forerun.features.llm_kernels.table import KernelTable
 from forerun.features.operators.kinds import KINDS
 from forerun.features.operators.roofline import (
     COMPUTE_PRECISION,
@@ -29,16 +29,18 @@ from forerun.features.operators.table import OperatorTable
 PerOperator = Float64[np.ndarray, " n"]
 """One value for each of n operators."""
 
-FAMILIES: tuple[str, ...] = ("bmm", "linear", "conv", "elementwise", "softmax", "layer_norm")
-"""Families of kernels, each with its own gradient-boosted model."""
+FAMILIES: tuple[str, ...] = (
+    *("product", "conv", "elementwise", "softmax", "layer_norm", "recurrent"),
+)
+"""Families of kernels."""
 
 _FAMILY_OF_KIND: Mapping[str, str] = {
     "conv": "conv",
     "conv_transpose": "conv",
-    "linear": "linear",
-    "recurrent": "linear",
-    "matmul": "bmm",
-    "attention": "bmm",
+    "linear": "product",
+    "recurrent": "recurrent",
+    "matmul": "product",
+    "attention": "product",
     "softmax": "softmax",
     "layer_norm": "layer_norm",
     "group_norm": "layer_norm",
@@ -48,13 +50,18 @@ FAMILY_OF_KIND: Int[np.ndarray, " kinds"] = np.array(
 )
 """Position in `KINDS` -> position in `FAMILIES`; operators that only move data are elementwise."""
 
-LAUNCH_MS = 0.018
-"""Milliseconds of a launch inside an event pair: median of small elementwise kernels on NeuSight's
-five GPUs."""
-
 SHORTEST_KERNEL_MS = 0.002
 """Least predicted milliseconds of a GPU kernel, adapted or not: the low end of CUDA's launch
 overhead (2 to 5 microseconds from a full queue)."""
+LAUNCH_MS = 0.018
+"""Milliseconds of a launch inside an event pair: median of small elementwise kernels on NeuSight's
+five GPUs."""
+CLEAR_OF_LAUNCH_MS: Mapping[str, float] = {"conv": 0.01, "product": 0.01}
+"""Family -> roofline time from which on a launch takes as long as inside an event pair; 0.02 for
+other families. Shorter rows are no training rows."""
+FLOOR_OF_ROOFLINE: Mapping[str, float] = {"conv": 0.4}
+"""Family -> lowest time as a share of the roofline. Winograd convolutions need 2.25 times fewer
+multiplications (Lavin and Gray 2016); no other family was measured below its roofline."""
 
 TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (32, 32))
 _GEMM_COMMON = (
@@ -71,8 +78,7 @@ _GEMM_COMMON = (
 )
 _ROWS_COMMON = ("log_roofline", "log_bytes_over_l2", "log_width")
 FEATURES: Mapping[str, tuple[str, ...]] = {
-    "bmm": _GEMM_COMMON,
-    "linear": _GEMM_COMMON,
+    "product": _GEMM_COMMON,
     "conv": (*_GEMM_COMMON, "kernel", "stride", "log_groups"),
     "elementwise": (*_ROWS_COMMON, "operands", "heavy"),
     "softmax": (
@@ -84,9 +90,11 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
         *_ROWS_COMMON,
         *("align_4", "lane_fill", "log_reload_over_l2", "log_live_per_unit", "log_traffic"),
     ),
+    "recurrent": (),
 }
 """Family -> columns of its matrix, in order."""
 
+_SIZES = ("log_batch", "log_m", "log_n", "log_k", "log_width")
 _RESIDENT_THREADS: Mapping[str, float] = {"turing": 1024.0, "ada": 1536.0}
 _TYPICAL_CLOCK_MHZ = 1500.0
 _TYPICAL_L2_MIB_PER_UNIT = 0.1
@@ -98,26 +106,6 @@ _WORST_FILL = 0.4
 _VECTOR_FP32_7NM_GFLOP_PER_W = 65.0
 """GFLOP/s per watt of fp32 products on vector units at 7 nm: 16 of 19.5 TFLOP/s at 250 W on the
 training rows of NeuSight's A100 40 GB (`features.roofline` interpolates 90 from data sheets)."""
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorFeatures(Columns):
-    """Features of n operators of one family on one device.
-
-    Attributes:
-        matrix: (n, len(FEATURES[family])).
-        roofline_ms: (n,) lower bound.
-        base_ms: (n,) physical base time at full clock, launch included; the learned ratio
-            multiplies it.
-        power_ms: (n,) shortest time that the power limit allows, 0 where it is not known. A kernel
-            that is inefficient at full clock draws less power, so the two do not multiply: the
-            greater one holds.
-    """
-
-    matrix: Float64[np.ndarray, "n features"]
-    roofline_ms: PerOperator
-    base_ms: PerOperator
-    power_ms: PerOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +121,10 @@ class _Chip:
 
 def operator_features(
     table: OperatorTable, device: Device, precision: NumberFormat, family: str
-) -> OperatorFeatures:
-    """Features and base times of operators that all belong to one family.
+) -> KernelTable:
+    """Operators that all belong to one family, as kernels on one device.
+
+    Below `CLEAR_OF_LAUNCH_MS` the launch falls linearly to that of the shortest kernel.
 
     Args:
         table: n operators at their batch size.
@@ -148,12 +138,30 @@ def operator_features(
     chip = _chip(device, precision)
     roof = roofline_ms(table, device, precision)
     moved = traffic_bytes(table, precision)
-    element = ELEMENT_BYTES[precision]
-    columns = _BUILDERS[family](table, chip, roof, moved, element)
-    base = roof * np.exp(columns.pop("_log_base", np.zeros(len(table)))) + LAUNCH_MS
-    power_ms = columns.pop("_power_ms", np.zeros(len(table)))
-    matrix = np.stack([columns[name] for name in FEATURES[family]], axis=1)
-    return OperatorFeatures(matrix, roof, base, power_ms)
+    columns = _BUILDERS[family](table, chip, roof, moved, ELEMENT_BYTES[precision])
+    nothing = np.zeros(len(table))
+    base = columns.pop("_log_base", nothing), columns.pop("_power_ms", nothing)
+    short = np.minimum(roof / CLEAR_OF_LAUNCH_MS.get(family, 0.02), 1.0)
+    shortest = SHORTEST_KERNEL_MS if device.kind == "gpu" else 0.0
+    matrix = np.array([columns[name] for name in FEATURES[family]]).reshape(-1, len(table)).T
+    return KernelTable(
+        features=matrix,
+        bound_s=roof / 1e3,
+        serial_s=np.zeros((len(table), 0)),
+        parallel_s=roof[:, None] / 1e3 * np.exp(base[0])[:, None],
+        launch=np.maximum(short, SHORTEST_KERNEL_MS / LAUNCH_MS),
+        least_s=np.maximum(FLOOR_OF_ROOFLINE.get(family, 1.0) * roof, shortest) / 1e3,
+        site=_sites(family, matrix, roof),
+        power_s=base[1] / 1e3,
+    )
+
+
+def _sites(family: str, matrix: Float64[np.ndarray, "n features"], roof: PerOperator) -> PerOperator:
+    """Keys that are equal where every size and the bound are, rounded down to a power of two."""
+    columns = [FEATURES[family].index(name) for name in _SIZES if name in FEATURES[family]]
+    sizes = np.floor(np.column_stack([matrix[:, columns] / np.log(2.0), np.log2(roof)]) + 1e-6)
+    # Sums with fixed irrational weights hash rows: different rows have different keys.
+    return np.asarray(np.round(sizes @ np.sqrt(np.arange(2.0, 2.0 + sizes.shape[1])), 9))
 
 
 DEVICE_RATIOS = ("log_ridge", "log_l2_per_unit", "log_bytes_per_clock_unit", "log_capped_share")
@@ -357,8 +365,8 @@ def _layer_norm(
 
 _Builder = Callable[[OperatorTable, _Chip, PerOperator, PerOperator, float], dict[str, PerOperator]]
 _BUILDERS: Mapping[str, _Builder] = {
-    "bmm": _gemm,
-    "linear": _gemm,
+    "product": _gemm,
+    "recurrent": lambda *_: {},
     "conv": _conv,
     "elementwise": _elementwise,
     "softmax": _softmax,

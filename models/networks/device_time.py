@@ -55,8 +55,8 @@ from forerun.models.networks.rows import (
     execution_mode,
     with_latency,
 )
-from forerun.models.operators.operator_times import OperatorTime, merged_times
-from forerun.models.operators.recurrent_law import (
+from forerun.models.kernel_experts.operator_times import OperatorTime, merged_times
+from forerun.models.kernel_experts.recurrent_law import (
     HELD_OUT_REACH,
     LAW,
     RECURRENT,

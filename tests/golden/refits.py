@@ -49,7 +49,7 @@ def roofline() -> Refit:
 
 @cache
 def operators() -> Refit:
-    from forerun.models.operators.booster import OperatorBoost
+    from forerun.models.kernel_experts.operators import OperatorBoost
     from tests.models.operators.test_booster import CATALOG, GRAPH, measured
 
     rows = measured(n=250)

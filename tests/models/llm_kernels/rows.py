@@ -9,7 +9,7 @@ from forerun.data.language_models.kernel import ElementwiseKernel, GemmKernel, L
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_kernels.families import kernel_groups
-from forerun.models.llm_kernels.latency import LlmKernels
+from forerun.models.kernel_experts.llm_kernels import LlmKernels
 
 CATALOG = DeviceCatalog.load()
 GPUS = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "l40s")

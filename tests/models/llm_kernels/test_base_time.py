@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forerun.features.llm_kernels.families import kernel_groups
-from forerun.models.llm_kernels.base_time import BaseTime
+from forerun.models.kernel_experts.base_time import BaseTime
 from tests.models.llm_kernels.rows import kernels
 
 TABLE = next(

@@ -7,8 +7,8 @@ import pytest
 
 from forerun.data.device import Device
 from forerun.features.llm_kernels.families import KernelGroup, kernel_groups
-from forerun.models.llm_kernels.calibration import calibrate
-from forerun.models.llm_kernels.family_model import FamilyModel, FamilyRows, thin
+from forerun.models.kernel_experts.calibration import calibrate
+from forerun.models.kernel_experts.family import FamilyModel, FamilyRows, thin
 from tests.models.llm_kernels.rows import CATALOG, kernels, timed
 
 TREES = {"gemm/bf16": 20}

@@ -12,7 +12,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.llm_kernels.families import kernel_groups
 from forerun.models.contract import PredictorContract
-from forerun.models.llm_kernels.power import KernelPower
+from forerun.models.kernel_experts.llm_kernels import KernelPower
 from tests.models.llm_kernels.rows import CATALOG, GPUS, kernels
 
 

@@ -14,7 +14,7 @@ from forerun.data.workload import Kernel, Network
 from forerun.models.artifact.sealed_folder import seal
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.contract import PredictorContract
-from forerun.models.operators.booster import OperatorBoost
+from forerun.models.kernel_experts.operators import OperatorBoost
 
 CATALOG = DeviceCatalog.load()
 TRAINING_GPUS = ("p100-pcie-16gb", "v100-pcie-32gb", "t4")

@@ -15,7 +15,7 @@ from forerun.features.operators.features import (
 )
 from forerun.features.operators.table import OperatorTable
 from forerun.models.domain.device_novelty import device_position
-from forerun.models.operators.booster import OperatorBoost
+from forerun.models.kernel_experts.operators import OperatorBoost
 from forerun.models.operators.family_boosters import (
     expert_weights,
     family_ms,

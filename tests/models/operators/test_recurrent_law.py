@@ -10,7 +10,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.operators.costs import operator_cost
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
-from forerun.models.operators.recurrent_law import HELD_OUT_REACH, LAW, StepLaw
+from forerun.models.kernel_experts.recurrent_law import HELD_OUT_REACH, LAW, StepLaw
 
 CATALOG = DeviceCatalog.load()
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -11,7 +11,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.kernel import GemmKernel
 from forerun.data.measurements import Measurements
-from forerun.models.llm_kernels.power import KernelPower
+from forerun.models.kernel_experts.llm_kernels import KernelPower
 from forerun.training.protocols.language_models.aiconfigurator_kernels import (
     ATTENTION_TABLES,
     DEVICES,

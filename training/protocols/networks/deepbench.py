@@ -41,7 +41,7 @@ gradient of convolution weights have no operator kind."""
 CONVOLUTIONS = ("conv_forward", "conv_backward_input")
 KERNELS_TO_TRAIN = ("gemm", *CONVOLUTIONS)
 """All classes but recurrent layers, which have a law of their own
-(`forerun.models.operators.recurrent_law`)."""
+(`forerun.models.kernel_experts.recurrent_law`)."""
 
 
 class DeepBenchProtocols(DatasetProtocols):

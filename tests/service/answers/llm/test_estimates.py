@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forerun.models.artifact.loading import bundled
-from forerun.models.llm_kernels.latency import LlmKernels
+from forerun.models.kernel_experts.llm_kernels import LlmKernels
 from forerun.models.router import Router
 from forerun.service.http.app import create_app
 from forerun.service.schemas.serving import EXAMPLE_LLM

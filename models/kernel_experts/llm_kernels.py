@@ -1,0 +1,213 @@
+"""Times and power of kernels of language models on data-centre GPUs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Matrix
+from forerun.data.device import Device
+from forerun.data.language_models.kernel import GemmKernel
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.features.llm_kernels.attention import DECODE_FEATURES, PREFILL_FEATURES
+from forerun.features.llm_kernels.collectives import COLLECTIVE_FEATURES
+from forerun.features.llm_kernels.elementwise import ELEMENTWISE_FEATURES
+from forerun.features.llm_kernels.experts import EXPERTS_FEATURES
+from forerun.features.llm_kernels.families import family_of, kernel_groups, llm_kernel_of
+from forerun.features.llm_kernels.gemm import GEMM_FEATURES, PRODUCT_SIZES
+from forerun.features.llm_kernels.table import KernelGroup
+from forerun.models.domain.feature_range import FeatureRange, KnownDevices
+from forerun.models.estimator import SETTING
+from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.gradient_boosting.lean import coarse
+from forerun.models.kernel_experts.calibration import Expert
+from forerun.models.kernel_experts.experts import KernelExperts
+from forerun.models.kernel_experts.family import Family, Settings
+from forerun.models.limit import LATENCY, POWER, Limit
+
+PARAMETERS: Final[Mapping[str, Any]] = {
+    "objective": "l1",
+    "num_leaves": 15,
+    "learning_rate": 0.2,
+    "min_data_in_leaf": 20,
+    "feature_fraction": 0.7,
+}
+POWER_PARAMETERS: Final[Mapping[str, Any]] = {
+    **PARAMETERS,
+    "learning_rate": 0.15,
+    "min_data_in_leaf": 30,
+    "lambda_l2": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class _LlmExperts(KernelExperts):
+    """Kernels of language models.
+
+    Attributes:
+        sizes: family of matrix products -> range of the logarithms of m, n and k.
+    """
+
+    sizes: Mapping[str, FeatureRange] = field(default_factory=dict)
+
+    def groups(self, queries: Sequence[Query]) -> Iterator[KernelGroup]:
+        """The kernels of queries, by family and device."""
+        return kernel_groups(queries)
+
+    def with_ranges(self, parts: Mapping[str, Sequence[KernelGroup]]) -> Self:
+        """The predictor with the ranges of its training rows."""
+        sizes = {
+            name: np.concatenate([p.table.features[:, : len(PRODUCT_SIZES)] for p in own])
+            for name, own in parts.items()
+            if name.startswith("gemm/")
+        }
+        ranges = {name: FeatureRange.of(PRODUCT_SIZES, own) for name, own in sizes.items()}
+        return replace(self, sizes=ranges)
+
+    def answers(self, query: Query) -> bool:
+        """Whether the family of the kernel was fitted and the device has a spec sheet.
+
+        An operator of a network is only answered where its family was measured on the device, at
+        sizes within the range of the measurements: other predictors answer the rest.
+        """
+        kernel = llm_kernel_of(query.workload)
+        if kernel is None or not query.device.has_sheet:
+            return False
+        shape, family = kernel.kernel, family_of(kernel.kernel)
+        if query.workload.kind == "llm_kernel":
+            return family in self.families
+        if not isinstance(shape, GemmKernel) or family not in self.sizes:
+            return False
+        inside = not self.sizes[family].outside(np.log2([shape.m, shape.n, shape.k]), tolerance=0.0)
+        return inside and self.measured(family, query.device)
+
+
+@dataclass(frozen=True)
+class LlmKernels(_LlmExperts):
+    """Latency of kernels of language models.
+
+    Attributes:
+        trees: boosting rounds of the booster of one family of matrix products on one device.
+        other_trees: the same of other families.
+        families: name of a family -> closed forms and boosters.
+    """
+
+    trees: int = field(default=100, metadata=SETTING)
+    other_trees: int = field(default=42, metadata=SETTING)
+    families: Mapping[str, Family] = field(default_factory=dict)
+    name: ClassVar[str] = "llm_kernels"
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
+    stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
+        "features of gemm": GEMM_FEATURES,
+        "features of elementwise": ELEMENTWISE_FEATURES,
+        "features of decode": DECODE_FEATURES,
+        "features of prefill": PREFILL_FEATURES,
+        "features of experts": EXPERTS_FEATURES,
+        "features of collectives": COLLECTIVE_FEATURES,
+    }
+
+    def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Family:
+        """Closed forms of engines, and a booster of each device."""
+        trees = self.trees if name.startswith("gemm/") else self.other_trees
+        return Family.fit(parts, Settings(trees, PARAMETERS), self.seed)
+
+    def limits(self, query: Query) -> tuple[Limit, ...]:
+        """A limit where the family was not measured on the device."""
+        family = family_of((llm_kernel_of(query.workload) or query.llm_kernel).kernel)
+        if self.measured(family, query.device) or self.adapted(query.device):
+            return ()
+        line = f"{family} was not measured on this device; the interval is that of held-out devices"
+        return (Limit(line, LATENCY, severity="transfer"),)
+
+
+@dataclass(frozen=True)
+class PowerShare:
+    """The share of the design power that kernels of one family draw, on any device.
+
+    Attributes:
+        booster: of its logarithm, from the features of the family.
+        known: devices that it was measured on.
+    """
+
+    booster: BoosterBag
+    known: KnownDevices = field(default_factory=KnownDevices)
+
+    @classmethod
+    def fit(cls, parts: Sequence[KernelGroup], trees: int, seed: int) -> Self:
+        """A booster in which each device has the same weight."""
+        bag = BoosterBag.fit(
+            np.concatenate([part.table.features for part in parts]),
+            np.concatenate([part.log_values for part in parts]),
+            parameters=POWER_PARAMETERS,
+            trees=trees,
+            seeds=(seed,),
+            weights=np.concatenate([np.full(len(part), 1.0 / len(part)) for part in parts])
+            * (sum(map(len, parts)) / len(parts)),
+        )
+        known = KnownDevices.of([part.device for part in parts])
+        return cls(BoosterBag(tuple(map(coarse, bag.texts))), known)
+
+    def log_values(self, group: KernelGroup) -> Column:
+        """Logarithm of the share of the design power of each kernel, shape (n,)."""
+        return self.booster.predict(group.table.features)
+
+    def correction_columns(self, group: KernelGroup, log_values: Column) -> Matrix:
+        """The share and the features, shape (n, columns)."""
+        return np.column_stack([log_values, group.table.features])
+
+    def distance(self, group: KernelGroup) -> float:
+        """0: the share of the next GPU is as far from this one as from any other."""
+        return 0.0
+
+    def measured(self, device: Device) -> bool:
+        """Whether kernels of the family were measured on the device."""
+        return device in self.known
+
+
+@dataclass(frozen=True)
+class KernelPower(_LlmExperts):
+    """Mean power of a GPU while one kernel is repeated, as a share of its design power.
+
+    It is a predictor of its own: the law of `forerun.models.power` is about operators of networks
+    at the clocks of other boards.
+
+    Attributes:
+        trees: boosting rounds of the booster of one family.
+        families: family -> booster of the share.
+    """
+
+    trees: int = field(default=40, metadata=SETTING)
+    families: Mapping[str, PowerShare] = field(default_factory=dict)
+    name: ClassVar[str] = "kernel_power"
+    metrics: ClassVar[tuple[str, ...]] = ("power_w",)
+    metric: ClassVar[str] = "power_w"
+
+    def answers(self, query: Query) -> bool:
+        """As kernels of language models are answered, on devices with a design power."""
+        return query.device.tdp_w is not None and super().answers(query)
+
+    def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Expert:
+        """One booster for all devices."""
+        return PowerShare.fit(parts, self.trees, self.seed)
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Correct the power on devices by a few kernels measured there, of fitted families."""
+        kept = np.array([*map(self.answers, measurements.queries)], dtype=np.bool_)
+        return super().adapt(measurements.take(kept)) if kept.any() else self
+
+    def unit(self, group: KernelGroup) -> float:
+        """The design power, watts."""
+        return group.device.tdp_w or np.nan
+
+    def bounds(self, group: KernelGroup) -> tuple[Column, Column | float]:
+        """No kernel draws more than the design power."""
+        return np.zeros(len(group)), self.unit(group)
+
+    def limits(self, query: Query) -> tuple[Limit, ...]:
+        """A limit where no kernel was measured on the device."""
+        if query.device in self.known or self.adapted(query.device):
+            return ()
+        line = "the device is not in the training set; the interval is that of held-out devices"
+        return (Limit(line, POWER, severity="transfer"),)

@@ -1,1 +1,0 @@
-"""Predictors of the time and power of kernels of language models."""
