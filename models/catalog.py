@@ -69,6 +69,15 @@ class Scope:
 
 
 PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
+    # Asked before the predictors of all operators and of kernels of other makers' GPUs.
+    "amd_kernels": CatalogEntry(
+        "forerun.models.kernel_experts.amd:AmdKernels",
+        "latency of convolutions, matrix products and expert layers on AMD GPUs, as tuned by "
+        "AMD's libraries",
+        trained_on=(("amd_kernels",),),
+        workloads=("llm_kernel", "kernel"),
+        devices=("gpu",),
+    ),
     # Asked before the predictors of all operators, whose range in 16 bits and fp8 they narrow.
     "llm_kernels": CatalogEntry(
         "forerun.models.kernel_experts.llm_kernels:LlmKernels",

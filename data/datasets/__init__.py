@@ -23,6 +23,7 @@ from forerun.data.datasets.language_models.splitwise import Splitwise
 from forerun.data.datasets.language_models.vidur import Vidur
 from forerun.data.datasets.memory.gpumemnet import GpuMemNet
 from forerun.data.datasets.memory.published_memory import PublishedMemory
+from forerun.data.datasets.networks.amd_kernels import AmdKernels
 from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.datasets.networks.neusight import NeuSight
 from forerun.data.datasets.networks.onnxruntime_cpu import OnnxruntimeCpu
@@ -38,6 +39,7 @@ from forerun.data.plugins import plugins
 DATASETS: tuple[type[Dataset], ...] = (
     AiConfigurator,
     AiConfiguratorServing,
+    AmdKernels,
     Apex,
     CircuitFpga,
     CloudProphetRuns,

@@ -8,10 +8,12 @@ from typing import Literal
 
 from forerun.data.language_models.deployment import EngineName
 
-ProductFormat = Literal["bf16", "fp16", "fp8", "fp8_block", "nvfp4", "int4", "mxfp4", "mxfp4_mxfp8"]
+ProductFormat = Literal[
+    "bf16", "fp16", "fp8", "fp8_block", "nvfp4", "int4", "mxfp4", "mxfp4_mxfp8", "mxfp4_mxfp4"
+]
 """Number formats of a matrix product. `fp8` has one scale a tensor or row, `fp8_block` one for each
 block of 128 weights; `nvfp4` has 4 bits on both sides; `int4` and `mxfp4` are stored in 4 bits and
-multiplied in 16, `mxfp4_mxfp8` multiplies them with activations of 8 bits."""
+multiplied in 16, `mxfp4_mxfp8` multiplies them with activations of 8 bits, `mxfp4_mxfp4` of 4."""
 
 ElementwiseName = Literal["norm", "rotary", "activation", "add", "embedding"]
 CollectiveName = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_receive"]

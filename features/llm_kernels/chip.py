@@ -20,12 +20,14 @@ ARITHMETIC: Final[dict[ProductFormat, Precision]] = {
     "int4": "bf16",
     "mxfp4": "bf16",
     "mxfp4_mxfp8": "fp8",
+    "mxfp4_mxfp4": "fp4",
 }
 """Precision in which matrix units multiply each format."""
 WEIGHT_BYTES: Final[dict[ProductFormat, float]] = {
     **{name: BYTES[name] for name in ("bf16", "fp16", "fp8", "nvfp4", "int4", "mxfp4")},
     "fp8_block": BYTES["fp8"],
     "mxfp4_mxfp8": BYTES["mxfp4"],
+    "mxfp4_mxfp4": BYTES["mxfp4"],
 }
 """Bytes of one weight in each format, with its share of the scales."""
 ACTIVATION_BYTES: Final[dict[ProductFormat, float]] = {

@@ -10,7 +10,7 @@ from forerun.data.columns import Column, Matrix, Positions
 from forerun.data.device import Device
 from forerun.data.level import LEVEL
 from forerun.features.llm_kernels.table import KernelGroup
-from forerun.models.conformal import Intervals, LogQuantiles, student_quantile
+from forerun.models.conformal import POOLED, Intervals, LogQuantiles, student_quantile
 from forerun.models.kernel_experts.family import thin
 
 UNSEEN_ROWS, SEEN_ROWS = 2000, 5000
@@ -56,7 +56,7 @@ def interval_scale(distance: float) -> float:
 
 
 def calibrate(
-    families: Mapping[str, Sequence[KernelGroup]], fit: Fit, seed: int
+    families: Mapping[str, Sequence[KernelGroup]], fit: Fit, seed: int, prior: float = 0.0
 ) -> tuple[Intervals, tuple[float, float]]:
     """Quantiles of the residuals by family, on held-out devices and on held-out sites.
 
@@ -68,6 +68,7 @@ def calibrate(
         families: family -> measured kernels of each device.
         fit: fits the expert of a family.
         seed: of the sites that are held out.
+        prior: held-out devices that the bounds of all families together count as, in those of each.
     """
     seen, unseen = _Residuals(), _Residuals()
     for name, parts in families.items():
@@ -77,7 +78,25 @@ def calibrate(
         for errors in _of_devices(name, [thin(part, UNSEEN_ROWS) for part in parts], fit):
             unseen.add(name, few * errors)
     common = seen.common_share, unseen.common_share
-    return Intervals(seen.quantiles(), unseen.quantiles()), common
+    devices = {name: len(parts) for name, parts in families.items()}
+    return Intervals(seen.quantiles(), _shrunk(unseen.quantiles(), devices, prior)), common
+
+
+def _shrunk(own: LogQuantiles, devices: Mapping[str, int], prior: float) -> LogQuantiles:
+    """Bounds of families, as root mean squares of their own and of those of all families.
+
+    Args:
+        own: symmetric bounds.
+        devices: family -> held-out devices, the weight of its own bounds.
+        prior: weight of the common bounds.
+    """
+    _, pooled = own.bounds[POOLED]
+    bounds = {POOLED: own.bounds[POOLED]}
+    for name, (_, high) in own.bounds.items():
+        if name != POOLED:
+            square = (devices[name] * high**2 + prior * pooled**2) / (devices[name] + prior)
+            bounds[name] = (-float(np.sqrt(square)), float(np.sqrt(square)))
+    return LogQuantiles(bounds, own.coverage)
 
 
 def _inflation(devices: int) -> float:

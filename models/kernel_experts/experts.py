@@ -62,6 +62,8 @@ class KernelExperts(StoredPredictor):
     known: KnownDevices = field(default_factory=KnownDevices)
     scales: Mapping[str, Standardizer] = field(default_factory=dict)
     support: SupportGP = field(default_factory=SupportGP)
+    prior_devices: ClassVar[float] = 0.0
+    """`prior` of `calibrate`."""
     metric: ClassVar[str] = "latency_ms"
     per_unit: ClassVar[float] = 1e3
     """What is answered over what the experts predict: milliseconds of a second."""
@@ -119,7 +121,7 @@ class KernelExperts(StoredPredictor):
         fitted = replace(fitted, scales=scales).with_ranges(parts)
         if not self.calibrated:
             return fitted
-        intervals, common = calibrate(parts, self.fit_family, self.seed)
+        intervals, common = calibrate(parts, self.fit_family, self.seed, self.prior_devices)
         return replace(fitted, intervals=intervals, common=common)
 
     def with_ranges(self, parts: Mapping[str, Sequence[KernelGroup]]) -> Self:

@@ -22,6 +22,9 @@ from forerun.models.gradient_boosting import BoosterBag, load_together
 from forerun.models.gradient_boosting.lean import coarse
 from forerun.models.kernel_experts.base_time import BaseTime
 
+OWN_WEIGHT: Final = 4.0
+"""Weight of a measured device's own booster where others take part, relative to those of a device
+with an equal sheet."""
 NEGLIGIBLE: Final = 0.02
 """Weight, relative to the largest, below which a device is left out."""
 BASE_ROWS: Final = 1500
@@ -47,8 +50,8 @@ class Settings:
         trees: boosting rounds.
         parameters: of LightGBM.
         base: closed form; None where it is fitted to the rows of each engine.
-        background: similarity that is added for every measured device; where it is 0, similarity
-            is relative to that of the nearest one.
+        background: similarity that is added for every measured device. Where it is 0, similarity
+            is relative to that of the nearest device, and a measured one takes its own booster.
         fewest: rows of a device from which on it has a booster.
     """
 
@@ -179,14 +182,16 @@ class Family:
 
     def _weighted(self, group: KernelGroup) -> Iterator[tuple[BoosterBag, float]]:
         own = self._own(group.device)
-        if own is not None:
+        if own is not None and not self.background:
             yield own.booster, 1.0
-        if own is not None or not self.devices:
+            return
+        if not self.devices:
             return
         squares = np.array(self._squares(group))
         nearest = 0.0 if self.background else squares.min()
         informative = np.array([known.informative for known in self.devices])
         weights = (np.exp(nearest - squares) + self.background) * informative
+        weights *= [OWN_WEIGHT if known is own else 1.0 for known in self.devices]
         weights[weights < NEGLIGIBLE * weights.max()] = 0.0
         for known, weight in zip(self.devices, (weights / weights.sum()).tolist(), strict=True):
             if weight:

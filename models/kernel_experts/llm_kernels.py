@@ -85,7 +85,22 @@ class _LlmExperts(KernelExperts):
 
 
 @dataclass(frozen=True)
-class LlmKernels(_LlmExperts):
+class KernelLatency(_LlmExperts):
+    """Latency of kernels, with a limit where a family was not measured on the device."""
+
+    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
+
+    def limits(self, query: Query) -> tuple[Limit, ...]:
+        """A limit where the family was not measured on the device."""
+        family = family_of((llm_kernel_of(query.workload) or query.llm_kernel).kernel)
+        if self.measured(family, query.device) or self.adapted(query.device):
+            return ()
+        line = f"{family} was not measured on this device; the interval is that of held-out devices"
+        return (Limit(line, LATENCY, severity="transfer"),)
+
+
+@dataclass(frozen=True)
+class LlmKernels(KernelLatency):
     """Latency of kernels of language models.
 
     Attributes:
@@ -98,7 +113,6 @@ class LlmKernels(_LlmExperts):
     other_trees: int = field(default=42, metadata=SETTING)
     families: Mapping[str, Family] = field(default_factory=dict)
     name: ClassVar[str] = "llm_kernels"
-    metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "features of gemm": GEMM_FEATURES,
         "features of elementwise": ELEMENTWISE_FEATURES,
@@ -112,14 +126,6 @@ class LlmKernels(_LlmExperts):
         """Closed forms of engines, and a booster of each device."""
         trees = self.trees if name.startswith("gemm/") else self.other_trees
         return Family.fit(parts, Settings(trees, PARAMETERS), self.seed)
-
-    def limits(self, query: Query) -> tuple[Limit, ...]:
-        """A limit where the family was not measured on the device."""
-        family = family_of((llm_kernel_of(query.workload) or query.llm_kernel).kernel)
-        if self.measured(family, query.device) or self.adapted(query.device):
-            return ()
-        line = f"{family} was not measured on this device; the interval is that of held-out devices"
-        return (Limit(line, LATENCY, severity="transfer"),)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,7 @@ class OperatorBoost(KernelExperts):
     networks: SupportGP = field(default_factory=SupportGP)
     name: ClassVar[str] = "operator_boost"
     metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
+    prior_devices: ClassVar[float] = 2.0
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         f"features of {family}": FEATURES[family] for family in FAMILIES
     }

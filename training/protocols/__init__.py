@@ -28,6 +28,7 @@ from forerun.training.protocols.language_models.splitwise import SplitwiseProtoc
 from forerun.training.protocols.language_models.vidur import VidurProtocols
 from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols
 from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols
+from forerun.training.protocols.networks.amd_kernels import AmdKernelProtocols
 from forerun.training.protocols.networks.deepbench import DeepBenchProtocols, Fp32Convolutions
 from forerun.training.protocols.networks.lambda_steps import LambdaSteps
 from forerun.training.protocols.networks.neusight import NeuSightProtocols
@@ -52,6 +53,7 @@ from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
     AiConfiguratorServingProtocols,
+    AmdKernelProtocols,
     ApexProtocols,
     AiConfiguratorProtocols,
     CircuitFpgaProtocols,

@@ -1,6 +1,6 @@
 """Measured kernels of language models as queries, and folds of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,11 +13,13 @@ from forerun.data.language_models.kernel import KernelShape, LlmKernel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_kernels.families import family_of, kernel_groups
+from forerun.features.llm_kernels.table import KernelGroup
 from forerun.training.protocols.protocol import Fold, Task
 
 TASK_ROWS: Final = 4000
 """Most rows of a task, drawn at random with a fixed seed."""
 HELD_OUT_SHARE: Final = 0.1
+Groups = Callable[[Sequence[Query]], Iterator[KernelGroup]]
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,12 @@ class KernelRows:
             `op_class` (what the kernel does) and `site` (what stays equal where only the number of
             tokens varies).
         prefix: what names of protocols begin with; empty for the only table of a dataset.
+        groups: the kernels of queries by family and device, which give bounds.
     """
 
     measured: Measurements
     prefix: str = ""
+    groups: Groups = kernel_groups
 
     @classmethod
     def of(
@@ -86,7 +90,7 @@ class KernelRows:
         """
         names = self.measured.groups["device"]
         for device in only or np.unique(names).tolist():
-            yield self._fold("unseen_device", names == device, most)
+            yield self.fold("unseen_device", names == device, most)
 
     def held_out_sites(self, most: int) -> Fold:
         """A tenth of the sites is held out on all devices."""
@@ -94,17 +98,20 @@ class KernelRows:
         distinct = np.unique(sites)
         count = max(1, round(HELD_OUT_SHARE * len(distinct)))
         chosen = np.random.default_rng(0).choice(distinct, count, replace=False)
-        return self._fold("held_out_sites", np.isin(sites, chosen), most)
+        return self.fold("held_out_sites", np.isin(sites, chosen), most)
 
     def random_rows(self, most: int) -> Fold:
         """A tenth of the rows is held out at random."""
         held = np.random.default_rng(0).random(len(self.measured)) < HELD_OUT_SHARE
-        return self._fold("random_rows", held, most)
+        return self.fold("random_rows", held, most)
 
-    def _fold(self, name: str, held: Mask, most: int) -> Fold:
+    def fold(self, name: str, held: Mask, most: int) -> Fold:
+        """These rows held out; at most so many others of each device and part train."""
         protocol = f"{self.prefix}{name}"
         train = self.measured.take(self._drawn(~held, most))
-        tasks = kernel_tasks(self.measured.take(self._drawn(held, TASK_ROWS)), train, protocol)
+        tasks = kernel_tasks(
+            self.measured.take(self._drawn(held, TASK_ROWS)), train, protocol, self.groups
+        )
         return Fold(protocol, train, tasks)
 
     def _drawn(self, among: Mask, most: int) -> Mask:
@@ -120,16 +127,19 @@ class KernelRows:
         return drawn
 
 
-def kernel_tasks(held_out: Measurements, train: Measurements, protocol: str) -> list[Task]:
+def kernel_tasks(
+    held_out: Measurements, train: Measurements, protocol: str, groups: Groups = kernel_groups
+) -> list[Task]:
     """One task for each device and part, with the roofline bound and that times one factor.
 
     Args:
         held_out: held-out kernels.
         train: training set, which the factor is the median of.
         protocol: name.
+        groups: the kernels of queries by family and device.
     """
-    factors = _factors(train)
-    bound_ms = bounds_ms(held_out)
+    factors = _factors(train, groups)
+    bound_ms = bounds_ms(held_out, groups)
     labels = zip(held_out.groups["part"].tolist(), held_out.groups["device"].tolist(), strict=True)
     tasks = []
     for (part, device), own in groups_of(labels).items():
@@ -147,16 +157,16 @@ def kernel_tasks(held_out: Measurements, train: Measurements, protocol: str) -> 
     return tasks
 
 
-def bounds_ms(measured: Measurements) -> Column:
+def bounds_ms(measured: Measurements, groups: Groups = kernel_groups) -> Column:
     """Roofline bound of each kernel, shape (n,), milliseconds."""
     bounds = np.empty(len(measured))
-    for group in kernel_groups(measured.queries):
+    for group in groups(measured.queries):
         bounds[group.rows] = group.table.bound_s * 1e3
     return bounds
 
 
-def _factors(train: Measurements) -> Mapping[str, float]:
+def _factors(train: Measurements, groups: Groups) -> Mapping[str, float]:
     """Part -> median of measured time over bound."""
-    ratios = train.values["latency_ms"] / bounds_ms(train)
+    ratios = train.values["latency_ms"] / bounds_ms(train, groups)
     parts = groups_of(train.groups["part"].tolist())
     return {part: float(np.median(ratios[own])) for part, own in parts.items()}

@@ -1,0 +1,232 @@
+"""amd_kernels: convolutions, products and expert layers on AMD GPUs; chips and shapes held out.
+
+A chip is held out with its twins, which differ in a few compute units. Each is asked twice: without
+a row of it, and after 50 of its rows. Rows that no question can be about are left out: gradients of
+convolution weights, other layouts than NCHW, formats without a name of ours, GPUs without a sheet,
+and problems of the MI50 for which a single algorithm was timed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask
+from forerun.data.datasets.networks.amd_kernels import SITES, chips, sites
+from forerun.data.device import DeviceCatalog
+from forerun.data.graph import Operator
+from forerun.data.language_models.kernel import (
+    ExpertsKernel,
+    GemmKernel,
+    KernelShape,
+    LlmKernel,
+    ProductFormat,
+)
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Kernel, NumberFormat, Workload
+from forerun.models.kernel_experts.amd import amd_groups
+from forerun.training.protocols.language_models.kernel_rows import KernelRows
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+
+MOST_ROWS: Final = 10_000
+"""Most training rows of one GPU and family."""
+SHOTS: Final = 50
+CONV_FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
+    {"FP32": "fp32", "FP16": "fp16", "BF16": "bf16"}
+)
+PRODUCT_FORMATS: Final[Mapping[tuple[str, str, str], ProductFormat]] = MappingProxyType(
+    {
+        ("bf16", "bf16", "none"): "bf16",
+        ("fp8", "fp8", "1x128"): "fp8_block",
+        ("fp8", "fp8", "row_or_tensor"): "fp8",
+        ("fp8", "fp8", "row"): "fp8",
+        ("fp4", "fp4", "1x32"): "mxfp4_mxfp4",
+        ("fp8", "fp4", "1x32"): "mxfp4_mxfp8",
+        ("bf16", "fp4", "1x32"): "mxfp4",
+    }
+)
+"""Types of activations and of weights, and their scales -> number format."""
+UNKNOWN_ALGORITHM: Final = "gfx906_60cu"
+
+
+class AmdKernelProtocols(DatasetProtocols):
+    """Convolutions by direction and format, products and expert layers by format."""
+
+    dataset = "amd_kernels"
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Kernels of all GPUs; at most `MOST_ROWS` of each GPU, family and direction."""
+        rows = [read(bundle.table(t), catalog).training_rows(MOST_ROWS) for t, read in _present(bundle)]
+        return sum(rows[1:], rows[0])
+
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+        """Each chip held out, then a tenth of the shapes, of one table after another."""
+        for table, read in _present(bundle):
+            rows = read(bundle.table(table), catalog)
+            chip = rows.measured.groups["chip"]
+            for name in np.unique(chip).tolist() if table != "moe" else ():
+                yield with_few(rows.fold("unseen_device", chip == name, MOST_ROWS))
+            yield rows.held_out_sites(MOST_ROWS)
+
+    def evaluation_tasks(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Kernels of GPUs that are not in the training set."""
+        for table, read in _present(bundle):
+            rows = read(bundle.table(table), catalog).measured
+            for device in np.unique(rows.groups["device"]):
+                if device not in seen.get("device", ()):
+                    own = rows.take(rows.groups["device"] == device)
+                    yield Task(f"unseen_device/{table}", "latency_ms", own, device=str(device))
+
+    def left_out(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
+        """Rows that no question can be about."""
+        reasons = {}
+        for table in filter(bundle.has, SITES):
+            frame = bundle.table(table)
+            kept = _kept_of[table](frame, catalog)
+            reasons |= counted({f"{table}: no question can be about such a kernel": ~kept})
+        return reasons
+
+
+def with_few(fold: Fold) -> Fold:
+    """A fold whose tasks are also asked after `SHOTS` rows of the device under test."""
+    tasks = []
+    for task in fold.tasks:
+        protocol, _, part = task.name.partition("/")
+        tasks += [task, replace(task, name=f"{protocol}_50/{part}", shots=SHOTS)]
+    return replace(fold, tasks=tasks)
+
+
+def conv_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
+    """Rows of `conv` as measured operators: forward passes, and gradients of the data."""
+    frame = frame[_conv_kept(frame, catalog)]
+    names = ("n", "c", "h", "w", "k", "kh", "kw", "ph", "pw", "sh", "sw", "dh", "dw", "groups")
+    columns = zip(*(frame[name].tolist() for name in names), strict=True)
+    directions = frame["dir"].astype(str).tolist()
+    operators = [_convolution(d, *row) for d, row in zip(directions, columns, strict=True)]
+    formats = [CONV_FORMATS[name] for name in frame["dtype"].astype(str)]
+    kernels = [Kernel(op, form) for op, form in zip(operators, formats, strict=True)]
+    parts = [f"conv_{d}/{form}" for d, form in zip(directions, formats, strict=True)]
+    return _rows("conv", frame, catalog, kernels, parts, frame["best_ms"])
+
+
+def gemm_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
+    """Rows of `gemm` as measured kernels."""
+    frame = frame[_gemm_kept(frame, catalog)]
+    formats = _formats(frame, "a_dtype")
+    sizes = zip(*(frame[name].tolist() for name in ("M", "N", "K")), formats, strict=True)
+    shapes: list[KernelShape] = [GemmKernel(*row) for row in sizes]
+    parts = [f"gemm/{form}" for form in formats]
+    return _rows("gemm", frame, catalog, list(map(LlmKernel, shapes)), parts, frame["us"] / 1e3)
+
+
+def moe_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
+    """Rows of `moe` as measured kernels."""
+    frame = frame[_moe_kept(frame, catalog)]
+    formats = _formats(frame, "w_dtype")
+    names = ("token", "model_dim", "inter_dim", "expert", "topk")
+    sizes = zip(*(frame[name].tolist() for name in names), formats, strict=True)
+    shapes: list[KernelShape] = [ExpertsKernel(*row[:-1], format=row[-1]) for row in sizes]
+    parts = [f"experts/{form}" for form in formats]
+    return _rows("moe", frame, catalog, list(map(LlmKernel, shapes)), parts, frame["us"] / 1e3)
+
+
+def _rows(
+    table: str,
+    frame: pd.DataFrame,
+    catalog: DeviceCatalog,
+    workloads: Sequence[Workload],
+    parts: Sequence[str],
+    latency_ms: "pd.Series[float]",
+) -> KernelRows:
+    sheets = {gpu: catalog.get(gpu) for gpu in frame["gpu"].astype(str).unique()}
+    devices = [sheets[gpu] for gpu in frame["gpu"].astype(str)]
+    queries = [Query(own, device) for own, device in zip(workloads, devices, strict=True)]
+    groups = {
+        "device": np.array([device.name for device in devices], dtype=np.str_),
+        "chip": chips(frame),
+        "part": np.array(parts, dtype=np.str_),
+        "op_class": np.full(len(frame), table, dtype="<U8"),
+        "site": sites(frame, SITES[table]),
+    }
+    values = {"latency_ms": latency_ms.to_numpy(dtype=np.float64)}
+    return KernelRows(Measurements(queries, values, groups), f"{table}_", amd_groups)
+
+
+def _with_sheet(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
+    names = frame["gpu"].astype(str)
+    with_sheet = {alias for device in catalog for alias in device.aliases}
+    return np.asarray(names.isin(list(with_sheet)), dtype=np.bool_)
+
+
+def _conv_kept(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
+    kept = _with_sheet(frame, catalog) & frame["dtype"].astype(str).isin(list(CONV_FORMATS))
+    kept &= (frame["dir"].astype(str) != "W") & (frame["layout"].astype(str) == "NCHW")
+    kept &= (frame["gpu"].astype(str) != UNKNOWN_ALGORITHM) | (frame["n_timed"] > 1)
+    return kept.to_numpy(dtype=np.bool_)
+
+
+def _gemm_kept(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
+    named = np.array([form != "" for form in _formats(frame, "a_dtype")], dtype=np.bool_)
+    alone = (frame["batch"] == 1).to_numpy(dtype=np.bool_)
+    return _with_sheet(frame, catalog) & named & alone
+
+
+def _moe_kept(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
+    named = np.array([form != "" for form in _formats(frame, "w_dtype")], dtype=np.bool_)
+    return _with_sheet(frame, catalog) & named & frame["gated"].to_numpy(dtype=np.bool_)
+
+
+def _formats(frame: pd.DataFrame, weights: str) -> list[ProductFormat]:
+    """Number format of each row; empty for one without a name."""
+    columns = (frame[name].astype(str).tolist() for name in ("a_dtype", weights, "scale"))
+    return [PRODUCT_FORMATS.get(row, "") for row in zip(*columns, strict=True)]  # type: ignore[misc]
+
+
+def _convolution(
+    direction: str,
+    n: int,
+    c: int,
+    h: int,
+    w: int,
+    k: int,
+    kh: int,
+    kw: int,
+    ph: int,
+    pw: int,
+    sh: int,
+    sw: int,
+    dh: int,
+    dw: int,
+    groups: int,
+) -> Operator:
+    out_h = (h + 2 * ph - dh * (kh - 1) - 1) // sh + 1
+    out_w = (w + 2 * pw - dw * (kw - 1) - 1) // sw + 1
+    source, target = (n, c, h, w), (n, k, out_h, out_w)
+    forward = direction == "F"
+    window = {"kernel": (kh, kw), "stride": (sh, sw), "padding": (ph, pw)}
+    return Operator(
+        "conv" if forward else "conv_transpose",
+        "miopen.convolution" if forward else "miopen.convolution_backward_data",
+        (source if forward else target,),
+        (target if forward else source,),
+        k * (c // groups) * kh * kw,
+        {**window, "dilation": (dh, dw), "groups": groups},
+    )
+
+
+Read = Callable[[pd.DataFrame, DeviceCatalog], KernelRows]
+_READ: Final[Mapping[str, Read]] = {"conv": conv_rows, "gemm": gemm_rows, "moe": moe_rows}
+_kept_of: Final = {"conv": _conv_kept, "gemm": _gemm_kept, "moe": _moe_kept}
+
+
+def _present(bundle: Bundle) -> list[tuple[str, Read]]:
+    return [(table, read) for table, read in _READ.items() if bundle.has(table)]
