@@ -213,11 +213,11 @@ class KernelExperts(StoredPredictor):
         if self.intervals is None:
             return values, values, values
         strata = [group.family] * len(group)
-        if self.measured(group.family, group.device):
-            low, high = self.intervals.seen.around(values, strata)
-        else:
+        low, high = self.intervals.seen.around(values, strata)
+        if not self.measured(group.family, group.device):
             scale = interval_scale(expert.distance(group))
-            low, high = self.intervals.unseen.around(values, strata, scale)
+            wide = self.intervals.unseen.around(values, strata, scale)
+            low, high = np.minimum(low, wide[0]), np.maximum(high, wide[1])
         low, high = self.support.intervals(values, deviation, low, high)
         return values, low, np.maximum(np.minimum(high, most), values)
 

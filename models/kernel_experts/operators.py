@@ -304,8 +304,9 @@ def _groups(part: Gathered, owner: "np.ndarray[Any, np.dtype[np.intp]]") -> Iter
 def _with_recurrent(intervals: Intervals) -> Intervals:
     """The intervals with that of recurrent layers, which no row calibrates."""
     reach = HELD_OUT_REACH / interval_scale(np.inf)
-    bounds = {**intervals.unseen.bounds, "recurrent": (-reach, reach)}
-    return replace(intervals, unseen=LogQuantiles(bounds, intervals.unseen.coverage))
+    seen = {**intervals.seen.bounds, "recurrent": (0.0, 0.0)}
+    unseen = {**intervals.unseen.bounds, "recurrent": (-reach, reach)}
+    return Intervals(LogQuantiles(seen), LogQuantiles(unseen))
 
 
 def _phase(query: Query) -> str:

@@ -32,7 +32,7 @@ def _some(queries: Sequence[Query], count: int = ROWS) -> list[Query]:
 
 def constant() -> Refit:
     from forerun.models.baselines.constant import Constant
-    from tests.models.operators.test_booster import measured
+    from tests.models.kernel_experts.test_operators import measured
 
     rows = measured(n=20)
     return Constant().fit(rows), rows.queries[:2]
@@ -41,7 +41,7 @@ def constant() -> Refit:
 def roofline() -> Refit:
     from forerun.models.baselines.roofline import Roofline
     from tests.models.baselines.test_roofline import queries
-    from tests.models.operators.test_booster import measured
+    from tests.models.kernel_experts.test_operators import measured
 
     rows = measured(n=20)
     return Roofline().fit(rows), [*queries(), *rows.queries[:3]]
@@ -50,16 +50,16 @@ def roofline() -> Refit:
 @cache
 def operators() -> Refit:
     from forerun.models.kernel_experts.operators import OperatorBoost
-    from tests.models.operators.test_booster import CATALOG, GRAPH, measured
+    from tests.models.kernel_experts.test_operators import CATALOG, GRAPH, measured
 
     rows = measured(n=250)
     graph = [Query(_network(GRAPH, 256), CATALOG.get(name)) for name in ("t4", "l4")]
     fresh = measured(("t4", "a100-pcie-40gb"), n=5, seed=5)
-    return OperatorBoost(bag=1, trees=20).fit(rows), [*fresh.queries, *graph]
+    return OperatorBoost(trees=20).fit(rows), [*fresh.queries, *graph]
 
 
 def operators_adapted() -> Refit:
-    from tests.models.operators.test_booster import measured
+    from tests.models.kernel_experts.test_operators import measured
 
     predictor, _ = operators()
     few = measured(("a100-pcie-40gb",), n=8, slowdown=2.5, seed=9)

@@ -50,7 +50,7 @@ def operators() -> OperatorBoost:
     bound = Roofline().predict(queries).values["latency_ms"]
     values = {"latency_ms": 1.5 * bound + 0.005}
     groups = {"device": np.array([q.device.name for q in queries])}
-    return OperatorBoost(bag=1, trees=10).fit(Measurements(queries, values, groups))
+    return OperatorBoost(trees=10).fit(Measurements(queries, values, groups))
 
 
 @cache

@@ -10,7 +10,7 @@ from forerun.models.kernel_experts.llm_kernels import LlmKernels
 from forerun.models.router import Router
 from forerun.service.http.app import create_app
 from forerun.service.schemas.serving import EXAMPLE_LLM
-from tests.models.llm_kernels.rows import fitted as fitted_kernels
+from tests.models.kernel_experts.rows import fitted as fitted_kernels
 from tests.service.answers.llm.predictors import (
     ASKED,
     LLAMA,

@@ -13,7 +13,7 @@ from forerun.data.workload import Kernel
 from forerun.features.llm_kernels.families import kernel_groups
 from forerun.models.contract import PredictorContract
 from forerun.models.kernel_experts.llm_kernels import KernelPower
-from tests.models.llm_kernels.rows import CATALOG, GPUS, kernels
+from tests.models.kernel_experts.rows import CATALOG, GPUS, kernels
 
 
 def drawn(queries: list[Query], factor: float = 1.0) -> Measurements:

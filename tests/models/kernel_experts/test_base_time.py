@@ -5,7 +5,7 @@ import pytest
 
 from forerun.features.llm_kernels.families import kernel_groups
 from forerun.models.kernel_experts.base_time import BaseTime
-from tests.models.llm_kernels.rows import kernels
+from tests.models.kernel_experts.rows import kernels
 
 TABLE = next(
     group.table for group in kernel_groups(kernels("h100-sxm-80gb", 300)) if "gemm" in group.family

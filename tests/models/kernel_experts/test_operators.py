@@ -48,7 +48,7 @@ def measured(names=TRAINING_GPUS, n=900, slowdown=1.6, seed=0) -> Measurements:
 
 @lru_cache(maxsize=1)
 def fitted() -> OperatorBoost:
-    return OperatorBoost(bag=1, trees=60).fit(measured())
+    return OperatorBoost(trees=60).fit(measured())
 
 
 GRAPH = OperatorGraph(
@@ -114,7 +114,7 @@ def test_rows_with_a_low_weight_are_left_out():
         {"device": np.concatenate([good.groups["device"], bad.groups["device"]])},
         np.concatenate([np.ones(len(good)), np.full(len(bad), 0.2)]),
     )
-    kind = OperatorBoost(bag=1, trees=20, calibrated=False)
+    kind = OperatorBoost(trees=20, calibrated=False)
     np.testing.assert_allclose(
         kind.fit(both).predict(good.queries[:50]).values["latency_ms"],
         kind.fit(good).predict(good.queries[:50]).values["latency_ms"],
