@@ -156,7 +156,9 @@ def operator_features(
     )
 
 
-def _sites(family: str, matrix: Float64[np.ndarray, "n features"], roof: PerOperator) -> PerOperator:
+def _sites(
+    family: str, matrix: Float64[np.ndarray, "n features"], roof: PerOperator
+) -> PerOperator:
     """Keys that are equal where every size and the bound are, rounded down to a power of two."""
     columns = [FEATURES[family].index(name) for name in _SIZES if name in FEATURES[family]]
     sizes = np.floor(np.column_stack([matrix[:, columns] / np.log(2.0), np.log2(roof)]) + 1e-6)

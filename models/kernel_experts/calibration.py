@@ -134,9 +134,7 @@ class _Residuals:
         return sum(float(np.mean(errors)) ** 2 for errors in known) / squares if squares else 1.0
 
 
-def _of_sites(
-    name: str, parts: Sequence[KernelGroup], fit: Fit, seed: int
-) -> Iterator[Column]:
+def _of_sites(name: str, parts: Sequence[KernelGroup], fit: Fit, seed: int) -> Iterator[Column]:
     """Residuals on sites that are left out on all devices."""
     rng = np.random.default_rng(seed)
     sites = np.unique(np.concatenate([part.table.site for part in parts]))
@@ -215,5 +213,8 @@ class Sums:
 
     def interval(self) -> tuple[Column, Column]:
         """Low and high ends, each (n,)."""
-        low, high = (np.sqrt(side[:, 0] ** 2 + side[:, 1]) / np.maximum(self.total, 1e-300) for side in self.ends)
+        low, high = (
+            np.sqrt(side[:, 0] ** 2 + side[:, 1]) / np.maximum(self.total, 1e-300)
+            for side in self.ends
+        )
         return self.total * np.exp(-low), self.total * np.exp(high)

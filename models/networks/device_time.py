@@ -34,6 +34,13 @@ from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.equal_runs import RunKey, batch_key
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.kernel_experts.operator_times import OperatorTime, merged_times
+from forerun.models.kernel_experts.recurrent_law import (
+    HELD_OUT_REACH,
+    LAW,
+    RECURRENT,
+    recurrent_limits,
+)
 from forerun.models.kernels.kernel_times import KernelTimes
 from forerun.models.limit import Limit
 from forerun.models.networks.domain import NetworkDomain
@@ -54,13 +61,6 @@ from forerun.models.networks.rows import (
     NetworkRows,
     execution_mode,
     with_latency,
-)
-from forerun.models.kernel_experts.operator_times import OperatorTime, merged_times
-from forerun.models.kernel_experts.recurrent_law import (
-    HELD_OUT_REACH,
-    LAW,
-    RECURRENT,
-    recurrent_limits,
 )
 from forerun.models.prediction import Predictions
 

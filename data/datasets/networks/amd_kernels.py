@@ -3,13 +3,10 @@
 A row of `conv` is one convolution in one direction on one GPU: the fastest algorithm that MIOpen's
 search found (milliseconds, launch excluded). A row of `gemm` is one tuned product, one of `moe` one
 tuned fused expert layer (microseconds). Each table comes from files of the library's repository:
-facts only, sizes and times. `python -m forerun.data.datasets.networks.amd_kernels FOLDER TARGET`
-packs the whole tables.
+facts only, sizes and times.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,15 +43,6 @@ _CONV: Final = (
     *("shape_id", "n", "c", "h", "w", "k", "kh", "kw", "ph", "pw", "sh", "sw", "dh", "dw"),
     *("groups", "n_timed"),
 )
-_KEPT: Final[Mapping[str, tuple[str, ...]]] = {
-    "conv": ("gpu", "dir", "dtype", "layout", *_CONV, "best_ms"),
-    "gemm": ("gpu", "a_dtype", "scale", "preshuffled", "batch", "M", "N", "K", "out_dtype", "us"),
-    "moe": (
-        *("gpu", "token", "model_dim", "inter_dim", "expert", "topk", "a_dtype", "w_dtype"),
-        *("scale", "gated", "us"),
-    ),
-}
-"""Table -> the columns that are kept; of `conv`, the rows that are two-dimensional."""
 
 
 class AmdKernels(PackagedDataset):
@@ -127,21 +115,3 @@ def sites(frame: "pd.DataFrame", columns: Sequence[str]) -> Names:
     for part in parts[1:]:
         joined = np.char.add(np.char.add(joined, " "), part)
     return joined
-
-
-def kept(name: str, frame: "pd.DataFrame") -> "pd.DataFrame":
-    """The rows and columns of a table that are packed."""
-    if name == "conv":
-        frame = frame[frame["nd"] == 2].astype({"best_ms": "float32"})
-    texts = [column for column in _KEPT[name] if frame[column].dtype == object]
-    return frame[list(_KEPT[name])].astype(dict.fromkeys(texts, "category"))
-
-
-if __name__ == "__main__":
-    import pandas
-
-    from forerun.data.datasets.language_models.packed_tables import write_packed
-
-    source, target = map(Path, sys.argv[1:])
-    read = {name: pandas.read_parquet(source / f"{name}.parquet") for name in SITES}
-    write_packed({name: kept(name, frame) for name, frame in read.items()}, target)

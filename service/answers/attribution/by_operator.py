@@ -7,8 +7,8 @@ from typing import Final
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.models.answers.wording import readable
-from forerun.models.limit import LATENCY
 from forerun.models.kernel_experts.operator_times import OperatorTime, TimesOperators
+from forerun.models.limit import LATENCY
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.schemas.answers import REST, AttributedOut, AttributionOut, ClassSumOut

@@ -112,8 +112,8 @@ def test_kernels_of_a_family_that_was_not_fitted_are_left_out_of_a_support_set()
     rows = drawn(kernels("l40s", 30, seed=4), 0.6)
     whole = fitted()
     family, *_ = (group for group in kernel_groups(rows.queries))
-    others = {name: own for name, own in whole.boosters.items() if name != family.family}
-    partly = replace(whole, boosters=others)
+    others = {name: own for name, own in whole.families.items() if name != family.family}
+    partly = replace(whole, families=others)
     kept = np.array([partly.answers(query) for query in rows.queries])
     assert 0 < kept.sum() < len(kept)
     by_all, by_kept = partly.adapt(rows), partly.adapt(rows.take(kept))

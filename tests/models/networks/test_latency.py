@@ -15,9 +15,9 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network
 from forerun.models.contract import PredictorContract
+from forerun.models.kernel_experts.operators import OperatorBoost
 from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import OVERLAP, NetworkLatency, _at_least_one, _joined
-from forerun.models.kernel_experts.operators import OperatorBoost
 from forerun.models.prediction import Predictions
 from tests.models.networks.test_device_time import (
     RUNTIMES,

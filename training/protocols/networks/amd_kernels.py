@@ -61,7 +61,9 @@ class AmdKernelProtocols(DatasetProtocols):
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Kernels of all GPUs; at most `MOST_ROWS` of each GPU, family and direction."""
-        rows = [read(bundle.table(t), catalog).training_rows(MOST_ROWS) for t, read in _present(bundle)]
+        rows = [
+            read(bundle.table(t), catalog).training_rows(MOST_ROWS) for t, read in _present(bundle)
+        ]
         return sum(rows[1:], rows[0])
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
