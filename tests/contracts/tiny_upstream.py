@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from forerun.data.upstream.downloads import RawFiles
+from tests.contracts.tiny_amd_kernels import amd_kernels
 from tests.contracts.tiny_circuits import circuit_fpga
 from tests.contracts.tiny_cloudprophet import cloudprophet_runs
 from tests.contracts.tiny_contention import contention
@@ -168,6 +169,7 @@ def _plain(content: object) -> bytes:
 TINY: dict[str, Callable[[], Mapping[str, str | bytes]]] = {
     "aiconfigurator": aiconfigurator,
     "aiconfigurator_serving": aiconfigurator_serving,
+    "amd_kernels": amd_kernels,
     "apex": apex,
     "frontier_sim": frontier_sim,
     "llm_inference_bench": llm_inference_bench,
