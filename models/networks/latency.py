@@ -114,7 +114,7 @@ class NetworkLatency(StoredPredictor):
         return replace(
             self,
             device=replace(self.device, support_gp=SupportGP()),
-            operators=replace(self.operators, kernels=SupportGP(), networks=SupportGP()),
+            operators=replace(self.operators, support=SupportGP(), networks=SupportGP()),
             host=HostTime(),
             widths=(1.0, 1.0),
         )

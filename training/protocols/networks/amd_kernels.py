@@ -90,7 +90,7 @@ class AmdKernelProtocols(DatasetProtocols):
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
         """Rows that no question can be about."""
-        reasons = {}
+        reasons: dict[str, int] = {}
         for table in filter(bundle.has, SITES):
             frame = bundle.table(table)
             kept = _kept_of[table](frame, catalog)
@@ -141,7 +141,7 @@ def moe_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
     formats = _formats(frame, "w_dtype")
     names = ("token", "model_dim", "inter_dim", "expert", "topk")
     sizes = zip(*(frame[name].tolist() for name in names), formats, strict=True)
-    shapes: list[KernelShape] = [ExpertsKernel(*row[:-1], format=row[-1]) for row in sizes]
+    shapes: list[KernelShape] = [ExpertsKernel(*row, format=form) for *row, form in sizes]
     parts = [f"experts/{form}" for form in formats]
     return _rows("moe", frame, catalog, list(map(LlmKernel, shapes)), parts, frame["us"] / 1e3)
 
@@ -164,8 +164,9 @@ def _rows(
         "op_class": np.full(len(frame), table, dtype="<U8"),
         "site": sites(frame, SITES[table]),
     }
-    values = {"latency_ms": latency_ms.to_numpy(dtype=np.float64)}
-    return KernelRows(Measurements(queries, values, groups), f"{table}_", amd_groups)
+    measured = np.asarray(latency_ms, dtype=np.float64)
+    rows = Measurements(queries, {"latency_ms": measured}, groups)
+    return KernelRows(rows, f"{table}_", amd_groups)
 
 
 def _with_sheet(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
@@ -175,27 +176,35 @@ def _with_sheet(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
 
 
 def _conv_kept(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
-    kept = _with_sheet(frame, catalog) & frame["dtype"].astype(str).isin(list(CONV_FORMATS))
-    kept &= (frame["dir"].astype(str) != "W") & (frame["layout"].astype(str) == "NCHW")
-    kept &= (frame["gpu"].astype(str) != UNKNOWN_ALGORITHM) | (frame["n_timed"] > 1)
-    return kept.to_numpy(dtype=np.bool_)
+    texts = {name: frame[name].astype(str) for name in ("gpu", "dtype", "dir", "layout")}
+    kept = _with_sheet(frame, catalog) & texts["dtype"].isin(list(CONV_FORMATS))
+    kept &= (texts["dir"] != "W") & (texts["layout"] == "NCHW")
+    kept &= (texts["gpu"] != UNKNOWN_ALGORITHM) | (frame["n_timed"] > 1)
+    return np.asarray(kept, dtype=np.bool_)
 
 
 def _gemm_kept(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
-    named = np.array([form != "" for form in _formats(frame, "a_dtype")], dtype=np.bool_)
-    alone = (frame["batch"] == 1).to_numpy(dtype=np.bool_)
-    return _with_sheet(frame, catalog) & named & alone
+    alone = np.asarray(frame["batch"] == 1, dtype=np.bool_)
+    return np.asarray(_with_sheet(frame, catalog) & _is_named(frame, "a_dtype") & alone)
 
 
 def _moe_kept(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
-    named = np.array([form != "" for form in _formats(frame, "w_dtype")], dtype=np.bool_)
-    return _with_sheet(frame, catalog) & named & frame["gated"].to_numpy(dtype=np.bool_)
+    gated = np.asarray(frame["gated"], dtype=np.bool_)
+    return np.asarray(_with_sheet(frame, catalog) & _is_named(frame, "w_dtype") & gated)
+
+
+def _types(frame: pd.DataFrame, weights: str) -> list[tuple[str, str, str]]:
+    columns = (frame[name].astype(str).tolist() for name in ("a_dtype", weights, "scale"))
+    return list(zip(*columns, strict=True))
+
+
+def _is_named(frame: pd.DataFrame, weights: str) -> Mask:
+    return np.array([own in PRODUCT_FORMATS for own in _types(frame, weights)], dtype=np.bool_)
 
 
 def _formats(frame: pd.DataFrame, weights: str) -> list[ProductFormat]:
-    """Number format of each row; empty for one without a name."""
-    columns = (frame[name].astype(str).tolist() for name in ("a_dtype", weights, "scale"))
-    return [PRODUCT_FORMATS.get(row, "") for row in zip(*columns, strict=True)]  # type: ignore[misc]
+    """Number format of each row, all of which have a name."""
+    return [PRODUCT_FORMATS[own] for own in _types(frame, weights)]
 
 
 def _convolution(
