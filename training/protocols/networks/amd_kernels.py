@@ -141,7 +141,9 @@ def moe_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
     formats = _formats(frame, "w_dtype")
     names = ("token", "model_dim", "inter_dim", "expert", "topk")
     sizes = zip(*(frame[name].tolist() for name in names), formats, strict=True)
-    shapes: list[KernelShape] = [ExpertsKernel(*row, format=form) for *row, form in sizes]
+    shapes: list[KernelShape] = [
+        ExpertsKernel(t, d, i, e, k, format=form) for t, d, i, e, k, form in sizes
+    ]
     parts = [f"experts/{form}" for form in formats]
     return _rows("moe", frame, catalog, list(map(LlmKernel, shapes)), parts, frame["us"] / 1e3)
 
