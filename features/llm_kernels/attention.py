@@ -121,10 +121,9 @@ def decode_table(
         np.log(chain_s / bound),
     ]
     launch = np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz)
-    return KernelTable(
+    return KernelTable.at_full_clock(
         features=np.column_stack(features),
         bound_s=bound,
-        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([np.where(splits > 1.0, 1e-6, 0.0) * launch]),
         parallel_s=np.column_stack([compute_s, cached_s, chain_s]),
         launch=launch,
@@ -183,10 +182,9 @@ def prefill_table(
         np.minimum(heads.window, length) / length,
         np.log(chain_s / bound),
     ]
-    return KernelTable(
+    return KernelTable.at_full_clock(
         features=np.column_stack(features),
         bound_s=bound,
-        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([memory_s]),
         parallel_s=np.column_stack([compute_s / np.maximum(fill, 0.125), memory_s, chain_s]),
         launch=np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz),

@@ -62,10 +62,9 @@ def collective_table(
     ]
     steps_s = (devices - 1.0) * 1e-6
     copied_s = message_bytes / chip.bandwidth
-    return KernelTable(
+    return KernelTable.at_full_clock(
         features=np.column_stack(features),
         bound_s=bound,
-        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([steps_s, copied_s]),
         parallel_s=np.column_stack([bound]),
         launch=np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz),

@@ -59,10 +59,9 @@ def elementwise_table(
         np.log(tokens / chip.units),
         np.log(cached_s / bound),
     ]
-    return KernelTable(
+    return KernelTable.at_full_clock(
         features=np.column_stack(features),
         bound_s=bound,
-        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([tokens / chip.units / chip.clock_hz]),
         parallel_s=np.column_stack([cached_s]),
         launch=np.ones(len(bound)),

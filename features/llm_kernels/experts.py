@@ -108,10 +108,9 @@ def experts_table(
         np.log(weights / chip.l2_bytes),
     ]
     scattered_s = routed * hidden_size * 4.0 / chip.bandwidth
-    return KernelTable(
+    return KernelTable.at_full_clock(
         features=np.column_stack(features),
         bound_s=bound,
-        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([hidden_size / chip.clock_hz, scattered_s]),
         parallel_s=np.column_stack([compute_s / fill, memory_s]),
         launch=np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz),

@@ -75,10 +75,9 @@ def gemm_table(m: Column, n: Column, k: Column, form: ProductFormat, device: Dev
     ]
     # Libraries read 16-bit activations to make those of fewer bits, in a kernel before.
     quantised_s = 2.0 * m * k / chip.bandwidth
-    return KernelTable(
+    return KernelTable.at_full_clock(
         features=np.column_stack(features),
         bound_s=bound,
-        power_s=np.zeros(len(bound)),
         serial_s=np.column_stack([k / chip.clock_hz, quantised_s]),
         parallel_s=np.column_stack([compute_s, cached_s]),
         launch=np.ones(len(bound)),

@@ -1,7 +1,9 @@
 """Kernels of one family on one device, as arrays: features, bounds and terms of their times."""
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
+
+import numpy as np
 
 from forerun.data.columns import Column, Columns, Mask, Matrix, Names, Positions
 from forerun.data.device import Device
@@ -35,6 +37,11 @@ class KernelTable(Columns):
     least_s: Column
     site: Column
     power_s: Column
+
+    @classmethod
+    def at_full_clock(cls, **columns: Any) -> Self:
+        """Kernels whose time under a power limit is not known; all other columns are given."""
+        return cls(**columns, power_s=np.zeros(len(columns["bound_s"])))
 
     def __len__(self) -> int:
         return len(self.bound_s)
