@@ -166,23 +166,6 @@ def _sites(
     return np.asarray(np.round(sizes @ np.sqrt(np.arange(2.0, 2.0 + sizes.shape[1])), 9))
 
 
-DEVICE_RATIOS = ("log_ridge", "log_l2_per_unit", "log_bytes_per_clock_unit", "log_capped_share")
-"""Features from which a device's distance from the training devices is computed."""
-
-
-def device_ratios(device: Device, precision: NumberFormat) -> Float64[np.ndarray, " 4"]:
-    """The columns of `DEVICE_RATIOS` for one device, shape (4,)."""
-    chip = _chip(device, precision)
-    return np.log(
-        [
-            chip.peak_flops / chip.bandwidth,
-            chip.l2_bytes / chip.units,
-            chip.bandwidth / chip.clock_hz / chip.units,
-            chip.capped_share,
-        ]
-    )
-
-
 def assumed(device: Device) -> tuple[str, ...]:
     """Figures that features need and the sheet lacks, estimated from the peak."""
     return tuple(

@@ -53,15 +53,6 @@ def distance(
     return np.asarray(np.sqrt((((one - other) / scales) ** 2).sum(axis=-1)))
 
 
-def similarity(
-    one: Float64[np.ndarray, "*n 3"],
-    other: Float64[np.ndarray, "*m 3"],
-    scales: Float64[np.ndarray, " 3"] = ARITHMETIC_SCALES,
-) -> Float64[np.ndarray, "..."]:
-    """Squared exponential similarities: 1 for equal positions, 0 at large distances."""
-    return np.asarray(np.exp(-0.5 * distance(one, other, scales) ** 2))
-
-
 def novelty_of(
     position: Float64[np.ndarray, " 3"], known: Iterable[Float64[np.ndarray, " 3"]]
 ) -> float:

@@ -6,12 +6,9 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator
 from forerun.features.operators.features import (
-    DEVICE_RATIOS,
     FEATURES,
     LAUNCH_MS,
     SHORTEST_KERNEL_MS,
-    assumed,
-    device_ratios,
     operator_features,
 )
 from forerun.features.operators.table import OperatorTable
@@ -102,28 +99,6 @@ def test_a_large_aligned_product_takes_its_arithmetic_and_one_launch() -> None:
     tiny_ms = product_features(1, 1, 1)["base_ms"]
     assert tiny_ms == pytest.approx(SHORTEST_KERNEL_MS, rel=0.05), "from a full queue"
     assert found["power_ms"] >= peak_ms
-
-
-@pytest.mark.parametrize("name", ["rtx-3090", "rtx-4090", "rtx-3070", "rtx-4070"])
-def test_missing_units_are_estimated_as_published(name: str) -> None:
-    """256 fp32 operations a unit and clock, as all GeForce since Ampere do."""
-    device = CATALOG.get(name)
-    bare = device.model_copy(update={"compute_units": None})
-    assert assumed(bare) == ("compute_units",)
-    assert device_ratios(bare, "fp16") == pytest.approx(device_ratios(device, "fp16"), abs=0.03)
-
-
-def test_missing_clock_and_cache_are_those_of_a_usual_gpu() -> None:
-    """The figures that stand in are near the medians of the catalogue's GPUs."""
-    gpus = [d for d in CATALOG if d.kind == "gpu" and d.l2_mib and d.compute_units]
-    cache = np.median([d.l2_mib * 2**20 / d.compute_units for d in gpus])
-    clock_hz = np.median([d.boost_clock_mhz * 1e6 for d in gpus if d.boost_clock_mhz])
-    bare = A100.model_copy(update={"l2_mib": None, "boost_clock_mhz": None})
-    found = dict(zip(DEVICE_RATIOS, np.exp(device_ratios(bare, "fp16")), strict=True))
-    assert found["log_l2_per_unit"] == pytest.approx(cache, rel=0.3)
-    assumed_clock_hz = A100.bandwidth_gbs * 1e9 / found["log_bytes_per_clock_unit"] / 108
-    assert assumed_clock_hz == pytest.approx(clock_hz, rel=0.3)
-    assert found["log_ridge"] == pytest.approx(312e12 / (A100.bandwidth_gbs * 1e9))
 
 
 @pytest.mark.parametrize(("name", "threads"), [("t4", 1024), ("rtx-4090", 1536), ("h100", 2048)])
