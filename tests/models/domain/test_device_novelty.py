@@ -5,13 +5,11 @@ import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.models.domain.device_novelty import (
-    MEMORY_SCALES,
     NOVEL,
     device_position,
     distance,
     novelty_limits,
     novelty_of,
-    similarity,
 )
 
 CATALOG = DeviceCatalog.load()
@@ -48,15 +46,11 @@ def test_without_known_devices_novelty_is_infinite():
     assert device_novelty(CATALOG.get("t4"), []) == float("inf")
 
 
-def test_distance_is_a_metric_and_similarity_falls_with_it():
+def test_distance_is_a_metric():
     one, two, three = (device_position(CATALOG.get(n)) for n in ("t4", "p4", "h100-sxm"))
     assert one.shape == (3,)
     assert distance(one, two) == pytest.approx(distance(two, one))
     assert distance(one, three) <= distance(one, two) + distance(two, three) + 1e-12
-    assert similarity(one, one, MEMORY_SCALES) == 1.0
-    order = np.argsort([distance(one, other) for other in (one, two, three)])
-    kernels = np.array([similarity(one, other) for other in (one, two, three)])
-    assert (np.diff(kernels[order]) <= 0).all()
 
 
 def test_a_gpu_with_other_matrix_units_is_novel():
@@ -80,11 +74,10 @@ def test_a_position_is_three_ratios_of_the_sheet():
     assert np.exp(device_position(bf16)[0]) == pytest.approx(4.0)
 
 
-def test_distance_by_hand_and_similarity_is_its_squared_exponential():
+def test_distance_by_hand():
     """Half as far in the first ratio as its unit, and twice the unit in the third."""
     zero, far = np.zeros(3), np.array([0.25, 0.0, 1.0])
     assert distance(zero, far) == pytest.approx(np.hypot(0.5, 2.0))
-    assert similarity(zero, far) == pytest.approx(np.exp(-(0.5**2 + 2.0**2) / 2))
     assert distance(zero, far, np.ones(3)) == pytest.approx(np.hypot(0.25, 1.0))
 
 
