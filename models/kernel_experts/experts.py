@@ -11,7 +11,7 @@ from forerun.data.columns import Column, Mask, Matrix, Names
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.llm_kernels.table import KernelGroup
+from forerun.features.llm_kernels.table import KernelGroup, KernelTable
 from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP
 from forerun.models.artifact.stored_predictor import StoredPredictor
@@ -99,6 +99,10 @@ class KernelExperts(StoredPredictor):
         own = self.families.get(family)
         return own is not None and own.measured(device)
 
+    def as_timed(self, table: KernelTable) -> KernelTable:
+        """Training rows, with the launch that their way of timing has."""
+        return table
+
     def trained(self, group: KernelGroup, weights: Column) -> Mask:
         """Which of k measured kernels are training rows, (k,), given their weights."""
         return weights > 0.0
@@ -135,6 +139,7 @@ class KernelExperts(StoredPredictor):
         for group in self.groups(measurements.queries):
             kept = self.trained(group, weights[group.rows]) & (values[group.rows] > 0)
             own = replace(group, log_values=self._logs(values, group)).take(kept)
+            own = replace(own, table=self.as_timed(own.table))
             if len(own):
                 parts.setdefault(group.family, []).append(own)
         return parts

@@ -14,7 +14,7 @@ import numpy as np
 from forerun.data.columns import Column, Mask
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.llm_kernels.table import KernelGroup
+from forerun.features.llm_kernels.table import KernelGroup, KernelTable
 from forerun.features.operators.features import (
     CLEAR_OF_LAUNCH_MS,
     FAMILIES,
@@ -122,6 +122,10 @@ class OperatorBoost(KernelExperts):
         """Reliable rows that are not dominated by the launch."""
         clear_s = CLEAR_OF_LAUNCH_MS.get(group.family, 0.02) / 1e3
         return (weights >= LOWEST_WEIGHT) & (group.table.bound_s > clear_s)
+
+    def as_timed(self, table: KernelTable) -> KernelTable:
+        """Training rows, which were timed by a pair of events."""
+        return replace(table, launch=np.ones(len(table)))
 
     def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Family:
         """A base time, and a booster of each GPU."""
