@@ -43,9 +43,9 @@ DEVICE_SPREAD = 0.3
 ROW_SPREAD = 0.35
 """Standard deviation of single workloads around it."""
 LAUNCH_MS = {"kernel": 0.002, "network": 0.005}
-"""Milliseconds of a launch: of a kernel in a recorded graph or a full queue, and in a network. Twenty
-operators of an H100 or H200 give bandwidth and fp32 peak to a factor of 1.4 and 1.1 so, with the
-0.018 of a pair of events to 1.9 and 1.7."""
+"""Milliseconds of a launch: of a kernel in a recorded graph or a full queue, and in a network.
+Twenty operators of an H100 or H200 give bandwidth and fp32 peak to a factor of 1.4 and 1.1 so, with
+the 0.018 of a pair of events to 1.9 and 1.7."""
 _FREEDOM = 4.0
 _SLICES = np.array([NormalDist().inv_cdf((i + 0.5) / 11) for i in range(11)])
 """Medians of equally likely slices of a standard normal."""

@@ -17,8 +17,8 @@ UNSEEN_ROWS, SEEN_ROWS = 2000, 5000
 """Rows of each device that calibration uses."""
 HELD_OUT_SHARE: Final = 0.25
 """Share of each device's sites that are held out for intervals on measured devices."""
-_NEAR, _FAR = 0.4 / 0.1**0.5, 0.8 / 0.1**0.5
-"""Residuals grow in proportion to distance + `_NEAR` up to the distance `_FAR`, and no further;
+_NEAR, FAR = 0.4 / 0.1**0.5, 0.8 / 0.1**0.5
+"""Residuals grow in proportion to distance + `_NEAR` up to the distance `FAR`, and no further;
 chosen on matrix products of H200, B200, GB200 and GB300, each left out in turn."""
 
 
@@ -46,17 +46,22 @@ Fit = Callable[[str, Sequence[KernelGroup]], Expert]
 """Name of a family, and its measured kernels by device -> their expert."""
 
 
-def interval_scale(distance: float) -> float:
+def interval_scale(distance: float, far: float = FAR) -> float:
     """Width of the interval on a device, relative to others at other distances.
 
     Args:
         distance: from the nearest measured device.
+        far: distance from which on residuals grow no further.
     """
-    return float(_NEAR + min(distance, _FAR))
+    return float(_NEAR + min(distance, far))
 
 
 def calibrate(
-    families: Mapping[str, Sequence[KernelGroup]], fit: Fit, seed: int, prior: float = 0.0
+    families: Mapping[str, Sequence[KernelGroup]],
+    fit: Fit,
+    seed: int,
+    prior: float = 0.0,
+    far: float = FAR,
 ) -> tuple[Intervals, tuple[float, float]]:
     """Quantiles of the residuals by family, on held-out devices and on held-out sites.
 
@@ -68,6 +73,7 @@ def calibrate(
         families: family -> measured kernels of each device.
         fit: fits the expert of a family.
         seed: of the sites that are held out.
+        far: as that of `interval_scale`.
         prior: held-out devices that the bounds of all families together count as, in those of each.
     """
     seen, unseen = _Residuals(), _Residuals()
@@ -75,7 +81,7 @@ def calibrate(
         for errors in _of_sites(name, [thin(part, SEEN_ROWS) for part in parts], fit, seed):
             seen.add(name, errors)
         few = _inflation(len(parts))
-        for errors in _of_devices(name, [thin(part, UNSEEN_ROWS) for part in parts], fit):
+        for errors in _of_devices(name, [thin(part, UNSEEN_ROWS) for part in parts], fit, far):
             unseen.add(name, few * errors)
     common = seen.common_share, unseen.common_share
     devices = {name: len(parts) for name, parts in families.items()}
@@ -147,13 +153,13 @@ def _of_sites(name: str, parts: Sequence[KernelGroup], fit: Fit, seed: int) -> I
         yield _residuals(expert, part.take(mask))
 
 
-def _of_devices(name: str, parts: Sequence[KernelGroup], fit: Fit) -> Iterator[Column]:
+def _of_devices(name: str, parts: Sequence[KernelGroup], fit: Fit, far: float) -> Iterator[Column]:
     """Residuals on each device, of a fit to the others, over the scale of its distance."""
     for place, part in enumerate(parts):
         others = [other for index, other in enumerate(parts) if index != place]
         if others:
             expert = fit(name, others)
-            yield _residuals(expert, part) / interval_scale(expert.distance(part))
+            yield _residuals(expert, part) / interval_scale(expert.distance(part), far)
 
 
 def _residuals(expert: Expert, part: KernelGroup) -> Column:

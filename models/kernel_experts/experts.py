@@ -18,7 +18,7 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals
 from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.estimator import SETTING
-from forerun.models.kernel_experts.calibration import Expert, Sums, calibrate, interval_scale
+from forerun.models.kernel_experts.calibration import FAR, Expert, Sums, calibrate, interval_scale
 from forerun.models.kernel_experts.family import thin
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
@@ -63,7 +63,8 @@ class KernelExperts(StoredPredictor):
     scales: Mapping[str, Standardizer] = field(default_factory=dict)
     support: SupportGP = field(default_factory=SupportGP)
     prior_devices: ClassVar[float] = 0.0
-    """`prior` of `calibrate`."""
+    far: ClassVar[float] = FAR
+    """`prior` and `far` of `calibrate`."""
     metric: ClassVar[str] = "latency_ms"
     per_unit: ClassVar[float] = 1e3
     """What is answered over what the experts predict: milliseconds of a second."""
@@ -125,7 +126,9 @@ class KernelExperts(StoredPredictor):
         fitted = replace(fitted, scales=scales).with_ranges(parts)
         if not self.calibrated:
             return fitted
-        intervals, common = calibrate(parts, self.fit_family, self.seed, self.prior_devices)
+        intervals, common = calibrate(
+            parts, self.fit_family, self.seed, self.prior_devices, self.far
+        )
         return replace(fitted, intervals=intervals, common=common)
 
     def with_ranges(self, parts: Mapping[str, Sequence[KernelGroup]]) -> Self:
@@ -220,7 +223,7 @@ class KernelExperts(StoredPredictor):
         strata = [group.family] * len(group)
         low, high = self.intervals.seen.around(values, strata)
         if not self.measured(group.family, group.device):
-            scale = interval_scale(expert.distance(group))
+            scale = interval_scale(expert.distance(group), self.far)
             wide = self.intervals.unseen.around(values, strata, scale)
             low, high = np.minimum(low, wide[0]), np.maximum(high, wide[1])
         low, high = self.support.intervals(values, deviation, low, high)

@@ -71,6 +71,8 @@ FEWEST_ROWS: Final = 100
 """Rows of a GPU from which on it has a booster of a family."""
 LOWEST_WEIGHT: Final = 0.5
 """Rows with a smaller weight are unreliable and not trained on."""
+FAR_OPERATORS: Final = 1.0
+"""Distance from which on intervals grow no further."""
 SUMS_KEPT: Final = 10_000
 """Networks on a device and at a batch size whose sums are kept for the next adaptation."""
 PHYSICAL: Final = BaseTime(LAUNCH_MS / 1e3, np.zeros(0), np.ones(1), 0.0)
@@ -99,6 +101,7 @@ class OperatorBoost(KernelExperts):
     name: ClassVar[str] = "operator_boost"
     metrics: ClassVar[tuple[str, ...]] = ("latency_ms",)
     prior_devices: ClassVar[float] = 2.0
+    far: ClassVar[float] = FAR_OPERATORS
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         f"features of {family}": FEATURES[family] for family in FAMILIES
     }
@@ -307,7 +310,7 @@ def _groups(part: Gathered, owner: "np.ndarray[Any, np.dtype[np.intp]]") -> Iter
 
 def _with_recurrent(intervals: Intervals) -> Intervals:
     """The intervals with that of recurrent layers, which no row calibrates."""
-    reach = HELD_OUT_REACH / interval_scale(np.inf)
+    reach = HELD_OUT_REACH / interval_scale(np.inf, FAR_OPERATORS)
     seen = {**intervals.seen.bounds, "recurrent": (0.0, 0.0)}
     unseen = {**intervals.unseen.bounds, "recurrent": (-reach, reach)}
     return Intervals(LogQuantiles(seen), LogQuantiles(unseen))
