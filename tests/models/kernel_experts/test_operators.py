@@ -84,7 +84,9 @@ def test_it_carries_over_to_a_device_it_never_saw():
 
 
 def test_its_interval_holds_on_fresh_rows_of_a_device_it_saw():
+    """Of kernels that are longer than the launch between two events, which no question has."""
     rows = measured(("v100-pcie-32gb",), seed=6)
+    rows = rows.take(rows.values["latency_ms"] > 0.1)
     answers = fitted().predict(rows.queries)
     truth = rows.values["latency_ms"]
     low, high = answers.low["latency_ms"], answers.high["latency_ms"]
