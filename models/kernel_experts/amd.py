@@ -59,9 +59,9 @@ class AmdKernels(KernelLatency):
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Latency of each kernel; none of a convolution on a GPU without a measurement.
 
-        The predictor of all operators is asked then: it is right to 34 to 58 % (median) about
-        convolutions on a GPU that is left out here, and these experts to 36 to 267 %. After 50
-        measurements they are right to 12 to 26 %, and that predictor to 19 to 32 %.
+        The predictor of all operators is asked then: its median error for convolutions on a GPU
+        that is left out is 34 to 58 %, that of these experts 36 to 267 %. With 50 measurements
+        theirs is 10 to 33 %, and up to 75 % on a gaming GPU.
         """
         predicted = super().predict(queries)
         silent = np.array([self._is_silent(query) for query in queries], dtype=np.bool_)
