@@ -30,7 +30,7 @@ from forerun.models.answers.evidence import distinct, evidence_of
 from forerun.models.answers.in_use import InUse
 from forerun.models.answers.served_models import too_heavy, within_sheet
 from forerun.models.answers.set_up import not_known, not_run, set_up_limits
-from forerun.models.answers.threads import at_threads, beside_instances
+from forerun.models.answers.threads import on_part_of_processor
 from forerun.models.answers.trust import Evidence, Trust, trust_in
 from forerun.models.answers.unpriced import below_a_launch, not_priced
 from forerun.models.answers.wording import in_words, readable
@@ -242,8 +242,7 @@ def _answer(
     hidden = {**short, **case.unpriced, **not_known(query)}
     hidden |= {} if query.device in in_use.rows else not_run(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
-    estimates, scaled = at_threads(estimates, query, in_use)
-    estimates, shared = beside_instances(estimates, query)
+    estimates, scaled = on_part_of_processor(estimates, query, in_use)
     estimates = _possible(estimates, case, in_use)
     unknown = unknown_operators(query.workload)
     answered = [name for name in metrics if name in estimates]
@@ -253,7 +252,6 @@ def _answer(
             *_limits(case, prediction, unknown),
             *measured_above(estimates, query),
             *scaled,
-            *shared,
         )
         if any(_concerns(limit, name, query) for name in answered)
     )

@@ -1,4 +1,4 @@
-"""Times on a part of a processor: on some of its cores, and beside other instances of the run.
+"""Times on a part of a processor: on some of its cores, and with other instances of the run.
 
 PyTorch was measured on all cores, and every run alone.
 """
@@ -19,6 +19,15 @@ from forerun.models.router import predictors_in
 
 ON_PROCESSORS: Final = "cpu_latency"
 """Name of the predictor in ONNX Runtime, whose module questions about GPUs do not import."""
+
+
+def on_part_of_processor(
+    estimates: Mapping[str, Estimate], query: Query, own: InUse
+) -> tuple[dict[str, Estimate], list[Limit]]:
+    """The estimates at the query's threads and instances, and the limits that say so."""
+    found, of_threads = at_threads(estimates, query, own)
+    found, of_instances = with_instances(found, query)
+    return found, [*of_threads, *of_instances]
 
 
 def at_threads(
@@ -54,10 +63,10 @@ def at_threads(
     return {**estimates, **scaled}, [Limit(message, LATENCY)]
 
 
-def beside_instances(
+def with_instances(
     estimates: Mapping[str, Estimate], query: Query
 ) -> tuple[dict[str, Estimate], list[Limit]]:
-    """The estimates of one of several instances at once on a processor, and the limit that says so.
+    """The estimates of one of several simultaneous instances on a processor, and its limit.
 
     Weights and activations beyond each instance's share of the last cache are read at its share of
     the memory bandwidth.

@@ -9,7 +9,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
-from forerun.models.answers.threads import beside_instances
+from forerun.models.answers.threads import with_instances
 from forerun.models.prediction import Estimate
 
 SIDE = 8192
@@ -18,14 +18,14 @@ ALONE_MS = 2.0
 
 
 def milliseconds(instances, *, side=SIDE, precision="fp32", device=XEON):
-    """The answer beside other instances, of a layer that takes `ALONE_MS` alone."""
+    """The answer with other instances at once, of a layer that takes `ALONE_MS` alone."""
     layer = Operator(
         "aten.linear", "linear", ((1, side),), ((1, side),), parameter_elements=side * side
     )
     software = Software(runtime="onnxruntime", threads=4, instances=instances)
     query = Query(Network(OperatorGraph((layer,)), precision=precision), device, software)
     estimates = {"latency_ms": Estimate(ALONE_MS, ALONE_MS / 2, ALONE_MS * 2)}
-    found, limits = beside_instances(estimates, query)
+    found, limits = with_instances(estimates, query)
     assert bool(limits) == (found != estimates)
     own = found["latency_ms"]
     assert own.low / own.value == pytest.approx(0.5)

@@ -13,7 +13,6 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.chips import DEVICE_RATIOS
-from forerun.features.operators import features as operator_features
 from forerun.models.answers.in_use import InUse
 from forerun.models.answers.wording import in_words
 from forerun.models.artifact.loading import bundled
@@ -70,7 +69,7 @@ def test_a_limit_concerns_the_metrics_that_depend_on_its_own(own, metric):
     assert Limit("x", own).concerns(metric) == (own in depends.get(metric, {metric}))
 
 
-FEATURES = {*RANGED_FEATURES, *DEVICE_RATIOS, *operator_features.DEVICE_RATIOS}
+FEATURES = {*RANGED_FEATURES, *DEVICE_RATIOS}
 
 
 @given(st.sampled_from(sorted(FEATURES)), st.floats(-1e6, 1e6))
