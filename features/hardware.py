@@ -18,6 +18,7 @@ from forerun.data.level import HALF_WIDTH
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.shapes import Float64
+from forerun.features.operators.features import SHORTEST_KERNEL_MS
 from forerun.features.operators.kinds import IS_GEMM
 from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import COMPUTE_PRECISION, traffic_bytes
@@ -42,7 +43,7 @@ DEVICE_SPREAD = 0.3
 """Standard deviation, over devices, of the log of that ratio's mean on a device."""
 ROW_SPREAD = 0.35
 """Standard deviation of single workloads around it."""
-LAUNCH_MS = {"kernel": 0.002, "network": 0.005}
+LAUNCH_MS = {"kernel": SHORTEST_KERNEL_MS, "network": 0.005}
 """Milliseconds of a launch: of a kernel in a recorded graph or a full queue, and in a network.
 Twenty operators of an H100 or H200 give bandwidth and fp32 peak to a factor of 1.4 and 1.1 so, with
 the 0.018 of a pair of events to 1.9 and 1.7."""

@@ -61,9 +61,9 @@ CLEAR_OF_LAUNCH_MS: Mapping[str, float] = {"conv": 0.01, "product": 0.01}
 dominates shorter ones."""
 EVENTS_FROM: float = 3.0
 """Roofline time over `CLEAR_OF_LAUNCH_MS` from which on a launch takes as long as inside an event
-pair. Chosen on operators of the H200 and NeuSight's of the A100 80 GB, which are not training rows:
-with 1, operators of the H100 err by 47 % and 21 % of them come out over 1.5 times too long, with 3
-by 35 % and 9 %; NeuSight's err by 0.6 points more (batched products) or less."""
+pair. Chosen on operators of the H100, the H200 and NeuSight's A100 80 GB, which are therefore no
+test of it: with 1, operators of the H100 err by 47 % and 21 % of them come out over 1.5 times too
+long, with 3 by 35 % and 9 %; NeuSight's err by 0.6 points more (batched products) or less."""
 FLOOR_OF_ROOFLINE: Mapping[str, float] = {"conv": 0.4}
 """Family -> lowest time as a share of the roofline. Winograd convolutions need 2.25 times fewer
 multiplications (Lavin and Gray 2016); no other family was measured below its roofline."""

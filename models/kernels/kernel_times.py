@@ -21,11 +21,12 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.kernels.rows import FEATURES, ROLES, ROOT_OF_KERNEL_KIND, KernelRows
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
+from forerun.features.operators.features import SHORTEST_KERNEL_MS
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 
 HEADS: Final = 3
 """Corrections of arithmetic, traffic and the shortest time."""
-SHORTEST_S: Final = 2e-6
+SHORTEST_S: Final = SHORTEST_KERNEL_MS / 1e3
 """Seconds of a kernel without work: the fastest of 814,611 matrix products on seven GPUs took 1.65
 (L40S), 1.77 (B200) and 2.4 microseconds (A100, H100, H200), launched from recorded graphs
 (AIConfigurator)."""
