@@ -35,9 +35,6 @@ ENGINES: Final = ("sglang", "vllm", "trtllm", "other")
 """Engines, in the order in which they stand in for one without measurements."""
 SHARPNESS: Final = 6.0
 """Order of the norm that joins the time at full clock with that under the power limit."""
-CLEARLY_LIMITED, SUSTAINED_S, LIMITED_SHARE, FEWEST_LIMITED = 1.5, 1e-4, 0.8, 100
-"""A row is decided by the power limit where the time under it is so many times that at full clock,
-long enough for clocks to fall, and more than this inverse share of the bound; so many rows tell."""
 HUBER: Final = 0.15
 """Log error beyond which the loss of power-limited families is linear."""
 
@@ -74,14 +71,12 @@ class DeviceBooster:
         position: coordinates of the device, as `KernelGroup.position`.
         booster: of the ratio, from the features of the family and of the engine.
         informative: share of its rows' time that the power limit does not decide.
-        limit: measured time over the shortest that the power limit allows, of rows that it decides.
     """
 
     sheet: Sheet
     position: Column
     booster: BoosterBag
     informative: float = 1.0
-    limit: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -117,8 +112,7 @@ class Family:
     def _booster(self, part: KernelGroup, settings: Settings, seed: int) -> DeviceBooster:
         table, log_base = part.table, self._log_base(part.table, part.engines)
         features, parameters = self.booster_features(table, part.engines), settings.parameters
-        limit = _limit(part.log_values, np.exp(log_base), table)
-        power_s = limit * table.power_s
+        power_s = table.power_s
         if power_s.any():
             objective = _under_limit(part.log_values, np.exp(log_base), power_s)
             parameters = {**parameters, "objective": objective}
@@ -131,7 +125,7 @@ class Family:
         )
         small = BoosterBag(tuple(map(coarse, bag.texts)))
         share = float(_share(np.exp(log_base + small.predict(features)), power_s).mean())
-        return DeviceBooster(sheet(part.device), np.array(part.position), small, share, limit)
+        return DeviceBooster(sheet(part.device), np.array(part.position), small, share)
 
     def log_values(self, group: KernelGroup) -> Column:
         """Logarithm of the seconds of each kernel, shape (n,)."""
@@ -141,9 +135,7 @@ class Family:
         load_together(booster for booster, _ in weighted)
         for booster, weight in weighted:
             log_seconds = log_seconds + weight * booster.predict(features)
-        own = self._own(group.device)
-        limit = own.limit if own is not None else 1.0
-        seconds = _joined(np.exp(log_seconds), limit * group.table.power_s)
+        seconds = _joined(np.exp(log_seconds), group.table.power_s)
         return np.asarray(np.log(np.maximum(seconds, group.table.least_s)))
 
     def correction_columns(self, group: KernelGroup, log_values: Column) -> Matrix:
@@ -232,16 +224,6 @@ def _joined(at_full_clock: Column, power_s: Column) -> Column:
 def _share(at_full_clock: Column, power_s: Column) -> Column:
     """Derivative of the log of `_joined` with respect to the log of the time at full clock."""
     return 1.0 / (1.0 + (power_s / at_full_clock) ** SHARPNESS)
-
-
-def _limit(log_seconds: Column, base_s: Column, table: KernelTable) -> float:
-    """Median of measured time over the time under the power limit, where that decides."""
-    power_s, bound_s = table.power_s, table.bound_s
-    limited = (power_s > CLEARLY_LIMITED * base_s) & (bound_s > SUSTAINED_S)
-    limited &= power_s > bound_s / LIMITED_SHARE
-    if limited.sum() < FEWEST_LIMITED:
-        return 1.0
-    return float(np.exp(np.median(log_seconds[limited] - np.log(power_s[limited]))))
 
 
 def _under_limit(log_seconds: Column, base_s: Column, power_s: Column) -> Objective:
