@@ -10,7 +10,13 @@ from forerun.data.columns import Column, Matrix, Positions
 from forerun.data.device import Device
 from forerun.data.level import LEVEL
 from forerun.features.llm_kernels.table import KernelGroup
-from forerun.models.conformal import POOLED, Intervals, LogQuantiles, student_quantile
+from forerun.models.conformal import (
+    POOLED,
+    UNCALIBRATED,
+    Intervals,
+    LogQuantiles,
+    student_quantile,
+)
 from forerun.models.kernel_experts.family import thin
 
 UNSEEN_ROWS, SEEN_ROWS = 2000, 5000
@@ -84,6 +90,9 @@ def calibrate(
         for errors in _of_devices(name, [thin(part, UNSEEN_ROWS) for part in parts], fit, far):
             unseen.add(name, few * errors)
     common = seen.common_share, unseen.common_share
+    if not unseen:  # One device tells nothing of the next one; no scale makes its range wider.
+        low, high = (end / interval_scale(far, far) for end in UNCALIBRATED)
+        return Intervals(seen.quantiles(), LogQuantiles({POOLED: (low, high)}, LEVEL)), common
     devices = {name: len(parts) for name, parts in families.items()}
     return Intervals(seen.quantiles(), _shrunk(unseen.quantiles(), devices, prior)), common
 
@@ -124,6 +133,9 @@ class _Residuals:
     def __init__(self) -> None:
         self._errors: list[Column] = []
         self._names: list[str] = []
+
+    def __bool__(self) -> bool:
+        return any(map(len, self._errors))
 
     def add(self, family: str, errors: Column) -> None:
         self._errors.append(errors)

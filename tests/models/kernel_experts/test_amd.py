@@ -84,6 +84,15 @@ def test_a_convolution_on_a_gpu_without_measurements_is_left_to_others():
     assert not any(fitted().predict(queries("mi300x", 5)).limits)
 
 
+def test_one_measured_gpu_gives_another_an_answer_in_a_range_of_e_each_way():
+    alone = AmdKernels(trees=8).fit(timed(queries("mi210", 300)))
+    (asked,) = [q for q in queries("mi300x", 3) if isinstance(q.workload, LlmKernel)]
+    found = alone.predict([asked])
+    value, low, high = (x["latency_ms"][0] for x in (found.values, found.low, found.high))
+    assert 0.0 < np.log(high / value) <= 1.0
+    assert 0.0 <= np.log(value / low) <= 1.0
+
+
 def test_fifty_rows_of_a_gpu_are_enough_for_its_convolutions():
     rows = timed(queries("rx-6800-xt", 150, seed=3), 3.0)
     adapted = fitted().adapt(rows.take(np.arange(50)))
