@@ -4,14 +4,32 @@ Vision networks take images of 224 x 224 pixels; `README.md` in `network_graphs`
 traced, and how many tokens those that read text were traced with.
 """
 
+import json
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Final
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.packed import packed_content, packed_names
 
 FOLDER = "network_graphs"
+DIGESTS: Final = "digests.json"
+"""File of the folder: name -> digest of its graph."""
+OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "mobilenetv3large": "mobilenet-v3",
+        "swint": "swin-tiny",
+        "swins": "swin-small",
+        "swinb": "swin-base",
+        "vitb16": "vit-base",
+        "vitl16": "vit-large",
+    }
+)
+"""Names of torchvision, without separators -> ours."""
 
 
 def network_names() -> tuple[str, ...]:
@@ -19,30 +37,44 @@ def network_names() -> tuple[str, ...]:
     return packed_names(FOLDER)
 
 
-@lru_cache(maxsize=32)
 def network_named(name: str) -> OperatorGraph | None:
     """The network's graph at batch size 1; None where no network has that name.
 
-    >>> network_named("resnet50").source
-    'torch_export'
+    Capitals and separators do not matter, and torchvision's names are known too.
+
+    >>> network_named("ResNet-50") is network_named("resnet50")
+    True
     """
-    if name not in network_names():
-        return None
+    known = _by_plain_name().get(_plain(name))
+    return None if known is None else _graph(known)
+
+
+def _plain(name: str) -> str:
+    return name.lower().translate({ord(mark): None for mark in "-_. "})
+
+
+@cache
+def _by_plain_name() -> Mapping[str, str]:
+    return {**OTHER_NAMES, **{_plain(name): name for name in network_names()}}
+
+
+@lru_cache(maxsize=64)
+def _graph(name: str) -> OperatorGraph:
     return OperatorGraph.from_json(packed_content(FOLDER, name))
 
 
 def unknown_network(name: str) -> UnreadableModel:
     """The error about a model that is neither a file nor a network of that name.
 
-    >>> str(unknown_network("resnet-50"))[:70]
-    "Cannot read resnet-50: there is no such file, and no network of that n"
+    >>> str(unknown_network("resnet51"))[:70]
+    'Cannot read resnet51: there is no such file, and no network of that na'
     """
     close = get_close_matches(name.lower(), network_names(), n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     return UnreadableModel(
         name,
-        f"there is no such file, and no network of that name.{hint} There are "
-        f"{', '.join(network_names())}; of all others give a file, or trace timm's by `forerun "
+        f"there is no such file, and no network of that name.{hint} `forerun presets` lists "
+        f"{len(network_names())} by name; of all others give a file, or trace timm's by `forerun "
         "trace timm:NAME -o graph.json`.",
     )
 
@@ -50,10 +82,10 @@ def unknown_network(name: str) -> UnreadableModel:
 def network_with_digest(digest: str) -> OperatorGraph | None:
     """The network whose graph has that digest; None where none has."""
     name = _by_digest().get(digest)
-    return None if name is None else network_named(name)
+    return None if name is None else _graph(name)
 
 
 @cache
-def _by_digest() -> dict[str, str]:
-    graphs = ((name, network_named(name)) for name in network_names())
-    return {graph.digest: name for name, graph in graphs if graph is not None}
+def _by_digest() -> Mapping[str, str]:
+    text = (files("forerun.data.named") / FOLDER / DIGESTS).read_text(encoding="utf-8")
+    return {digest: name for name, digest in json.loads(text).items()}

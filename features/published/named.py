@@ -14,24 +14,49 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.graph import OperatorGraph
+from forerun.data.named.networks import DIGESTS
 from forerun.features.readers import read_graph
 from forerun.features.readers.model_zoo import zoo_graph
+from forerun.features.readers.torch_trace import trace_module
 
 SIDE: Final = 224
 """Height and width of pictures, pixels."""
 
-VISION: Final[Mapping[str, str]] = {
+TIMM: Final[Mapping[str, str]] = {
     "convnext-tiny": "convnext_tiny",
+    "convnext-small": "convnext_small",
+    "convnext-base": "convnext_base",
     "densenet121": "densenet121",
+    "densenet161": "densenet161",
+    "densenet169": "densenet169",
+    "densenet201": "densenet201",
     "efficientnet-b0": "efficientnet_b0",
+    "mobilenet-v2": "mobilenetv2_100",
     "mobilenet-v3": "mobilenetv3_large_100",
     "resnet18": "resnet18",
+    "resnet34": "resnet34",
     "resnet50": "resnet50",
+    "resnet101": "resnet101",
+    "resnet152": "resnet152",
+    "resnext50-32x4d": "resnext50_32x4d",
+    "resnext101-32x8d": "resnext101_32x8d",
     "swin-tiny": "swin_tiny_patch4_window7_224",
+    "swin-small": "swin_small_patch4_window7_224",
+    "swin-base": "swin_base_patch4_window7_224",
+    "vgg11": "vgg11",
+    "vgg16": "vgg16",
+    "vgg19": "vgg19",
+    "vit-small": "vit_small_patch16_224",
     "vit-base": "vit_base_patch16_224",
+    "vit-large": "vit_large_patch16_224",
+    "wide-resnet50-2": "wide_resnet50_2",
+    "wide-resnet101-2": "wide_resnet101_2",
 }
 """Name -> name of the architecture in timm."""
+TORCHVISION: Final = ("alexnet", "googlenet", "shufflenet-v2-x1-0", "squeezenet1-1")
+"""Networks that timm does not have, by their names in torchvision with hyphens."""
 
+_GPT2: Final[Mapping[str, Any]] = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 _LLAMA: Final[Mapping[str, Any]] = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
@@ -54,7 +79,14 @@ TEXT: Final[Mapping[str, tuple[int, Mapping[str, Any]]]] = {
         },
     ),
     "distilbert": (128, {"model_type": "distilbert", "architectures": ["DistilBertModel"]}),
-    "gpt2": (1024, {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}),
+    "roberta-base": (
+        128,
+        {"model_type": "roberta", "architectures": ["RobertaModel"], "vocab_size": 50265},
+    ),
+    "gpt2": (1024, _GPT2),
+    "gpt2-medium": (1024, {**_GPT2, "n_embd": 1024, "n_layer": 24, "n_head": 16}),
+    "gpt2-large": (1024, {**_GPT2, "n_embd": 1280, "n_layer": 36, "n_head": 20}),
+    "gpt2-xl": (1024, {**_GPT2, "n_embd": 1600, "n_layer": 48, "n_head": 25}),
     "llama-3-8b": (
         2048,
         {
@@ -98,18 +130,34 @@ defaults of transformers."""
 
 def named_networks() -> Iterator[tuple[str, OperatorGraph]]:
     """Name and graph of every network, at batch size 1."""
-    for name, architecture in VISION.items():
+    for name, architecture in TIMM.items():
         yield name, zoo_graph(architecture, SIDE)
+    for name in TORCHVISION:
+        yield name, _of_torchvision(name.replace("-", "_"))
     for name, (tokens, configuration) in TEXT.items():
         content = json.dumps(configuration).encode()
         yield name, read_graph(content, sequence_length=tokens)
 
 
+def _of_torchvision(name: str) -> OperatorGraph:
+    import torch
+    from torchvision.models import get_model
+
+    auxiliary = {"aux_logits": False} if name == "googlenet" else {}
+    with torch.device("meta"):
+        module = get_model(name, weights=None, **auxiliary).eval()
+        return trace_module(module, (torch.empty(1, 3, SIDE, SIDE),))
+
+
 def main(folder: Path) -> None:
-    """Write the graph of every network as `NAME.json.xz`."""
+    """Write the graph of every network as `NAME.json.xz`, and the digests of all."""
+    digests = {}
     for name, graph in named_networks():
         content = json.dumps(graph.to_json(), separators=(",", ":")).encode()
         (folder / f"{name}.json.xz").write_bytes(lzma.compress(content, preset=9))
+        digests[name] = graph.digest
+    text = json.dumps(digests, indent=1, sort_keys=True) + "\n"
+    (folder / DIGESTS).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ _KINDS: dict[str, str] = {
     "index_add slice_scatter select_scatter flip im2col col2im pixel_shuffle pixel_unshuffle "
     "channel_shuffle fill zero tril triu split_with_sizes_copy split_copy where masked_fill "
     "masked_scatter topk sort one_hot index_copy rot90 view_copy permute_copy expand_copy "
-    "native_channel_shuffle masked_select",
+    "native_channel_shuffle masked_select type_as",
     "resize": "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact2d "
     "upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
     "_upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d grid_sampler",

@@ -16,6 +16,9 @@ from forerun.features.readers.aten import DROPOUTS, FACTORIES, KIND_OF, VIEWS, f
 from forerun.features.readers.probe import Probe
 from forerun.features.readers.strides import Meta, is_viewable
 
+CASTS = ("to", "_to_copy", "type_as")
+"""Conversions of the number format, which move no data where the format is the same."""
+
 
 class Ref(NamedTuple):
     """The name of a tensor in an argument list."""
@@ -146,7 +149,7 @@ class AtenGraph:
 
     def _looks_only(self, call: Call) -> bool:
         """Whether a call moves no data: a view, or a reshape that the strides permit."""
-        if call.name in ("reshape", "flatten", "contiguous", "to", "unflatten", "_to_copy"):
+        if call.name in (*CASTS, "reshape", "flatten", "contiguous", "unflatten"):
             return not self._copies(call)
         return call.name in VIEWS or not call.outputs
 
@@ -156,7 +159,7 @@ class AtenGraph:
         after = self.tensors.get(call.outputs[0]) if call.outputs else None
         if before is None or after is None:
             return call.name == "_to_copy"
-        if call.name in ("to", "_to_copy"):
+        if call.name in CASTS:
             return before.dtype != after.dtype
         if call.name == "contiguous":
             return not is_viewable(before, (prod(before.shape),))
