@@ -123,6 +123,9 @@ FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
         **dict.fromkeys(("gpt2", "gpt_neox", "opt", "bloom", "falcon", "gpt_bigcode"), _PLAIN),
         **dict.fromkeys(("gptj", "codegen", "mpt", "phi"), _PLAIN),
         **dict.fromkeys(("starcoder2", "nemotron", "persimmon"), _UNGATED),
+        "ernie4_5_moe": _of(mixers.grouped, feed_forwards.between),
+        "hunyuan_v1_moe": _of(mixers.grouped, feed_forwards.numbered),
+        "granitemoehybrid": _of(mixers.spaces_and_attention, feed_forwards.hybrid),
         "qwen": _of(mixers.grouped, feed_forwards.halved),
         "dbrx": _of(mixers.nested, feed_forwards.nested),
         **dict.fromkeys(
@@ -146,7 +149,7 @@ FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
 
 TIED: Final = frozenset(
     {"gemma", "gemma2", "gemma3_text", "gemma4_text", "gpt2", "opt", "bloom", "falcon"}
-    | {"gpt_bigcode", "cohere", "cohere2", "mpt", "starcoder2", "ernie4_5"}
+    | {"gpt_bigcode", "cohere", "cohere2", "mpt", "starcoder2", "ernie4_5", "ernie4_5_moe"}
     | set(ENCODER_DECODERS)
 )
 """Families whose output matrix is the table of embeddings unless the file says otherwise."""
@@ -182,7 +185,6 @@ REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         **dict.fromkeys(
             ("chatglm", "deci", "exaone", "exaone4", "gemma3n_text", "openelm"), _LAYERS
         ),
-        **dict.fromkeys(("gemma3n_text", "granitemoehybrid", "openelm"), _LAYERS),
         **dict.fromkeys(("led", "longt5", "nllb-moe", "switch_transformers", "t5gemma"), _LAYERS),
     }
 )

@@ -6,23 +6,23 @@ from typing import Final
 
 from forerun.data.language_models.feed_forward import Dense, Experts
 from forerun.data.language_models.model import FeedForward
-from forerun.features.readers.language_model.fields import Fields
+from forerun.features.readers.language_model.fields import MOST, Fields, short
 
 FeedForwards = Callable[[Fields, int], Sequence[tuple[FeedForward, ...]]]
 """Fields of the decoder and its number of layers -> the feed-forward networks of each layer."""
 
 WIDTHS: Final = ("hidden_size", "n_embd", "d_model", "n_embed")
 """Names of the width of a token between layers."""
-_EXPERTS: Final = ("num_experts", "n_routed_experts", "num_local_experts")
+_EXPERTS: Final = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 _PER_TOKEN: Final = (
     *("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts"),
-    "moe_top_k",
+    *("moe_top_k", "moe_k"),
 )
 _OWN_WIDTH: Final = frozenset(
     (
         *("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_5_moe_text", "qwen3_next"),
         *("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_linear"),
-        *("glm4_moe", "glm_moe_dsa", "step3p7", "mimo_v2_flash"),
+        *("glm4_moe", "glm_moe_dsa", "step3p7", "mimo_v2_flash", "ernie4_5_moe"),
     )
 )
 """Families whose experts have an inner width of their own, which is not `intermediate_size`."""
@@ -89,6 +89,46 @@ def interleaved(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
     return [(mixture,) if (n + 1) % step == 0 else (dense,) for n in range(layers)]
 
 
+def between(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """ERNIE 4.5: experts in every n-th layer of those from a first to a last one."""
+    mixture, dense = _experts(fields), Dense(fields.integer("intermediate_size"))
+    first = fields.integer("moe_layer_start_index", default=0, least=0)
+    last = fields.integer("moe_layer_end_index", default=-1, least=-1)
+    step = fields.integer("moe_layer_interval", default=1)
+    last = layers - 1 if last < 0 else last
+    return [
+        (mixture,) if first <= n <= last and (n + 1) % step == 0 else (dense,)
+        for n in range(layers)
+    ]
+
+
+def numbered(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """Hunyuan-A13B: experts in every layer, whose numbers may differ by layer."""
+    names = ("num_experts", "moe_topk", "moe_intermediate_size", "num_shared_expert")
+    usual = (None, None, fields.integer("intermediate_size"), 1)
+    columns = [
+        _of_each(fields, name, layers, default) for name, default in zip(names, usual, strict=True)
+    ]
+    if fields.integer("moe_layer_num_skipped", default=0, least=0):
+        raise fields.bad("moe_layer_num_skipped", "is not 0, and such layers are not read yet")
+    for number, chosen, _, _ in zip(*columns, strict=True):
+        if chosen > number:
+            raise fields.bad("moe_topk", f"holds {chosen}, more than {number} experts")
+    return [
+        (Experts(number, chosen, width, shared_width=shared * width),)
+        for number, chosen, width, shared in zip(*columns, strict=True)
+    ]
+
+
+def hybrid(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """Granite 4: experts and a shared network in every layer, or the shared network alone."""
+    if fields.integer("num_local_experts", default=0, least=0):
+        return [(_experts(fields),)] * layers
+    for name in ("num_experts_per_tok", "intermediate_size"):
+        fields.raw(name)
+    return [(Dense(fields.integer("shared_intermediate_size")),)] * layers
+
+
 def both(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
     """Gemma 4: a dense network in every layer, and experts after it where there are any."""
     dense = Dense(fields.integer("intermediate_size"))
@@ -114,6 +154,17 @@ def in_own_layers(fields: Fields, kinds: Sequence[str]) -> list[tuple[FeedForwar
     return [made.get(kind, ()) for kind in kinds]
 
 
+def _of_each(fields: Fields, name: str, layers: int, default: int | None) -> list[int]:
+    """A number for each layer, which may be one for all."""
+    if not isinstance(fields.raw(name), list):
+        return [fields.integer(name, default=default)] * layers
+    listed = fields.listed(name, layers) or ()
+    for position, value in enumerate(listed):
+        if type(value) is not int or not 0 < value <= MOST:
+            raise fields.bad(name, f"holds {short(value)}, and no positive number", (position,))
+    return list(listed)
+
+
 def _experts(fields: Fields) -> Experts:
     number, chosen = fields.integer(*_EXPERTS), fields.integer(*_PER_TOKEN)
     if chosen > number:
@@ -133,7 +184,8 @@ def _experts(fields: Fields) -> Experts:
 
 def _shared_width(fields: Fields, width: int) -> int:
     """Inner width of all shared experts: as the fields say, or as wide as so many routed ones."""
-    count = fields.maybe_integer("n_shared_experts", "num_shared_experts", least=0)
+    names = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+    count = fields.maybe_integer(*names, least=0)
     given = fields.maybe_integer(*_SHARED_WIDTHS, least=0)
     if given is not None:
         return given * (1 if count is None else count)

@@ -59,6 +59,8 @@ SCALES: Final = (
         "routed_scaling_factor",
         "moe_renormalize",
         "moe_router_*",
+        "moe_norm_min",
+        "position_embedding_type",
         "latent_moe_use_norm",
         "*softcap*",
     ),
@@ -81,6 +83,7 @@ SCALES: Final = (
 """Scales, rotations, biases and normalisations: vectors at most, of no matrix."""
 
 KERNELS: Final = (
+    *("mamba_chunk_size", "mamba_conv_bias", "use_mixed_mlp_moe", "use_cla"),
     *("use_mamba_kernels", "chunk_size", "mamba_ssm_dtype", "mamba_ssm_cache_dtype", "expand"),
     *("moe_shared_expert_overlap", "use_conv_bias", "mamba_proj_bias", "hidden_dropout"),
     *("num_hash_layers", "hc_sinkhorn_iters", "time_step_rank", "qk_head_dim", "output_gate_type"),

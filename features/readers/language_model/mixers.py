@@ -196,6 +196,23 @@ def state_spaces(fields: Fields, kinds: Sequence[str]) -> list[Mixer | None]:
     return [of_kind.get(kind) for kind in kinds]
 
 
+def spaces_and_attention(fields: Fields, layers: int) -> list[Mixer]:
+    """Granite 4: a list says which layers are state spaces; all are where there is none."""
+    heads = fields.integer("mamba_n_heads")
+    inner = fields.integer("mamba_expand", default=2) * fields.integer("hidden_size")
+    given = fields.raw("mamba_d_head")
+    space = StateSpace(
+        heads=heads,
+        head_dim=inner // heads if given in (None, "auto") else fields.integer("mamba_d_head"),
+        groups=fields.integer("mamba_n_groups", default=1),
+        state_size=fields.integer("mamba_d_state"),
+        convolution=fields.integer("mamba_d_conv"),
+    )
+    attention = _attention(fields)
+    kinds = fields.words("layer_types", layers, ("mamba", "attention")) or ("mamba",) * layers
+    return [space if kind == "mamba" else attention for kind in kinds]
+
+
 def _attention(fields: Fields) -> Attention:
     heads = fields.integer("num_attention_heads")
     kept = fields.integer("num_key_value_heads", default=heads)

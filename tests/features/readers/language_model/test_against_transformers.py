@@ -41,6 +41,11 @@ BART = {
     **{"bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2},
     **{"forced_eos_token_id": 2},
 }
+HYBRID = {
+    **{"num_key_value_heads": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 320},
+    **{"mamba_n_heads": 16, "mamba_d_head": 32, "mamba_d_state": 64, "mamba_n_groups": 1},
+    "layer_types": ["mamba", "mamba", "attention", "mamba"],
+}
 OLDER = {"n_embd": 256, "n_layer": 3, "n_head": 8, "vocab_size": 1024}
 SEQUENCES = {"t5", "mt5", "umt5", "bart", "mbart", "m2m_100", "marian", "pegasus", "blenderbot"}
 VECTORS = ("wpe", "embed_positions", "relative_attention_bias")
@@ -80,7 +85,13 @@ CONFIGURATIONS = [
     {"model_type": "cohere", **SMALL, "num_key_value_heads": 4},
     {"model_type": "cohere2", **SMALL, "num_key_value_heads": 4},
     {"model_type": "ernie4_5", **SMALL, "num_key_value_heads": 4},
+    {"model_type": "ernie4_5_moe", **SMALL, "num_key_value_heads": 4, "moe_num_experts": 8}
+    | {"moe_k": 2, "moe_intermediate_size": 96, "moe_num_shared_experts": 2},
+    {"model_type": "ernie4_5_moe", **SMALL, "moe_num_experts": 8, "moe_intermediate_size": 96}
+    | {"moe_layer_start_index": 1, "moe_layer_end_index": 2},
     {"model_type": "hunyuan_v1_dense", **GROUPED},
+    {"model_type": "granitemoehybrid", **SMALL, **HYBRID, "num_local_experts": 8},
+    {"model_type": "granitemoehybrid", **SMALL, **HYBRID, "num_local_experts": 0},
     {"model_type": "starcoder2", **SMALL, "num_key_value_heads": 2, "bos_token_id": None}
     | {"eos_token_id": None},
     {"model_type": "nemotron", **SMALL, "num_key_value_heads": 4},
