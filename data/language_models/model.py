@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
 from forerun.data.language_models.encoder import Encoder
 from forerun.data.language_models.feed_forward import Dense, Experts
-from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
+from forerun.data.language_models.recurrent import (
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    Recurrent,
+    ShortConvolution,
+    StateSpace,
+)
 from forerun.data.language_models.weights import BYTES, WeightFormats
 
 Mixer = (
@@ -15,6 +21,7 @@ Mixer = (
     | GatedDeltaNet
     | KimiDeltaAttention
     | StateSpace
+    | ShortConvolution
 )
 FeedForward = Dense | Experts
 
@@ -146,7 +153,7 @@ class LanguageModel:
                     continue
                 case Attention() | LatentAttention() | CompressedAttention() as mixer:
                     attended += mixer.cached(context_tokens)
-                case GatedDeltaNet() | KimiDeltaAttention() | StateSpace() as mixer:
+                case Recurrent() as mixer:
                     states += mixer.cached(context_tokens)
         return attended * BYTES[self.formats.cache] + states * BYTES[self.formats.state]
 

@@ -1,10 +1,25 @@
 """Layers that keep a state of fixed size in place of keys and values."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 
+class Recurrent(ABC):
+    """What exchanges information between tokens by a state."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def parameters(self, hidden_size: int) -> int:
+        """Number of weights in a layer of that width."""
+
+    @abstractmethod
+    def cached(self, context_tokens: int) -> int:
+        """Number of values kept of a sequence, whatever its length."""
+
+
 @dataclass(frozen=True, slots=True)
-class GatedDeltaNet:
+class GatedDeltaNet(Recurrent):
     """Linear attention by the gated delta rule (arXiv 2412.06464), as in Qwen3-Next.
 
     Attributes:
@@ -33,7 +48,7 @@ class GatedDeltaNet:
 
 
 @dataclass(frozen=True, slots=True)
-class KimiDeltaAttention:
+class KimiDeltaAttention(Recurrent):
     """Linear attention with a decay for each channel (arXiv 2510.26692).
 
     Attributes:
@@ -63,7 +78,7 @@ class KimiDeltaAttention:
 
 
 @dataclass(frozen=True, slots=True)
-class StateSpace:
+class StateSpace(Recurrent):
     """A selective state space with scalar decay, Mamba-2 (arXiv 2405.21060).
 
     Attributes:
@@ -90,3 +105,24 @@ class StateSpace:
         """Number of values kept of a sequence, whatever its length."""
         width, shared = self.heads * self.head_dim, 2 * self.groups * self.state_size
         return width * self.state_size + (width + shared) * (self.convolution - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConvolution(Recurrent):
+    """A convolution over a few tokens between two gates (LFM2, arXiv 2511.23404).
+
+    Attributes:
+        width: channels.
+        convolution: tokens that it covers.
+    """
+
+    width: int
+    convolution: int
+
+    def parameters(self, hidden_size: int) -> int:
+        """Number of weights in a layer of that width."""
+        return 4 * hidden_size * self.width + self.width * self.convolution
+
+    def cached(self, context_tokens: int) -> int:
+        """Number of values kept of a sequence, whatever its length."""
+        return self.width * (self.convolution - 1)

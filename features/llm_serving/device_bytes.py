@@ -8,7 +8,7 @@ from forerun.data.language_models.attention import Attention, CompressedAttentio
 from forerun.data.language_models.deployment import Engine, Parallelism
 from forerun.data.language_models.feed_forward import Dense, Experts
 from forerun.data.language_models.model import LanguageModel, Mixer
-from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
+from forerun.data.language_models.recurrent import Recurrent
 from forerun.data.language_models.weights import BYTES
 from forerun.features.llm_serving.operators import cache_divided, layer_counts
 
@@ -85,7 +85,7 @@ def mixer_weights(mixer: Mixer, hidden_size: int, tensor: int) -> float:
             copied = hidden_size * (mixer.query_rank + mixer.head_dim)
             copied += mixer.blocks(hidden_size)
             return copied + (whole - copied) / tensor
-        case GatedDeltaNet() | KimiDeltaAttention() | StateSpace():
+        case Recurrent():
             return whole / tensor
 
 

@@ -5,7 +5,7 @@ from typing import Final, Self
 
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
-from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
+from forerun.data.language_models.recurrent import Recurrent
 from forerun.data.workload import LlmArchitecture, WeightFormat
 
 CONTEXT_TOKENS: Final = 4096
@@ -68,8 +68,7 @@ def _active(model: LanguageModel) -> int:
 
 
 def _architecture(model: LanguageModel) -> LlmArchitecture:
-    recurrent = (GatedDeltaNet, KimiDeltaAttention, StateSpace)
-    if any(isinstance(layer.mixer, recurrent) for layer in model.layers):
+    if any(isinstance(layer.mixer, Recurrent) for layer in model.layers):
         return "hybrid"
     parts = (part for layer in model.layers for part in layer.feed_forward)
     return "experts" if any(isinstance(part, Experts) for part in parts) else "dense"

@@ -18,7 +18,7 @@ from forerun.data.device import Device, Precision
 from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
 from forerun.data.language_models.feed_forward import Dense, Experts
 from forerun.data.language_models.model import LanguageModel, Layer, Mixer
-from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
+from forerun.data.language_models.recurrent import Recurrent
 from forerun.data.language_models.weights import BYTES, LayerFormats
 
 ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = MappingProxyType(
@@ -169,7 +169,7 @@ def attended(mixer: Mixer, context: Column) -> Column:
             blocks = context / mixer.block_tokens if mixer.block_tokens else 0.0 * context
             selected = np.minimum(blocks, SELECTED_TOKENS) if mixer.index_heads else blocks
             return np.minimum(context, mixer.window) + selected
-        case GatedDeltaNet() | KimiDeltaAttention() | StateSpace():
+        case Recurrent():
             return np.zeros_like(context)
 
 
@@ -190,14 +190,14 @@ def pair_flop(mixer: Mixer, *, decode: bool) -> float:
             return 2.0 * mixer.query_heads * widths
         case CompressedAttention():
             return 4.0 * mixer.query_heads * mixer.head_dim
-        case GatedDeltaNet() | KimiDeltaAttention() | StateSpace():
+        case Recurrent():
             return 0.0
 
 
 def state_values(mixer: Mixer) -> int:
     """Number of values in the state of a recurrent layer, which each token reads and writes."""
     match mixer:
-        case GatedDeltaNet() | KimiDeltaAttention() | StateSpace():
+        case Recurrent():
             return mixer.cached(1)
         case Attention() | LatentAttention() | CompressedAttention():
             return 0
@@ -224,7 +224,7 @@ def cache_values(mixer: Mixer, context: Column) -> Column:
             index = mixer.index_dim if mixer.index_heads and mixer.block_tokens else 0
             blocks = context / max(mixer.block_tokens, 1)
             return attended(mixer, context) * mixer.head_dim + blocks * index
-        case GatedDeltaNet() | KimiDeltaAttention() | StateSpace():
+        case Recurrent():
             return np.zeros_like(context)
 
 
@@ -235,7 +235,7 @@ def cache_divided(mixer: Mixer, tensor: int) -> int:
             return min(tensor, mixer.key_value_heads)
         case LatentAttention() | CompressedAttention():
             return 1
-        case GatedDeltaNet() | KimiDeltaAttention() | StateSpace():
+        case Recurrent():
             return tensor
 
 
@@ -252,7 +252,7 @@ def kernels(layer: Layer) -> int:
             found += 5
         case LatentAttention() | CompressedAttention():
             found += 10
-        case GatedDeltaNet() | KimiDeltaAttention() | StateSpace():
+        case Recurrent():
             found += 8
     for part in layer.feed_forward:
         found += 8 if isinstance(part, Experts) else 4

@@ -125,6 +125,7 @@ FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
         **dict.fromkeys(("starcoder2", "nemotron", "persimmon"), _UNGATED),
         "ernie4_5_moe": _of(mixers.grouped, feed_forwards.between),
         "hunyuan_v1_moe": _of(mixers.grouped, feed_forwards.numbered),
+        "lfm2": _of(mixers.convolutions_and_attention, feed_forwards.adjusted),
         "granitemoehybrid": _of(mixers.spaces_and_attention, feed_forwards.hybrid),
         "qwen": _of(mixers.grouped, feed_forwards.halved),
         "dbrx": _of(mixers.nested, feed_forwards.nested),
@@ -149,7 +150,7 @@ FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
 
 TIED: Final = frozenset(
     {"gemma", "gemma2", "gemma3_text", "gemma4_text", "gpt2", "opt", "bloom", "falcon"}
-    | {"gpt_bigcode", "cohere", "cohere2", "mpt", "starcoder2", "ernie4_5", "ernie4_5_moe"}
+    | {"gpt_bigcode", "cohere", "cohere2", "mpt", "starcoder2", "ernie4_5", "ernie4_5_moe", "lfm2"}
     | set(ENCODER_DECODERS)
 )
 """Families whose output matrix is the table of embeddings unless the file says otherwise."""
@@ -180,7 +181,7 @@ REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         **dict.fromkeys(("albert", "bert", "deberta-v2", "distilbert", "electra"), _ENCODER),
         **dict.fromkeys(("modernbert", "mpnet", "roberta", "xlm-roberta", "vit"), _ENCODER),
         **dict.fromkeys(("clip", "siglip", "wav2vec2", "hubert"), _ENCODER),
-        **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2"), _LAYERS),
+        **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba"), _LAYERS),
         **dict.fromkeys(("mamba", "mamba2", "recurrent_gemma", "rwkv", "zamba2"), _LAYERS),
         **dict.fromkeys(
             ("chatglm", "deci", "exaone", "exaone4", "gemma3n_text", "openelm"), _LAYERS

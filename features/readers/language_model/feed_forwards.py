@@ -129,6 +129,17 @@ def hybrid(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
     return [(Dense(fields.integer("shared_intermediate_size")),)] * layers
 
 
+def adjusted(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
+    """LFM2: two thirds of the stated width, rounded up, unless the fields say otherwise."""
+    width = fields.integer("intermediate_size", "block_ff_dim")
+    multiple = fields.number("block_ffn_dim_multiplier", least=0.0, most=64.0)
+    step = fields.integer("block_multiple_of", default=256)
+    if fields.flag("block_auto_adjust_ff_dim", default=True):
+        width = int((1.0 if multiple is None else multiple) * int(2 * width / 3))
+        width = -(-width // step) * step
+    return [(Dense(width),)] * layers
+
+
 def both(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
     """Gemma 4: a dense network in every layer, and experts after it where there are any."""
     dense = Dense(fields.integer("intermediate_size"))

@@ -83,6 +83,7 @@ SCALES: Final = (
 """Scales, rotations, biases and normalisations: vectors at most, of no matrix."""
 
 KERNELS: Final = (
+    *("block_*init*", "block_norm_eps", "block_use_*", "conv_bias", "conv_use_*", "use_pos_enc"),
     *("mamba_chunk_size", "mamba_conv_bias", "use_mixed_mlp_moe", "use_cla"),
     *("use_mamba_kernels", "chunk_size", "mamba_ssm_dtype", "mamba_ssm_cache_dtype", "expand"),
     *("moe_shared_expert_overlap", "use_conv_bias", "mamba_proj_bias", "hidden_dropout"),

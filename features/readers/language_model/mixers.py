@@ -5,7 +5,12 @@ from dataclasses import replace
 
 from forerun.data.language_models.attention import Attention, CompressedAttention, LatentAttention
 from forerun.data.language_models.model import Mixer
-from forerun.data.language_models.recurrent import GatedDeltaNet, KimiDeltaAttention, StateSpace
+from forerun.data.language_models.recurrent import (
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    ShortConvolution,
+    StateSpace,
+)
 from forerun.features.readers.language_model.feed_forwards import WIDTHS
 from forerun.features.readers.language_model.fields import Fields, short
 
@@ -211,6 +216,22 @@ def spaces_and_attention(fields: Fields, layers: int) -> list[Mixer]:
     attention = _attention(fields)
     kinds = fields.words("layer_types", layers, ("mamba", "attention")) or ("mamba",) * layers
     return [space if kind == "mamba" else attention for kind in kinds]
+
+
+def convolutions_and_attention(fields: Fields, layers: int) -> list[Mixer]:
+    """LFM2: a list says which layers have attention, by kind or by number."""
+    hidden = fields.integer("hidden_size")
+    near = ShortConvolution(hidden, fields.integer("conv_L_cache", default=3))
+    far = _attention(fields)
+    kinds = fields.words("layer_types", layers, ("conv", FULL))
+    numbers = fields.whole_numbers("full_attn_idxs")
+    for name in ("conv_dim", "conv_dim_out"):
+        if fields.integer(name, default=hidden) != hidden:
+            raise fields.bad(name, "is not hidden_size")
+    if kinds is None and not numbers:
+        raise fields.bad("layer_types", "is missing")
+    kinds = kinds or tuple(FULL if n in numbers else "conv" for n in range(layers))
+    return [far if kind == FULL else near for kind in kinds]
 
 
 def _attention(fields: Fields) -> Attention:

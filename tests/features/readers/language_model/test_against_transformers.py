@@ -90,6 +90,8 @@ CONFIGURATIONS = [
     {"model_type": "ernie4_5_moe", **SMALL, "moe_num_experts": 8, "moe_intermediate_size": 96}
     | {"moe_layer_start_index": 1, "moe_layer_end_index": 2},
     {"model_type": "hunyuan_v1_dense", **GROUPED},
+    {"model_type": "lfm2", **SMALL, "num_key_value_heads": 4}
+    | {"layer_types": ["conv", "conv", "full_attention", "conv"]},
     {"model_type": "granitemoehybrid", **SMALL, **HYBRID, "num_local_experts": 8},
     {"model_type": "granitemoehybrid", **SMALL, **HYBRID, "num_local_experts": 0},
     {"model_type": "starcoder2", **SMALL, "num_key_value_heads": 2, "bos_token_id": None}

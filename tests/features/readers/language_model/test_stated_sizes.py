@@ -30,6 +30,13 @@ WRITTEN = [
         | {"layer_types": [("mamba", "attention")[n in (5, 15, 25, 35)] for n in range(40)]},
         (7.0, None),
     ),
+    (
+        {"model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 16, "vocab_size": 65536}
+        | {"num_attention_heads": 32, "num_key_value_heads": 8, "block_ff_dim": 12288}
+        | {"block_ffn_dim_multiplier": 1.0, "conv_L_cache": 3, "conv_dim": 2048}
+        | {"full_attn_idxs": [2, 5, 8, 10, 12, 14]},
+        (1.17, None),
+    ),
 ]
 """Fields of a `config.json`; billions of parameters by the model card: all, and active ones."""
 
