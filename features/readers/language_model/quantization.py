@@ -51,12 +51,19 @@ _ALGORITHMS: Final = MappingProxyType(
         "w4a16_nvfp4": "nvfp4",
         "w4a16_awq": "int4",
         "awq": "int4",
+        "awq_marlin": "int4",
         "gptq": "int4",
+        "gptq_marlin": "int4",
+        "auto-round": "int4",
+        "intel/auto-round": "int4",
         "int4": "int4",
         "int8": "int8",
         "w8a8": "int8",
     }
 )
+_OF_BITS: Final = MappingProxyType({4: "int4", 8: "int8", 16: "bf16", 32: "fp32"})
+_CLASS: Final = "Linear"
+"""What targets of compressed-tensors name where they mean all modules; classes have capitals."""
 MOST_PATTERNS, MOST_REPETITIONS = 2_000, 4
 _SIMPLE: Final = re.compile(r"(?:\.\*|\\d\+|\\[.d]|[\w.$^/-]|\((?:\w+\|)*\w+\))*+")
 """Regular expressions of names, `.*`, `\\d+` and choices of names."""
@@ -70,6 +77,8 @@ class Rules:
 
     Attributes:
         usual: format of modules that are converted.
+        groups: whether a module, by its path, is of a group, and the format of the group; the first
+            counts.
         kept: whether a module, by its path, is not converted.
         named: path of a module -> its format, where the block lists modules with formats.
         experts_alone: whether only routed experts are converted.
@@ -79,6 +88,7 @@ class Rules:
 
     usual: str
     kept: Callable[[str], bool]
+    groups: Sequence[tuple[Callable[[str], bool], str]] = ()
     named: Mapping[str, str] = field(default_factory=dict)
     experts_alone: bool = False
     listed_alone: bool = False
@@ -93,6 +103,9 @@ class Rules:
                     return self.named[end]
         if any(self.kept(path) for path in paths) or (self.experts_alone and not routed):
             return self.rest
+        for belongs, form in self.groups:
+            if any(map(belongs, paths)):
+                return form
         return self.rest if self.listed_alone else self.usual
 
 
@@ -157,12 +170,13 @@ def _rules(given: Fields, unquantized: str) -> Rules:
     mixed = (algorithm or "").upper() == "MIXED_PRECISION"
     if mixed and not named:
         raise given.bad("quantized_layers", "is missing, but quant_algo is MIXED_PRECISION")
-    usual = unquantized if mixed else _usual(given, method, algorithm)
+    usual, groups = (unquantized, []) if mixed else _usual(given, method, algorithm)
     # What a list of other formats leaves out stays in blockwise FP8.
     blockwise = mixed and method == "fp8"
     return Rules(
-        usual=usual,
-        kept=_matcher(given) if not blockwise else lambda _: False,
+        usual=usual or unquantized,
+        groups=groups,
+        kept=_unconverted(given) if not blockwise else lambda _: False,
         named=named,
         experts_alone=method in _EXPERTS_ALONE,
         listed_alone=mixed,
@@ -170,20 +184,53 @@ def _rules(given: Fields, unquantized: str) -> Rules:
     )
 
 
-def _usual(given: Fields, method: str | None, algorithm: str | None) -> str:
+def _usual(
+    given: Fields, method: str | None, algorithm: str | None
+) -> tuple[str | None, list[tuple[Callable[[str], bool], str]]]:
+    """The format of what is converted, None for that of the rest; and groups with formats."""
     groups = given.raw("config_groups")
     if algorithm is not None:
-        return _algorithm(given, {"quant_algo": algorithm})
+        return _algorithm(given, {"quant_algo": algorithm}), []
     if isinstance(groups, Mapping) and groups:
-        found = sorted({_of_group(given, name, group) for name, group in groups.items()})
-        if len(found) > 1:
-            raise given.bad("config_groups", f"holds groups of {' and '.join(found)} weights")
-        return found[0]
+        return _of_groups(given, groups)
     if method is not None and method.lower() in _ALGORITHMS:
-        return _of_bits(given, _ALGORITHMS[method.lower()])
+        return _of_bits(given, _ALGORITHMS[method.lower()]), _exceptions(given)
     if method is not None and method.lower() == "bitsandbytes":
-        return _of_switches(given)
+        return _of_switches(given), []
     raise given.bad("quant_method", f"{short(method)} is not known")
+
+
+def _of_groups(
+    given: Fields, groups: Mapping[str, Any]
+) -> tuple[str | None, list[tuple[Callable[[str], bool], str]]]:
+    """Groups of compressed-tensors: a target is a class of modules, a name, or an expression."""
+    formats = {name: _of_group(given, name, group) for name, group in groups.items()}
+    usual, found = None, []
+    for name, form in formats.items():
+        targets = groups[name].get("targets", [_CLASS] if len(set(formats.values())) == 1 else None)
+        texts = targets if isinstance(targets, list) else []
+        if not texts or not all(isinstance(text, str) and text for text in texts):
+            raise given.bad("config_groups", "holds targets that are no list of texts", (name,))
+        named = [text for text in texts if not text[0].isupper()]
+        if len(named) < len(texts):
+            if usual not in (None, form):
+                raise given.bad("config_groups", f"holds {usual} and {form} for all of {_CLASS}")
+            usual = form
+        found.append((_matcher(given, "config_groups", named), form))
+    return usual, found
+
+
+def _exceptions(given: Fields) -> list[tuple[Callable[[str], bool], str]]:
+    """Modules of AutoRound's `extra_config` that have other bits than the rest."""
+    found = []
+    for name, entry in given.objects("extra_config").items():
+        bits = entry.get("bits") if isinstance(entry, Mapping) else None
+        form = _OF_BITS.get(bits) if isinstance(bits, int) else None
+        if bits is not None and form is None:
+            raise given.bad("extra_config", f"holds bits {short(bits)}", (name,))
+        if form is not None:
+            found.append((_matcher(given, "extra_config", [name]), form))
+    return found
 
 
 def _of_bits(given: Fields, usual: str) -> str:
@@ -272,8 +319,15 @@ def _ends(path: str) -> Iterable[str]:
     return (".".join(parts[:end]) for end in range(len(parts), 0, -1))
 
 
-def _matcher(given: Fields) -> Callable[[str], bool]:
-    """Whether a module, by its path within the layers, is among those that are not converted.
+def _unconverted(given: Fields) -> Callable[[str], bool]:
+    """Whether a module, by its path within the layers, is among those that are not converted."""
+    names = ("ignore", "exclude_modules", "modules_to_not_convert")
+    matchers = [_matcher(given, name, given.texts(name)) for name in names]
+    return lambda path: any(matches(path) for matches in matchers)
+
+
+def _matcher(given: Fields, name: str, texts: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a module, by its path within the layers, is among those of a list.
 
     A plain name is that of a module or of one that contains it; `*` stands for anything, and what
     follows `re:` is a regular expression.
@@ -284,20 +338,19 @@ def _matcher(given: Fields) -> Callable[[str], bool]:
     """
     plain: set[str] = set()
     regular: list[re.Pattern[str]] = []
-    for name in ("ignore", "exclude_modules", "modules_to_not_convert"):
-        for text in given.texts(name):
-            if text.startswith("re:"):
-                regular.append(_expression(given, name, text.removeprefix("re:")))
-            elif "*" in text:
-                regular.append(re.compile(translate(_inner(text))))
-            else:
-                plain.add(_inner(text))
-            if len(regular) > MOST_PATTERNS:
-                raise given.bad(name, f"holds over {MOST_PATTERNS:,} patterns")
+    for text in texts:
+        if text.startswith("re:"):
+            regular.append(_expression(given, name, text.removeprefix("re:")))
+        elif "*" in text:
+            regular.append(re.compile(translate(_inner(text))))
+        else:
+            plain.add(_inner(text))
+        if len(regular) > MOST_PATTERNS:
+            raise given.bad(name, f"holds over {MOST_PATTERNS:,} patterns")
 
-    def kept(path: str) -> bool:
+    def listed(path: str) -> bool:
         if any(end in plain for end in _ends(path)):
             return True
         return any(one.match(path) or one.match(f"model.{path}") for one in regular)
 
-    return kept
+    return listed

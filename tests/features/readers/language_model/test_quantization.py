@@ -90,10 +90,40 @@ def test_lists_of_modules_that_are_none_or_could_take_hours_are_refused(block, s
         formats(LLAMA, {"quant_method": "fp8"} | block)
 
 
-def test_groups_of_different_formats_are_refused():
-    wide = {"weights": {"num_bits": 8, "type": "float"}}
-    with pytest.raises(UnreadableModel, match="config_groups holds groups of fp8 and nvfp4"):
-        formats(LLAMA, {"quant_method": "modelopt", "config_groups": {"0": GROUP, "1": wide}})
+WIDE = {"weights": {"num_bits": 8, "type": "float"}}
+
+
+def test_groups_of_different_formats_convert_what_their_targets_name():
+    narrow = {**GROUP, "targets": ["re:.*mlp.*"]}
+    attention = {**WIDE, "targets": ["re:.*self_attn.*"]}
+    for groups in (
+        {"0": narrow, "1": attention},
+        {"0": narrow, "1": {**WIDE, "targets": ["Linear"]}},
+    ):
+        made = formats(LLAMA, {"quant_method": "compressed-tensors", "config_groups": groups})
+        assert (made.of_layer(0).mixer, made.of_layer(0).dense) == ("fp8", "nvfp4")
+    made = formats(LLAMA, {"quant_method": "compressed-tensors", "config_groups": {"0": narrow}})
+    assert (made.of_layer(0).mixer, made.of_layer(0).dense) == ("bf16", "nvfp4")
+
+
+@pytest.mark.parametrize("targets", [["Linear"], None, [3], 3, [""], []])
+def test_groups_that_contradict_each_other_or_name_nothing_are_refused(targets):
+    groups = {"0": GROUP, "1": {**WIDE, "targets": targets}}
+    with pytest.raises(UnreadableModel, match="config_groups"):
+        formats(LLAMA, {"quant_method": "modelopt", "config_groups": groups})
+
+
+def test_auto_round_keeps_or_widens_the_modules_that_it_names():
+    extra = {
+        "model.layers.1.mlp.down_proj": {"bits": 8},
+        "model.layers.1.self_attn.q_proj": {"bits": 16},
+    }
+    block = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "extra_config": extra}
+    made = formats(LLAMA, block)
+    assert (made.of_layer(0).mixer, made.of_layer(0).dense) == ("int4", "int4")
+    assert (made.of_layer(1).mixer, made.of_layer(1).dense) == ("bf16", "int8")
+    with pytest.raises(UnreadableModel, match=r"extra_config.*holds bits 5"):
+        formats(LLAMA, {**block, "extra_config": {"lm_head": {"bits": 5}}})
 
 
 def test_a_mixture_of_formats_without_its_list_is_refused():
