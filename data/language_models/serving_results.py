@@ -4,7 +4,7 @@ Read are
 
 - the JSON of `vllm bench serve --save-result` and of the script `benchmark_serving.py` before it,
   from the releases of the end of 2024 on, which write `max_concurrency`; SGLang's `bench_serving`
-  writes the same names;
+  writes the same names. A file of `--append-result` has an object a line;
 - the report of GuideLLM, whose benchmarks name their strategy under `args` in early releases and
   under `config` in those of 2026 (0.7);
 - `profile_export_aiperf.json` of AIPerf, whose schemas 1.0 to 1.5 have the same names of metrics,
@@ -17,6 +17,7 @@ Times are means. What a file does not say, such as the device, is not guessed.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.errors import BadTable
@@ -26,6 +27,11 @@ BENCH_SERVE: Final = (
     *("mean_ttft_ms", "mean_tpot_ms"),
 )
 """Figures of a result of `vllm bench serve`; the first three tell it from other files."""
+
+WITHOUT_TIMES: Final[Mapping[str, str]] = MappingProxyType(
+    {"avg_latency": "vllm bench latency", "num_requests": "vllm bench throughput"}
+)
+"""Figure -> the command whose results have it and no times of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +62,26 @@ def serving_results(content: Any, where: str) -> tuple[ServingResult, ...]:
     """The runs in a file; empty where it is in none of the formats.
 
     Args:
-        content: the file, parsed.
+        content: the file, parsed; a list of the objects where it has one a line.
         where: name of the file in messages.
 
     Raises:
         BadTable: it is in one of the formats, but a figure is missing or not positive; the message
             names the field.
     """
+    if isinstance(content, list):
+        found = [serving_results(run, f"{where}, run {i}") for i, run in enumerate(content, 1)]
+        return tuple(run for runs in found for run in runs) if all(found) else ()
     if not isinstance(content, Mapping):
         return ()
     if "mean_ttft_ms" in content or set(BENCH_SERVE[:3]) <= set(content):
         return (_bench_serve(content, where),)
+    for name, command in WITHOUT_TIMES.items():
+        if name in content:
+            raise BadTable(
+                f"{where}: a result of `{command}` has neither a time to the first token nor one "
+                "per token; measure with `vllm bench serve --save-result`."
+            )
     if isinstance(content.get("benchmarks"), list):
         runs = content["benchmarks"]
         return tuple(_guidellm(run, f"{where}, benchmarks.{i}") for i, run in enumerate(runs))

@@ -141,10 +141,7 @@ def read_rows(
 def _from_json(path: Path, deployment: Mapping[str, Any]) -> NamedRows:
     if not path.is_file():
         raise MissingData(f"No file {path}.")
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise BadTable(f"{path}: neither .parquet, .csv nor valid JSON: {error}.") from None
+    content = _json_of(path)
     runs = serving_results(content, str(path))
     if runs:
         content = [_served(run, deployment, path) for run in runs]
@@ -162,6 +159,19 @@ def _from_json(path: Path, deployment: Mapping[str, Any]) -> NamedRows:
         tuple(f"{path}: measurement {index}" for index in filled),
         len(rows) - len(filled),
     )
+
+
+def _json_of(path: Path) -> Any:
+    """The content of a file of JSON, or the list of the objects that its lines hold."""
+    text = path.read_bytes()
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        try:
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        except (ValueError, RecursionError):
+            reason = f"{path}: neither .parquet, .csv nor valid JSON: {error}."
+    raise BadTable(reason)
 
 
 def _served(run: ServingResult, deployment: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -101,3 +101,23 @@ def test_a_result_without_times_says_which_are_missing() -> None:
     }
     with pytest.raises(BadTable, match=r"a\.json: mean_ttft_ms, mean_tpot_ms are missing in this"):
         serving_results(run, "a.json")
+
+
+def test_a_file_of_several_runs_has_them_all_and_one_of_other_rows_none():
+    runs = serving_results([BENCH, {**BENCH, "max_concurrency": 64}], "a.jsonl")
+    assert [run.concurrency for run in runs] == [BENCH["max_concurrency"], 64]
+    assert serving_results([BENCH, {"workload": {}}], "a.jsonl") == ()
+    with pytest.raises(BadTable, match=r"a\.jsonl, run 2: mean_tpot_ms"):
+        serving_results([BENCH, {**BENCH, "mean_tpot_ms": None}], "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("content", "command"),
+    [
+        ({"avg_latency": 1.2, "latencies": [1.2], "percentiles": {}}, "vllm bench latency"),
+        ({"elapsed_time": 9.0, "num_requests": 90, "requests_per_second": 10.0}, "throughput"),
+    ],
+)
+def test_results_without_times_of_tokens_are_refused_by_name(content, command):
+    with pytest.raises(BadTable, match=command):
+        serving_results(content, "a.json")
