@@ -25,6 +25,7 @@ from forerun.features.readers.language_model.families import (
 from forerun.features.readers.language_model.feed_forwards import WIDTHS
 from forerun.features.readers.language_model.fields import Fields, short
 from forerun.features.readers.language_model.ignored import of_meaning
+from forerun.features.readers.language_model.mistral_params import as_configuration
 from forerun.features.readers.language_model.quantization import formats_of
 
 MOST_BYTES: Final = 1 << 24
@@ -49,7 +50,7 @@ def read_language_model(
     """Describe a language model.
 
     Args:
-        source: `config.json`: the file, its bytes, or its object.
+        source: `config.json`, or Mistral's `params.json`: the file, its bytes, or its object.
         quantization: `hf_quant_config.json`, which some quantised releases keep apart; a block
             of `source` takes precedence.
 
@@ -62,7 +63,8 @@ def read_language_model(
         ModelTooLarge: a file is too large to be a configuration.
     """
     where = source.name if isinstance(source, Path) else "the configuration"
-    whole = Fields(where, source if isinstance(source, Mapping) else json_object(source, where))
+    given = source if isinstance(source, Mapping) else json_object(source, where)
+    whole = Fields(where, as_configuration(given, where))
     separate = None
     if quantization is not None:
         other = quantization.name if isinstance(quantization, Path) else "the quantisation"

@@ -51,6 +51,28 @@ def test_families_that_write_experts_their_own_way_have_the_sizes_that_their_mak
         assert model.active_parameters() / 1e9 == pytest.approx(stated[1], rel=0.15)
 
 
+PARAMS = {"dim": 5120, "n_layers": 40, "head_dim": 128, "hidden_dim": 32768, "n_heads": 32} | {
+    "n_kv_heads": 8,
+    "norm_eps": 1e-5,
+    "rope_theta": 1e8,
+    "vocab_size": 131072,
+}
+"""`params.json` of Mistral Small 3 (24 billion parameters by its card)."""
+
+
+def test_params_json_of_mistral_is_read_as_its_config_json():
+    model = read_language_model(PARAMS)
+    assert model.parameters() / 1e9 == pytest.approx(23.6, rel=0.01)
+    assert model.unread_fields == ()
+    moe = {"num_experts": 8, "num_experts_per_tok": 2}
+    sizes = {"dim": 4096, "n_layers": 32, "hidden_dim": 14336, "vocab_size": 32000}
+    mixtral = read_language_model({**PARAMS, **sizes, "moe": moe})
+    assert mixtral.parameters() / 1e9 == pytest.approx(46.7, rel=0.01)
+    for name, value in (("q_lora_rank", 1536), ("moe", {**moe, "num_shared_experts": 1})):
+        with pytest.raises(UnreadableModel, match=r"give the config\.json"):
+            read_language_model({**PARAMS, name: value})
+
+
 def test_numbers_of_each_layer_are_checked():
     written, _ = WRITTEN[0]
     for name, value in (("moe_topk", [8] * 31), ("moe_topk", [65] * 32), ("num_experts", "many")):
