@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.service.pages.harness import BROWSER, Visit, sync_api, wait_for_charts
+from tests.service.pages.harness import ARGUMENTS, BROWSER, Visit, sync_api, wait_for_charts
 from tests.service.real_server import real_server
 
 
@@ -19,7 +19,7 @@ def browser():
     if sync_api is None or BROWSER is None:
         pytest.skip("no Chromium, or no playwright")
     with sync_api.sync_playwright() as tools:
-        browser = tools.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        browser = tools.chromium.launch(executable_path=BROWSER, args=ARGUMENTS)
         yield browser
         browser.close()
 
