@@ -203,10 +203,8 @@ class KnownDesigns:
             key: the program; of one outside the training set, the range is that of all programs.
             support: directives of further measured designs of the program.
         """
-        if not support:
-            return self._range(key)
-        of = DirectiveRange.of_program if key in self.directives else DirectiveRange.of_programs
-        return of([*self._directives(key), *support])
+        of_training = self._range(key)
+        return of_training.with_designs(support) if support else of_training
 
     @staticmethod
     def combination_limit(nearest: Nearest) -> Limit | None:

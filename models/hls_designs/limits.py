@@ -1,7 +1,7 @@
 """Limits of predicted designs: directives outside the training set, and more than the chip has."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from forerun.data.columns import Column
@@ -17,6 +17,7 @@ RESOURCES: Final[Mapping[str, str]] = {
 }
 """Metric that is a share of the chip -> the resource."""
 _PIPE: Final = "__PIPE__"
+_OF_PROGRAMS: Final = "measured designs of all programs"
 Directives = Iterable[tuple[str, str]]
 
 
@@ -39,26 +40,25 @@ class DirectiveRange:
     @classmethod
     def of_program(cls, designs: Iterable[Directives]) -> Self:
         """The values in each slot, of designs of one program."""
-        return cls._of(designs, "measured designs of this program", by_kind=False)
+        return cls({}, {}, "measured designs of this program").with_designs(designs)
 
     @classmethod
     def of_programs(cls, designs: Iterable[Directives]) -> Self:
         """The values in each kind of slots, of designs of several programs."""
-        return cls._of(designs, "measured designs of all programs", by_kind=True)
+        return cls({}, {}, _OF_PROGRAMS).with_designs(designs)
 
-    @classmethod
-    def _of(cls, designs: Iterable[Directives], whose: str, *, by_kind: bool) -> Self:
-        factors: dict[str, tuple[float, float]] = {}
-        pipes: dict[str, frozenset[str]] = {}
+    def with_designs(self, designs: Iterable[Directives]) -> Self:
+        """The values in its designs and in further ones."""
+        factors, pipes = dict(self.factors), dict(self.pipes)
         for slot, value in {pair for directives in designs for pair in directives}:
-            name = _kind(slot) if by_kind else slot
+            name = _kind(slot) if self.whose == _OF_PROGRAMS else slot
             if slot.startswith(_PIPE):
                 pipes[name] = pipes.get(name, frozenset()) | {value}
             else:
                 factor = _factor(value)
                 low, high = factors.get(name, (factor, factor))
                 factors[name] = min(low, factor), max(high, factor)
-        return cls(factors, pipes, whose)
+        return replace(self, factors=factors, pipes=pipes)
 
     def outside(self, design: Design) -> tuple[Limit, ...]:
         """A limit for each directive of a design whose value lies outside the range."""
