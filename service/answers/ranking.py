@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
-from typing import TypeAlias
+from math import inf, isclose
+from typing import Final, TypeAlias
 
 from forerun.data.device import Device
 from forerun.data.errors import InputError
@@ -28,6 +28,9 @@ from forerun.service.schemas.interval import IntervalOut
 
 RANKING_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 MS_AN_HOUR = 3.6e6
+SAME: Final = 0.01
+"""Share of an objective below which a difference between devices tells nothing: host time, which
+hides the GPU at small batches, leaves differences of a thousandth."""
 Answered: TypeAlias = Callable[[Sequence[Question]], Sequence[PredictionOut | InputError]]
 """Answers n questions, each with an answer or the error in place of one."""
 _SOURCE: Mapping[str, str] = {"throughput_per_w": "energy_j", "cost": "latency_ms"}
@@ -195,9 +198,10 @@ def ranking(
     sign = -1.0 if goal.objective == "throughput_per_w" else 1.0
     kept.sort(key=lambda row: (sign * row.aim.value, row.answer.device.name))
     ranked: list[RankedOut] = []
+    rank = 1
     for index, row in enumerate(kept):
-        tied = index > 0 and row.aim.value == kept[index - 1].aim.value
-        rank = ranked[-1].rank if tied else index + 1
+        if not isclose(row.aim.value, kept[rank - 1].aim.value, rel_tol=SAME):
+            rank = index + 1
         ranked.append(_ranked_out(row, rank, index == 0 or _overlap(row.aim, kept[0].aim)))
     return ranked, excluded
 

@@ -225,7 +225,7 @@ class RankedOut(LimitedAnswerOut):
     """A device that meets the limits."""
 
     rank: int = Field(
-        description="rank, 1 for the best; devices with equal objectives share a rank"
+        description="rank, 1 for the best; those less than 1 % behind the first of a rank share it"
     )
     device: DeviceOut = Field(description="the device")
     objective: IntervalOut = Field(description="the objective by which it is ranked")

@@ -148,6 +148,8 @@ def _show(source: str, answer: "RankOut") -> None:
     out.print(rows if answer.ranked else "no device meets the limits")
     if any(row.objective.coverage is None for row in answer.ranked):
         out.print(NOT_CALIBRATED)
+    if len({row.rank for row in answer.ranked}) < len(answer.ranked):
+        out.print("equal ranks: objectives that differ by less than 1 %", style="dim")
     if answer.ranked:
         out.print(GRADES, style="dim")
     for left in answer.excluded:

@@ -109,6 +109,13 @@ def test_every_device_is_ranked_or_excluded_and_no_ranked_one_breaks_a_limit(val
     assert all(row.reasons for row in found.excluded)
 
 
+def test_devices_less_than_a_percent_behind_the_first_of_a_rank_share_it():
+    """Small differences do not add up: each is compared with the first of the rank."""
+    times = (100.0, 100.6, 101.2, 101.8, 110.0)
+    answers = [answer(d, latency_ms=v) for d, v in zip(DEVICES, times, strict=True)]
+    assert [row.rank for row in rank(answers).ranked] == [1, 1, 3, 3, 5]
+
+
 def test_equal_devices_share_a_rank_and_the_next_one_does_not():
     answers = [answer(d, latency_ms=v) for d, v in zip(DEVICES, (2, 1, 2, 3, 1), strict=True)]
     found = rank(answers)
