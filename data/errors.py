@@ -179,14 +179,16 @@ class UnknownDataset(InputError):
 
 
 class UnknownGraph(InputError):
-    """No uploaded graph has that digest."""
+    """No uploaded graph has that digest, and no network that comes along has that name."""
 
     slug, status = "unknown-graph", 404
 
     def __init__(self, digest: str, names: Collection[str] = ()) -> None:
-        listed = f", or name one of {', '.join(names)}" if names else ""
+        self.did_you_mean = difflib.get_close_matches(digest.lower(), list(names), n=3, cutoff=0.6)
+        hint = f" Did you mean {' or '.join(self.did_you_mean)}?" if self.did_you_mean else ""
+        listed = ", or name one of the networks that GET /v1/workloads lists" if names else ""
         super().__init__(
-            f"No graph with digest {digest!r}; upload it with POST /v1/graphs first{listed}."
+            f"No graph with digest {digest!r}; upload it with POST /v1/graphs first{listed}.{hint}"
         )
 
 

@@ -257,7 +257,7 @@ REFUSED = {
         {"operation": {"device_count": 2}},
         "operation.device_count is 2",
     ),
-    "network": ({"kind": "network", "graph": "resnet"}, "l4", {}, "or name one of bert-base"),
+    "network": ({"kind": "network", "graph": "resnet"}, "l4", {}, "Did you mean resnet"),
 }
 
 
