@@ -9,6 +9,9 @@ PROFILE: Final = re.compile(r"(?:\d+c[.-])?(?P<units>[1-7])g[.-](?P<gigabytes>\d
 """A profile of a slice: compute instances, compute slices and memory."""
 SLICES: Final = 8
 """Memory of a GPU is divided into eight slices; of its compute units, about an eighth is one."""
+STATED_OVER_SLICES: Final = (0.75, 1.25)
+"""Memory that names of profiles state, in gigabytes, over that of the slices: 5 of 40 GB is exact,
+and 6 of 24 GB two slices, 12 of 94 GB one."""
 _NAME: Final = re.compile(r"(?P<device>.+?)[ -]mig[ -](?P<profile>\S+)", re.IGNORECASE)
 
 
@@ -23,7 +26,7 @@ def device_and_profile(name: str) -> tuple[str, str] | None:
 
 
 def slice_of(device: Device, profile: str) -> Device | None:
-    """A slice of a GPU as a device of its own, without power; None for an unknown profile.
+    """A slice of a GPU of NVIDIA as a device, without power; None for a profile that it has not.
 
     Bandwidth, cache and memory are in proportion to the memory of the profile, in eighths; compute
     units and arithmetic in proportion to its compute slices.
@@ -33,11 +36,15 @@ def slice_of(device: Device, profile: str) -> Device | None:
         profile: such as 1g.10gb or 1c.3g.40gb+me.
     """
     found = PROFILE.fullmatch(profile)
-    if found is None or device.memory_gib is None or device.memory_bandwidth_gbs is None:
+    if found is None or (device.vendor, device.kind) != ("nvidia", "gpu"):
+        return None
+    if device.memory_gib is None or device.memory_bandwidth_gbs is None:
         return None
     units = int(found["units"]) / SLICES
-    nearest = round(SLICES * int(found["gigabytes"]) / device.memory_gib)
-    memory = min(max(nearest, 1), SLICES) / SLICES
+    stated = int(found["gigabytes"]) / device.memory_gib
+    memory = min(max(round(SLICES * stated), 1), SLICES) / SLICES
+    if not STATED_OVER_SLICES[0] <= stated / memory <= STATED_OVER_SLICES[1]:
+        return None
     return device.model_copy(
         update={
             "name": f"{device.name}-mig-{found['units']}g-{found['gigabytes']}gb",

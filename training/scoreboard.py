@@ -233,7 +233,7 @@ def _worst(table: Mapping[str, Any]) -> float:
 
 def _table(table: Mapping[str, Any]) -> str:
     minutes = table.get("cpu_minutes")
-    took = "on a cluster" if minutes is None else f"{minutes:g} CPU minutes"
+    took = "CPU time not measured" if minutes is None else f"{minutes:g} CPU minutes"
     about = (
         f"{table['date']}, commit `{str(table['commit'])[:12]}`, {table['seeds']} seed"
         f"{'s' * (table['seeds'] > 1)}, {took}"
@@ -243,7 +243,16 @@ def _table(table: Mapping[str, Any]) -> str:
     lines: list[tuple[str, ...]] = [(*head, "best of others"), aligned]
     ranked = sorted(table["tasks"], key=lambda row: -(row.get("mape") or 0.0))
     lines += [_line(row) for row in ranked]
+    left = ", ".join(f"`{name}`" for name in not_scored(table))
+    about += f".\n\nNot scored so far: {left}." if left else ""
     return f"## {table['dataset']}\n\n{about}\n\n{_rows(lines)}"
+
+
+def not_scored(table: Mapping[str, Any]) -> list[str]:
+    """Protocols that hold something out of a table, and that no stored task is of."""
+    scored = {row["task"].partition("/")[0] for row in table["tasks"]}
+    own = (cls.held_out_by for cls in DATASET_PROTOCOLS if cls.dataset == table["dataset"])
+    return sorted({name for names in own for name in names} - scored)
 
 
 def _line(row: Mapping[str, Any]) -> tuple[str, ...]:

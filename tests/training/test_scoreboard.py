@@ -181,3 +181,10 @@ def test_public_cases_and_broken_laws_stand_before_the_tables():
     assert "1 of 2 hold in all pairs" in text
     assert "| more load is no faster | 200 | 4 (2.00 %) | 10 %: a server |" in text
     assert text.index("Published values") < text.index("Laws of any") < text.index("## ncpp")
+
+
+def test_protocols_without_a_stored_task_are_named():
+    table = {"dataset": "published_networks", "tasks": [{"task": "unseen_model/eager"}]}
+    assert scoreboard.not_scored(table) == ["unseen_device"]
+    both = [*table["tasks"], {"task": "unseen_device/eager"}]
+    assert scoreboard.not_scored({**table, "tasks": both}) == []

@@ -20,6 +20,7 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Name in `params.json` -> name in `config.json`; others are alike."""
 _TELLING: Final = frozenset({"dim", "n_layers", "n_heads", "hidden_dim"})
+_APART: Final = ("moe", "quantization")
 _MIXTURE: Final[Mapping[str, str]] = MappingProxyType(
     {"num_experts": "num_local_experts", "num_experts_per_tok": "num_experts_per_tok"}
 )
@@ -33,7 +34,7 @@ def as_configuration(fields: Mapping[str, Any], where: str) -> Mapping[str, Any]
         where: what the file is called in errors.
 
     Raises:
-        UnreadableModel: its layers are of a kind that is only read from a `config.json`.
+        UnreadableModel: its layers or weights are of a kind that is only read from a `config.json`.
     """
     if "model_type" in fields or not fields.keys() >= _TELLING:
         return fields
@@ -43,7 +44,11 @@ def as_configuration(fields: Mapping[str, Any], where: str) -> Mapping[str, Any]
         raise UnreadableModel(
             where, "it is a params.json with layers of another kind; give the config.json."
         )
-    found = {NAMES.get(name, name): value for name, value in fields.items() if name != "moe"}
+    if fields.get("quantization"):
+        raise UnreadableModel(
+            where, "it is a params.json with quantised weights; give the config.json."
+        )
+    found = {NAMES.get(name, name): value for name, value in fields.items() if name not in _APART}
     if isinstance(mixture, Mapping):
         found |= {_MIXTURE[name]: value for name, value in mixture.items()}
     return {"model_type": "mixtral" if mixture else "mistral", **found}

@@ -61,7 +61,8 @@ _ALGORITHMS: Final = MappingProxyType(
         "w8a8": "int8",
     }
 )
-_OF_BITS: Final = MappingProxyType({4: "int4", 8: "int8", 16: "bf16", 32: "fp32"})
+_OF_BITS: Final = MappingProxyType({4: "int4", 8: "int8", 16: None, 32: None})
+"""Bits of AutoRound's modules -> their format; None for that of what is not converted."""
 _CLASS: Final = "Linear"
 """What targets of compressed-tensors name where they mean all modules; classes have capitals."""
 MOST_PATTERNS, MOST_REPETITIONS = 2_000, 4
@@ -170,7 +171,7 @@ def _rules(given: Fields, unquantized: str) -> Rules:
     mixed = (algorithm or "").upper() == "MIXED_PRECISION"
     if mixed and not named:
         raise given.bad("quantized_layers", "is missing, but quant_algo is MIXED_PRECISION")
-    usual, groups = (unquantized, []) if mixed else _usual(given, method, algorithm)
+    usual, groups = (unquantized, []) if mixed else _usual(given, method, algorithm, unquantized)
     # What a list of other formats leaves out stays in blockwise FP8.
     blockwise = mixed and method == "fp8"
     return Rules(
@@ -185,7 +186,7 @@ def _rules(given: Fields, unquantized: str) -> Rules:
 
 
 def _usual(
-    given: Fields, method: str | None, algorithm: str | None
+    given: Fields, method: str | None, algorithm: str | None, unquantized: str
 ) -> tuple[str | None, list[tuple[Callable[[str], bool], str]]]:
     """The format of what is converted, None for that of the rest; and groups with formats."""
     groups = given.raw("config_groups")
@@ -194,7 +195,7 @@ def _usual(
     if isinstance(groups, Mapping) and groups:
         return _of_groups(given, groups)
     if method is not None and method.lower() in _ALGORITHMS:
-        return _of_bits(given, _ALGORITHMS[method.lower()]), _exceptions(given)
+        return _of_bits(given, _ALGORITHMS[method.lower()]), _exceptions(given, unquantized)
     if method is not None and method.lower() == "bitsandbytes":
         return _of_switches(given), []
     raise given.bad("quant_method", f"{short(method)} is not known")
@@ -220,16 +221,17 @@ def _of_groups(
     return usual, found
 
 
-def _exceptions(given: Fields) -> list[tuple[Callable[[str], bool], str]]:
+def _exceptions(given: Fields, unquantized: str) -> list[tuple[Callable[[str], bool], str]]:
     """Modules of AutoRound's `extra_config` that have other bits than the rest."""
     found = []
     for name, entry in given.objects("extra_config").items():
         bits = entry.get("bits") if isinstance(entry, Mapping) else None
-        form = _OF_BITS.get(bits) if isinstance(bits, int) else None
-        if bits is not None and form is None:
+        if bits is None:
+            continue
+        if not isinstance(bits, int) or bits not in _OF_BITS:
             raise given.bad("extra_config", f"holds bits {short(bits)}", (name,))
-        if form is not None:
-            found.append((_matcher(given, "extra_config", [name]), form))
+        form = _OF_BITS[bits] or unquantized
+        found.append((_matcher(given, "extra_config", [name]), form))
     return found
 
 

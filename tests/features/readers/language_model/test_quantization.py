@@ -122,6 +122,8 @@ def test_auto_round_keeps_or_widens_the_modules_that_it_names():
     made = formats(LLAMA, block)
     assert (made.of_layer(0).mixer, made.of_layer(0).dense) == ("int4", "int4")
     assert (made.of_layer(1).mixer, made.of_layer(1).dense) == ("bf16", "int8")
+    half = formats({**LLAMA, "torch_dtype": "float16"}, block)
+    assert half.of_layer(1).mixer == "fp16"
     with pytest.raises(UnreadableModel, match=r"extra_config.*holds bits 5"):
         formats(LLAMA, {**block, "extra_config": {"lm_head": {"bits": 5}}})
 

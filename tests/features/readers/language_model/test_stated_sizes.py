@@ -68,7 +68,9 @@ def test_params_json_of_mistral_is_read_as_its_config_json():
     sizes = {"dim": 4096, "n_layers": 32, "hidden_dim": 14336, "vocab_size": 32000}
     mixtral = read_language_model({**PARAMS, **sizes, "moe": moe})
     assert mixtral.parameters() / 1e9 == pytest.approx(46.7, rel=0.01)
-    for name, value in (("q_lora_rank", 1536), ("moe", {**moe, "num_shared_experts": 1})):
+    quantised = {"qformat_weight": "fp8_e4m3"}
+    others = ("q_lora_rank", 1536), ("moe", {**moe, "num_shared_experts": 1})
+    for name, value in (*others, ("quantization", quantised)):
         with pytest.raises(UnreadableModel, match=r"give the config\.json"):
             read_language_model({**PARAMS, name: value})
 
