@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forerun.data.columns import Column, Columns, Mask, Matrix, Positions, groups_of
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Optimizer, TrainingSetup
+from forerun.data.workload import FrozenFormat, Kernel, LoraTargets, Optimizer, TrainingSetup
 from forerun.features.chips import chip_of
 from forerun.features.lowering import (
     Kernels,
@@ -26,9 +26,17 @@ from forerun.features.lowering import (
     lowered,
     lowering_mode,
 )
-from forerun.features.lowering.kernel_kinds import IS_CONV, IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
+from forerun.features.lowering.kernel_kinds import (
+    IS_CONV,
+    IS_PRODUCT,
+    KERNEL_CODE,
+    KERNEL_KINDS,
+    product_kind,
+)
 from forerun.features.lowering.mode import torch_version
+from forerun.features.memory.weights import FORMAT_BYTES, WHOLE_FORMATS, adapted_layers
 from forerun.features.operators.labels import (
+    DEQUANTIZATION,
     EMBEDDING_GRADIENTS,
     LOSS,
     OPTIMIZER_STEP,
@@ -46,6 +54,12 @@ pass of a loss such as a mean square."""
 BACKWARD_TRAFFIC: Final = 1.5
 """Traffic of the backward pass of a kernel that is no product, in units of its forward traffic: it
 also reads the tensors that the forward pass saved."""
+DEQUANTIZATION_PASSES: Final = 7.0
+"""Traffic of the conversion of a quantised weight, in units of reading it and writing the result
+once: on an RTX 4090, QLoRA takes 369 ms a step longer than LoRA (torchtune, Llama 3.1 8B, 672
+conversions)."""
+ADAPTER_KERNELS: Final = 7
+"""Kernels of an adapter in a training step: two products, their gradients and a sum."""
 WEIGHTS_PER_LAUNCH: Final = 15.0
 """Weight tensors that one launch of a fused optimizer step updates."""
 OPTIMIZER_PASSES: Final[dict[Optimizer, float]] = {
@@ -81,6 +95,7 @@ IS_DENSE: Final = np.array(
     ]
 )
 
+IS_LINEAR: Final = np.array([k.is_product and k.root == "linear" for k in KERNEL_KINDS])
 IS_ROW_BY_ROW: Final = np.array(
     [k.name.rstrip("012") in ("softmax", "layer_norm", "group_norm") for k in KERNEL_KINDS]
 )
@@ -115,32 +130,51 @@ class TrainingStep(NamedTuple):
         optimizer: decides how many numbers a step reads and writes for each weight.
         micro_batches: forward and backward passes of one step.
         recomputed: share of the forward pass that the backward pass runs again (checkpointing).
-        trains_weights: False for adapters (LoRA), whose own kernels are left out: the weights of
-            the network get neither gradients nor a step.
+        lora_rank: rank of adapters on the linear layers `lora_targets`, 0 for none. With adapters
+            the weights of the network get neither gradients nor a step.
+        lora_targets: linear layers that get adapters.
+        frozen_weights: how the weights of linear layers are stored; None as the run's precision.
     """
 
     optimizer: Optimizer = "adamw"
     micro_batches: int = 1
     recomputed: float = 0.0
-    trains_weights: bool = True
+    lora_rank: int = 0
+    lora_targets: LoraTargets = "all_linear"
+    frozen_weights: FrozenFormat | None = None
 
     @classmethod
     def of(cls, setup: TrainingSetup) -> Self:
         """The step of a set-up."""
         segments = max(1, setup.checkpoint_segments)
         share = 1.0 if setup.checkpoint_blocks else (segments - 1.0) / segments
-        return cls(setup.optimizer, setup.accumulation, share, not setup.lora_rank)
+        adapters = (setup.lora_rank, setup.lora_targets, setup.frozen_weights)
+        return cls(setup.optimizer, setup.accumulation, share, *adapters)
+
+    @property
+    def trains_weights(self) -> bool:
+        """Whether the weights of the network are trained, not those of adapters."""
+        return not self.lora_rank
+
+    @property
+    def quantised_bytes(self) -> float:
+        """Bytes of an element of weights that each product converts; 0 where none does."""
+        known = self.frozen_weights
+        return 0.0 if known is None or known in WHOLE_FORMATS else FORMAT_BYTES[known]
 
 
 class _Trained(NamedTuple):
-    """Elements of all weights of a graph, of its embeddings, and of the outputs of a sample."""
+    """Elements of all weights of a graph, of its embeddings, and of the outputs of a sample; and
+    the share of its linear layers that have adapters.
+    """
 
     weights: float
     embedded: float
     outputs: float
+    adapted: float
 
     @classmethod
-    def of(cls, graph: OperatorGraph) -> Self:
+    def of(cls, graph: OperatorGraph, step: TrainingStep) -> Self:
         ops = graph.operators
         own = sum(op.parameter_elements for op in ops)
         read = {place for op in ops for place in op.inputs}
@@ -148,10 +182,13 @@ class _Trained(NamedTuple):
         if graph.source == "table":
             last = last[-1:]  # the benchmark's tracer did not see all that is read
         outputs = sum(prod(shape) for op in last for shape in op.output_shapes)
+        linear = max(1, sum(op.kind == "linear" for op in ops))
+        adapted = len(adapted_layers(graph, step.lora_targets)) if step.lora_rank else 0
         return cls(
             float(own if graph.parameter_elements is None else graph.parameter_elements),
             float(sum(op.parameter_elements for op in ops if op.kind == "embedding")),
             outputs / max(1, graph.batch_size),
+            adapted / linear,
         )
 
 
@@ -227,7 +264,9 @@ class RunKernels(Columns):
         Each product gives two more with the same work: the gradient of its input, with columns and
         inner dimension exchanged, and that of its weights, with rows and inner dimension exchanged.
         Each other kernel gives one. The loss reads and writes the outputs; the gradient of an
-        embedding is written for its whole table; and one pass updates all weights.
+        embedding is written for its whole table; and one pass updates all weights. Adapters run
+        two thin products beside each linear layer, and quantised weights are converted before each
+        product that reads them.
 
         Args:
             step: how the network is trained.
@@ -248,6 +287,13 @@ class RunKernels(Columns):
         if step.trains_weights and trained.embedded:
             table = trained.embedded * number_bytes
             parts.append(self._moving(BACKWARD, fixed_traffic=table))
+        linear = forward.take(IS_LINEAR[forward.kind] & (forward.weights > 0))
+        if step.lora_rank:
+            for part in linear.adapters(step.lora_rank, number_bytes):
+                runs = 1.0 + step.recomputed * (part.role == FORWARD)
+                parts.append(replace(part, count=part.count * runs * trained.adapted))
+        if step.quantised_bytes:
+            parts.append(linear.dequantization(step, number_bytes))
         parts = [replace(part, count=part.count * step.micro_batches) for part in parts]
         passes = OPTIMIZER_PASSES[step.optimizer]
         if passes and trained.weights and step.trains_weights:
@@ -256,23 +302,64 @@ class RunKernels(Columns):
             parts.append(self._moving(OPTIMIZER, fixed_traffic=each, launches=launches))
         return self.concatenate(parts)
 
+    def adapters(self, rank: float, number_bytes: float) -> Iterator[Self]:
+        """The kernels of one adapter beside each of these linear layers, in a training step."""
+        down = self._thin(self.k, np.full(len(self), rank), number_bytes)
+        up = self._thin(np.full(len(self), rank), self.n, number_bytes)
+        for thin in (down, up):
+            yield thin
+            yield replace(thin, role=np.full(len(self), INPUT_GRADIENT), n=thin.k, k=thin.n)
+            role = np.full(len(self), WEIGHT_GRADIENT)
+            yield replace(thin, role=role, transposed=~thin.transposed)
+        summed = 3.0 * self.m * self.n * number_bytes
+        yield self._moving(FORWARD, traffic=summed, launches=self.count)
+
+    def dequantization(self, step: TrainingStep, number_bytes: float) -> Self:
+        """The conversions of the weights of these linear layers, in each pass that reads them."""
+        elements = self.weights / number_bytes
+        each = DEQUANTIZATION_PASSES * elements * (step.quantised_bytes + number_bytes)
+        passes = self.count * (2.0 + step.recomputed)
+        return self._moving(FORWARD, fixed_traffic=each, launches=passes)
+
+    def _thin(self, k: Column, n: Column, number_bytes: float) -> Self:
+        """Products of the same rows by weights of shape (k, n)."""
+        kinds = [KERNEL_CODE[product_kind("linear", *size)] for size in zip(n, k, strict=True)]
+        return replace(
+            self,
+            kind=np.array(kinds, dtype=np.intp),
+            work=self.work * (k / self.k) * (n / self.n),
+            fixed_work=self.fixed_work * (k / self.k) * (n / self.n),
+            traffic=self.m * (k + n) * number_bytes,
+            weights=k * n * number_bytes,
+            n=n,
+            k=k,
+        )
+
     @classmethod
     def _moving(
-        cls, role: int, traffic: float = 0.0, fixed_traffic: float = 0.0, launches: float = 1.0
+        cls,
+        role: int,
+        traffic: Column | float = 0.0,
+        fixed_traffic: Column | float = 0.0,
+        launches: Column | float = 1.0,
     ) -> Self:
-        """One kernel that only moves data: bytes of a sample, and bytes whatever the batch is."""
-        zero, no = np.zeros(1), np.zeros(1, dtype=np.bool_)
+        """Kernels that only move data: bytes of a sample, and bytes whatever the batch is."""
+        moved, fixed, count = (
+            np.array(own, dtype=np.float64)
+            for own in np.broadcast_arrays(*map(np.atleast_1d, (traffic, fixed_traffic, launches)))
+        )
+        zero, no = np.zeros(len(count)), np.zeros(len(count), dtype=np.bool_)
         columns = dict.fromkeys(("work", "fixed_work", "m", "n", "k", "groups"), zero)
         return cls(
-            kind=np.array([KERNEL_CODE["elementwise"]]),
-            role=np.array([role]),
-            traffic=np.array([traffic]),
-            weights=np.array([fixed_traffic]),
+            kind=np.full(len(count), KERNEL_CODE["elementwise"]),
+            role=np.full(len(count), role),
+            traffic=moved,
+            weights=fixed,
             transposed=no,
             tensor=no,
-            window=np.ones(1),
+            window=np.ones(len(count)),
             order=zero,
-            count=np.array([launches]),
+            count=count,
             **columns,
         )
 
@@ -324,12 +411,15 @@ def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
     own = RunKernels.of(kernels)
     if step is None:
         return own, labels
-    trained = _Trained.of(graph)
+    trained = _Trained.of(graph, step)
     product = IS_PRODUCT[own.kind].tolist()
     of_products = [label for label, is_product in zip(labels, product, strict=True) if is_product]
     others = [label for label, is_product in zip(labels, product, strict=True) if not is_product]
     every = own.with_backward(step, trained, _number_bytes(mode))
     second = of_products if step.trains_weights else []
+    weighted = (IS_LINEAR[own.kind] & (own.weights > 0)).tolist()
+    linear = [label for label, is_linear in zip(labels, weighted, strict=True) if is_linear]
+    adapters = [f"adapter of {label}" for label in linear] if step.lora_rank else []
     labels = [
         *labels,
         *(f"gradient of the input of {label}" for label in of_products),
@@ -337,6 +427,8 @@ def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
         *(f"gradient of {label}" for label in others),
         LOSS,
         *([EMBEDDING_GRADIENTS] if step.trains_weights and trained.embedded else []),
+        *(ADAPTER_KERNELS * adapters),
+        *([DEQUANTIZATION] * len(linear) if step.quantised_bytes else []),
     ]
     return every, [*labels, OPTIMIZER_STEP][: len(every)]
 
@@ -368,7 +460,7 @@ def _distinct(
     own = RunKernels.of(kernels).merged()
     if step is None:
         return own
-    return own.with_backward(step, _Trained.of(graph), _number_bytes(mode)).merged()
+    return own.with_backward(step, _Trained.of(graph, step), _number_bytes(mode)).merged()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from math import prod
 
 from forerun.data.errors import InputError
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.data.workload import FrozenFormat, NumberFormat, TrainingSetup
+from forerun.data.workload import FrozenFormat, LoraTargets, NumberFormat, TrainingSetup
 from forerun.features.deadline import watched
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.memory.training_state import Weight, weights_of
@@ -75,8 +75,9 @@ def graph_weights(
     """
     item = _item(precision)
     operators = [_own(op, graph.operators) for op in graph.operators]
-    adapted = _adapted(graph, setup)
-    if setup is not None and setup.lora_rank and not adapted:
+    rank = setup.lora_rank if setup is not None else 0
+    adapted = adapted_layers(graph, setup.lora_targets) if setup and rank else frozenset()
+    if setup is not None and rank and not adapted:
         raise NothingToAdapt(
             f"lora_rank {setup.lora_rank}: the network has no linear layer that "
             f"lora_targets {setup.lora_targets} would adapt."
@@ -152,15 +153,13 @@ def _tied(graph: OperatorGraph, head: int | None, operators: Sequence[Operator])
     return None
 
 
-def _adapted(graph: OperatorGraph, setup: TrainingSetup | None) -> frozenset[int]:
+def adapted_layers(graph: OperatorGraph, targets: LoraTargets) -> frozenset[int]:
     """Positions of linear layers that get adapters."""
-    if setup is None or not setup.lora_rank:
-        return frozenset()
-    return _targets(GraphKey(graph), setup.lora_targets)
+    return _targets(GraphKey(graph), targets)
 
 
 @kept_by_graph()
-def _targets(key: GraphKey, wanted: str) -> frozenset[int]:
+def _targets(key: GraphKey, wanted: LoraTargets) -> frozenset[int]:
     operators, head = key.graph.operators, head_of(key.graph)
     linear = {i for i, op in enumerate(operators) if op.kind == "linear" and i != head}
     if wanted == "all_linear":

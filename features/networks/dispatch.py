@@ -10,6 +10,7 @@ from forerun.features.lowering.decomposed_operators import recomposed
 
 CELL_OPERATORS = 12.0
 """Operators of one unrolled step: two products, their sum, four gates and five of the state."""
+_PRODUCTS = ("linear", "matmul", "attention")
 _GATES = ["sigmoid", "sigmoid", "sigmoid", "tanh"]
 
 
@@ -27,6 +28,18 @@ def _dispatched(key: GraphKey, recompose: bool) -> float:
     graph = recomposed(key.graph) if recompose else key.graph
     calls = float(sum(op.repeat for op in graph.operators))
     return max(1.0, calls - CELL_OPERATORS * _unrolled_cells(graph))
+
+
+def product_share(graph: OperatorGraph) -> float:
+    """Share of a graph's operators that are linear layers, matrix products or attention."""
+    return _product_share(GraphKey(graph))
+
+
+@kept_by_graph(4 * OPERATORS_KEPT)
+def _product_share(key: GraphKey) -> float:
+    operators = key.graph.operators
+    products = sum(op.repeat for op in operators if op.kind in _PRODUCTS)
+    return products / max(1, sum(op.repeat for op in operators))
 
 
 def _unrolled_cells(graph: OperatorGraph) -> int:

@@ -8,6 +8,7 @@ from forerun.features.operators.kinds import IS_GEMM, KIND_CODE
 
 OPTIMIZER_STEP = "optimizer step"
 LOSS = "loss and its gradient"
+DEQUANTIZATION = "conversion of quantised weights"
 EMBEDDING_GRADIENTS = "gradients of the embeddings"
 
 

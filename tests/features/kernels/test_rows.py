@@ -9,10 +9,11 @@ from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import InferenceSetup, Kernel, Network, TrainingSetup
+from forerun.data.workload import InferenceSetup, Kernel, LoraTargets, Network, TrainingSetup
 from forerun.features.kernels.rows import (
     BACKWARD,
     BYTES_PER_CYCLE,
+    DEQUANTIZATION_PASSES,
     FEATURES,
     FEW_GRAPHS,
     FORWARD,
@@ -22,6 +23,7 @@ from forerun.features.kernels.rows import (
     WEIGHT_GRADIENT,
     KernelRows,
     RunKernels,
+    TrainingStep,
     _tiled,
     _Trained,
     labelled_kernels,
@@ -30,6 +32,7 @@ from forerun.features.kernels.rows import (
 from forerun.features.lowering import Kernels, lowered, lowering_mode
 from forerun.features.lowering.kernel_kinds import IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
 from forerun.features.lowering.kernels import Launch, launch
+from forerun.features.memory.weights import FORMAT_BYTES, adapted_layers
 from forerun.features.operators.labels import LOSS, OPTIMIZER_STEP
 
 EAGER = Software(version="2.1.0")
@@ -248,7 +251,7 @@ def test_all_that_nothing_reads_is_an_output_but_in_tables_with_lost_edges(
     shape = (1, TOKENS, WIDTH)
     unread = Operator("copy", "aten.clone", (shape,), (shape,))
     graph = replace(GRAPH, operators=(*GRAPH.operators[:-1], unread, GRAPH.operators[-1]))
-    assert _Trained.of(replace(graph, source=source)).outputs == outputs
+    assert _Trained.of(replace(graph, source=source), TrainingStep()).outputs == outputs
 
 
 @pytest.mark.parametrize("name", ["softmax1", "layer_norm1", "group_norm"])
@@ -382,9 +385,39 @@ def test_blocks_that_are_recomputed_run_forward_twice() -> None:
         assert of_role(again, role).count.sum() == factor * of_role(plain, role).count.sum()
 
 
-def test_adapters_leave_the_weights_without_gradients() -> None:
-    roles = set(KernelRows.of([step(lora_rank=8)]).role)
-    assert roles == {FORWARD, INPUT_GRADIENT, BACKWARD}
+ADAPTER = "adapter of aten.mm"
+LINEAR: LoraTargets = "all_linear"
+
+
+def arithmetic(rows: RunKernels, role: int) -> float:
+    own = rows.role == role
+    return float((rows.work * rows.count)[own].sum())
+
+
+def test_adapters_are_two_thin_products_and_leave_the_weights_without_gradients() -> None:
+    [plain], [adapted] = (
+        runs_kernels([step(**setup)]) for setup in ({}, {"lora_rank": 8, "lora_targets": LINEAR})
+    )
+    layers_with_adapters = len(adapted_layers(GRAPH, LINEAR))
+    assert layers_with_adapters in (5, 6)
+    thin = 2 * TOKENS * 8 * (WIDTH + INNER) * layers_with_adapters
+    assert arithmetic(adapted, FORWARD) - arithmetic(plain, FORWARD) == pytest.approx(thin)
+    gradients = arithmetic(adapted, INPUT_GRADIENT) - arithmetic(plain, INPUT_GRADIENT)
+    assert gradients == pytest.approx(thin)
+    assert arithmetic(adapted, WEIGHT_GRADIENT) == pytest.approx(thin)
+    assert OPTIMIZER not in adapted.role
+
+
+def test_weights_in_four_bits_are_converted_in_every_pass_that_reads_them() -> None:
+    setups = ({}, {"frozen_weights": "nf4"}, {"frozen_weights": "fp16"})
+    plain, four, half = (
+        sum(float((own.weights * own.count).sum()) for own in runs_kernels([query]))
+        for query in (step(lora_rank=8, checkpoint_blocks=True, **setup) for setup in setups)
+    )
+    read_and_written = 6 * WIDTH * INNER * (FORMAT_BYTES["nf4"] + 2.0)
+    passes = 3  # forward, again, and the gradient of the input
+    assert four - plain == pytest.approx(DEQUANTIZATION_PASSES * passes * read_and_written)
+    assert half == plain
 
 
 def test_arithmetic_and_activations_grow_linearly_with_the_batch() -> None:
@@ -563,7 +596,11 @@ def test_some_runs_are_numbered_anew_with_their_own_kernels() -> None:
         np.testing.assert_array_equal(getattr(some, own.name), getattr(alone, own.name))
 
 
-@pytest.mark.parametrize("query", [ask(), step(), step(lora_rank=4)], ids=["run", "step", "lora"])
+@pytest.mark.parametrize(
+    "query",
+    [ask(), step(), step(lora_rank=4), step(lora_rank=4, frozen_weights="nf4")],
+    ids=["run", "step", "lora", "qlora"],
+)
 def test_every_kernel_has_a_label_and_kernels_with_labels_add_up(query: Query) -> None:
     kernels, labels = labelled_kernels(query)
     assert len(kernels) == len(labels)
@@ -571,8 +608,8 @@ def test_every_kernel_has_a_label_and_kernels_with_labels_add_up(query: Query) -
         sorted_rows(kernels.merged()), sorted_rows(*runs_kernels([query]))
     )
     for role, start in (
-        (INPUT_GRADIENT, "gradient of the input of aten.mm"),
-        (WEIGHT_GRADIENT, "gradient of the second operand of aten.mm"),
+        (INPUT_GRADIENT, ("gradient of the input of aten.mm", ADAPTER)),
+        (WEIGHT_GRADIENT, ("gradient of the second operand of aten.mm", ADAPTER)),
         (BACKWARD, ("gradient of aten.gelu", LOSS)),
         (OPTIMIZER, OPTIMIZER_STEP),
     ):
@@ -580,5 +617,7 @@ def test_every_kernel_has_a_label_and_kernels_with_labels_add_up(query: Query) -
         assert all(label.startswith(start) for label in own), own
     columns = {FORWARD: kernels.n, INPUT_GRADIENT: kernels.k, WEIGHT_GRADIENT: kernels.n}
     for role, own in columns.items():
-        for row in np.flatnonzero((kernels.role == role) & IS_PRODUCT[kernels.kind]).tolist():
+        whole = ~np.array([label.startswith(ADAPTER) for label in labels])
+        products = (kernels.role == role) & IS_PRODUCT[kernels.kind] & whole
+        for row in np.flatnonzero(products).tolist():
             assert labels[row].endswith(f"-> 1x{TOKENS}x{own[row]:.0f}")

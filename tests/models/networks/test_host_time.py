@@ -1,6 +1,7 @@
 """The mixed model of host time recovers synthetic hosts; adaptation changes one host only."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,7 +11,7 @@ from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import Network
+from forerun.data.workload import Network, TrainingSetup
 from forerun.models.networks.host_time import (
     FARTHEST,
     HOST_DEVIATION,
@@ -38,8 +39,8 @@ DEVICES = tuple(gpu(f"gpu-{i}", 1.0 + 0.2 * i) for i in range(8))
 
 
 @cache
-def chain(length: int) -> OperatorGraph:
-    """A chain of alternating convolutions and ReLUs; a compiler fuses the latter."""
+def chain(length: int, first: str = "conv") -> OperatorGraph:
+    """A chain of alternating convolutions, or linear layers, and ReLUs."""
     conv = {"kernel": (1, 1), "stride": (1, 1), "groups": 1}
     ops: list[Operator] = []
     for i in range(length):
@@ -48,7 +49,8 @@ def chain(length: int) -> OperatorGraph:
             relu = {"function": "relu"}
             ops.append(Operator("elementwise", "aten.relu", (SHAPE,), (SHAPE,), 0, relu, inputs))
         else:
-            ops.append(Operator("conv", "aten.conv2d", (SHAPE,), (SHAPE,), 4096, conv, inputs))
+            name, attributes = ("aten.conv2d", conv) if first == "conv" else ("aten.linear", {})
+            ops.append(Operator(first, name, (SHAPE,), (SHAPE,), 4096, attributes, inputs))
     return OperatorGraph(tuple(ops), source="torch_export")
 
 
@@ -60,6 +62,7 @@ MODES: tuple[Mapping[str, str], ...] = (
     {"runtime": "tensorrt"},
     {"runtime": "torchscript"},
     {"phase": "training"},
+    {"phase": "training", "first": "linear"},
     {"version": "1.13.0"},
 )
 
@@ -72,13 +75,14 @@ def ask(
     runtime: str = "eager",
     version: str = "2.4.0",
     batch: int = 1,
+    first: str = "conv",
 ) -> Query:
-    network = Network(chain(length), batch, precision, phase)  # type: ignore[arg-type]
+    network = Network(chain(length, first), batch, precision, phase)  # type: ignore[arg-type]
     software = Software(version=version, runtime=runtime)  # type: ignore[arg-type]
     return Query(network, device, software)
 
 
-TRUTH = np.log([45e-6, 28e-6, 0.1, 0.2, 0.8, 1.35, 2.5, 1.25])
+TRUTH = np.log([45e-6, 28e-6, 0.1, 0.2, 0.8, 1.35, 3.0, 2.0, 1.25])
 """Fixed effects of the synthetic model, in the order of `TERMS`."""
 
 
@@ -137,11 +141,33 @@ def test_the_prior_orders_the_modes() -> None:
         times = HostTime().seconds([ask(DEVICES[0], 60, runtime=r) for r in order])[0]
         assert (np.diff(times) > 0).all()
     eager, amp, training, old = HostTime().seconds(
-        [ask(DEVICES[0], **mode) for mode in (MODES[0], MODES[1], MODES[6], MODES[7])]
+        [ask(DEVICES[0], **mode) for mode in (MODES[0], MODES[1], MODES[6], MODES[8])]
     )[0]
     assert amp / eager == pytest.approx(1.2)
-    assert training / eager == pytest.approx(3.0)
+    assert training / eager == pytest.approx(3.6)
     assert old / eager == pytest.approx(1.4)
+
+
+def test_products_cost_the_host_more_in_training_and_nothing_more_in_inference() -> None:
+    modes = [("training", "linear"), ("training", "conv"), ("inference", "linear")]
+    queries = [ask(DEVICES[0], phase=phase, first=first) for phase, first in modes]
+    linear, conv, inference = HostTime().seconds(queries)[0]
+    assert linear / conv == pytest.approx(np.exp(0.65 / 2))
+    assert conv / inference == pytest.approx(3.6)
+
+
+def test_what_runs_again_is_dispatched_again() -> None:
+    """Micro-batches repeat the step, recomputation the forward pass, and adapters add operators."""
+    plain = ask(DEVICES[0], phase="training", first="linear")
+
+    def seconds(**setup: object) -> float:
+        network = replace(plain.network, training=TrainingSetup(**setup))  # type: ignore[arg-type]
+        return float(HostTime().seconds([replace(plain, workload=network)])[0][0])
+
+    assert seconds(accumulation=4) == pytest.approx(4 * seconds())
+    assert seconds(checkpoint_blocks=True) == pytest.approx(seconds() * (1 + 1 / 3.6))
+    assert seconds(lora_rank=4) == pytest.approx(seconds() * (20 + 4 * 10) / 20)
+    assert seconds(lora_rank=64) == seconds(lora_rank=4)
 
 
 def test_casts_cost_a_compiled_network_nothing_more_on_the_host() -> None:
