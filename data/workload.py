@@ -371,6 +371,11 @@ def operator_graph(run: OperatorWorkload) -> OperatorGraph:
             assert_never(run)
 
 
+def has_optimizer(network: Network) -> bool:
+    """Whether a training step of a network ends with an update of its weights."""
+    return network.training is None or network.training.optimizer != "none"
+
+
 def phase_of(run: OperatorWorkload) -> Phase:
     """The phase of a network; an operator alone runs forward."""
     match run:

@@ -19,11 +19,12 @@ ADAM_READS = 4
 ADAM_WRITES = 3
 
 
-def training_table(forward: OperatorTable) -> OperatorTable:
+def training_table(forward: OperatorTable, *, updates: bool = True) -> OperatorTable:
     """Operators of one training step.
 
     Args:
         forward: operators of the forward pass, already at the step's batch size.
+        updates: whether an optimizer updates the weights.
 
     Returns:
         The forward operators, their backward ones, and one optimizer step over all parameters.
@@ -32,7 +33,7 @@ def training_table(forward: OperatorTable) -> OperatorTable:
     other = forward.take(~IS_GEMM[forward.kind])
     parts = [forward, _gradient_of_first(gemm), _gradient_of_second(gemm), _gradient(other)]
     parameters = int(forward.parameter_elements.sum())
-    if parameters:
+    if parameters and updates:
         parts.append(_optimizer_step(parameters))
     return OperatorTable.concatenate(parts)
 

@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 
 from forerun.data.graph import Attribute, Operator, Shape
-from forerun.data.workload import Kernel, Network, OperatorWorkload, operator_graph
+from forerun.data.workload import (
+    Kernel,
+    Network,
+    OperatorWorkload,
+    has_optimizer,
+    operator_graph,
+)
 from forerun.features.operators.kinds import IS_GEMM, KIND_CODE
 
 OPTIMIZER_STEP = "optimizer step"
@@ -36,7 +42,8 @@ def workload_labels(workload: OperatorWorkload) -> list[str]:
     labels += [f"gradient of the input of {label}" for label in products]
     labels += [f"gradient of the second operand of {label}" for label in products]
     labels += [f"gradient of {label}" for label in others]
-    return [*labels, OPTIMIZER_STEP] if any(op.parameter_elements for op in ops) else labels
+    updates = has_optimizer(workload) and any(op.parameter_elements for op in ops)
+    return [*labels, OPTIMIZER_STEP] if updates else labels
 
 
 def _adds_backward(network: Network) -> bool:

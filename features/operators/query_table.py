@@ -12,7 +12,13 @@ from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.shapes import Int
-from forerun.data.workload import Kernel, Network, NumberFormat, OperatorWorkload
+from forerun.data.workload import (
+    Kernel,
+    Network,
+    NumberFormat,
+    OperatorWorkload,
+    has_optimizer,
+)
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.operators.backward import training_table
 from forerun.features.operators.table import OperatorTable
@@ -34,7 +40,8 @@ def query_table(workload: OperatorWorkload) -> OperatorTable:
             return OperatorTable.of([workload.operator])
         case Network():
             trained = workload.phase == "training" and not workload.graph.training
-            return _run_table(GraphKey(workload.graph), workload.batch_size, trained)
+            updates = trained and has_optimizer(workload)
+            return _run_table(GraphKey(workload.graph), workload.batch_size, trained, updates)
         case _:
             assert_never(workload)
 
@@ -45,9 +52,9 @@ def graph_table(graph: OperatorGraph) -> OperatorTable:
 
 
 @lru_cache(maxsize=RUNS_KEPT)
-def _run_table(key: GraphKey, batch_size: int, trained: bool) -> OperatorTable:
+def _run_table(key: GraphKey, batch_size: int, trained: bool, updates: bool) -> OperatorTable:
     table = _kept(key).at_batch(batch_size / key.graph.batch_size)
-    return training_table(table) if trained else table
+    return training_table(table, updates=updates) if trained else table
 
 
 @kept_by_graph()

@@ -16,7 +16,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.quality import row_weights
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import Kernel, Network
+from forerun.data.workload import Kernel, Network, TrainingSetup
 from forerun.features.tables.bundles import neusight_graphs, neusight_kernels
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
@@ -177,7 +177,9 @@ def _network_task(
 ) -> Task:
     queries = []
     for row in rows.to_dict("records"):
-        network = Network(graphs[_key(row)], int(row["batch"]), "fp32", row["mode"])
+        # The benchmark times a forward and a backward pass.
+        setup = TrainingSetup("none") if row["mode"] == "training" else None
+        network = Network(graphs[_key(row)], int(row["batch"]), "fp32", row["mode"], setup)
         queries.append(Query(network, catalog.get(str(row["device_key"]))))
     columns = {s: f"pub_{s}_e2e_ms" for s in PUBLISHED if f"pub_{s}_e2e_ms" in rows}
     return Task(

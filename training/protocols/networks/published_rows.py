@@ -22,7 +22,7 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import Network, NumberFormat
+from forerun.data.workload import Network, NumberFormat, TrainingSetup
 
 MODELLED: Final = ("eager", "compiled", "reduce-overhead")
 """Runtimes that the protocols use, each scored separately."""
@@ -253,8 +253,21 @@ def _query(row: Row, graph: OperatorGraph, batch: int, catalog: DeviceCatalog) -
     )
     # A TensorRT engine has no autocast: the tables' amp means weights and activations in fp16.
     numbers: NumberFormat = "fp16" if engine and precision == "amp" else precision
-    network = Network(graph, batch, numbers, row["phase"])
+    network = Network(graph, batch, numbers, row["phase"], _training(row))
     return Query(network, catalog.get(str(board)), software)
+
+
+def _training(row: Row) -> TrainingSetup | None:
+    """The set-up of a training row; None where its optimizer is not known.
+
+    transformers' tables time a forward and a backward pass without a step (the bundle's README);
+    NVIDIA's convolutional networks are trained by SGD with momentum.
+    """
+    if row["phase"] != "training":
+        return None
+    if row["framework"] == "pytorch (transformers)":
+        return TrainingSetup("none")
+    return TrainingSetup("momentum") if row["model"] in CONVOLUTIONAL else None
 
 
 def _groups(

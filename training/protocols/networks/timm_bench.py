@@ -15,7 +15,7 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import Network
+from forerun.data.workload import Network, TrainingSetup
 from forerun.features.tables.bundles import timm_graphs
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.networks.few_models import PROTOCOL as FEW_MODELS
@@ -182,7 +182,9 @@ def _query(values: Mapping[Any, Any], graph: OperatorGraph, device: Device) -> Q
         cuda=(values["cuda"] or None) if isinstance(values["cuda"], str) else None,
     )
     batch = round(float(values["batch_size"]))
-    network = Network(graph, batch, values["precision"], values["phase"])
+    # timm's benchmark script trains by SGD with momentum unless told otherwise.
+    setup = TrainingSetup("momentum") if values["phase"] == "training" else None
+    network = Network(graph, batch, values["precision"], values["phase"], setup)
     return Query(network, device, software)
 
 
