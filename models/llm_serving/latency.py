@@ -174,6 +174,7 @@ class LlmLatency(StoredPredictor):
             return Predictions(values, limits=limits)
         seen, width = self._seen(queries), self._width(rows)
         bounds = [width * self.intervals.log_ends(_strata(metric, rows), seen) for metric in TIMES]
+        bounds[1] = _less_of_what_waits(bounds[1], np.maximum(rows.together, 1.0 - share))
         low, high = (
             metrics_of(loads, share, *(np.exp(logs + _side(bounds, end)).T)) for end in (0, 1)
         )
@@ -350,6 +351,22 @@ def _service_share(logs: Matrix, rows: DeploymentRows) -> Column:
         rows: n deployments.
     """
     return np.asarray(np.minimum(rows.service / np.exp(logs[:, 1]), 1.0))
+
+
+def _less_of_what_waits(bounds: Matrix, waits: Column) -> Matrix:
+    """Log bounds of times to the first token, of which only a share may be queueing.
+
+    In the runs that calibrate them prompts start together, and the upper bounds are those of how
+    long they queue. Of a request that waits for none, the upper bound is as far as the lower one:
+    of 49 lone prompts of `splitwise` it holds 48.
+
+    Args:
+        bounds: (n, 2) calibrated log bounds.
+        waits: (n,) how far prompts queue, 0 to 1.
+    """
+    low, high = bounds.T
+    alone = np.minimum(high, -low)
+    return np.column_stack([low, alone + waits * (high - alone)])
 
 
 def _closed_form(rows: DeploymentRows) -> Matrix:

@@ -100,6 +100,18 @@ def test_intervals_are_wider_on_another_device():
     assert answer.coverage == 0.9
 
 
+def test_the_upper_bound_of_a_prompt_that_waits_for_none_is_no_farther_than_the_lower() -> None:
+    bounds = LogQuantiles({"all": (-0.5, 2.0)})
+    model = replace(fitted(), intervals=Intervals(bounds, bounds))
+    answer = model.predict([ask(concurrency=c) for c in (1.0, 4.0, 64.0)])
+    value, low, high = (side["ttft_ms"] for side in (answer.values, answer.low, answer.high))
+    np.testing.assert_allclose(np.log(low / value), -0.5)
+    reach = np.log(high / value)
+    assert reach[0] < 1.0
+    assert reach[0] < reach[1]
+    assert reach[2] == pytest.approx(2.0)
+
+
 def test_no_estimate_is_withheld_however_wide_its_interval():
     bounds = LogQuantiles({"all": (-3.0, 3.0)})
     wide = replace(fitted(), intervals=Intervals(bounds, bounds)).predict([ask()])[0]
