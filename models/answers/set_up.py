@@ -52,16 +52,19 @@ def set_up_limits(query: Query) -> list[Limit]:
     if setup is None:
         return []
     lines = []
-    if setup.optimizer == "none":
-        lines.append("the time is of a whole step, with an optimizer")
     if setup.data_parallel > 1:
         lines.append(f"communication among {setup.data_parallel} devices is not in the time")
-    if setup.checkpoint_segments or setup.checkpoint_blocks:
-        lines.append("computing activations again is not in the time")
-    if setup.accumulation > 1:
-        lines.append(f"the time is of one batch, not of {setup.accumulation} micro-batches")
-    if setup.lora_rank:
-        lines.append("the time is of training all weights, not adapters")
+    counted = {
+        "recomputation": bool(setup.checkpoint_segments or setup.checkpoint_blocks),
+        f"{setup.accumulation} micro-batches": setup.accumulation > 1,
+        "adapters": bool(setup.lora_rank),
+        f"frozen weights in {setup.frozen_weights}": setup.frozen_weights is not None,
+    }
+    lines += [
+        f"no training step with {what} was measured; its kernels are counted by rule"
+        for what, applies in counted.items()
+        if applies
+    ]
     return [Limit(line, LATENCY) for line in lines]
 
 
