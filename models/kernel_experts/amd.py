@@ -179,7 +179,8 @@ class AmdKernels(KernelLatency):
         family = _conv_family(query)
         if family is None:
             return super().limits(query)
-        if self.measured(family, query.device):
+        unanswered = self.transfer is None and self._is_transferred(family, query.device)
+        if unanswered or self.measured(family, query.device):
             return ()
         return (Limit(f"{family} was not measured on this GPU", LATENCY, severity="transfer"),)
 

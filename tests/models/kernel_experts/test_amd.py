@@ -87,7 +87,9 @@ def test_a_convolution_is_transferred_to_a_gpu_without_measurements_and_says_so(
 def test_a_convolution_is_left_to_others_where_one_architecture_was_measured():
     """Nothing says how far such an answer would be off."""
     alone = AmdKernels(trees=8, calibrated=False).fit(timed(queries("mi210", 300)))
-    assert np.isnan(alone.predict(queries("rx-6800-xt", 4)).values["latency_ms"]).all()
+    answers = alone.predict(queries("rx-6800-xt", 4))
+    assert np.isnan(answers.values["latency_ms"]).all()
+    assert not any(answers.limits)
 
 
 def test_transferred_products_say_so():
