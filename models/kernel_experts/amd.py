@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.data.columns import groups_of
+from forerun.data.columns import Column, Matrix, groups_of
+from forerun.data.device import Device
+from forerun.data.level import LEVEL
+from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.llm_kernels.chip import Chip
@@ -18,13 +21,87 @@ from forerun.features.operators.features import FEATURES, operator_features
 from forerun.features.operators.kinds import KIND_CODE
 from forerun.features.operators.table import OperatorTable
 from forerun.models.estimator import SETTING
-from forerun.models.kernel_experts.family import Family, Settings
+from forerun.models.gradient_boosting import BoosterBag
+from forerun.models.kernel_experts.family import BASE_ROWS, Family, Settings, thin
 from forerun.models.kernel_experts.llm_kernels import PARAMETERS, KernelLatency
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.prediction import Predictions
 
 CONVOLUTIONS: Final = ("conv", "conv_transpose")
 CONV_FORMATS: Final = ("fp32", "fp16", "bf16")
+TRANSFER_TREES: Final = 60
+TRANSFER: Final[Mapping[str, Any]] = {
+    "objective": "l1",
+    "num_leaves": 31,
+    "learning_rate": 0.12,
+    "min_data_in_leaf": 60,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+}
+
+
+@dataclass(frozen=True)
+class ConvTransfer:
+    """Times of convolutions on GPUs without measurements: one booster of all GPUs and formats.
+
+    It sees the format, whether the GPU computes in it, and fp32 FLOPs over bytes of its memory,
+    beside what the experts of measured GPUs see.
+
+    Attributes:
+        booster: of the logarithm of the time over the bound.
+        reach: half width of the interval, log units; from architectures that are left out.
+    """
+
+    booster: BoosterBag
+    reach: float
+
+    @classmethod
+    def fit(cls, parts: Sequence[KernelGroup], seed: int) -> Self | None:
+        """Fit all architectures, after each was left out; None where fewer than two are known.
+
+        Args:
+            parts: measured convolutions by format and device.
+            seed: random seed.
+        """
+        thinned = [thin(part, BASE_ROWS) for part in parts]
+        kinds = [str(part.device.architecture) for part in thinned]
+        if len(set(kinds)) < 2:
+            return None
+        reaches = []
+        for kind in sorted(set(kinds)):
+            others = [p for p, own in zip(thinned, kinds, strict=True) if own != kind]
+            booster = _transfer_booster(others, seed)
+            own = [p for p, name in zip(thinned, kinds, strict=True) if name == kind]
+            errors = [p.log_values - cls(booster, 0.0).log_values(p) for p in own]
+            reaches.append(np.abs(np.concatenate(errors)))
+        size = min(map(len, reaches))
+        rng = np.random.default_rng(seed)
+        drawn = np.concatenate([rng.choice(errors, size, replace=False) for errors in reaches])
+        return cls(_transfer_booster(thinned, seed), float(np.quantile(drawn, LEVEL)))
+
+    def log_values(self, group: KernelGroup) -> Column:
+        """Logarithm of the seconds of each kernel, shape (n,)."""
+        logs = np.log(group.table.bound_s) + self.booster.predict(_transfer_features(group))
+        return np.asarray(np.maximum(logs, np.log(group.table.least_s)))
+
+
+def _transfer_booster(parts: Sequence[KernelGroup], seed: int) -> BoosterBag:
+    return BoosterBag.fit(
+        np.concatenate([_transfer_features(part) for part in parts]),
+        np.concatenate([part.log_values - np.log(part.table.bound_s) for part in parts]),
+        parameters=TRANSFER,
+        trees=TRANSFER_TREES,
+        seeds=(seed, seed + 1),
+    )
+
+
+def _transfer_features(group: KernelGroup) -> Matrix:
+    device, precision = group.device, group.family.partition("/")[2]
+    peaks = device.peak_tflops
+    ridge = np.log(peaks.get("fp32", np.nan) * 1e3 / device.bandwidth_gbs)
+    native = float(precision in peaks)
+    row = (CONV_FORMATS.index(precision), native, ridge)
+    return np.hstack([group.table.features, np.tile(row, (len(group), 1))])
 
 
 @dataclass(frozen=True)
@@ -34,10 +111,12 @@ class AmdKernels(KernelLatency):
     Attributes:
         trees: boosting rounds of each booster.
         families: name of a family -> closed forms and boosters.
+        transfer: of convolutions to GPUs without measurements.
     """
 
     trees: int = field(default=150, metadata=SETTING)
     families: Mapping[str, Family] = field(default_factory=dict)
+    transfer: ConvTransfer | None = None
     name: ClassVar[str] = "amd_kernels"
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "features of conv": FEATURES["conv"],
@@ -56,27 +135,36 @@ class AmdKernels(KernelLatency):
             return False
         return super().answers(query) if family is None else family in self.families
 
-    def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Latency of each kernel; none of a convolution on a GPU without a measurement.
+    def fit(self, measurements: Measurements) -> Self:
+        """Fit every family, and the transfer of convolutions to other GPUs.
 
-        The predictor of all operators is asked then: its median error for convolutions on a GPU
-        that is left out is 34 to 58 %, that of these experts 36 to 267 %. With 50 measurements
-        theirs is 10 to 33 %, and up to 75 % on a gaming GPU.
+        Args:
+            measurements: single kernels with the metric.
         """
-        predicted = super().predict(queries)
-        silent = np.array([self._is_silent(query) for query in queries], dtype=np.bool_)
-        columns = (predicted.values, predicted.low, predicted.high)
-        values, low, high = (
-            {name: np.where(silent, np.nan, column) for name, column in own.items()}
-            for own in columns
-        )
-        return replace(predicted, values=values, low=low, high=high)
+        parts = self._parts(measurements)
+        known = [part for name, own in parts.items() if name.startswith("conv/") for part in own]
+        return replace(super().fit(measurements), transfer=ConvTransfer.fit(known, self.seed))
 
-    def _is_silent(self, query: Query) -> bool:
-        family, device = _conv_family(query), query.device
-        if family is None or self.measured(family, device):
-            return False
-        return self.support.of(device) is None
+    def answers_of(self, group: KernelGroup) -> tuple[Column, Column, Column]:
+        """Value and ends of the interval of one run of each of k kernels, each (k,).
+
+        Convolutions on a GPU without a measurement are transferred, or not answered (NaN).
+        """
+        if not self._is_transferred(group.family, group.device):
+            return super().answers_of(group)
+        if self.transfer is None:
+            none = np.full(len(group), np.nan)
+            return none, none, none
+        values = np.exp(self.transfer.log_values(group)) * self.unit(group)
+        if self.intervals is None:
+            return values, values, values
+        least, _ = self.bounds(group)
+        width = np.exp(self.transfer.reach)
+        return values, np.minimum(np.maximum(values / width, least), values), values * width
+
+    def _is_transferred(self, family: str, device: Device) -> bool:
+        known = self.measured(family, device) or self.support.of(device) is not None
+        return family.startswith("conv/") and not known
 
     def groups(self, queries: Sequence[Query]) -> Iterator[KernelGroup]:
         """The kernels of queries, by family and device."""
@@ -91,7 +179,8 @@ class AmdKernels(KernelLatency):
         family = _conv_family(query)
         if family is None:
             return super().limits(query)
-        if self.measured(family, query.device) or self._is_silent(query):
+        unanswered = self.transfer is None and self._is_transferred(family, query.device)
+        if unanswered or self.measured(family, query.device):
             return ()
         return (Limit(f"{family} was not measured on this GPU", LATENCY, severity="transfer"),)
 
