@@ -131,7 +131,7 @@ class AmdKernels(KernelLatency):
         measurements.
         """
         device, family = query.device, _conv_family(query)
-        if device.vendor != "amd" or not device.has_sheet:
+        if device.vendor != "amd" or device.kind != "gpu" or not device.has_sheet:
             return False
         return super().answers(query) if family is None else family in self.families
 
