@@ -265,7 +265,7 @@ class RunKernels(Columns):
         inner dimension exchanged, and that of its weights, with rows and inner dimension exchanged.
         Each other kernel gives one. The loss reads and writes the outputs; the gradient of an
         embedding is written for its whole table; and one pass updates all weights. Adapters run
-        two thin products beside each linear layer, and quantised weights are converted before each
+        two thin products for each linear layer, and quantised weights are converted before each
         product that reads them.
 
         Args:
@@ -303,7 +303,7 @@ class RunKernels(Columns):
         return self.concatenate(parts)
 
     def adapters(self, rank: float, number_bytes: float) -> Iterator[Self]:
-        """The kernels of one adapter beside each of these linear layers, in a training step."""
+        """The kernels of one adapter of each of these linear layers, in a training step."""
         down = self._thin(self.k, np.full(len(self), rank), number_bytes)
         up = self._thin(np.full(len(self), rank), self.n, number_bytes)
         for thin in (down, up):

@@ -45,7 +45,7 @@ class ConvTransfer:
     """Times of convolutions on GPUs without measurements: one booster of all GPUs and formats.
 
     It sees the format, whether the GPU computes in it, and fp32 FLOPs over bytes of its memory,
-    beside what the experts of measured GPUs see.
+    in addition to what the experts of measured GPUs see.
 
     Attributes:
         booster: of the logarithm of the time over the bound.
