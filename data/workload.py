@@ -149,7 +149,7 @@ class Network:
         precision: number format of the run.
         phase: `inference`, or `training` (forward, backward and optimizer step).
         training: how it is trained; None is `TrainingSetup()`.
-        inference: how a forward pass runs; None is `InferenceSetup()`. Times do not see it.
+        inference: how a forward pass runs; None is `InferenceSetup()`.
     """
 
     graph: OperatorGraph
