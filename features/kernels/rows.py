@@ -26,13 +26,7 @@ from forerun.features.lowering import (
     lowered,
     lowering_mode,
 )
-from forerun.features.lowering.kernel_kinds import (
-    IS_CONV,
-    IS_PRODUCT,
-    KERNEL_CODE,
-    KERNEL_KINDS,
-    product_kind,
-)
+from forerun.features.lowering.kernel_kinds import IS_CONV, IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
 from forerun.features.lowering.mode import torch_version
 from forerun.features.memory.weights import FORMAT_BYTES, WHOLE_FORMATS, adapted_layers
 from forerun.features.operators.labels import (
@@ -264,8 +258,8 @@ class RunKernels(Columns):
         Each product gives two more with the same work: the gradient of its input, with columns and
         inner dimension exchanged, and that of its weights, with rows and inner dimension exchanged.
         Each other kernel gives one. The loss reads and writes the outputs; the gradient of an
-        embedding is written for its whole table; and one pass updates all weights. Adapters run
-        two thin products for each linear layer, and quantised weights are converted before each
+        embedding is written for its whole table; and one pass updates all weights. Adapters add
+        thin products to each linear layer, and quantised weights are converted before each
         product that reads them.
 
         Args:
@@ -289,7 +283,7 @@ class RunKernels(Columns):
             parts.append(self._moving(BACKWARD, fixed_traffic=table))
         linear = forward.take(IS_LINEAR[forward.kind] & (forward.weights > 0))
         if step.lora_rank:
-            for part in linear.adapters(step.lora_rank, number_bytes):
+            for part in linear.adapters(step.lora_rank):
                 runs = 1.0 + step.recomputed * (part.role == FORWARD)
                 parts.append(replace(part, count=part.count * runs * trained.adapted))
         if step.quantised_bytes:
@@ -302,16 +296,17 @@ class RunKernels(Columns):
             parts.append(self._moving(OPTIMIZER, fixed_traffic=each, launches=launches))
         return self.concatenate(parts)
 
-    def adapters(self, rank: float, number_bytes: float) -> Iterator[Self]:
-        """The kernels of one adapter of each of these linear layers, in a training step."""
-        down = self._thin(self.k, np.full(len(self), rank), number_bytes)
-        up = self._thin(np.full(len(self), rank), self.n, number_bytes)
-        for thin in (down, up):
-            yield thin
-            yield replace(thin, role=np.full(len(self), INPUT_GRADIENT), n=thin.k, k=thin.n)
-            role = np.full(len(self), WEIGHT_GRADIENT)
-            yield replace(thin, role=role, transposed=~thin.transposed)
-        summed = 3.0 * self.m * self.n * number_bytes
+    def adapters(self, rank: float) -> Iterator[Self]:
+        """The kernels of one adapter of each of these linear layers, in a training step.
+
+        Products as thin as a rank only move data: they read or write the activations once.
+        """
+        element = self.traffic / (self.m * (self.k + self.n))
+        for columns in (self.k, self.n):
+            moved = self.m * (columns + rank) * element
+            for role in (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT):
+                yield self._moving(role, traffic=moved, launches=self.count)
+        summed = 3.0 * self.m * self.n * element
         yield self._moving(FORWARD, traffic=summed, launches=self.count)
 
     def dequantization(self, step: TrainingStep, number_bytes: float) -> Self:
@@ -320,20 +315,6 @@ class RunKernels(Columns):
         each = DEQUANTIZATION_PASSES * elements * (step.quantised_bytes + number_bytes)
         passes = self.count * (2.0 + step.recomputed)
         return self._moving(FORWARD, fixed_traffic=each, launches=passes)
-
-    def _thin(self, k: Column, n: Column, number_bytes: float) -> Self:
-        """Products of the same rows by weights of shape (k, n)."""
-        kinds = [KERNEL_CODE[product_kind("linear", *size)] for size in zip(n, k, strict=True)]
-        return replace(
-            self,
-            kind=np.array(kinds, dtype=np.intp),
-            work=self.work * (k / self.k) * (n / self.n),
-            fixed_work=self.fixed_work * (k / self.k) * (n / self.n),
-            traffic=self.m * (k + n) * number_bytes,
-            weights=k * n * number_bytes,
-            n=n,
-            k=k,
-        )
 
     @classmethod
     def _moving(

@@ -389,22 +389,27 @@ ADAPTER = "adapter of aten.mm"
 LINEAR: LoraTargets = "all_linear"
 
 
-def arithmetic(rows: RunKernels, role: int) -> float:
-    own = rows.role == role
-    return float((rows.work * rows.count)[own].sum())
-
-
-def test_adapters_are_two_thin_products_and_leave_the_weights_without_gradients() -> None:
+def test_adapters_move_activations_once_and_leave_the_weights_without_gradients() -> None:
+    rank = 8
     [plain], [adapted] = (
-        runs_kernels([step(**setup)]) for setup in ({}, {"lora_rank": 8, "lora_targets": LINEAR})
+        runs_kernels([step(**setup)]) for setup in ({}, {"lora_rank": rank, "lora_targets": LINEAR})
     )
-    layers_with_adapters = len(adapted_layers(GRAPH, LINEAR))
-    assert layers_with_adapters in (5, 6)
-    thin = 2 * TOKENS * 8 * (WIDTH + INNER) * layers_with_adapters
-    assert arithmetic(adapted, FORWARD) - arithmetic(plain, FORWARD) == pytest.approx(thin)
-    gradients = arithmetic(adapted, INPUT_GRADIENT) - arithmetic(plain, INPUT_GRADIENT)
-    assert gradients == pytest.approx(thin)
-    assert arithmetic(adapted, WEIGHT_GRADIENT) == pytest.approx(thin)
+    layers = len(adapted_layers(GRAPH, LINEAR))
+    assert layers in (5, 6)
+
+    def activations(rows: RunKernels, role: int) -> float:
+        own = rows.role == role
+        return float((rows.traffic * rows.count)[own].sum())
+
+    thin = 2.0 * TOKENS * (WIDTH + INNER + 2 * rank) * layers
+    for role in (INPUT_GRADIENT, WEIGHT_GRADIENT):
+        weights = 0.0 if role == WEIGHT_GRADIENT else activations(plain, role)
+        assert activations(adapted, role) - weights == pytest.approx(thin)
+    more = activations(adapted, FORWARD) - activations(plain, FORWARD)
+    sums = more - thin
+    narrow, wide = (3.0 * 2.0 * TOKENS * size * layers for size in (WIDTH, INNER))
+    assert narrow < sums < wide
+    assert not IS_PRODUCT[adapted.kind[adapted.role == WEIGHT_GRADIENT]].any()
     assert OPTIMIZER not in adapted.role
 
 

@@ -261,7 +261,7 @@ def _training(row: Row) -> TrainingSetup | None:
     """The set-up of a training row; None where its optimizer is not known.
 
     transformers' tables time a forward and a backward pass without a step (the bundle's README);
-    NVIDIA's convolutional networks are trained by SGD with momentum.
+    NVIDIA's convolutional networks use SGD with momentum.
     """
     if row["phase"] != "training":
         return None

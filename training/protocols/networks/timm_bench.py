@@ -182,7 +182,7 @@ def _query(values: Mapping[Any, Any], graph: OperatorGraph, device: Device) -> Q
         cuda=(values["cuda"] or None) if isinstance(values["cuda"], str) else None,
     )
     batch = round(float(values["batch_size"]))
-    # timm's benchmark script trains by SGD with momentum unless told otherwise.
+    # The default optimizer of timm's benchmark script is SGD with momentum.
     setup = TrainingSetup("momentum") if values["phase"] == "training" else None
     network = Network(graph, batch, values["precision"], values["phase"], setup)
     return Query(network, device, software)
