@@ -80,8 +80,8 @@ torch 2. `fused_launch`: seconds of one kernel of a compiled network, guards and
 The others are factors on these. `products_in_training` is proportional to the share of matrix
 products among the operators: each dispatches two products, transposes and a sum in the backward
 pass, and its weights are cast under autocast. The priors are round figures, wide enough for the
-training rows to move them; the two of training are those of eager steps on an H200, where the error
-of such steps on an H100 falls from 18.5 to 15.0 % (`torch_gpu`)."""
+training rows to move them; the two of training are those of eager steps on an H200 in `torch_gpu`.
+"""
 
 HOST_DEVIATION = 0.25
 """Standard deviation of the logarithm between hosts: published rows of one network, execution mode

@@ -1,6 +1,9 @@
 """No answer about a deployed language model is faster than its devices allow, nor any interval."""
 
+from importlib.resources import files
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,6 +116,27 @@ def test_one_request_in_flight_and_rare_arrivals_are_the_same(output_tokens, tok
         assert closed[name].high == pytest.approx(rare[name].high, rel=0.1)
         assert closed[name].high / closed[name].low < 4.0, "it waits for no other prompt"
         assert rare[name].grade == "C", "no measured run has requests that arrive one by one"
+
+
+def test_intervals_of_the_first_token_hold_lone_prompts_of_splitwise():
+    """None of these rows trains the predictor of deployments."""
+    table = pd.read_parquet(str(files("forerun.data") / "llm_tables/splitwise/perf_model.parquet"))
+    lone = table[(table["batch_size"] == 1) & (table["token_size"] == 128)]
+    lone = lone[lone["hardware"].isin(("a100-80gb", "h100-80gb"))]
+    keys = ["model", "hardware", "tensor_parallel", "prompt_size"]
+    measured = lone.groupby(keys)["prompt_time_ms"].median()
+    assert len(measured) == 49
+    held = 0
+    for (model, hardware, tensor, tokens), ms in measured.items():
+        name = {"llama2-70b": "llama-2-70b", "bloom-176b": "bloom"}[model]
+        device = hardware.replace("-80gb", "-sxm-80gb")
+        load = {"input_tokens": tokens, "output_tokens": 128, "concurrency": 1, "tp": tensor}
+        engine = {"backend": "vllm", "engine": {"version": "0.2.2"}}
+        asked = LlmEstimateIn.model_validate({"model": name, "device": device, **load, **engine})
+        found = llm_estimate(asked, CATALOG.get, IN_USE).metrics["ttft_ms"]
+        assert found.high / found.low < 4.5
+        held += found.low <= ms <= found.high
+    assert held >= 0.9 * len(measured)
 
 
 def test_eight_billion_parameters_on_an_l40s_are_read_in_no_less_than_the_sheet_says():
