@@ -1,6 +1,11 @@
-"""aiconfigurator_serving: latencies of serving runs, with deployments, GPUs or models held out."""
+"""aiconfigurator_serving: latencies of serving runs, with deployments, GPUs or models held out.
+
+Each held-out run is asked about twice: by its requests in flight, as it was measured, and by the
+rate at which it answered them.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -39,7 +44,8 @@ class AiConfiguratorServingProtocols(DatasetProtocols):
         for protocol, train, held_out in split_rows(
             AiConfiguratorServing().checked_splits(bundle), runs, kept
         ):
-            yield Fold(protocol, train, [*_tasks(held_out, protocol)])
+            by_rate = _tasks(asked_by_rate(held_out), f"{protocol}_by_rate")
+            yield Fold(protocol, train, [*_tasks(held_out, protocol), *by_rate])
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -53,6 +59,25 @@ class AiConfiguratorServingProtocols(DatasetProtocols):
         ):
             if rows.any():
                 yield from _tasks(runs.take(rows), protocol)
+
+
+def asked_by_rate(runs: Measurements) -> Measurements:
+    """Closed loops with both times, asked about by the rate at which they answered.
+
+    By Little's law that rate is the requests in flight over the measured time of a request.
+    """
+    latency_ms = runs.values["ttft_ms"] + runs.values["tpot_ms"] * [
+        max(query.deployment.load.output_tokens - 1.0, 0.0) for query in runs.queries
+    ]
+    rows = runs.take(np.isfinite(latency_ms))
+    queries = []
+    for query, milliseconds in zip(rows.queries, latency_ms[np.isfinite(latency_ms)], strict=True):
+        load = query.deployment.load
+        assert load.concurrency is not None, "the runs are closed loops"
+        rate = 1e3 * load.concurrency / float(milliseconds)
+        load = replace(load, concurrency=None, requests_per_s=rate)
+        queries.append(replace(query, workload=replace(query.deployment, load=load)))
+    return replace(rows, queries=queries)
 
 
 def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
