@@ -160,6 +160,12 @@ class Network:
     inference: InferenceSetup | None = None
     kind: Literal["network"] = "network"
 
+    @property
+    def attention(self) -> Attention:
+        """How attention runs."""
+        setup = self.training if self.phase == "training" else self.inference
+        return "sdpa" if setup is None else setup.attention
+
 
 @dataclass(frozen=True, slots=True)
 class Architecture:

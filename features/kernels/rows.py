@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from forerun.data.columns import Column, Columns, Mask, Matrix, Positions, groups_of
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import FrozenFormat, Kernel, LoraTargets, Optimizer, TrainingSetup
+from forerun.data.workload import (
+    FrozenFormat,
+    Kernel,
+    LoraTargets,
+    Network,
+    Optimizer,
+    TrainingSetup,
+)
 from forerun.features.chips import chip_of
 from forerun.features.lowering import (
     Kernels,
@@ -414,16 +421,22 @@ def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
     return every, [*labels, OPTIMIZER_STEP][: len(every)]
 
 
-def _lowering(query: Query) -> _Lowered:
-    """The graph, its mode, and the step where training adds kernels to a forward graph."""
+def lowering_of(query: Query) -> tuple[OperatorGraph, LoweringMode]:
+    """The graph of a run, and how it is lowered."""
     run = query.run
     graph = OperatorGraph((run.operator,)) if isinstance(run, Kernel) else run.graph
     mode = lowering_mode(graph, run.precision, query.software)
+    if isinstance(run, Network) and run.attention == "eager":
+        mode = mode._replace(fused_attention=False)
+    return graph, mode
+
+
+def _lowering(query: Query) -> _Lowered:
+    """The graph, its mode, and the step where training adds kernels to a forward graph."""
+    run = query.run
+    graph, mode = lowering_of(query)
     if isinstance(run, Kernel):
         return graph, mode, None
-    setup = run.training if run.phase == "training" else run.inference
-    if setup is not None and setup.attention == "eager":
-        mode = mode._replace(fused_attention=False)
     if run.phase != "training" or graph.training:
         return graph, mode, None
     return graph, mode, TrainingStep.of(run.training) if run.training else TrainingStep()

@@ -42,6 +42,11 @@ def _product_share(key: GraphKey) -> float:
     return products / max(1, sum(op.repeat for op in operators))
 
 
+def attentions(graph: OperatorGraph) -> int:
+    """Operators of a graph that are whole attentions."""
+    return sum(op.repeat for op in graph.operators if op.kind == "attention")
+
+
 def _unrolled_cells(graph: OperatorGraph) -> int:
     """Steps of long short-term memory layers that a tracer has unrolled.
 

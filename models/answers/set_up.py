@@ -48,10 +48,7 @@ def _below_limits(query: Query) -> dict[str, str]:
 
 def set_up_limits(query: Query) -> list[Limit]:
     """Limits of the predicted time that follow from the training set-up alone."""
-    setup = _setup(query)
-    if setup is None:
-        return []
-    lines = []
+    setup, lines = _setup(query) or TrainingSetup(), []
     if setup.data_parallel > 1:
         lines.append(f"communication among {setup.data_parallel} devices is not in the time")
     counted = {
@@ -65,7 +62,21 @@ def set_up_limits(query: Query) -> list[Limit]:
         for what, applies in counted.items()
         if applies
     ]
-    return [Limit(line, LATENCY) for line in lines]
+    return [Limit(line, LATENCY) for line in lines] + _attention_limits(query)
+
+
+def _attention_limits(query: Query) -> list[Limit]:
+    """A limit where FlashAttention is asked of a graph whose attention is in steps."""
+    if not isinstance(network := query.workload, Network):
+        return []
+    kinds = {op.kind for op in network.graph.operators}
+    if network.attention != "flash" or "attention" in kinds or "softmax" not in kinds:
+        return []
+    line = (
+        "the graph computes attention in steps, so the time is that of steps; "
+        "for FlashAttention, trace the network with scaled_dot_product_attention"
+    )
+    return [Limit(line, LATENCY)]
 
 
 def _setup(query: Query) -> TrainingSetup | None:

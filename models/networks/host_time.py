@@ -18,11 +18,11 @@ from forerun.data.columns import Column, Mask, Matrix, groups_of
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.features.kernels.rows import TrainingStep
-from forerun.features.lowering import lowered, lowering_mode
+from forerun.features.kernels.rows import TrainingStep, lowering_of
+from forerun.features.lowering import lowered
 from forerun.features.lowering.mode import casts_of, torch_version
 from forerun.features.memory.weights import adapted_layers
-from forerun.features.networks.dispatch import dispatched_operators, product_share
+from forerun.features.networks.dispatch import attentions, dispatched_operators, product_share
 from forerun.features.recent import Recent
 from forerun.models.domain.feature_range import DEVICES_KEPT, Sheet, same_sheet, sheet
 from forerun.models.equal_runs import equal_but_batch, on_any_device
@@ -35,6 +35,10 @@ ADAPTER_OPERATORS = 2.0
 which half is saved where the backward pass has no gradient of the frozen weight. A step of LoRA on
 256 tokens (Qwen-7B on an A100) takes 1.2 s, and 1.3 s with this figure, which was set with it in
 view."""
+
+EAGER_ATTENTION_OPERATORS = 6.0
+"""What attention in steps adds to the operators of a forward pass: the networks of transformers
+that were traced with both have 5 to 7 more operators for each attention (BERT, ALBERT, Pythia)."""
 
 
 def _modern(query: Query) -> bool:
@@ -241,10 +245,12 @@ def _design_matrix(queries: Sequence[Query]) -> tuple[Matrix, Column]:
     for rows in groups_of(map(on_any_device, queries)).values():
         query = queries[rows[0]]
         network, software = query.network, query.software
-        mode = lowering_mode(network.graph, network.precision, software)
-        forward = dispatched_operators(network.graph)
         if software.fuses:
-            forward = lowered(network.graph, mode).launches
+            forward = lowered(*lowering_of(query)).launches
+        else:
+            forward = dispatched_operators(network.graph)
+            if network.attention == "eager":
+                forward += EAGER_ATTENTION_OPERATORS * attentions(network.graph)
         calls[rows] = _calls(network, max(1.0, forward))
         design_matrix[rows] = [term.value(query) for term in TERMS.values()]
     return design_matrix, calls

@@ -23,7 +23,8 @@ from tests.metamorphic.law import (
 DEVICES = ("t4", "a10", "a100-sxm-80gb", "rtx-3090", "h100-sxm-80gb", "mi300x")
 PEAK = "peak_memory_mib"
 METRICS = (LATENCY, "power_w", PEAK)
-TRANSFORMERS = ("bert_base-128-sdpa", "pythia_410m-512-eager")
+TRANSFORMERS = ("bert_base-128-sdpa", "pythia_410m-128-sdpa")
+"""Networks with attention in one operator, which a set-up can divide into steps."""
 
 
 def _runs(grid: Grid, modes: tuple[str, ...] = ("eager", "training")) -> list[Run]:
@@ -115,7 +116,8 @@ def _effects(run: Run) -> Iterator[tuple[str, TrainingSetup, TrainingSetup, str,
     yield "eager attention", plain, eager, LATENCY, 1.01, 3.0
     yield "eager attention", plain, eager, PEAK, 1.001, 5.0
     micro = TrainingSetup(accumulation=4)
-    yield "four micro-batches", plain, micro, LATENCY, 1.0, 2.5
+    # Each micro-batch is dispatched again, so steps that wait for the host take up to four times.
+    yield "four micro-batches", plain, micro, LATENCY, 1.0, 4.0
     sgd = TrainingSetup(optimizer="sgd")
     yield "SGD in place of AdamW", plain, sgd, LATENCY, 0.3, 0.9999
     yield "SGD in place of AdamW", plain, sgd, PEAK, 0.1, 0.98
@@ -127,7 +129,7 @@ def options_of_training_matter(grid: Grid) -> Iterator[Compared]:
     del grid
     for network in TRANSFORMERS:
         for device in ("a100-sxm-80gb", "h100-sxm-80gb"):
-            run = Run(network, device, "amp", 16, "training")
+            run = Run(network, device, "amp", 128, "training")
             for what, before, after, metric, least, most in _effects(run):
                 asked = [_changed(run.query(), training=one) for one in (before, after)]
                 own, other = (value(answer, metric) for answer in answered(asked, (metric,)))

@@ -11,7 +11,7 @@ from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import Network, TrainingSetup
+from forerun.data.workload import InferenceSetup, Network, TrainingSetup
 from forerun.models.networks.host_time import (
     FARTHEST,
     HOST_DEVIATION,
@@ -244,3 +244,16 @@ def test_one_run_is_shared_among_operator_host_and_noise_by_their_variances() ->
     operator = variances[0] / variances.sum()
     assert found.mean[0] - TERMS["operator"].mean == pytest.approx(0.5 * operator)
     assert found.covariance[0, 0] == pytest.approx(variances[0] * (1.0 - operator))
+
+
+def test_attention_in_steps_dispatches_its_products_apart() -> None:
+    """Networks of transformers have 5 to 7 more operators for each attention in steps."""
+    operands = ((1, 4, 8, 16),) * 3
+    operator = Operator("attention", "aten.scaled_dot_product_attention", operands, operands[:1])
+    graph = OperatorGraph((operator,), source="torch_export")
+    asked = [
+        Query(Network(graph, inference=InferenceSetup(attention=how)), DEVICES[0])
+        for how in ("sdpa", "eager")
+    ]
+    fused, steps = HostTime().seconds(asked)[0]
+    assert 6.0 <= steps / fused <= 8.0

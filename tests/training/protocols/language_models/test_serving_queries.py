@@ -6,6 +6,7 @@ import pytest
 
 from forerun.data.datasets.language_models.aiconfigurator_serving import QUERY
 from forerun.data.device import DeviceCatalog
+from forerun.training.protocols.language_models.aiconfigurator_serving import asked_by_rate
 from forerun.training.protocols.language_models.serving_queries import serving_runs
 
 CATALOG = DeviceCatalog.load()
@@ -94,3 +95,15 @@ def test_a_repeated_run_is_left_out_and_positions_are_those_of_the_table():
 def test_the_batch_of_each_rank_stands_in_for_missing_concurrency():
     sizes = {"tp_size": 1.0, "attention_dp_size": 4.0, "moe_ep_size": 4.0}
     assert only(concurrency=np.nan, batch_size=8.0, **sizes).load.concurrency == 32.0
+
+
+def test_a_run_is_asked_about_by_the_rate_at_which_it_answered():
+    runs = serving_runs(
+        table({"osl": 101, "ttft_ms": 100.0, "tpot_ms": 9.0}, {"ttft_ms": np.nan}), CATALOG
+    )[0]
+    (query,) = asked_by_rate(runs).queries
+    load = query.deployment.load
+    # 8 requests in flight, each 100 ms + 100 times 9 ms long.
+    assert load.concurrency is None
+    assert load.requests_per_s == pytest.approx(8.0)
+    assert query.deployment.engine == runs.queries[0].deployment.engine
