@@ -65,6 +65,8 @@ class KernelExperts(StoredPredictor):
     prior_devices: ClassVar[float] = 0.0
     far: ClassVar[float] = FAR
     """`prior` and `far` of `calibrate`."""
+    other_sources: ClassVar[float] = 0.0
+    """Least log bounds on measured devices, within which timings of other programs lie."""
     metric: ClassVar[str] = "latency_ms"
     per_unit: ClassVar[float] = 1e3
     """What is answered over what the experts predict: milliseconds of a second."""
@@ -222,6 +224,8 @@ class KernelExperts(StoredPredictor):
             return values, values, values
         strata = [group.family] * len(group)
         low, high = self.intervals.seen.around(values, strata)
+        reach = np.exp(self.other_sources)
+        low, high = np.minimum(low, values / reach), np.maximum(high, values * reach)
         if not self.measured(group.family, group.device):
             scale = interval_scale(expert.distance(group), self.far)
             wide = self.intervals.unseen.around(values, strata, scale)

@@ -40,6 +40,11 @@ POWER_PARAMETERS: Final[Mapping[str, Any]] = {
     "min_data_in_leaf": 30,
     "lambda_l2": 1.0,
 }
+OTHER_SOURCES: Final = Limit(
+    "by one program's timings; another's differ by 9 to 26 % on the same GPU, and are inside",
+    LATENCY,
+    severity="transfer",
+)
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,11 @@ class LlmKernels(KernelLatency):
     other_trees: int = field(default=42, metadata=SETTING)
     families: Mapping[str, Family] = field(default_factory=dict)
     name: ClassVar[str] = "llm_kernels"
+    other_sources: ClassVar[float] = 0.33
+    """Of products in 16 bits that others timed on the same GPUs: PyTorch's own in `torch_gpu`
+    (H100, H200) and Vidur's (A100, H100), whose root mean square errors are 0.15, 0.09, 0.12 and
+    0.23. The bound is their root mean square times Student's quantile of four sources. From the
+    first three alone it is 0.29, and holds 80 % of the fourth."""
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
         "features of gemm": GEMM_FEATURES,
         "features of elementwise": ELEMENTWISE_FEATURES,
@@ -121,6 +131,10 @@ class LlmKernels(KernelLatency):
         "features of experts": EXPERTS_FEATURES,
         "features of collectives": COLLECTIVE_FEATURES,
     }
+
+    def limits(self, query: Query) -> tuple[Limit, ...]:
+        """That other programs may time the kernel differently, where it was measured."""
+        return super().limits(query) or (() if self.adapted(query.device) else (OTHER_SOURCES,))
 
     def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Family:
         """Closed forms of engines, and a booster of each device."""
