@@ -18,7 +18,11 @@ import numpy as np
 from forerun.data.columns import Column
 from forerun.data.level import HALF_WIDTH
 from forerun.data.query import Query
-from forerun.features.llm_serving.engine_settings import Limits
+from forerun.features.llm_serving.engine_settings import (
+    Limits,
+    default_limits,
+    sequences_in_memory,
+)
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import LATENCY, Limit
@@ -55,17 +59,35 @@ FEWEST: Final = 1e-3
 STANDARD: Final = NormalDist()
 
 
-def places(query: Query) -> float:
-    """Requests that all ranks of a deployment can serve at a time, at least one."""
+def fitting(query: Query) -> float:
+    """Requests of mean length that fit the memory of all ranks and the engine's setting, at least
+    one.
+    """
     deployment, pool = query.deployment, query.deployment.pool
-    ranks = pool.workers * pool.parallelism.attention_data
-    return max(1.0, Limits.of(deployment, query.device, pool.parallelism).sequences * ranks)
+    sequences = Limits.of(deployment, query.device, pool.parallelism).sequences
+    return max(1.0, sequences * _ranks(query))
 
 
-def may_wait_for_a_place(query: Query) -> bool:
-    """Whether requests arrive at a rate of their own, or more are in flight than have a place."""
+def places(query: Query) -> float:
+    """Requests that all ranks serve at a time, by the engine's setting and by the prompts that it
+    admits; those beyond it wait.
+    """
+    deployment, device = query.deployment, query.device
+    engine, split = deployment.engine, deployment.pool.parallelism
+    most = float(engine.max_sequences or default_limits(engine, device)[1])
+    room = sequences_in_memory(deployment, device, split, admitted=True)
+    return max(1.0, (most if room is None else min(most, room)) * _ranks(query))
+
+
+def _ranks(query: Query) -> int:
+    pool = query.deployment.pool
+    return pool.workers * pool.parallelism.attention_data
+
+
+def beyond_memory(query: Query) -> bool:
+    """Whether a closed loop has more requests in flight than `fitting`."""
     in_flight = query.deployment.load.concurrency
-    return in_flight is None or in_flight > places(query)
+    return in_flight is not None and in_flight > fitting(query)
 
 
 def closed_loops(query: Query, places: float) -> list[Query]:
@@ -310,40 +332,39 @@ def beyond(arriving: float, capacity: Estimate) -> bool:
     return arriving >= (capacity.value if capacity.high is None else capacity.high)
 
 
-def within_capacity(
-    query: Query, time: Prediction, full: Prediction, *, measured: bool
-) -> Prediction:
-    """The times of a closed loop, whose rate is none that its places rule out.
+def as_served(query: Query) -> Query:
+    """A closed loop with a request in flight for each place at most."""
+    in_flight = query.deployment.load.concurrency
+    assert in_flight is not None
+    return in_closed_loop(query, min(in_flight, places(query)))
 
-    Requests that have no place find a full deployment: its rates and its times per token are the
-    answer, and requests wait for a place first. Measured runs may show that there are more places:
-    where the device has some, a closed loop keeps its rate within the interval of the full one.
+
+def with_waiting(query: Query, time: Prediction) -> Prediction:
+    """The times of a closed loop with more requests in flight than fit the memory.
+
+    Those without a place wait for their turn, so that the rate and the time per token stay.
 
     Args:
-        query: the deployment.
-        time: its times and rates.
-        full: those of the deployment with a request in flight for each place.
-        measured: whether the times follow measured runs of a user on the device.
+        query: the deployment with all requests in flight.
+        time: times and rates of `as_served`.
     """
-    load, capacity, own = query.deployment.load, full.estimates[RATE], time.estimates[RATE]
-    most = capacity.value if capacity.high is None else capacity.high
-    if load.concurrency is None or (measured and own.value <= most):
-        return time
-    waiting = load.concurrency - places(query)
-    changed = {
-        name: _later(full.estimates[name], waiting, capacity)
+    in_flight, rate = query.deployment.load.concurrency, time.estimates[RATE]
+    assert in_flight is not None
+    expected, most = fitting(query), places(query)
+    waiting = max(0.0, in_flight - most)
+    line = f"{in_flight:,.0f} requests are in flight, and {expected:,.0f} of mean length fit"
+    if waiting:
+        line += f": {waiting:,.0f} have no place and wait; rates are those of a full deployment"
+    later = {
+        name: _later(time.estimates[name], waiting, rate)
         for name in WITH_QUEUEING
-        if name in full.estimates
+        if name in time.estimates
     }
-    limit = Limit(
-        f"{waiting:,.0f} of the {load.concurrency:,.0f} requests in flight have no place and wait; "
-        "rates are those of a deployment that is full"
-    )
     return replace(
-        full,
-        estimates={**full.estimates, **changed},
+        time,
+        estimates={**time.estimates, **later},
         in_domain=False,
-        limits=(limit, *full.limits),
+        limits=(Limit(line), *time.limits),
     )
 
 

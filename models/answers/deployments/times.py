@@ -25,11 +25,12 @@ from forerun.models.answers.asking import answered
 from forerun.models.answers.deployments.arrivals import (
     RATE,
     LoadCurve,
+    as_served,
     beyond,
+    beyond_memory,
     closed_loops,
-    may_wait_for_a_place,
     places,
-    within_capacity,
+    with_waiting,
 )
 from forerun.models.answers.deployments.bounds import within_sheets
 from forerun.models.answers.deployments.derived import scaled
@@ -49,7 +50,6 @@ TOTALS: Final = (RATE, "tokens_per_s")
 Outcome = Prediction | InputError
 Timed = tuple[TimeColumns, dict[int, InputError]]
 """Times of n deployments, and position -> the error that prevents an answer."""
-_Timed = tuple[Query, Prediction]
 _Curve = tuple[Sequence[Query], LoadCurve]
 """Closed loops of a deployment, and their times."""
 
@@ -72,34 +72,32 @@ class UnderLoad(NamedTuple):
 def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
     """Times, power and capacity of n deployments."""
     ones = [of_one_worker(query) for query in queries]
-    bound = [row for row, q in enumerate(ones)
-             if closed_form().answers(q) and may_wait_for_a_place(q)]  # fmt: skip
-    alike = groups_of(at_any_load(ones[row]) for row in bound)
-    members = [[bound[place] for place in same] for same in alike.values()]
+    known = [row for row, one in enumerate(ones) if closed_form().answers(one)]
+    arrivals = [row for row in known if ones[row].deployment.load.concurrency is None]
+    waiting = {row for row in known if row not in set(arrivals) and beyond_memory(ones[row])}
+    alike = groups_of(at_any_load(ones[row]) for row in arrivals)
+    members = [[arrivals[place] for place in same] for same in alike.values()]
     loops = [closed_loops(ones[rows[0]], places(ones[rows[0]])) for rows in members]
-    every = [*ones, *(loop for own in loops for loop in own)]
-    times, errors = predicted_times(every, in_use)
-    loads = _alone(ones, times, errors, in_use)
-    curves = _with_ends(_with_closer(_curves(loops, len(ones), times, errors), in_use), in_use)
+    served = [as_served(one) if row in waiting else one for row, one in enumerate(ones)]
+    times, errors = predicted_times([*served, *(loop for own in loops for loop in own)], in_use)
+    loads = _alone(served, times, errors, in_use)
+    for row in waiting:
+        if not isinstance(own := loads[row].time, InputError):
+            time = with_waiting(ones[row], own)
+            loads[row] = loads[row]._replace(time=time, capacity=time.estimates[RATE])
+    curves = _with_fastest(_with_closer(_curves(loops, len(ones), times, errors), in_use), in_use)
     later: dict[int, tuple[Query, Outcome]] = {
-        row: (one, loads[row].time)
-        for row, one in enumerate(ones)
-        if one.deployment.load.concurrency is None
+        row: (ones[row], loads[row].time) for row in arrivals
     }
     arriving: dict[int, Prediction] = {}
-    for place, (curve, (best, fastest), (full, filled)) in curves.items():
+    for place, (curve, best, fastest) in curves.items():
         capacity = fastest.estimates[RATE]
         for row in members[place]:
             own, rate = loads[row].time, ones[row].deployment.load.requests_per_s
-            if isinstance(own, InputError):
+            if isinstance(own, InputError) or rate is None:
                 continue
             loads[row] = loads[row]._replace(capacity=capacity)
-            if rate is None:
-                measured = measured_by_user(ones[row].device, in_use)
-                time = within_capacity(ones[row], own, filled, measured=measured)
-                if time is not own:
-                    later[row] = full, time
-            elif beyond(rate, capacity):
+            if beyond(rate, capacity):
                 later[row] = best, fastest
             else:
                 arriving[row] = curve.at_arrivals(own, capacity)
@@ -179,22 +177,14 @@ def _with_closer(curves: Mapping[int, _Curve], in_use: InUse) -> dict[int, _Curv
     return found
 
 
-def _with_ends(
+def _with_fastest(
     curves: Mapping[int, _Curve], in_use: InUse
-) -> dict[int, tuple[LoadCurve, _Timed, _Timed]]:
-    """Curves of deployments, with the fastest closed loop of each and the one without a free place.
-
-    Both have times that their devices allow.
-    """
-    ends = {place: (curve.best, len(loops) - 1) for place, (loops, curve) in curves.items()}
-    every = dict.fromkeys((place, end) for place, pair in ends.items() for end in pair)
-    asked = [curves[place][0][end] for place, end in every]
-    known = TimeColumns.of_rows([(curves[place][1].times, end) for place, end in every])
-    timed = dict(zip(every, zip(asked, _possible(asked, known, in_use), strict=True), strict=True))
-    return {
-        place: (curve, timed[place, ends[place][0]], timed[place, ends[place][1]])
-        for place, (_, curve) in curves.items()
-    }
+) -> dict[int, tuple[LoadCurve, Query, Prediction]]:
+    """Curves of deployments, with the fastest closed loop of each and what its devices allow."""
+    best = [loops[curve.best] for loops, curve in curves.values()]
+    known = TimeColumns.of_rows([(curve.times, curve.best) for _, curve in curves.values()])
+    timed = zip(curves.items(), best, _possible(best, known, in_use), strict=True)
+    return {place: (curve, query, time) for (place, (_, curve)), query, time in timed}
 
 
 def _possible(queries: Sequence[Query], times: TimeColumns, in_use: InUse) -> list[Prediction]:

@@ -61,7 +61,8 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measureme
         their rows in the table, shape (n,).
     """
     loaded = (table["concurrency"].notna() | table["batch_size"].notna()).to_numpy(dtype=np.bool_)
-    kept = np.flatnonzero(loaded & ~repeats(table))
+    counted = ~(table["mode"] == "disagg") | table["prefill_num_workers"].notna()
+    kept = np.flatnonzero(loaded & counted.to_numpy(dtype=np.bool_) & ~repeats(table))
     rows = table.iloc[kept].reset_index(drop=True)
     names = networks(rows)
     pools = {phase: layout(rows, phase).to_dict("records") for phase in ("", "prefill_", "decode_")}

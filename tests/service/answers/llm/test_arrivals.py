@@ -40,14 +40,27 @@ def test_the_capacity_does_not_depend_on_the_rate_that_is_asked(ask, capacity):
 
 
 def test_the_capacity_is_the_rate_of_a_closed_loop_that_takes_every_place(ask, capacity):
-    closed = ask(concurrency=352)
-    assert closed["deployment"]["memory"][0]["largest_concurrency"] == 352
-    found = closed["metrics"]["requests_per_s"]["value"]
+    taken, whole = (ask(concurrency=number)["metrics"] for number in (4096, 352))
+    found = taken["requests_per_s"]["value"]
     assert capacity["requests_per_s"] == pytest.approx(found, rel=0.05)
+    assert whole["requests_per_s"]["value"] < found
     assert ask(concurrency=8)["deployment"]["capacity"] is None
 
 
 @pytest.mark.parametrize("device", ["h100_sxm", "l40s"])
+def test_prompts_are_admitted_until_they_fill_the_memory(ask):
+    """As many whole requests fit as `largest_concurrency`; further ones may wait, and a limit says
+    so, but times stay those of the closed loop until prompts alone fill the memory.
+    """
+    memory = ask(concurrency=352)["deployment"]["memory"][0]
+    assert memory["largest_concurrency"] == 352
+    few, more = (ask(concurrency=number) for number in (391, 430))
+    assert "of mean length fit" in more["limits"][0]
+    assert not any("of mean length fit" in line for line in few["limits"])
+    first = [own["metrics"]["ttft_ms"]["value"] for own in (few, more)]
+    assert first[0] <= first[1] < 1.5 * first[0]
+
+
 def test_requests_in_flight_without_a_place_add_to_the_queue_and_not_to_the_rate(ask, device):
     few, many = (ask(device=device, concurrency=number) for number in (512, 4096))
     for own, number in ((few, 512), (many, 4096)):
