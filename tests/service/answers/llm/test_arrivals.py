@@ -47,7 +47,6 @@ def test_the_capacity_is_the_rate_of_a_closed_loop_that_takes_every_place(ask, c
     assert ask(concurrency=8)["deployment"]["capacity"] is None
 
 
-@pytest.mark.parametrize("device", ["h100_sxm", "l40s"])
 def test_prompts_are_admitted_until_they_fill_the_memory(ask):
     """As many whole requests fit as `largest_concurrency`; further ones may wait, and a limit says
     so, but times stay those of the closed loop until prompts alone fill the memory.
@@ -61,6 +60,7 @@ def test_prompts_are_admitted_until_they_fill_the_memory(ask):
     assert first[0] <= first[1] < 1.5 * first[0]
 
 
+@pytest.mark.parametrize("device", ["h100_sxm", "l40s"])
 def test_requests_in_flight_without_a_place_add_to_the_queue_and_not_to_the_rate(ask, device):
     few, many = (ask(device=device, concurrency=number) for number in (512, 4096))
     for own, number in ((few, 512), (many, 4096)):
