@@ -46,14 +46,14 @@ FORMATS: Final = ("fp32", "tf32", "half")
 CONTEXTS: Final = ("network", "operator")
 UNKNOWN: Final = 0
 """Row of the table of devices for one without measured kernels."""
-WEIGHT_DEVIATION: Final = 1.0
-"""Standard deviation of the shift of a correction by a hidden layer whose mean square is 1."""
-BIAS_DEVIATION: Final = 0.3
-"""Standard deviation of the shift of a correction that all kernels share."""
-NOISE: Final = 0.5
-"""Logarithm of measured over summed seconds from which on an operator counts less. It is larger
-than what repeats differ by, because what is odd about single operators says nothing about others.
-The three were fixed on recorded networks of an H100, with operators of it, and judged on an H200."""
+DEVIATION: Final = 1.0
+"""Standard deviation of the shift of a correction on a new GPU, of the part that all kernels share
+and of that by a hidden layer whose mean square is 1."""
+NOISE: Final = 1.0
+"""Standard deviation of an operator around its kernels, in log units, and where it counts less. It
+is larger than what repeats differ by, because what is odd about one operator says nothing about
+others. It and `DEVIATION` were fixed on six GPUs of NeuSight, with operators and networks in fp32;
+recorded networks of an H100 and an H200 were predicted as well with half of either."""
 STEPS: Final = 6
 TABLES: Final = ("kind", "role", "mode", "format", "context", "device")
 
@@ -96,11 +96,13 @@ class OwnLayer:
 
     Attributes:
         sheet: spec sheet that identifies the GPU.
-        weights: (h + 1, HEADS) shifts of the weights, and of all corrections in the last row.
+        weights: (h + 1, HEADS) shifts of the corrections by `_basis` of the hidden layer.
+        operators: number of measured operators.
     """
 
     sheet: Sheet
     weights: Matrix
+    operators: int
 
     @classmethod
     def fit(
@@ -114,8 +116,8 @@ class OwnLayer:
     ) -> Self:
         """The shift by which the sums agree with measured operators, shrunk towards zero.
 
-        These are Gauss-Newton steps on Huber's loss of the logarithm of the sum, with normal
-        priors of `WEIGHT_DEVIATION` and `BIAS_DEVIATION`.
+        These are Gauss-Newton steps on Huber's loss of the logarithm of the sum, with a normal
+        prior.
 
         Args:
             own: spec sheet of the GPU.
@@ -125,11 +127,8 @@ class OwnLayer:
             seconds: (n,) measured time of the GPU.
             weights: (n,) weight of each operator.
         """
-        basis, n = np.column_stack([hidden, np.ones(len(rows))]), len(seconds)
+        basis, n = _basis(hidden), len(seconds)
         width = basis.shape[1]
-        deviation = np.full(width, WEIGHT_DEVIATION / np.sqrt(max(1, width - 1)))
-        deviation[-1] = BIAS_DEVIATION
-        precision = np.repeat(deviation**-2, HEADS)
         shift = np.zeros((width, HEADS))
         for _ in range(STEPS):
             logs = corrections + basis @ shift
@@ -141,14 +140,15 @@ class OwnLayer:
             np.add.at(jacobian, rows.owner, by_kernel.reshape(len(rows), -1))
             error = np.log(seconds / total)
             weight = weights / np.maximum(np.abs(error), NOISE) / NOISE
-            curvature = jacobian.T @ (jacobian * weight[:, None]) + np.diag(precision)
-            slope = jacobian.T @ (weight * error) - precision * shift.reshape(-1)
+            curvature = jacobian.T @ (jacobian * weight[:, None])
+            curvature[np.diag_indices_from(curvature)] += DEVIATION**-2
+            slope = jacobian.T @ (weight * error) - DEVIATION**-2 * shift.reshape(-1)
             shift = shift + np.linalg.solve(curvature, slope).reshape(width, HEADS)
-        return cls(own, shift)
+        return cls(own, shift, n)
 
     def shift(self, hidden: Matrix) -> Matrix:
         """What is added to the corrections of n kernels, (n, HEADS), given their (n, h)."""
-        return np.asarray(hidden @ self.weights[:-1] + self.weights[-1])
+        return np.asarray(_basis(hidden) @ self.weights)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ class KernelTimes:
             (n,) seconds.
         """
         corrections = self._layers(queries, rows)[0]
-        places = self._places_of_own(queries)[rows.owner]
+        places = self._places_of_own([query.device for query in queries])[rows.owner]
         for place in np.unique(places[places > 0]).tolist():
             kernels = places == place
             # No operator of a backward pass was measured.
@@ -221,15 +221,16 @@ class KernelTimes:
         kept = [o for o in self.own if not any(same_sheet(o.sheet, f.sheet) for f in fitted)]
         return replace(self, own=(*kept, *fitted))
 
-    def has_own(self, device: Device) -> bool:
-        """Whether operators of a GPU gave it a last layer."""
-        return _row_of(device, [own.sheet for own in self.own]) != UNKNOWN
+    def operators(self, device: Device) -> int:
+        """Number of operators that gave a GPU its own last layer; 0 where it has none."""
+        (place,) = self._places_of_own([device])
+        return self.own[place - 1].operators if place else 0
 
-    def _places_of_own(self, queries: Sequence[Query]) -> Positions:
-        """Positions in `own` of the GPUs of n runs, from 1 on; 0 for one without."""
+    def _places_of_own(self, devices: Sequence[Device]) -> Positions:
+        """Positions in `own` of n devices, from 1 on; 0 for one without."""
         sheets = [own.sheet for own in self.own]
-        places = {device: _row_of(device, sheets) for device in {q.device for q in queries}}
-        return np.array([places[query.device] for query in queries], dtype=np.intp)
+        places = {device: _row_of(device, sheets) for device in set(devices)}
+        return np.array([places[device] for device in devices], dtype=np.intp)
 
     def _layers(self, queries: Sequence[Query], rows: KernelRows) -> tuple[Matrix, Matrix]:
         """Corrections of n kernels without own layers, (n, HEADS), and the hidden layer, (n, h)."""
@@ -281,6 +282,11 @@ def _parts(rows: KernelRows, corrections: Matrix) -> tuple[Column, Column, Colum
     """Seconds of the arithmetic, of the traffic and of a launch of n kernels, each (n,)."""
     compute, memory, shortest = np.exp(np.clip(corrections, -LARGEST_LOG, LARGEST_LOG)).T
     return rows.compute_s * compute, rows.memory_s * memory, SHORTEST_S * shortest
+
+
+def _basis(hidden: Matrix) -> Matrix:
+    """The hidden layer of n kernels in units of its size, and a constant, (n, h + 1)."""
+    return np.column_stack([hidden / np.sqrt(max(1, hidden.shape[1])), np.ones(len(hidden))])
 
 
 def _swish(values: Matrix) -> Matrix:

@@ -86,6 +86,8 @@ FEWEST_ALIKE: Final = 100
 the square root of their number, so that no table outweighs the others."""
 MOST_IN_CALIBRATION: Final = 250
 """The same, of the fits that calibrate intervals."""
+ENOUGH_OPERATORS: Final = 200
+"""Number of operators from which on a GPU is no longer unlike those of the training rows."""
 CLEAR_OF_LAUNCH_S: Final = 10 * LAUNCH_MS / 1e3
 """Seconds from which on an operator says how long its kernels take, even if it was timed with its
 launch by the host."""
@@ -435,7 +437,10 @@ class DeviceTime(StoredPredictor):
 
     def _limits(self, query: Query, answer: _Answer, row: int) -> tuple[Limit, ...]:
         assert self.mixes is not None
-        adapted = self.support_gp.rows(query.device) >= ENOUGH_ROWS
+        adapted = (
+            self.support_gp.rows(query.device) >= ENOUGH_ROWS
+            or self.kernel_times.operators(query.device) >= ENOUGH_OPERATORS
+        )
         features, novelty = answer.rows.features[row], float(answer.novelty[row])
         own = self.domain.limits(query, features[RANGED], adapted)
         if query.device.kind == "gpu" and novelty > self.domain.farthest:
