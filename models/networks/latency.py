@@ -122,12 +122,12 @@ class NetworkLatency(StoredPredictor):
     def adapt(self, measurements: Measurements) -> Self:
         """Adapt the host time to runs that wait for the host, the device time to all others.
 
-        Operators of a new GPU first teach `device` the times of kernels.
+        `device` first learns the times of kernels from operators of a new GPU.
         """
         on_gpu, on_cpu, others = _by_device_kind(measurements)
-        taught = np.array([*map(self.learns, others.queries)], dtype=np.bool_)
-        if taught.any():
-            device = self.device.adapt(others.take(taught))
+        learnt = np.array([*map(self.learns, others.queries)], dtype=np.bool_)
+        if learnt.any():
+            device = self.device.adapt(others.take(learnt))
             return replace(self, device=device)._adapted(on_gpu, on_cpu, others)
         return self._adapted(on_gpu, on_cpu, others)
 

@@ -16,7 +16,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network, TrainingSetup
 from forerun.features.kernels.rows import KernelRows
 from forerun.models.contract import PredictorContract
-from forerun.models.networks.device_time import FEWEST_ALIKE, DeviceTime, _Training
+from forerun.models.networks.device_time import BY_OPERATORS, FEWEST_ALIKE, DeviceTime, _Training
 
 
 def gpu(name: str, speed: float) -> Device:
@@ -282,6 +282,12 @@ def test_a_gpu_is_as_slow_in_networks_as_in_operators(factor: float) -> None:
     assert (np.abs(np.log(found / factor)) < 0.15).all()
 
 
+def test_operators_alone_make_no_interval_narrow() -> None:
+    found = with_operators(1.0).predict(on_stranger())
+    reach = np.log(found.high["latency_ms"] / found.low["latency_ms"]) / 2
+    assert (reach > BY_OPERATORS * 0.999).all()
+
+
 def test_operators_of_one_gpu_move_no_answer_about_another() -> None:
     known = [ask(TRAINING_GPUS[0], 32, 2, 16, RUNTIMES[0]), kernel(TRAINING_GPUS[1], 2048, 512)]
     other = [ask(gpu("other", 2.0), 32, 2, 16, RUNTIMES[0])]
@@ -318,7 +324,7 @@ def test_operators_and_networks_of_a_new_gpu_are_used_together() -> None:
     assert adapted.kernel_times.operators(STRANGER) == len(OPERATORS)
 
 
-def test_what_operators_taught_is_stored_and_can_be_forgotten(tmp_path: Path) -> None:
+def test_what_was_learnt_of_operators_is_stored_and_can_be_forgotten(tmp_path: Path) -> None:
     adapted = with_operators(1.3)
     adapted.save(tmp_path)
     asked = on_stranger()

@@ -95,7 +95,7 @@ class TorchGpuProtocols(DatasetProtocols):
 
         `unseen_family` holds out architecture families, in all sources; `unseen_shape` operators of
         the same shape; `unseen_architecture` all rows of these GPUs, which are of one architecture.
-        `operators_only` then adapts to the operators of one of them and is asked about its networks.
+        `operators_only` then adapts to the operators of one GPU and is asked about its networks.
 
         Raises:
             MissingData: another dataset that trains the predictor is not on this machine.
