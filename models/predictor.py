@@ -65,6 +65,15 @@ class Suggesting(Protocol):
 
 
 @runtime_checkable
+class Learning(Protocol):
+    """A predictor that also learns from measurements that a router answers by another one."""
+
+    def learns(self, query: Query) -> bool:
+        """Whether what is measured of a query changes its answers about others."""
+        ...
+
+
+@runtime_checkable
 class Composed(Protocol):
     """A predictor with fitted predictors as parts, which `CatalogEntry.contains` names."""
 

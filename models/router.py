@@ -17,7 +17,7 @@ from forerun.models.estimator import SETTING
 from forerun.models.power.limit_response import LimitResponse, binds
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.prediction import PredictionColumns, Predictions
-from forerun.models.predictor import Predictor, Suggesting
+from forerun.models.predictor import Learning, Predictor, Suggesting
 
 TIMES = ("latency_ms", "latency_cycles")
 """Metrics whose predictors suggest queries to measure; other metrics are measured in the same
@@ -96,15 +96,22 @@ class Router(StoredPredictor):
     def adapt(self, measurements: Measurements) -> Self:
         """Adapt every part to the rows with metrics that it predicts for the router.
 
+        A part also adapts to rows that an earlier one answers, where it `learns` from them.
+
         Operators measured under a power limit are ignored, because their time and power without
         one are not known.
         """
         measurements = _free(measurements)
         boxes, measurements = self.boxes.learn(measurements)
         parts = []
-        values = dict(measurements.values)
+        measured = dict(measurements.values)
+        values = dict(measured)
         for part in self.parts:
-            rows = _own(part, replace(measurements, values=values))
+            left = values
+            if isinstance(part, Learning):
+                also = np.array([*map(part.learns, measurements.queries)], dtype=np.bool_)
+                left = {name: np.where(also, measured[name], own) for name, own in values.items()}
+            rows = _own(part, replace(measurements, values=left))
             parts.append(part.adapt(rows) if len(rows) else part)
             answered = np.array([part.answers(q) for q in measurements.queries], dtype=np.bool_)
             for name in part.metrics:

@@ -255,12 +255,11 @@ def _answer(
         )
         if any(_concerns(limit, name, query) for name in answered)
     )
-    grounds = evidence.about(prediction.breakdown_ms)
     return Answer(
         query=query,
         estimates=estimates,
         trust={
-            name: trust_in(name, estimates, query, _about(limits, name, query), grounds)
+            name: trust_in(name, estimates, query, _about(limits, name, query), evidence)
             for name in answered
         },
         missing={

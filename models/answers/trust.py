@@ -1,7 +1,7 @@
 """One grade of trust per metric: measured on this device, calibrated, or extrapolated."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from forerun.data.query import Query
@@ -27,8 +27,6 @@ OPERATORS_ALONE = "single operators, but no whole networks, were measured on thi
 ON_THIS_DEVICE = "measured on this device, and inside the range of these measurements"
 MEASURED = "measured, and inside the range of these measurements"
 ADAPTED = "adapted to your measurements on this device"
-MOST_OF_THE_TIME = 0.5
-"""Share of the time of a network that measured operators have to take to count as measured."""
 UNCALIBRATED = "extrapolated: the range is an engineering estimate, not calibrated on measurements"
 
 
@@ -55,39 +53,30 @@ class Evidence:
             computed from others.
         adapted: metric -> what it was measured of on this device, in the rows to which the
             predictors were adapted: classes of operators, and kinds of other workloads.
-        times_ms: class of operators -> its part of the time of the network that was asked about.
     """
 
     record: TrainingRecord
     predictors: Mapping[str, str]
     adapted: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    times_ms: Mapping[str, float] = field(default_factory=dict)
-
-    def about(self, times_ms: Mapping[str, float]) -> "Evidence":
-        """The same, about a network with these times by class of operators."""
-        return replace(self, times_ms=times_ms) if self.adapted else self
 
     def by_measurements(self, metric: str, query: Query) -> Trust | None:
         """The grade by measurements of users on this device; None where they are of other things.
 
-        A network needs measurements of networks, or of operators that take most of its time.
+        A network needs measurements of networks: with operators alone, networks of GPUs that were
+        held out had errors of a fifth, and the intervals of unseen devices held 92 % of them.
         """
         measured = self.adapted.get(metric, frozenset())
-        if subject_of(query) in measured:
-            return Trust("A", ADAPTED)
-        total = sum(self.times_ms.values())
-        if query.workload.kind != "network" or not total > 0.0:
-            return None
-        share = sum(self.times_ms.get(name, 0.0) for name in measured) / total
-        if share < MOST_OF_THE_TIME:
-            return None
-        return Trust("A", f"{ADAPTED}, of operators that take {share:.0%} of the time")
+        return Trust("A", ADAPTED) if subject_of(query) in measured else None
 
     def by_device(self, metric: str, query: Query) -> Trust:
         """The grade by what was measured on the device; it does not depend on the batch size."""
         if metric not in self._by_device:
             datasets = _datasets(metric, query, self)
-            self._by_device[metric] = _by_device(metric, query, datasets, self.record)
+            found = _by_device(metric, query, datasets, self.record)
+            is_network = query.workload.kind == "network"
+            if is_network and found.reason.endswith(ELSEWHERE) and self.adapted.get(metric):
+                found = Trust("B", f"calibrated: {OPERATORS_ALONE}")
+            self._by_device[metric] = found
         return self._by_device[metric]
 
     @cached_property

@@ -6,20 +6,29 @@
 number format, context of the measurement and device add to its hidden layer and to `f`. It is
 fitted by gradient descent to measured times of networks and of single operators, as the sum of
 their kernels (`forerun.models.kernels.fitting`), and evaluated without torch.
+
+A GPU that trained nothing, and of which single operators were measured, has a last layer of its own
+(`OwnLayer`): the fitted one and a shift, which is a regression on the hidden layer.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Matrix, Positions
+from forerun.data.columns import Column, Matrix, Positions, rows_by
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
-from forerun.features.kernels.rows import FEATURES, ROLES, ROOT_OF_KERNEL_KIND, KernelRows
+from forerun.features.kernels.rows import (
+    FEATURES,
+    FORWARD,
+    ROLES,
+    ROOT_OF_KERNEL_KIND,
+    KernelRows,
+)
 from forerun.features.lowering.kernel_kinds import KERNEL_KINDS
 from forerun.features.operators.features import SHORTEST_KERNEL_MS
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
@@ -37,6 +46,15 @@ FORMATS: Final = ("fp32", "tf32", "half")
 CONTEXTS: Final = ("network", "operator")
 UNKNOWN: Final = 0
 """Row of the table of devices for one without measured kernels."""
+DEVIATION: Final = 1.0
+"""Standard deviation of the shift of a correction on a new GPU, of the part that all kernels share
+and of that by a hidden layer whose mean square is 1."""
+NOISE: Final = 1.0
+"""Standard deviation of an operator around its kernels, in log units, and where it counts less. It
+is larger than what repeats differ by, because what is odd about one operator says nothing about
+others. It and `DEVIATION` were fixed on six GPUs of NeuSight, with operators and networks in fp32;
+recorded networks of an H100 and an H200 were predicted as well with half of either."""
+STEPS: Final = 6
 TABLES: Final = ("kind", "role", "mode", "format", "context", "device")
 
 
@@ -73,6 +91,67 @@ def _codes(query: Query) -> tuple[int, int, int]:
 
 
 @dataclass(frozen=True)
+class OwnLayer:
+    """What a GPU of which operators were measured adds to the last layer.
+
+    Attributes:
+        sheet: spec sheet that identifies the GPU.
+        weights: (h + 1, HEADS) shifts of the corrections by `_basis` of the hidden layer.
+        operators: number of measured operators.
+    """
+
+    sheet: Sheet
+    weights: Matrix
+    operators: int
+
+    @classmethod
+    def fit(
+        cls,
+        own: Sheet,
+        rows: KernelRows,
+        corrections: Matrix,
+        hidden: Matrix,
+        seconds: Column,
+        weights: Column,
+    ) -> Self:
+        """The shift by which the sums agree with measured operators, shrunk towards zero.
+
+        These are Gauss-Newton steps on Huber's loss of the logarithm of the sum, with a normal
+        prior.
+
+        Args:
+            own: spec sheet of the GPU.
+            rows: the kernels of n operators.
+            corrections: (kernels, HEADS) without a shift.
+            hidden: (kernels, h).
+            seconds: (n,) measured time of the GPU.
+            weights: (n,) weight of each operator.
+        """
+        basis, n = _basis(hidden), len(seconds)
+        width = basis.shape[1]
+        shift = np.zeros((width, HEADS))
+        for _ in range(STEPS):
+            logs = corrections + basis @ shift
+            each = seconds_of(rows, logs) * rows.count
+            total = np.bincount(rows.owner, weights=each, minlength=n)
+            slopes = _slopes(rows, logs) * (rows.count / total[rows.owner])[:, None]
+            jacobian = np.zeros((n, width * HEADS))
+            by_kernel = basis[:, :, None] * slopes[:, None, :]
+            np.add.at(jacobian, rows.owner, by_kernel.reshape(len(rows), -1))
+            error = np.log(seconds / total)
+            weight = weights / np.maximum(np.abs(error), NOISE) / NOISE
+            curvature = jacobian.T @ (jacobian * weight[:, None])
+            curvature[np.diag_indices_from(curvature)] += DEVIATION**-2
+            slope = jacobian.T @ (weight * error) - DEVIATION**-2 * shift.reshape(-1)
+            shift = shift + np.linalg.solve(curvature, slope).reshape(width, HEADS)
+        return cls(own, shift, n)
+
+    def shift(self, hidden: Matrix) -> Matrix:
+        """What is added to the corrections of n kernels, (n, HEADS), given their (n, h)."""
+        return np.asarray(_basis(hidden) @ self.weights)
+
+
+@dataclass(frozen=True)
 class KernelTimes:
     """The fitted network, h hidden units.
 
@@ -85,6 +164,7 @@ class KernelTimes:
         tables: name of a table in `TABLES` -> (rows, h + HEADS), added to the first layer and to
             the corrections.
         devices: sheets of the devices from the second row of their table on.
+        own: shifts of the last layer, of GPUs of which operators were measured.
     """
 
     mean: Column = field(default_factory=lambda: np.zeros(len(FEATURES)))
@@ -97,6 +177,7 @@ class KernelTimes:
     bias: Column = field(default_factory=lambda: np.zeros(0))
     tables: Mapping[str, Matrix] = field(default_factory=dict)
     devices: tuple[Sheet, ...] = ()
+    own: tuple[OwnLayer, ...] = ()
 
     def kernel_seconds(self, queries: Sequence[Query], rows: KernelRows) -> Column:
         """Seconds of one launch of each kernel.
@@ -108,6 +189,51 @@ class KernelTimes:
         Returns:
             (n,) seconds.
         """
+        corrections = self._layers(queries, rows)[0]
+        places = self._places_of_own([query.device for query in queries])[rows.owner]
+        for place in np.unique(places[places > 0]).tolist():
+            kernels = places == place
+            # No operator of a backward pass was measured.
+            forward = replace(rows.take(kernels), role=np.full(kernels.sum(), FORWARD))
+            hidden = self._layers(queries, forward)[1]
+            corrections[kernels] += self.own[place - 1].shift(hidden)
+        return seconds_of(rows, corrections)
+
+    def with_operators(
+        self, queries: Sequence[Query], rows: KernelRows, seconds: Column, weights: Column
+    ) -> Self:
+        """The same with a last layer for each GPU of n operators, in place of any that it had.
+
+        Args:
+            queries: n operators.
+            rows: their kernels.
+            seconds: (n,) measured time of the GPU.
+            weights: (n,) weight of each operator.
+        """
+        corrections, hidden = self._layers(queries, rows)
+        fitted = []
+        for own, runs in rows_by(sheet(query.device) for query in queries).items():
+            chosen = np.zeros(len(queries), dtype=np.bool_)
+            chosen[runs] = True
+            kernels = chosen[rows.owner]
+            of_kernels = rows.of_runs_at(chosen), corrections[kernels], hidden[kernels]
+            fitted.append(OwnLayer.fit(own, *of_kernels, seconds[chosen], weights[chosen]))
+        kept = [o for o in self.own if not any(same_sheet(o.sheet, f.sheet) for f in fitted)]
+        return replace(self, own=(*kept, *fitted))
+
+    def operators(self, device: Device) -> int:
+        """Number of operators that gave a GPU its own last layer; 0 where it has none."""
+        (place,) = self._places_of_own([device])
+        return self.own[place - 1].operators if place else 0
+
+    def _places_of_own(self, devices: Sequence[Device]) -> Positions:
+        """Positions in `own` of n devices, from 1 on; 0 for one without."""
+        sheets = [own.sheet for own in self.own]
+        places = {device: _row_of(device, sheets) for device in set(devices)}
+        return np.array([places[device] for device in devices], dtype=np.intp)
+
+    def _layers(self, queries: Sequence[Query], rows: KernelRows) -> tuple[Matrix, Matrix]:
+        """Corrections of n kernels without own layers, (n, HEADS), and the hidden layer, (n, h)."""
         codes = run_codes(queries, self.devices)[rows.owner]
         h = len(self.bias)
         kinds = self._kind_roles[rows.kind, rows.role]
@@ -117,7 +243,7 @@ class KernelTimes:
         standard = (inside - self.mean) / self.scale
         hidden = _swish(standard @ self.first + shift[:, :h])
         hidden = _swish(hidden @ self.second + self.bias)
-        return seconds_of(rows, hidden @ self.last + shift[:, h:])
+        return hidden @ self.last + shift[:, h:], hidden
 
     def seconds(self, queries: Sequence[Query], rows: KernelRows | None = None) -> Column:
         """Seconds of n runs, the sums of their kernels, shape (n,)."""
@@ -141,9 +267,26 @@ class KernelTimes:
 
 def seconds_of(rows: KernelRows, corrections: Matrix) -> Column:
     """Seconds of one launch of n kernels from the logarithms of their corrections, (n, HEADS)."""
+    compute, memory, shortest = _parts(rows, corrections)
+    return np.asarray(np.hypot(compute, memory) + shortest)
+
+
+def _slopes(rows: KernelRows, corrections: Matrix) -> Matrix:
+    """Slopes of `seconds_of` in the corrections, (n, HEADS)."""
+    compute, memory, shortest = _parts(rows, corrections)
+    spent = np.maximum(np.hypot(compute, memory), 1e-30)
+    return np.column_stack([compute**2 / spent, memory**2 / spent, shortest])
+
+
+def _parts(rows: KernelRows, corrections: Matrix) -> tuple[Column, Column, Column]:
+    """Seconds of the arithmetic, of the traffic and of a launch of n kernels, each (n,)."""
     compute, memory, shortest = np.exp(np.clip(corrections, -LARGEST_LOG, LARGEST_LOG)).T
-    spent = np.hypot(rows.compute_s * compute, rows.memory_s * memory)
-    return np.asarray(spent + SHORTEST_S * shortest)
+    return rows.compute_s * compute, rows.memory_s * memory, SHORTEST_S * shortest
+
+
+def _basis(hidden: Matrix) -> Matrix:
+    """The hidden layer of n kernels in units of its size, and a constant, (n, h + 1)."""
+    return np.column_stack([hidden / np.sqrt(max(1, hidden.shape[1])), np.ones(len(hidden))])
 
 
 def _swish(values: Matrix) -> Matrix:

@@ -14,14 +14,15 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, Matrix, Names
+from forerun.data.columns import Column, Mask, Matrix, Names, rows_by
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Network
+from forerun.data.workload import Kernel, Network
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.kernels.rows import FEATURES, KernelRows, labelled_kernels
+from forerun.features.operators.features import LAUNCH_MS
 from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
 from forerun.features.operators.query_table import query_table
 from forerun.features.recent import Recent
@@ -30,7 +31,7 @@ from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, Supp
 from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, group_weights, out_of_fold, weighted_quantile
-from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.domain.feature_range import FeatureRange, sheet
 from forerun.models.equal_runs import RunKey, batch_key
 from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
@@ -85,6 +86,14 @@ FEWEST_ALIKE: Final = 100
 the square root of their number, so that no table outweighs the others."""
 MOST_IN_CALIBRATION: Final = 250
 """The same, of the fits that calibrate intervals."""
+ENOUGH_OPERATORS: Final = 200
+"""Number of operators from which on a GPU is no longer unlike those of the training rows."""
+BY_OPERATORS: Final = 0.45
+"""Least half-width, in log units, of intervals of networks on a GPU of which only operators were
+measured: that of nine in ten recorded networks of an H100 and an H200."""
+CLEAR_OF_LAUNCH_S: Final = 10 * LAUNCH_MS / 1e3
+"""Seconds from which on an operator says how long its kernels take, even if it was timed with its
+launch by the host."""
 
 
 class _Answer(NamedTuple):
@@ -238,14 +247,61 @@ class DeviceTime(StoredPredictor):
         mixes = KernelMixes.of(rows.features[networks], rows.fused[networks])
         return replace(self, kernel_times=times, correction=booster, ranges=ranges, mixes=mixes)
 
+    def unadapted(self) -> Self:
+        """The predictor without what `adapt` added."""
+        return replace(
+            self, support_gp=SupportGP(), kernel_times=replace(self.kernel_times, own=())
+        )
+
+    def learns_kernels(self, query: Query) -> bool:
+        """Whether a query is an operator of a new GPU, from which times of kernels are learnt."""
+        run, device = query.workload, query.device
+        if not isinstance(run, Kernel) or device.kind != "gpu" or not query.has_bound:
+            return False
+        elsewhere = query.software.runtime == "onnxruntime" or run.operator.kind == "recurrent"
+        trained = device in self.domain.known or device in self.domain.with_operators
+        return self.correction is not None and not (elsewhere or trained)
+
     def adapt(self, measurements: Measurements, together: bool = False) -> Self:
         """Adapt to the devices of a few runs with `latency_ms`: errors by execution mode.
+
+        Operators of a GPU that trained nothing give the times of its kernels, and with them those
+        of its networks.
 
         Args:
             measurements: networks or operators.
             together: whether these devices share all errors, so that their order stays; otherwise
                 each has those of its own rows.
         """
+        learnt = np.array([*map(self.learns_kernels, measurements.queries)], dtype=np.bool_)
+        if not learnt.any():
+            return self._with_errors(measurements, together)
+        adapted = self._with_operators(measurements.take(learnt))
+        rest = measurements.take(~learnt)
+        return adapted._with_errors(rest, together) if len(rest) else adapted
+
+    def _with_operators(self, operators: Measurements) -> Self:
+        """Times of kernels by operators of new GPUs.
+
+        Where the fastest operator of a GPU takes about as long as a launch, all were timed with
+        their launches, and only long ones say what their kernels take.
+        """
+        operators = with_latency(operators)
+        seconds = operators.values["latency_ms"] / 1e3
+        kept = np.zeros(len(operators), dtype=np.bool_)
+        for rows in rows_by(sheet(query.device) for query in operators.queries).values():
+            launched = seconds[rows].min() > LAUNCH_MS / 2e3
+            kept[rows] = (seconds[rows] >= CLEAR_OF_LAUNCH_S) | (not launched)
+        if not kept.any():
+            return self
+        operators, seconds = operators.take(kept), seconds[kept]
+        weights = np.ones(len(operators)) if operators.weights is None else operators.weights
+        kernels = KernelRows.of(operators.queries)
+        times = self.kernel_times.with_operators(operators.queries, kernels, seconds, weights)
+        return replace(self, kernel_times=times)
+
+    def _with_errors(self, measurements: Measurements, together: bool) -> Self:
+        """Errors on devices, by these runs."""
         queries = measurements.queries
 
         def compute(missing: list[int]) -> list[tuple[float, Column]]:
@@ -375,8 +431,14 @@ class DeviceTime(StoredPredictor):
         seen = np.array([device in self.domain.known for device in devices], dtype=np.bool_)
         # On an unseen device the shift of the whole device dominates; it has a constant width.
         scale = self.width_law.scale(answer.spread, answer.novelty)
-        ends = self.intervals.around(values, modes, seen, scale)
-        return values, self.support_gp.intervals(values, deviation, *ends)
+        low, high = self.intervals.around(values, modes, seen, scale)
+        own = {device: self.kernel_times.operators(device) > 0 for device in set(devices)}
+        least = np.array([BY_OPERATORS * own[device] for device in devices])
+        low, high = (
+            np.minimum(low, values * np.exp(-least)),
+            np.maximum(high, values * np.exp(least)),
+        )
+        return values, self.support_gp.intervals(values, deviation, low, high)
 
     def _standard(self, features: Matrix) -> Matrix:
         assert self.scale is not None
@@ -384,7 +446,10 @@ class DeviceTime(StoredPredictor):
 
     def _limits(self, query: Query, answer: _Answer, row: int) -> tuple[Limit, ...]:
         assert self.mixes is not None
-        adapted = self.support_gp.rows(query.device) >= ENOUGH_ROWS
+        adapted = (
+            self.support_gp.rows(query.device) >= ENOUGH_ROWS
+            or self.kernel_times.operators(query.device) >= ENOUGH_OPERATORS
+        )
         features, novelty = answer.rows.features[row], float(answer.novelty[row])
         own = self.domain.limits(query, features[RANGED], adapted)
         if query.device.kind == "gpu" and novelty > self.domain.farthest:

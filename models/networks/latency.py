@@ -113,15 +113,25 @@ class NetworkLatency(StoredPredictor):
         """The predictor without what `fit` and `adapt` added to the predictors of device time."""
         return replace(
             self,
-            device=replace(self.device, support_gp=SupportGP()),
+            device=self.device.unadapted(),
             operators=replace(self.operators, support=SupportGP(), networks=SupportGP()),
             host=HostTime(),
             widths=(1.0, 1.0),
         )
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Adapt the host time to runs that wait for the host, the device time to all others."""
+        """Adapt the host time to runs that wait for the host, the device time to all others.
+
+        `device` first learns the times of kernels from operators of a new GPU.
+        """
         on_gpu, on_cpu, others = _by_device_kind(measurements)
+        learnt = np.array([*map(self.learns, others.queries)], dtype=np.bool_)
+        if learnt.any():
+            device = self.device.adapt(others.take(learnt))
+            return replace(self, device=device)._adapted(on_gpu, on_cpu, others)
+        return self._adapted(on_gpu, on_cpu, others)
+
+    def _adapted(self, on_gpu: Measurements, on_cpu: Measurements, others: Measurements) -> Self:
         bound, seconds = self._host_bound(on_gpu)
         host = self.host
         if bound.any():
@@ -134,6 +144,10 @@ class NetworkLatency(StoredPredictor):
         if not by_device.all():
             operators = operators.adapt(rows.take(~by_device))
         return replace(self, host=host, device=device, operators=operators)
+
+    def learns(self, query: Query) -> bool:
+        """Whether networks are answered by what is measured of an operator, whoever answers it."""
+        return self.device.learns_kernels(query)
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
         """Latency from device and host time, never below either.

@@ -222,8 +222,14 @@ def _from_table(path: Path, device: Device, catalog: DeviceCatalog) -> NamedRows
     return NamedRows(tuple(rows), tuple(called), len(frame) - len(rows))
 
 
-def _undisturbed(given: dict[str, Any]) -> dict[str, Any]:
-    """The cells of a row; the fastest run replaces the median where the row was disturbed."""
+def _of_device(given: dict[str, Any]) -> dict[str, Any]:
+    """The cells of a row with the latency that answers are about.
+
+    It is that of an operator without its launch, where that was measured, and of the fastest run
+    where the row was disturbed.
+    """
+    if given.get("kernel_ms"):
+        return given | {"latency_ms": given["kernel_ms"]}
     if str(given.get("disturbed")).lower() != "true" or not given.get("fastest_ms"):
         return given
     return given | {"latency_ms": given["fastest_ms"]}
@@ -259,7 +265,7 @@ def measured_row(cells: Mapping[str, Any], called: str) -> MeasuredRow:
     Raises:
         BadTable: a cell is not valid; the message names the row and the field.
     """
-    given = _undisturbed({key: value for key, value in cells.items() if value is not None})
+    given = _of_device({key: value for key, value in cells.items() if value is not None})
     text = given["workload"]
     kind = given.get("kind") or ("kernel" if text.lstrip().startswith("{") else "network")
     workload: dict[str, Any] = {"kind": kind}

@@ -94,6 +94,20 @@ def test_a_part_without_rows_of_its_own_is_not_adapted():
     assert adapted.parts[1].means == pytest.approx({"latency_ms": 3.0})
 
 
+def test_a_part_learns_from_rows_that_an_earlier_one_answers_if_it_says_so():
+    class Learns(Constant):
+        def learns(self, query):
+            return query == KERNEL
+
+    rows = Measurements([KERNEL, NETWORK], {"latency_ms": np.array([3.0, 5.0])})
+    for part, mean in (
+        (Learns({"latency_ms": 7.0}), 15**0.5),
+        (Constant({"latency_ms": 7.0}), 5.0),
+    ):
+        adapted = Router((KernelsOnly(), part)).adapt(rows)
+        assert adapted.parts[1].means == pytest.approx({"latency_ms": mean})
+
+
 def test_limits_are_kept_and_belong_to_their_row():
     answers = Router((KernelsOnly(), Constant({"latency_ms": 7.0}))).predict([NETWORK, KERNEL])
     assert answers[0].in_domain

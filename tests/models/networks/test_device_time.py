@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network, TrainingSetup
 from forerun.features.kernels.rows import KernelRows
 from forerun.models.contract import PredictorContract
-from forerun.models.networks.device_time import FEWEST_ALIKE, DeviceTime, _Training
+from forerun.models.networks.device_time import BY_OPERATORS, FEWEST_ALIKE, DeviceTime, _Training
 
 
 def gpu(name: str, speed: float) -> Device:
@@ -250,6 +251,85 @@ def test_adapting_halves_the_error_of_a_device_that_is_slow_as_a_whole() -> None
     adapted = once().adapt(Measurements(queries, {"latency_ms": slow}))
     left = np.abs(np.log(ms(adapted, queries) / slow))
     assert left.max() < np.log(1.5) / 2
+
+
+OPERATORS = [
+    kernel(STRANGER, rows, columns, is_product)
+    for rows in (64, 512, 4096, 32768, 65536)
+    for columns in (64, 96, 256, 768, 1024, 2048)
+    for is_product in (True, False)
+]
+
+
+def operator_ms(queries: Sequence[Query]) -> np.ndarray:
+    """Times of operators on a GPU that trained nothing, which `DeviceTime` does not answer."""
+    return once().kernel_times.seconds(queries) * 1e3
+
+
+def with_operators(factor: float, launch_ms: float = 0.0) -> DeviceTime:
+    times = factor * operator_ms(OPERATORS) + launch_ms
+    return once().adapt(Measurements(OPERATORS, {"latency_ms": times}))
+
+
+def on_stranger() -> list[Query]:
+    return [ask(STRANGER, w, d, 64, software) for w, d in SIZES[3:9] for software in RUNTIMES]
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.0, 1.2, 1.5])
+def test_a_gpu_is_as_slow_in_networks_as_in_operators(factor: float) -> None:
+    found = ms(with_operators(factor), on_stranger()) / ms(once(), on_stranger())
+    np.testing.assert_allclose(np.median(found), factor, rtol=0.08)
+    assert (np.abs(np.log(found / factor)) < 0.15).all()
+
+
+def test_operators_alone_make_no_interval_narrow() -> None:
+    found = with_operators(1.0).predict(on_stranger())
+    reach = np.log(found.high["latency_ms"] / found.low["latency_ms"]) / 2
+    assert (reach > BY_OPERATORS * 0.999).all()
+
+
+def test_operators_of_one_gpu_move_no_answer_about_another() -> None:
+    known = [ask(TRAINING_GPUS[0], 32, 2, 16, RUNTIMES[0]), kernel(TRAINING_GPUS[1], 2048, 512)]
+    other = [ask(gpu("other", 2.0), 32, 2, 16, RUNTIMES[0])]
+    adapted = with_operators(1.5)
+    np.testing.assert_array_equal(ms(adapted, [*known, *other]), ms(once(), [*known, *other]))
+
+
+def test_operators_of_a_gpu_of_training_give_it_no_layer_of_its_own() -> None:
+    trained = [kernel(TRAINING_GPUS[0], 2048, columns) for columns in (64, 256, 1024)]
+    adapted = once().adapt(Measurements(trained, {"latency_ms": 1.2 * ms(once(), trained)}))
+    assert not adapted.kernel_times.own
+
+
+def test_operators_that_were_timed_with_their_launch_do_not_lengthen_short_kernels() -> None:
+    long = ms(with_operators(1.0, launch_ms=0.03), on_stranger())
+    np.testing.assert_allclose(long, ms(once(), on_stranger()), rtol=0.15)
+
+
+def test_few_operators_move_networks_less_than_many() -> None:
+    few = [kernel(STRANGER, 64, 64), kernel(STRANGER, 4096, 768)]
+    adapted = once().adapt(Measurements(few, {"latency_ms": 1.5 * operator_ms(few)}))
+    moved = ms(adapted, on_stranger()) / ms(once(), on_stranger())
+    assert (moved > 1.0).all()
+    assert (moved < ms(with_operators(1.5), on_stranger()) / ms(once(), on_stranger())).all()
+
+
+def test_operators_and_networks_of_a_new_gpu_are_used_together() -> None:
+    networks = on_stranger()
+    rows = Measurements(networks, {"latency_ms": 1.5 * ms(once(), networks)})
+    operators = Measurements(OPERATORS, {"latency_ms": operator_ms(OPERATORS)})
+    adapted = once().adapt(operators + rows)
+    left = ms(adapted, networks) / rows.values["latency_ms"]
+    np.testing.assert_allclose(left, 1.0, rtol=0.1)
+    assert adapted.kernel_times.operators(STRANGER) == len(OPERATORS)
+
+
+def test_what_was_learnt_of_operators_is_stored_and_can_be_forgotten(tmp_path: Path) -> None:
+    adapted = with_operators(1.3)
+    adapted.save(tmp_path)
+    asked = on_stranger()
+    np.testing.assert_array_equal(ms(DeviceTime.load(tmp_path), asked), ms(adapted, asked))
+    np.testing.assert_array_equal(ms(adapted.unadapted(), asked), ms(once(), asked))
 
 
 def test_rows_without_a_latency_or_a_weight_are_left_out() -> None:

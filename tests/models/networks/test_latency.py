@@ -298,6 +298,17 @@ def test_operators_adapt_without_a_host() -> None:
     assert not adapted.host.effects
 
 
+def test_networks_of_a_new_gpu_follow_its_operators() -> None:
+    shapes = [(512 * i, 256 * j) for i in (1, 4, 16, 64) for j in (1, 2, 4)]
+    kernels = [kernel(STRANGER, *one, product) for one in shapes for product in (True, False)]
+    times = 1.5 * latency().device.kernel_times.seconds(kernels) * 1e3
+    adapted = latency().adapt(Measurements(kernels, {"latency_ms": times}))
+    networks = [ask(STRANGER, 48, 3, 256, software) for software in RUNTIMES]
+    assert (ms(adapted, networks) > 1.2 * ms(latency(), networks)).all()
+    known = [ask(TRAINING_GPUS[0], 48, 3, 256, software) for software in RUNTIMES]
+    np.testing.assert_array_equal(ms(adapted, known), ms(latency(), known))
+
+
 def test_what_published_tables_say_can_be_forgotten() -> None:
     found = latency().adapt(measured([*small(), *large()], 1.5))
     plain = replace(found, widths=(3.0, 2.0)).without_published()

@@ -122,3 +122,11 @@ def test_runs_recorded_as_cuda_graphs_are_left_out(tmp_path):
         write_measurements(table(*rows), tmp_path / name)
         found = read_rows(tmp_path / name, L4, CATALOG)
         assert (len(found.rows), found.left_out) == (1, 1)
+
+
+def test_the_time_of_an_operator_is_that_of_the_gpu_without_its_launch(tmp_path):
+    rows = ({"workload": OPERATOR, "kernel_ms": 0.25}, {"workload": OPERATOR})
+    write_measurements(table(*rows), tmp_path / "t.parquet")
+    timed, launched = read_rows(tmp_path / "t.parquet", L4, CATALOG).rows
+    assert timed.measured() == {"latency_ms": 0.25}
+    assert launched.measured() == {"latency_ms": 1.5}

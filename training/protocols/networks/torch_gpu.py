@@ -67,7 +67,7 @@ class TorchGpuProtocols(DatasetProtocols):
             "unseen_family": ("family",),
             "unseen_shape": ("model",),
             "unseen_architecture": ("device",),
-            "operators_only": ("mode",),
+            "operators_only": ("device",),
         }
     )
     fitted_protocols = tuple(held_out_by)
@@ -94,8 +94,8 @@ class TorchGpuProtocols(DatasetProtocols):
         """Power on a held-out GPU, and times of what is held out of the training rows.
 
         `unseen_family` holds out architecture families, in all sources; `unseen_shape` operators of
-        the same shape; `unseen_architecture` all rows of these GPUs, which are of one architecture;
-        `operators_only` all networks on them, so that only single operators of them were measured.
+        the same shape; `unseen_architecture` all rows of these GPUs, which are of one architecture.
+        `operators_only` then adapts to the operators of one GPU and is asked about its networks.
 
         Raises:
             MissingData: another dataset that trains the predictor is not on this machine.
@@ -120,8 +120,11 @@ class TorchGpuProtocols(DatasetProtocols):
             yield fold("unseen_family", held_out, "family", latencies)
         for held_out in _parts(operators, "model"):
             yield fold("unseen_shape", held_out, "model")
-        yield fold("unseen_architecture", recorded + operators, "device")
-        yield fold("operators_only", recorded, "mode")
+        unseen = fold("unseen_architecture", recorded + operators, "device")
+        yield unseen
+        tasks = list(_by_mode(recorded + eager, "operators_only"))
+        adapted = [_adapted_to(operators, task) for task in tasks]
+        yield replace(unseen, protocol="operators_only", tasks=adapted)
 
     def evaluation_tasks(
         self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
@@ -189,6 +192,13 @@ def _by_mode(rows: Measurements, protocol: str) -> Iterator[Task]:
         yield from _tasks(
             rows.take(kinds == kind), f"{protocol}/{kind.strip('_')}_latency", "latency_ms"
         )
+
+
+def _adapted_to(operators: Measurements, task: Task) -> Task:
+    """A task after adaptation to all times of operators on its GPU."""
+    own = operators.take(operators.groups["device"] == task.device)
+    pool = replace(own, values={"latency_ms": own.values["latency_ms"]})
+    return replace(task, pool=pool, shots=len(pool))
 
 
 def _known(rows: Measurements, seen: Mapping[str, Sequence[str]]) -> Mask:

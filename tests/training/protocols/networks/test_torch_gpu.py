@@ -196,9 +196,15 @@ def test_folds_hold_out_every_training_row_once(folds, recorded, operators):
         assert sum(map(len, held)) == rows
 
 
-def test_operators_only_leaves_the_operators_and_no_network_of_these_gpus(folds):
+def test_operators_only_adapts_to_operators_of_the_gpu_and_to_nothing_else_of_it(folds):
     (fold,) = (fold for fold in folds if fold.protocol == "operators_only")
-    assert {query.workload.kind for query in fold.train.queries} == {"kernel"}
+    assert {task.name.partition("/")[2] for task in fold.tasks} >= {"recorded_latency"}
+    for task in fold.tasks:
+        assert {query.workload.kind for query in task.pool.queries} == {"kernel"}
+        assert {query.device.name for query in task.pool.queries} == {task.device}
+        assert {query.workload.kind for query in task.held_out.queries} == {"network"}
+        assert task.shots == len(task.pool) > 0
+        assert list(task.pool.values) == ["latency_ms"]
 
 
 def test_eager_networks_of_held_out_families_mean_what_their_query_means(folds):
