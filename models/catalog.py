@@ -220,6 +220,15 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
         workloads=("llm_serving", "llm_deployment", "diffusion"),
         devices=("gpu",),
     ),
+    # Asked before the predictor of GPUs, which would answer llama.cpp in closed form.
+    "processor_llm_latency": CatalogEntry(
+        "forerun.models.llm_serving.processor_latency:ProcessorLlmLatency",
+        "times and rates of a language model on processors (vLLM, llama.cpp), and with llama.cpp "
+        "on one GPU",
+        trained_on=(("llm_cloud_runs",),),
+        workloads=("llm_deployment",),
+        devices=("cpu", "gpu"),
+    ),
     "llm_latency": CatalogEntry(
         "forerun.models.llm_serving.latency:LlmLatency",
         "time to the first token, time per token and rates of a deployed language model",

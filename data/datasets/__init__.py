@@ -16,6 +16,7 @@ from forerun.data.datasets.language_models.aiconfigurator import AiConfigurator
 from forerun.data.datasets.language_models.aiconfigurator_serving import AiConfiguratorServing
 from forerun.data.datasets.language_models.apex import Apex
 from forerun.data.datasets.language_models.frontier_sim import FrontierSim
+from forerun.data.datasets.language_models.llm_cloud_runs import LlmCloudRuns
 from forerun.data.datasets.language_models.llm_inference_bench import LlmInferenceBench
 from forerun.data.datasets.language_models.llm_traces import LlmTraces
 from forerun.data.datasets.language_models.llmservingsim import LlmServingSim
@@ -49,6 +50,7 @@ DATASETS: tuple[type[Dataset], ...] = (
     GpuMemNet,
     HLSyn,
     LambdaBench,
+    LlmCloudRuns,
     LlmInferenceBench,
     LlmServingSim,
     LlmTraces,

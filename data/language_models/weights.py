@@ -2,7 +2,9 @@
 
 Bytes of a weight include the scales that are stored for each group of weights: one of 8 bits for
 16 weights in NVFP4 and for 32 in MXFP4 and MXFP8, one of 16 bits for 32 integers. The scales of
-blockwise FP8, one for 128 x 128 weights, are not counted.
+blockwise FP8, one for 128 x 128 weights, are not counted. Those of GGUF files are means over all
+weights of Llama 2 7B, as llama.cpp lists them (`tools/quantize/README.md`), or follow from blocks
+of 32 weights.
 """
 
 from collections.abc import Mapping
@@ -10,6 +12,14 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Final
 
+GGUF: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        **{"q2_k": 3.35, "q3_k_s": 3.50, "q3_k_m": 3.91, "q3_k_l": 4.27, "q4_0": 4.5},
+        **{"q4_k_s": 4.58, "q4_k_m": 4.84, "q4_1": 5.0, "q5_0": 5.5, "q5_k_s": 5.52},
+        **{"q5_k_m": 5.68, "q5_1": 6.0, "q6_k": 6.56, "q8_0": 8.5},
+    }
+)
+"""Bits of one weight in a format of GGUF files, which holds for all matrices of a model."""
 BYTES: Final[Mapping[str, float]] = MappingProxyType(
     {
         "fp32": 4.0,
@@ -21,6 +31,7 @@ BYTES: Final[Mapping[str, float]] = MappingProxyType(
         "nvfp4": 0.5 + 1 / 16,
         "mxfp4": 0.5 + 1 / 32,
         "int4": 0.5 + 2 / 32,
+        **{name: bits / 8 for name, bits in GGUF.items()},
     }
 )
 """Bytes of one weight in a number format."""

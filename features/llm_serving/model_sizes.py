@@ -6,13 +6,17 @@ from typing import Final, Self
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.recurrent import Recurrent
+from forerun.data.language_models.weights import GGUF
 from forerun.data.workload import LlmArchitecture, WeightFormat
 
+EIGHT_BITS: Final = 6.5
+"""Bits from which on weights of a GGUF file are nearer to eight bits than to four."""
 CONTEXT_TOKENS: Final = 4096
 """Length of the sequence whose keys, values and states are divided by its tokens."""
 FORMATS: dict[str, WeightFormat] = {
     **{"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8"},
     **{"int8": "int8", "mxfp4": "mxfp4", "nvfp4": "nvfp4", "int4": "int4"},
+    **{name: "int4" if bits < EIGHT_BITS else "int8" for name, bits in GGUF.items()},
 }
 """Format of the weights -> the format that predictors of served models know."""
 

@@ -19,7 +19,7 @@ from forerun.data.language_models.attention import Attention, CompressedAttentio
 from forerun.data.language_models.feed_forward import Dense, Experts
 from forerun.data.language_models.model import LanguageModel, Layer, Mixer
 from forerun.data.language_models.recurrent import Recurrent
-from forerun.data.language_models.weights import BYTES, LayerFormats
+from forerun.data.language_models.weights import BYTES, GGUF, LayerFormats
 
 ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = MappingProxyType(
     {
@@ -32,10 +32,12 @@ ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = MappingProxyType(
         "nvfp4": ("fp4", "bf16", "fp16"),
         "mxfp4": ("fp4", "bf16", "fp16"),
         "int4": ("bf16", "fp16"),
+        **dict.fromkeys(GGUF, ("int8", "fp16", "bf16")),
     }
 )
 """Format of weights -> precisions that products are computed in, best first. Kernels unpack
-four-bit weights to half precision where the device does not multiply them."""
+four-bit weights to half precision where the device does not multiply them; those of llama.cpp
+multiply integers of eight bits."""
 SELECTED_TOKENS: Final = 2048
 """Tokens that an indexer selects for attention, as in DeepSeek-V3.2."""
 

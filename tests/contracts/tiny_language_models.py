@@ -222,6 +222,42 @@ def llm_inference_bench() -> dict[str, bytes]:
     return files({"results": frame})
 
 
+def llm_cloud_runs() -> dict[str, bytes]:
+    """Two processors and two GPUs with llama.cpp, and a server on the processors."""
+    machines = pd.DataFrame(
+        {
+            "instance": [f"cloud/{name}" for name in ("a", "b", "gpu")],
+            "processor": ["Zen 4", "Ice Lake", "Zen 4"],
+            "cores": [8, 16, 4],
+            "memory_nodes": [1, 2, 1],
+            "memory_gib": [32.0, 64.0, 16.0],
+            "nominal_ghz": [2.6, 2.8, 2.6],
+            "read_gbs": [40.0, 90.0, 30.0],
+        }
+    )
+    tests = {"model": ["gemma-2b", "llama-7b"], "kind": ["prompt", "generation"]}
+    bench = grid(instance=["cloud/a", "cloud/b", "cloud/gpu"], **tests, tokens=[128, 512])
+    where = machines.set_index("instance").loc[bench["instance"]].reset_index()
+    on_gpu = (bench["instance"] == "cloud/gpu").to_numpy()
+    bench["processor"], bench["threads"] = where["processor"], where["cores"]
+    bench["gpu"] = pd.Series(np.where(on_gpu, "L4", None), dtype="object")
+    bench["tokens_per_s"] = np.linspace(10.0, 100.0, len(bench))
+    bench["cv"] = 0.01
+    served = grid(
+        instance=["cloud/a", "cloud/b"],
+        model=["google/gemma-2-2b-it", "Qwen/Qwen2.5-0.5B-Instruct"],
+        load=["one_request", "saturation"],
+        prompt_tokens=[256, 1024],
+    )
+    served["processor"] = served["instance"].map({"cloud/a": "Zen 4", "cloud/b": "Ice Lake"})
+    served["dtype"], served["output_tokens"], served["max_sequences"] = "bfloat16", 128, 64
+    served["mean_concurrency"] = np.where(served["load"] == "saturation", 16.0, 1.0)
+    served["requests_per_s"] = 0.5
+    served["ttft_ms"] = np.linspace(200.0, 900.0, len(served))
+    served["tpot_ms"] = np.linspace(20.0, 90.0, len(served))
+    return files({"llama_bench": bench, "vllm_cpu": served, "machines": machines})
+
+
 def splitwise() -> dict[str, bytes]:
     """Two models on two kinds of hardware; power is measured on one."""
     frame = grid(

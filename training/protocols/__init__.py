@@ -21,6 +21,7 @@ from forerun.training.protocols.language_models.aiconfigurator_serving import (
     AiConfiguratorServingProtocols,
 )
 from forerun.training.protocols.language_models.apex import ApexProtocols
+from forerun.training.protocols.language_models.llm_cloud_runs import LlmCloudRunsProtocols
 from forerun.training.protocols.language_models.llm_inference_bench import (
     LlmInferenceBenchProtocols,
 )
@@ -64,6 +65,7 @@ DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
     GpuMemNetProtocols,
     HLSynProtocols,
     LambdaBenchProtocols,
+    LlmCloudRunsProtocols,
     LlmInferenceBenchProtocols,
     MlEnergyProtocols,
     MlperfInferenceProtocols,

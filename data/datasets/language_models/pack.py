@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.language_models.llm_cloud_runs import bench, machines, served
 from forerun.data.datasets.language_models.packed_tables import write_packed
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ PACKED: Final[Mapping[str, Mapping[str, Rule]]] = MappingProxyType(
         "splitwise": {
             "perf_model": missing_where_zero("peak_power_frac_tdp", "avg_power_frac_tdp")
         },
+        "llm_cloud_runs": {"llama_bench": bench, "vllm_cpu": served},
         "llm_traces": dict.fromkeys(
             ("apex_traces", "arxiv_summarization", "splitwise_code", "splitwise_conv"), whole
         ),
@@ -114,6 +116,11 @@ PACKED: Final[Mapping[str, Mapping[str, Rule]]] = MappingProxyType(
 )
 """Dataset -> table -> what is kept of it."""
 
+INSTANCES: Final = "cloud_instances"
+JOINED: Final[Mapping[str, Mapping[str, Callable[["Table", "Table"], "Table"]]]] = MappingProxyType(
+    {"llm_cloud_runs": {"machines": machines}}
+)
+"""Dataset -> table -> how it is made of the instances and scores in the folder `INSTANCES`."""
 FROM: Final[Mapping[str, str]] = MappingProxyType({"aiconfigurator_serving": "aiconfigurator"})
 """Dataset -> folder that has its tables, where that is another one."""
 
@@ -129,7 +136,11 @@ def packed(name: str, tables: Path) -> dict[str, "Table"]:
         MissingData, BadTable: a table is not there or cannot be read.
     """
     bundle = Bundle.open(tables / FROM.get(name, name))
-    return {table: rule(bundle.table(table)) for table, rule in PACKED[name].items()}
+    kept = {table: rule(bundle.table(table)) for table, rule in PACKED[name].items()}
+    for table, join in JOINED.get(name, {}).items():
+        facts = Bundle.open(tables / INSTANCES)
+        kept[table] = join(facts.table("instances"), facts.table("scores"))
+    return kept
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.language_models.model import LanguageModel
-from forerun.data.language_models.weights import BYTES, LayerFormats
+from forerun.data.language_models.weights import BYTES, GGUF, LayerFormats
 from forerun.features.readers.language_model.fields import Fields, short
 from forerun.features.readers.language_model.quantization import formats_of
 
@@ -17,9 +17,20 @@ WEIGHTS: Final[Mapping[str, str]] = MappingProxyType(
         **{"awq": "int4", "gptq": "int4", "bitsandbytes": "int4", "nf4": "int4"},
         **{"w4a16": "int4", "w8a16": "int8", "w8a8": "int8", "fp4": "nvfp4", "half": "fp16"},
         **{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
+        **{"f16": "fp16", "f32": "fp32"},
     }
 )
 """Name of a number format, or of a method of quantisation -> format of the weights."""
+BLOCK: Final = 256
+"""Weights of a block of the formats of GGUF files with `k` in their name."""
+OF_BLOCKS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("q2_k", "q3_k_s", "q3_k_m", "q3_k_l"), "q4_0"),
+        **{"q4_k_s": "q5_0", "q4_k_m": "q5_1", "q5_k_s": "q5_1", "q5_k_m": "q5_1", "q6_k": "q8_0"},
+    }
+)
+"""Such a format -> that of blocks of 32 which is nearest to what llama.cpp stores where a width is
+no multiple of `BLOCK`."""
 CACHE: Final[Mapping[str, str]] = MappingProxyType(
     {
         **{name: name for name in ("fp32", "bf16", "fp16", "fp8", "int8", "nvfp4")},
@@ -41,7 +52,8 @@ def with_formats(
     Args:
         model: the description.
         weights: a name such as `fp8`, `nvfp4`, `int4`, `awq`, for the matrices of all layers, while
-            embeddings, output matrix and routers stay; or the content of `hf_quant_config.json`,
+            embeddings, output matrix and routers stay, which a format of GGUF files such as
+            `q4_k_m` converts too; or the content of `hf_quant_config.json`,
             which says which modules are converted; None for those of the description.
         cache: name of the format of keys and values; None or `auto` for that of the description.
 
@@ -51,8 +63,12 @@ def with_formats(
     formats = model.formats
     if isinstance(weights, str):
         name = _known(weights, WEIGHTS, "weights")
+        if name in OF_BLOCKS and model.hidden_size % BLOCK:
+            name = OF_BLOCKS[name]
         layers = (LayerFormats.all_in(name),) * len(model.layers)
         formats = replace(formats, layers=layers)
+        if name in GGUF:
+            formats = replace(formats, unquantized=name, head=name)
     elif weights is not None:
         whole = Fields("the quantisation", weights)
         formats = formats_of(

@@ -4,7 +4,7 @@ Times are those of one predictor and power that of another; energy and price fol
 power.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Final, NamedTuple
@@ -19,8 +19,13 @@ from forerun.models.answers.deployments.arrivals import kept_up, replicas, withi
 from forerun.models.answers.deployments.bounds import parts_within_wholes
 from forerun.models.answers.deployments.derived import inverse, product, scaled
 from forerun.models.answers.deployments.limits import limits_of
-from forerun.models.answers.deployments.memory import PoolMemory, memory_of
-from forerun.models.answers.deployments.metrics import METRICS, SOURCES
+from forerun.models.answers.deployments.memory import (
+    MIB,
+    PoolMemory,
+    bytes_on_processors,
+    memory_of,
+)
+from forerun.models.answers.deployments.metrics import METRICS, sources_of
 from forerun.models.answers.deployments.parts import (
     Foundation,
     Part,
@@ -125,7 +130,7 @@ def deployed_all(
             time,
             loads[row],
             _Work(in_flight[row], shares[row], foundations[setups[row]]),
-            evidence[query.device],
+            evidence[row],
             _price(query.device, usd_per_device_hour[row] if usd_per_device_hour else None),
         )
         for row, (query, time) in enumerate(zip(queries, times, strict=True))
@@ -200,6 +205,8 @@ def _estimates(
     devices, rate = query.deployment.devices, known.get(RATE)
     if memory:
         known[PEAK_MEMORY] = Estimate(max(own.needed_mib for own in memory))
+    elif query.device.kind == "cpu":
+        known[PEAK_MEMORY] = Estimate(bytes_on_processors(query) / MIB)
     if power is not None and POWER in power.estimates:
         known[POWER] = _within(power.estimates[POWER], query.device.tdp_w)
     if rate is not None:
@@ -241,13 +248,18 @@ def _missing(
     }
 
 
-def _evidence(queries: Iterable[Query], in_use: InUse) -> dict[Device, Evidence]:
-    """Device -> what the answers about it rest on, which is looked up once for each."""
-    adapted = {query.device: in_use.measured.get(query.device, {}) for query in queries}
-    return {
-        device: Evidence(in_use.loaded.record, SOURCES, measured)
-        for device, measured in adapted.items()
-    }
+def _evidence(queries: Sequence[Query], in_use: InUse) -> list[Evidence]:
+    """What the answer to each query rests on, which is looked up once for devices and engines."""
+    known: dict[tuple[Device, str, bool], Evidence] = {}
+    found = []
+    for query in queries:
+        alone = query.deployment.load.concurrency == 1.0
+        key = query.device, query.deployment.engine.name, alone
+        if key not in known:
+            measured = in_use.measured.get(query.device, {})
+            known[key] = Evidence(in_use.loaded.record, sources_of(query, in_use), measured)
+        found.append(known[key])
+    return found
 
 
 def _trust(

@@ -61,8 +61,10 @@ def limits_of(
     model, load = query.deployment.model, query.deployment.load
     length = of_length(model, load.input_tokens + load.output_tokens)
     apart = [] if query.deployment.prefill is None else [DISAGGREGATED]
-    first = ONE_BY_ONE if load.concurrency is None else STARTED_TOGETHER
-    return (*_misspelt(model), *length, *_of_servers(query), *apart, *distinct(found), first)
+    first = [ONE_BY_ONE if load.concurrency is None else STARTED_TOGETHER]
+    if query.device.kind == "cpu":
+        first = []
+    return (*_misspelt(model), *length, *_of_servers(query), *apart, *distinct(found), *first)
 
 
 def _power_at_load(query: Query) -> list[Limit]:

@@ -1,13 +1,17 @@
 """Memory of the devices of a deployment."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
+from forerun.data.language_models.deployment import Parallelism
 from forerun.data.query import Query
+from forerun.features.llm_serving.device_bytes import activation_bytes
 from forerun.features.llm_serving.memory import serving_memory
 
 Phase = Literal["both", "prefill", "decode"]
 MIB: Final = 2.0**20
+LLAMA_BATCH: Final = 512
+"""Tokens of a micro-batch of llama.cpp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,21 @@ class PoolMemory:
         weights = f"{self.weights_mib / 1024:,.1f} of {usable} GiB"
         room = f"{self.largest_concurrency:,.0f}"
         return f"{of}weights take {weights}; the cache has room for {room} such requests"
+
+
+def bytes_on_processors(query: Query) -> float:
+    """Bytes of weights, keys and values, and activations of a deployment on processors."""
+    deployment = query.deployment
+    engine, load = deployment.engine, deployment.load
+    if engine.name == "llama.cpp":
+        engine = replace(engine, max_batched_tokens=LLAMA_BATCH, max_sequences=1)
+    length = int(load.input_tokens + load.output_tokens)
+    cache = max(1.0, load.concurrency or 1.0) * deployment.model.cache_bytes(length)
+    return (
+        deployment.model.weight_bytes()
+        + cache
+        + activation_bytes(deployment.model, engine, Parallelism())
+    )
 
 
 def memory_of(query: Query, in_flight: float) -> list[PoolMemory]:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
+from forerun.data.query import Query
 from forerun.models.answers.in_use import InUse
 from forerun.models.catalog import PREDICTORS, training_datasets
+from forerun.models.router import Router
 
 METRICS: Final = (
     *("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms", "requests_per_s"),
@@ -21,22 +23,39 @@ SOURCES: Final[Mapping[str, str]] = {
 """Metric -> the predictor that it rests on; memory and price follow from the deployment alone."""
 
 
-def seen_in_training(metric: str, key: str, in_use: InUse) -> frozenset[str]:
+ON_PROCESSORS: Final = "processor_llm_latency"
+"""The predictor of times on processors, and of llama.cpp on one GPU."""
+
+
+def sources_of(query: Query, in_use: InUse) -> Mapping[str, str]:
+    """`SOURCES` of the answer to a query."""
+    asked = in_use.loaded.predictor
+    part = asked.answering(query, "tpot_ms") if isinstance(asked, Router) else asked
+    if part is None or part.name != ON_PROCESSORS:
+        return SOURCES
+    return {**SOURCES, **dict.fromkeys(METRICS[:7], ON_PROCESSORS)}
+
+
+def seen_in_training(
+    metric: str, key: str, in_use: InUse, sources: Mapping[str, str] = SOURCES
+) -> frozenset[str]:
     """Values of a grouping key in the training set of the predictor behind a metric.
 
     Args:
         metric: name of the metric.
         key: grouping key, such as `device` or `model`.
         in_use: the predictor in use.
+        sources: metric -> the predictor behind it.
     """
     record = in_use.loaded.record
-    values = (record.seen(dataset).get(key, ()) for dataset in datasets_behind(metric, in_use))
+    datasets = datasets_behind(metric, in_use, sources)
+    values = (record.seen(dataset).get(key, ()) for dataset in datasets)
     return frozenset(value for own in values for value in own)
 
 
-def datasets_behind(metric: str, in_use: InUse) -> list[str]:
+def datasets_behind(metric: str, in_use: InUse, sources: Mapping[str, str] = SOURCES) -> list[str]:
     """Datasets in the training set of the predictor behind a metric."""
-    predictor = SOURCES.get(metric)
+    predictor = sources.get(metric)
     if predictor is None or predictor not in PREDICTORS:
         return []
     return [name for name in training_datasets(predictor) if in_use.loaded.record.seen(name)]

@@ -15,7 +15,7 @@ from forerun.features.llm_serving.comparable import setup_of
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import PARTS, WorkerTime
 from forerun.models.answers.deployments.memory import PoolMemory
-from forerun.models.answers.deployments.metrics import seen_in_training
+from forerun.models.answers.deployments.metrics import seen_in_training, sources_of
 from forerun.models.answers.in_use import InUse
 from forerun.models.kernel_experts.experts import KnowsKernels
 from forerun.models.limit import Basis
@@ -93,6 +93,10 @@ def shares_of(queries: Sequence[Query], in_flight: Sequence[float]) -> list[Shar
     shares: dict[int, Shares] = {}
     for rows in groups_of(map(setup_of, queries)).values():
         own = [queries[row] for row in rows]
+        if own[0].device.kind == "cpu":
+            # The closed form of parts is that of GPUs.
+            shares |= dict.fromkeys(rows, Shares({}, {}, {}))
+            continue
         sequences = np.array(
             [_at_once(query, in_flight[row]) for query, row in zip(own, rows, strict=True)]
         )
@@ -203,7 +207,7 @@ def parts_of(
 
 def basis_of(metric: str, query: Query, in_use: InUse) -> Basis:
     """What the estimate of a metric rests on."""
-    devices = seen_in_training(metric, "device", in_use)
+    devices = seen_in_training(metric, "device", in_use, sources_of(query, in_use))
     if not devices:
         return "analytic"
     return "measured" if query.device.name in devices else "transferred"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from forerun.data.errors import InputError, in_field
+from forerun.data.errors import InputError, UnanswerableQuery, in_field
 from forerun.data.query import Operation, Query
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.in_use import InUse
@@ -74,6 +74,11 @@ def _sized(asked: LlmEstimateIn, device_named: DeviceNamed) -> Query:
     """The query of a request without lengths."""
     with asked.as_written(), in_field("device"):
         device = device_named(asked.device)
+    if device.kind == "cpu":
+        raise UnanswerableQuery(
+            f"Times on {device.name} follow from lengths: give input_tokens, output_tokens and "
+            "concurrency (--input-tokens 512 --output-tokens 128 --concurrency 1)."
+        )
     with asked.as_written(), in_field("model"):
         workload = asked.model.workload()
     return Query(workload, device, operation=Operation(device_count=asked.device_count))

@@ -48,8 +48,11 @@ def _is_encoder_decoder(name: str) -> bool:
 
 
 def is_answered(device: Device) -> bool:
-    """Whether a deployment on a device can be answered: a GPU with rates and memory."""
-    return device.kind == "gpu" and device.has_sheet and device.memory_gib is not None
+    """Whether a deployment on a device can be answered: a GPU with rates and memory, or a
+    processor with rates.
+    """
+    memory = device.kind == "cpu" or device.memory_gib is not None
+    return device.kind in ("cpu", "gpu") and device.has_sheet and memory
 
 
 def _measured(metric: str, in_use: InUse) -> SupportedOut:

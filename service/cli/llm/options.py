@@ -46,7 +46,7 @@ class DeploymentOptions:
         Number, typer.Option(help="share of the input tokens in a prefix cache, 0 to 1")
     ] = None
     quantization: Annotated[
-        Text, typer.Option(help="fp8, nvfp4, mxfp4, int8, int4, awq or gptq [as config.json says]")
+        Text, typer.Option(help="fp8, nvfp4, int4, awq, gptq, q4_k_m ... [as config.json says]")
     ] = None
     cache_format: Annotated[
         Text,

@@ -49,7 +49,8 @@ class LanguageModelIn(NamedPart):
     quantization: Name | dict[str, Any] | None = Field(
         default=None,
         description="how the weights are quantised, where `config` does not say so: fp8, nvfp4, "
-        "mxfp4, int8, int4, awq or gptq, or the content of hf_quant_config.json",
+        "mxfp4, int8, int4, awq or gptq, a format of GGUF files such as q4_k_m, or the content of "
+        "hf_quant_config.json",
     )
     cache_format: Annotated[CacheFormat | None, BeforeValidator(_cache_format)] = Field(
         default=None,

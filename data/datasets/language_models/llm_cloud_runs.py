@@ -1,0 +1,158 @@
+"""Language models on cloud processors, and with llama.cpp on cloud GPUs.
+
+One row of `llama_bench` is the median rate of a test of `llama-bench`: prompts in one batch, or
+tokens from an empty context. One row of `vllm_cpu` is a load step of a vLLM server on a processor,
+among them only those with five requests or more whose mean duration is below half of the step.
+`machines` has the facts of the instance types, and the bandwidth at which all their virtual
+processors together read 512 MB each.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from forerun.data.bundle import Bundle
+from forerun.data.datasets.language_models.packed_tables import PackedTables
+from forerun.data.quality import Quantities, check
+from forerun.data.schema import number, text
+from forerun.data.split import Split, leave_values_out
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pandera.pandas import DataFrameSchema
+
+BENCH: Final = "llama_bench"
+SERVED: Final = "vllm_cpu"
+MACHINES: Final = "machines"
+LEAST_MACHINES: Final = 40
+"""Instance types of a processor from which on it is held out."""
+MOST_SPREAD: Final = 0.3
+"""Deviation of five repetitions over their mean, above which a test is left out."""
+READ: Final = ("bw_mem", "rd", "size_mb=512")
+"""Benchmark, item and setting of the bandwidth of a machine."""
+
+
+class LlmCloudRuns(PackedTables):
+    """Leave one processor, one model or one GPU out."""
+
+    name = "llm_cloud_runs"
+    title = "language models on cloud processors (vLLM, llama.cpp) and GPUs (llama.cpp)"
+    licence = "CC BY-SA 4.0, (c) Spare Cores"
+    citation = "Spare Cores, github.com/SpareCores/sc-inspector-data"
+    published = "no prediction"
+    origin = "github.com/SpareCores/sc-inspector-data at 804d3c7, data/*/*/llm and data/*/*/vllm"
+
+    def tables(self) -> Mapping[str, "DataFrameSchema"]:
+        """Schemas of both kinds of runs, in tokens a second and ms, and of the machines."""
+        import pandera.pandas as pa
+
+        bench: dict[str, Any] = {n: text() for n in ("instance", "processor", "model")}
+        bench |= {"gpu": text(nullable=True), "kind": text(values=("prompt", "generation"))}
+        bench |= {n: number("int64", above=0) for n in ("threads", "tokens")}
+        bench |= {"tokens_per_s": number(above=0), "cv": number(low=0)}
+        served: dict[str, Any] = {n: text() for n in ("instance", "processor", "model", "load")}
+        served["dtype"] = text(values=("bfloat16", "float16"))
+        whole = ("prompt_tokens", "output_tokens", "max_sequences")
+        served |= {n: number("int64", above=0) for n in whole}
+        times = ("mean_concurrency", "requests_per_s", "ttft_ms", "tpot_ms")
+        served |= {n: number(above=0) for n in times}
+        machines: dict[str, Any] = {n: text() for n in ("instance", "processor")}
+        machines |= {n: number("int64", above=0) for n in ("cores", "memory_nodes")}
+        machines |= {n: number(above=0, nullable=True) for n in ("memory_gib", "nominal_ghz")}
+        machines["read_gbs"] = number(above=0, nullable=True)
+        columns = {BENCH: bench, SERVED: served, MACHINES: machines}
+        return {name: pa.DataFrameSchema(own) for name, own in columns.items()}
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """`unseen_processor/NAME`, `unseen_model/NAME` and `unseen_gpu/NAME`.
+
+        Processors have at least `LEAST_MACHINES` instance types. Each of the three holds rows of
+        one kind of run out, and trains on the others of that kind.
+        """
+        splits = []
+        for name in (table for table in (BENCH, SERVED) if bundle.has(table)):
+            runs = bundle.table(name)
+            on_gpu = runs["gpu"].notna() if name == BENCH else np.zeros(len(runs), dtype=np.bool_)
+            of_processor = ~np.asarray(on_gpu, dtype=np.bool_)
+            machines = runs.groupby("processor")["instance"].transform("nunique")
+            common = of_processor & (machines >= LEAST_MACHINES).to_numpy()
+            splits += leave_values_out(
+                name, runs, {"unseen_processor": "processor"}, train=of_processor, held_out=common
+            )
+            splits += leave_values_out(name, runs, {"unseen_model": "model"}, train=of_processor)
+            if not of_processor.all():
+                gpus = {"gpu": runs["gpu"].fillna("").to_numpy(dtype=np.str_)}
+                splits += leave_values_out(
+                    name, runs, {"unseen_gpu": "gpu"}, train=~of_processor, derived=gpus
+                )
+        return splits
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of the table of `llama-bench`: the same test with the same result twice."""
+        runs = bundle.table(BENCH)
+        return check(runs, Quantities(time_ms=(1e3 / runs["tokens_per_s"]).to_numpy(np.float64)))
+
+
+def bench(lines: "pd.DataFrame") -> "pd.DataFrame":
+    """Lines of `llama-bench` on processors, and on one whole GPU with all layers."""
+    whole = (lines["placement"] == "gpu") & (lines["gpu_count"] == 1)
+    whole &= ~lines["gpu_model"].astype(str).str.match(r"L4-\d+Q")
+    kept = lines[(whole | (lines["placement"] == "cpu")) & lines["microarchitecture_run"].notna()]
+    kept = kept[kept["cv"] <= MOST_SPREAD]
+    gpu = kept["gpu_model"].astype("str").where(kept["placement"] == "gpu")
+    return _renamed(
+        kept.assign(gpu=gpu),
+        {
+            **{"instance": "instance", "microarchitecture_run": "processor", "gpu": "gpu"},
+            **{"n_threads": "threads", "model": "model", "kind": "kind", "tokens": "tokens"},
+            **{"tokens_per_s_median": "tokens_per_s", "cv": "cv"},
+        },
+    )
+
+
+def served(steps: "pd.DataFrame") -> "pd.DataFrame":
+    """Load steps whose rates and times are sound, with the mean times."""
+    sound = steps["rates_valid"] & (steps["approx_requests"] >= 5) & ~steps["slow_against_window"]
+    sound &= (steps["task_exit_code"] == 0) & steps["microarchitecture_run"].notna()
+    return _renamed(
+        steps[sound & (steps["itl_mean_ms"] > 0)],
+        {
+            **{"instance": "instance", "microarchitecture_run": "processor", "model_id": "model"},
+            **{"load": "load", "dtype": "dtype", "prompt_tokens": "prompt_tokens"},
+            **{"output_tokens": "output_tokens", "max_num_seqs": "max_sequences"},
+            **{"mean_concurrency": "mean_concurrency", "requests_per_s": "requests_per_s"},
+            **{"ttft_mean_ms": "ttft_ms", "itl_mean_ms": "tpot_ms"},
+        },
+    )
+
+
+def machines(instances: "pd.DataFrame", scores: "pd.DataFrame") -> "pd.DataFrame":
+    """Facts of instance types, and the bandwidth that was measured on them, 1e9 bytes/s."""
+    benchmark, item, setting = READ
+    own = (scores["benchmark"] == benchmark) & (scores["item"] == item)
+    reads = scores[own & (scores["setting"] == setting)].set_index("instance")["score"] / 1e3
+    kept = instances[instances["microarchitecture"].notna()]
+    kept = kept.assign(read_gbs=kept["instance"].map(reads).astype("float64"))
+    return _renamed(
+        kept,
+        {
+            **{"instance": "instance", "microarchitecture": "processor", "cores": "cores"},
+            **{"numa_nodes": "memory_nodes", "memory_gib": "memory_gib"},
+            **{"nominal_ghz": "nominal_ghz", "read_gbs": "read_gbs"},
+        },
+    )
+
+
+def _renamed(frame: "pd.DataFrame", names: Mapping[str, str]) -> "pd.DataFrame":
+    """Columns by other names, with texts and numbers of 64 bits; six digits of fractions."""
+    kept = frame[list(names)].rename(columns=dict(names)).reset_index(drop=True)
+    for name in kept:
+        column = kept[name]
+        if column.dtype.kind in "iu":
+            kept[name] = column.astype("int64")
+        elif column.dtype.kind == "f":
+            kept[name] = [float(f"{value:.6g}") for value in column.astype("float64")]
+        else:
+            kept[name] = column.astype("str").where(column.notna())
+    return kept

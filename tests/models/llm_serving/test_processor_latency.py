@@ -1,0 +1,159 @@
+"""Language models on processors: laws, limits, refusals, and that the doors agree."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from forerun.data.device import DeviceCatalog
+from forerun.data.errors import UnanswerableQuery
+from forerun.data.language_models.deployment import (
+    Engine,
+    LlmDeployment,
+    Parallelism,
+    Pool,
+    RequestLoad,
+)
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.features.readers.language_model.formats import with_formats
+from forerun.features.readers.language_model.named import named_language_model
+from forerun.models.contract import PredictorContract
+from forerun.models.llm_serving.processor_latency import ProcessorLlmLatency
+
+CATALOG = DeviceCatalog.load()
+ZEN = CATALOG.get("epyc-9654")
+
+
+def query(engine="llama.cpp", model="llama-3.1-8b", weights="q4_k_m", device=ZEN, **load):
+    own = {"input_tokens": 512.0, "output_tokens": 128.0, "concurrency": 1.0} | load
+    described = with_formats(named_language_model(model), weights=weights)
+    return Query(LlmDeployment(described, RequestLoad(**own), Engine(engine)), device)
+
+
+def machine(cores, bandwidth, name="machine"):
+    return ZEN.model_copy(
+        update={
+            **{"name": f"{name}-{cores}-{bandwidth}", "compute_units": cores},
+            **{"memory_bandwidth_gbs": float(bandwidth), "aliases": ()},
+        }
+    )
+
+
+def queries():
+    return [
+        replace(
+            query(engine, model, weights, machine(cores, bandwidth)),
+            software=Software(threads=cores),
+        )
+        for engine, weights in (("llama.cpp", "q4_k_m"), ("vllm", "bf16"))
+        for model in ("qwen2.5-0.5b", "llama-3.1-8b")
+        for cores in (1, 2, 4, 8, 16, 32, 64)
+        for bandwidth in (20, 60, 150, 300)
+    ]
+
+
+def rows():
+    """Runs that take twice the closed form, and longer with many threads, with noise of 5 %."""
+    asked = queries()
+    found = ProcessorLlmLatency().predict(asked).values
+    noise = np.random.default_rng(0).normal(1.0, 0.05, len(asked))
+    threads = np.array([own.software.threads for own in asked])
+    slow = 2.0 * noise * (1.0 + threads / 32.0)
+    groups = {
+        "processor": np.array([f"p{place % 4}" for place in range(len(asked))]),
+        "model": np.array([str(len(own.deployment.model.layers)) for own in asked]),
+        "device": np.array([own.device.name for own in asked]),
+    }
+    return Measurements(asked, {n: found[n] * slow for n in ("tpot_ms", "ttft_ms")}, groups)
+
+
+class TestProcessorLlmLatency(PredictorContract):
+    def make(self):
+        return ProcessorLlmLatency(trees=30).fit(rows())
+
+    def training_rows(self):
+        return rows()
+
+    def queries(self):
+        return queries()
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["closed form", "fitted"])
+def predictor(request):
+    return ProcessorLlmLatency(trees=30).fit(rows()) if request.param else ProcessorLlmLatency()
+
+
+def times(predictor, asked, metric):
+    return predictor.predict(asked).values[metric]
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm"])
+@pytest.mark.parametrize("metric", ["tpot_ms", "ttft_ms"])
+def test_more_cores_and_more_bandwidth_are_never_slower(predictor, engine, metric):
+    cores = [
+        query(engine, device=machine(own, 200)) for own in (1, 2, 3, 4, 6, 8, 24, 64, 90, 96, 192)
+    ]
+    bandwidth = [query(engine, device=machine(32, own)) for own in (10, 30, 90, 250, 800)]
+    for asked in (cores, bandwidth):
+        assert np.all(np.diff(times(predictor, asked, metric)) <= 1e-9)
+
+
+@pytest.mark.parametrize("metric", ["tpot_ms", "ttft_ms"])
+def test_fewer_bits_and_a_smaller_model_are_never_slower(predictor, metric):
+    bits = [query(weights=own) for own in ("q2_k", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "f16")]
+    sizes = [query(model=own) for own in ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b")]
+    for asked in (bits, sizes):
+        assert np.all(np.diff(times(predictor, asked, metric)) >= 0.0)
+
+
+def test_longer_prompts_and_contexts_are_never_faster(predictor):
+    asked = [query(input_tokens=own) for own in (16.0, 128.0, 1024.0, 8192.0, 65536.0)]
+    assert np.all(np.diff(times(predictor, asked, "ttft_ms")) > 0.0)
+    assert np.all(np.diff(times(predictor, asked, "tpot_ms")) > 0.0)
+
+
+def test_more_requests_in_flight_never_have_a_smaller_time_per_token(predictor):
+    asked = [query("vllm", weights="bf16", concurrency=own) for own in (1.0, 2.0, 8.0, 64.0, 500.0)]
+    assert np.all(np.diff(times(predictor, asked, "tpot_ms")) >= 0.0)
+
+
+def test_open_threads_are_those_that_are_fastest(predictor):
+    asked = [replace(query(), software=Software(threads=own)) for own in (1, 8, 32, 96)]
+    least = times(predictor, [query()], "tpot_ms")[0]
+    assert least <= times(predictor, asked, "tpot_ms").min() + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (query("trtllm"), "vLLM and llama.cpp"),
+        (query(concurrency=4.0), "one request at a time"),
+        (query("vllm", concurrency=None, requests_per_s=1.0), "give concurrency"),
+    ],
+)
+def test_what_no_run_covers_is_refused_in_one_line(predictor, asked, said):
+    with pytest.raises(UnanswerableQuery, match=said):
+        predictor.predict([asked])
+
+
+def test_workers_for_prompts_and_more_than_eight_sockets_are_refused(predictor):
+    plain = query("vllm")
+    apart = replace(plain.deployment, prefill=Pool())
+    many = replace(plain.deployment, pool=Pool(Parallelism(tensor=16)))
+    for own, said in ((apart, "prompts alone"), (many, "8 sockets")):
+        with pytest.raises(UnanswerableQuery, match=said):
+            predictor.predict([replace(plain, workload=own)])
+
+
+def test_weights_in_another_format_than_was_measured_are_a_limit(predictor):
+    limits = predictor.predict([query(), query(weights="q8_0")]).limits
+    assert [len(own) for own in limits] == [0, 1]
+
+
+def test_llama_cpp_on_several_gpus_is_left_to_the_predictor_of_gpus(predictor):
+    one = query(device=CATALOG.get("a100-sxm-80gb"))
+    several = replace(one.deployment, pool=Pool(Parallelism(tensor=2)))
+    assert predictor.answers(one)
+    assert not predictor.answers(replace(one, workload=several))

@@ -1,0 +1,297 @@
+"""llm_cloud_runs: language models on processors, and with llama.cpp on one GPU.
+
+Whole microarchitectures, models or GPUs are held out. Each fold trains on the other rows of one
+table, on processors or on GPUs.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from forerun.data.bundle import Bundle
+from forerun.data.columns import Mask
+from forerun.data.datasets.language_models.llm_cloud_runs import (
+    BENCH,
+    MACHINES,
+    SERVED,
+    LlmCloudRuns,
+)
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.errors import UnknownDevice
+from forerun.data.language_models.deployment import (
+    Engine,
+    LlmDeployment,
+    Parallelism,
+    Pool,
+    RequestLoad,
+)
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.measurements import Measurements
+from forerun.data.processor_cores import CORES
+from forerun.data.query import Operation, Query
+from forerun.data.software import Software
+from forerun.features.readers.language_model.formats import with_formats
+from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.readers.language_model.reader import read_language_model
+from forerun.models.llm_serving.processor_latency import ProcessorLlmLatency
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
+
+NAMED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "SmolLM-135M": "SmolLM2-135M",
+        "llama-7b": "huggyllama/llama-7b",
+        "Llama-3.3-70B-Instruct": "Meta-Llama-3.1-70B",
+    }
+)
+"""Model of a row -> public model with the same layers, where it has another name."""
+QWEN_HALF: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        **{"model_type": "qwen2", "hidden_size": 1024, "intermediate_size": 2816},
+        **{"num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16},
+        **{"vocab_size": 151_936, "tie_word_embeddings": False},
+    }
+)
+"""Configuration of Qwen1.5-0.5B-Chat, whose GGUF file stores the output matrix too."""
+READ_SHARE: Final = 0.85
+"""Share of the peak bandwidth that a read of all cores reaches: the sheet of a machine has the
+bandwidth that was measured, over this."""
+LONGEST_SOCKETS: Final = 8
+SCORED: Final = ("tpot_ms", "ttft_ms")
+
+
+class LlmCloudRunsProtocols(DatasetProtocols):
+    """Time per token and time to the first token (ms), alone and under load."""
+
+    dataset = "llm_cloud_runs"
+    held_out_by = MappingProxyType(
+        {
+            "unseen_processor": ("processor",),
+            "unseen_model": ("model",),
+            "unseen_gpu": ("processor",),
+        }
+    )
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """All rows of known machines."""
+        found = [own for own, _ in _tables(bundle, catalog).values()]
+        rows = found[0]
+        for own in found[1:]:
+            rows = rows + own
+        return rows
+
+    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
+        """One fold for each split."""
+        tables = _tables(bundle, catalog)
+        for split in LlmCloudRuns().checked_splits(bundle):
+            rows, kept = tables[split.table]
+            for protocol, train, held_out in split_rows([split], rows, kept):
+                yield Fold(protocol, train, [*_tasks(held_out, protocol)])
+
+    def evaluation_tasks(
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+    ) -> Iterator[Task]:
+        """Rows of processors and GPUs that are not in the training set."""
+        for rows, _ in _tables(bundle, catalog).values():
+            new = ~np.isin(rows.groups["processor"], list(seen.get("processor", ())))
+            if new.any():
+                yield from _tasks(rows.take(new), "unseen_processor")
+
+
+def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
+    """Tasks of each time under each engine; with vLLM also of one request at a time."""
+    plain = ProcessorLlmLatency().predict(rows.queries).values
+    parts: dict[str, Mask] = {"": np.ones(len(rows), dtype=np.bool_)}
+    engine = rows.queries[0].deployment.engine.name
+    if engine == "vllm":
+        parts["/one_request"] = rows.groups["load"] == "one_request"
+    for part, kept in parts.items():
+        for metric in SCORED:
+            own = kept & np.isfinite(rows.column(metric))
+            if own.any():
+                name = f"{protocol}/{engine}/{metric}{part}"
+                closed = {"closed_form": plain[metric][own]}
+                yield Task(name, metric, rows.take(own), baselines=closed)
+
+
+def _tables(
+    bundle: Bundle, catalog: DeviceCatalog
+) -> dict[str, tuple[Measurements, np.ndarray[Any, np.dtype[np.intp]]]]:
+    """Table -> its rows as measured queries, and their positions in it."""
+    frame = LlmCloudRuns().table_of(bundle, MACHINES)
+    machines = {str(row["instance"]): row for row in frame.to_dict("records")}
+    devices = _Devices(machines, catalog)
+    found = {}
+    for name, query in ((BENCH, _bench_query), (SERVED, _served_query)):
+        if bundle.has(name):
+            found[name] = _measured(bundle.table(name), devices, query)
+    return found
+
+
+def _measured(
+    table: pd.DataFrame, devices: "_Devices", query: Any
+) -> tuple[Measurements, np.ndarray[Any, np.dtype[np.intp]]]:
+    records = table.to_dict("records")
+    made = [(place, query(row, devices)) for place, row in enumerate(records)]
+    kept = np.array([place for place, own in made if own is not None], dtype=np.intp)
+    queries = [own for _, own in made if own is not None]
+    rows = table.iloc[kept]
+    gpu = rows["gpu"] if "gpu" in rows else pd.Series(None, index=rows.index, dtype="object")
+    groups = {
+        "processor": gpu.where(gpu.notna(), rows["processor"]).to_numpy(dtype=np.str_),
+        "model": rows["model"].to_numpy(dtype=np.str_),
+        "device": np.array([own.device.name for own in queries], dtype=np.str_),
+        "load": (rows["load"] if "load" in rows else rows["kind"]).to_numpy(dtype=np.str_),
+    }
+    return Measurements(queries, _values(rows), groups), kept
+
+
+def _values(rows: pd.DataFrame) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+    """Both times; a saturated server's time to the first token is that of its queue, and no time
+    of the machine.
+    """
+    if "load" in rows:
+        first = rows["ttft_ms"].where(rows["load"] != "saturation")
+        return {
+            "tpot_ms": rows["tpot_ms"].to_numpy(np.float64),
+            "ttft_ms": first.to_numpy(np.float64),
+        }
+    each = 1e3 / rows["tokens_per_s"]
+    prompt = rows["kind"] == "prompt"
+    return {
+        "tpot_ms": each.where(~prompt).to_numpy(np.float64),
+        "ttft_ms": (each * rows["tokens"]).where(prompt).to_numpy(np.float64),
+    }
+
+
+class _Devices:
+    """Spec sheets of machines, and the GPUs of the catalogue."""
+
+    def __init__(
+        self, machines: Mapping[str, Mapping[Hashable, Any]], catalog: DeviceCatalog
+    ) -> None:
+        self.machines, self.catalog = machines, catalog
+        self.sheets: dict[tuple[str, str], tuple[Device, int] | None] = {}
+
+    def gpu(self, name: str) -> Device | None:
+        """The GPU of a name; None where the catalogue has none."""
+        try:
+            return self.catalog.get(GPUS.get(name, name))
+        except UnknownDevice:
+            return None
+
+    def processor(self, instance: str, processor: str) -> tuple[Device, int] | None:
+        """The sheet of one memory node of a machine and their number; None where facts lack."""
+        key = instance, processor
+        if key not in self.sheets:
+            self.sheets[key] = machine_sheet(self.machines.get(instance, {}), processor)
+        return self.sheets[key]
+
+
+GPUS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "A100 80GB PCIe": "a100-pcie-80gb",
+        "A100-SXM4-40GB": "a100-sxm-40gb",
+        "A100-SXM4-80GB": "a100-sxm-80gb",
+        "B200": "b200-sxm-180gb",
+        "H100 80GB HBM3": "h100-sxm-80gb",
+        "H100 PCIe": "h100-pcie-80gb",
+        "H200": "h200-sxm-141gb",
+    }
+)
+"""GPU of a row -> device of the catalogue, where the names differ."""
+
+
+def machine_sheet(machine: Mapping[Hashable, Any], processor: str) -> tuple[Device, int] | None:
+    """The spec sheet of one memory node of a machine, and the number of nodes.
+
+    Args:
+        machine: facts of the instance type; empty where they are not known.
+        processor: microarchitecture that the run saw.
+
+    Returns:
+        None where the microarchitecture or the bandwidth is not known.
+    """
+    architecture = slug(processor)
+    core = CORES.get(architecture)
+    if core is None or not machine or not machine["read_gbs"] > 0:
+        return None
+    cores = int(machine["cores"])
+    nodes = int(machine["memory_nodes"])
+    nodes = nodes if nodes <= LONGEST_SOCKETS and cores % nodes == 0 else 1
+    own = cores // nodes
+    clock = core.clock_ghz
+    if processor.startswith(("Neoverse", "Cortex")) and machine["nominal_ghz"] > 0:
+        clock = float(machine["nominal_ghz"])
+    peaks = {"fp32": core.fp32, "bf16": core.bf16, "int8": core.int8}
+    device = Device(
+        name=f"{slug(str(machine['instance']))}-{architecture}"[:80].rstrip("-"),
+        vendor="cloud",
+        kind="cpu",
+        architecture=architecture,
+        memory_bandwidth_gbs=float(machine["read_gbs"]) / READ_SHARE / nodes,
+        peak_tflops={name: ops * own * clock / 1e3 for name, ops in peaks.items()},
+        compute_units=own,
+        boost_clock_mhz=clock * 1e3,
+    )
+    return device, nodes
+
+
+def slug(name: str) -> str:
+    """A name in lower case with hyphens, as in the catalogue: `Zen 4` is `zen4`."""
+    plain = "".join(c if c.isalnum() else "-" for c in name.lower().replace("zen ", "zen"))
+    return "-".join(part for part in plain.split("-") if part)
+
+
+@cache
+def _model(name: str, weights: str) -> LanguageModel:
+    if name == "Qwen1.5-0.5B-Chat":
+        model = read_language_model(QWEN_HALF)
+    else:
+        model = named_language_model(NAMED.get(name, name))
+    cache_format = "fp16" if weights != "bf16" else None
+    return with_formats(model, weights=weights, cache=cache_format)
+
+
+def _bench_query(row: Mapping[Hashable, Any], devices: _Devices) -> Query | None:
+    if isinstance(row["gpu"], str):
+        gpu = devices.gpu(row["gpu"])
+        found = None if gpu is None else (gpu, 1)
+    else:
+        found = devices.processor(row["instance"], row["processor"])
+    if found is None:
+        return None
+    tokens = float(row["tokens"])
+    prompt = row["kind"] == "prompt"
+    load = RequestLoad(tokens if prompt else 1.0, 1.0 if prompt else tokens, concurrency=1.0)
+    return _query(_model(row["model"], "q4_k_m"), load, Engine("llama.cpp"), found, row)
+
+
+def _served_query(row: Mapping[Hashable, Any], devices: _Devices) -> Query | None:
+    found = devices.processor(row["instance"], row["processor"])
+    if found is None:
+        return None
+    number = max(1.0, float(row["mean_concurrency"]))
+    load = RequestLoad(float(row["prompt_tokens"]), float(row["output_tokens"]), number)
+    engine = Engine("vllm", version="0.22.1", max_sequences=int(row["max_sequences"]))
+    weights = {"bfloat16": "bf16", "float16": "fp16"}[row["dtype"]]
+    return _query(_model(row["model"], weights), load, engine, found, {})
+
+
+def _query(
+    model: LanguageModel,
+    load: RequestLoad,
+    engine: Engine,
+    found: tuple[Device, int],
+    row: Mapping[Hashable, Any],
+) -> Query:
+    device, nodes = found
+    pool = Pool(Parallelism(tensor=nodes))
+    deployment = LlmDeployment(model, load, engine, pool)
+    threads = int(row["threads"]) if row and device.kind == "cpu" else None
+    query = Query(deployment, device, operation=Operation(deployment.devices))
+    return query if threads is None else replace(query, software=Software(threads=threads))
