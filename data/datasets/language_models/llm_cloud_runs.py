@@ -65,22 +65,25 @@ class LlmCloudRuns(PackedTables):
         return {name: pa.DataFrameSchema(own) for name, own in columns.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
-        """`unseen_processor/NAME`, `unseen_model/NAME` and `unseen_gpu/NAME`.
+        """`unseen_processor/NAME`, `unseen_model/NAME` and `unseen_gpu/NAME` of `llama-bench`, and
+        `unseen_processor_served/NAME` and `unseen_model_served/NAME` of vLLM.
 
         Processors have at least `LEAST_MACHINES` instance types. Each of the three holds rows of
         one kind of run out, and trains on the others of that kind.
         """
         splits = []
         for name in (table for table in (BENCH, SERVED) if bundle.has(table)):
-            runs = bundle.table(name)
+            runs, served = bundle.table(name), "_served" * (name == SERVED)
             on_gpu = runs["gpu"].notna() if name == BENCH else np.zeros(len(runs), dtype=np.bool_)
             of_processor = ~np.asarray(on_gpu, dtype=np.bool_)
             machines = runs.groupby("processor")["instance"].transform("nunique")
             common = of_processor & (machines >= LEAST_MACHINES).to_numpy()
+            by_processor = {f"unseen_processor{served}": "processor"}
             splits += leave_values_out(
-                name, runs, {"unseen_processor": "processor"}, train=of_processor, held_out=common
+                name, runs, by_processor, train=of_processor, held_out=common
             )
-            splits += leave_values_out(name, runs, {"unseen_model": "model"}, train=of_processor)
+            by_model = {f"unseen_model{served}": "model"}
+            splits += leave_values_out(name, runs, by_model, train=of_processor)
             if not of_processor.all():
                 gpus = {"gpu": runs["gpu"].fillna("").to_numpy(dtype=np.str_)}
                 splits += leave_values_out(

@@ -78,7 +78,7 @@ def test_no_device_draws_more_than_it_holds_itself_to(service):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"device": "epyc-7742"}, "No predictor in use answers"),
+        ({"device": "epyc-7742"}, "Times on epyc-7742 follow from lengths"),
         ({"device": "h101"}, "h101"),
         ({"model": {"total_parameters": 1e9, "active_parameters": 2e9}}, "cannot be more"),
         ({"model": {"total_parameters": 1e9, "experts_per_token": 2}}, "cannot be more"),

@@ -71,7 +71,9 @@ class LlmCloudRunsProtocols(DatasetProtocols):
     held_out_by = MappingProxyType(
         {
             "unseen_processor": ("processor",),
+            "unseen_processor_served": ("processor",),
             "unseen_model": ("model",),
+            "unseen_model_served": ("model",),
             "unseen_gpu": ("processor",),
         }
     )

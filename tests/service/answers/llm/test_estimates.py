@@ -126,7 +126,7 @@ def test_the_closed_form_answers_where_no_predictor_is_fitted(settings):
         assert answer["metrics"]["tpot_ms"]["value"] > 0
         assert answer["metrics"]["tpot_ms"]["grade"] == "C"
         assert not answer["in_domain"]
-        refused = client.post(ESTIMATE, json=ASKED | {"device": "epyc-7742"})
+        refused = client.post(ESTIMATE, json=ASKED | {"device": "gaudi2"})
         assert refused.status_code == 422
         assert "GPU" in refused.json()["detail"]
 

@@ -84,6 +84,7 @@ def test_activations_of_mxfp4_experts_are_fp8_under_tensorrt_on_blackwell(system
 
 def test_disaggregated_runs_are_refused():
     pools = {f"{pool}_tp_size": 4.0 for pool in ("prefill", "decode")}
+    pools |= {f"{pool}_num_workers": 1.0 for pool in ("prefill", "decode")}
     with pytest.raises(InputError, match="aggregated deployments"):
         given(mode="disagg", **pools)
 
