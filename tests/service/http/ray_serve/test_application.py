@@ -150,13 +150,20 @@ def _parent(process: Path) -> int | None:
     return None
 
 
+def _free_port() -> int:
+    """A free port that no outgoing connection is given: Ray opens many before it listens."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_000):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no free port")
+
+
 @contextmanager
 def ray_serve(database: str) -> Iterator[Served]:
     """The configuration of `deploy`, on a free port of this machine and on any number of cores."""
     content = configuration()
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port = listening.getsockname()[1]
+    port = _free_port()
     content["http_options"] = {"host": "127.0.0.1", "port": port}
     (served,) = content["applications"]
     served["runtime_env"]["env_vars"] = {"FORERUN_HOST": "127.0.0.1", "FORERUN_AUTH": "off"}
