@@ -74,7 +74,7 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
     ones = [of_one_worker(query) for query in queries]
     known = [row for row, one in enumerate(ones) if closed_form().answers(one)]
     arrivals = [row for row in known if ones[row].deployment.load.concurrency is None]
-    waiting = {row for row in known if row not in set(arrivals) and beyond_memory(ones[row])}
+    waiting = {row for row in known if beyond_memory(ones[row])}
     alike = groups_of(at_any_load(ones[row]) for row in arrivals)
     members = [[arrivals[place] for place in same] for same in alike.values()]
     loops = [closed_loops(ones[rows[0]], places(ones[rows[0]])) for rows in members]
@@ -189,15 +189,15 @@ def _with_fastest(
 
 def _possible(queries: Sequence[Query], times: TimeColumns, in_use: InUse) -> list[Prediction]:
     """The times of deployments within what their devices allow."""
-    found = times.predictions()
+    found: dict[int, Prediction] = {}
     # The least times of `within_sheets` are those of GPUs: processors have large caches.
-    rows = [row for row, query in enumerate(queries) if query.device.kind != "cpu"]
-    asked = [queries[row] for row in rows]
-    measured = [measured_by_user(query.device, in_use) for query in asked]
-    within = within_sheets(asked, times.take(np.array(rows, dtype=np.intp)), measured)
-    for row, own in zip(rows, within.predictions(), strict=True):
-        found[row] = own
-    return found
+    for is_cpu, rows in groups_of(query.device.kind == "cpu" for query in queries).items():
+        asked, own = [queries[row] for row in rows], times.take(np.array(rows, dtype=np.intp))
+        if not is_cpu:
+            measured = [measured_by_user(query.device, in_use) for query in asked]
+            own = within_sheets(asked, own, measured)
+        found |= zip(rows, own.predictions(), strict=True)
+    return [found[row] for row in range(len(queries))]
 
 
 def _of_all(query: Query, one: Query, load: UnderLoad) -> UnderLoad:
