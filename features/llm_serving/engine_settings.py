@@ -18,9 +18,10 @@ its variant for export have so much memory.
 MARGIN: Final = 0.1
 """Share of a device's memory by which what engines take for requests may exceed what is expected:
 their own memory share, graphs and buffers are not known, and where weights fill the memory this is
-many requests. Of 65 runs with more in flight than are expected to fit (deployments held out), times
-to the first token with `admitted` have a median ratio of 0.9 to the measured ones, and rates one of
-1.07; without margin these are 2.2 and 0.93, with requests halfway 3.0 and 0.87."""
+many requests. It was chosen on 65 runs with more in flight than are expected to fit, predicted with
+their deployments held out: times to the first token with `admitted` have a median ratio of 0.9 to
+the measured ones, and rates one of 1.07; without margin these are 2.2 and 0.93, with requests
+halfway 3.0 and 0.87."""
 SEQUENCES: Final = 2048
 TOKENS: Final = 8192
 SMALL_SEQUENCES: Final = 256

@@ -7,8 +7,8 @@ number format, context of the measurement and device add to its hidden layer and
 fitted by gradient descent to measured times of networks and of single operators, as the sum of
 their kernels (`forerun.models.kernels.fitting`), and evaluated without torch.
 
-A GPU that trained nothing, and of which single operators were measured, has a last layer of its own
-(`OwnLayer`): the fitted one and a shift, which is a regression on the hidden layer.
+A GPU without training rows has a last layer of its own after adaptation to its operators
+(`OwnLayer`): the fitted layer and a shift, which is a regression on the hidden layer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,10 +50,11 @@ DEVIATION: Final = 1.0
 """Standard deviation of the shift of a correction on a new GPU, of the part that all kernels share
 and of that by a hidden layer whose mean square is 1."""
 NOISE: Final = 1.0
-"""Standard deviation of an operator around its kernels, in log units, and where it counts less. It
-is larger than what repeats differ by, because what is odd about one operator says nothing about
-others. It and `DEVIATION` were fixed on six GPUs of NeuSight, with operators and networks in fp32;
-recorded networks of an H100 and an H200 were predicted as well with half of either."""
+"""Standard deviation of an operator's time around the sum of its kernels, in log units. From this
+error on, Huber's loss counts a row less. Repeated runs differ by less, but the error of one
+operator does not carry over to others. It and `DEVIATION` were fixed on six GPUs of NeuSight, with
+operators and networks in fp32; recorded networks of an H100 and an H200 were predicted as well with
+half of either."""
 STEPS: Final = 6
 TABLES: Final = ("kind", "role", "mode", "format", "context", "device")
 

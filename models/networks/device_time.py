@@ -265,8 +265,8 @@ class DeviceTime(StoredPredictor):
     def adapt(self, measurements: Measurements, together: bool = False) -> Self:
         """Adapt to the devices of a few runs with `latency_ms`: errors by execution mode.
 
-        Operators of a GPU that trained nothing give the times of its kernels, and with them those
-        of its networks.
+        Operators of a GPU without training rows give the times of its kernels, and with them
+        those of its networks.
 
         Args:
             measurements: networks or operators.

@@ -20,7 +20,11 @@ from forerun.data.software import Software
 from forerun.features.readers.language_model.formats import with_formats
 from forerun.features.readers.language_model.named import named_language_model
 from forerun.models.contract import PredictorContract
-from forerun.models.llm_serving.processor_latency import ProcessorLlmLatency
+from forerun.models.llm_serving.processor_latency import (
+    FEW_MODELS,
+    OTHER_FORMAT,
+    ProcessorLlmLatency,
+)
 
 CATALOG = DeviceCatalog.load()
 ZEN = CATALOG.get("epyc-9654")
@@ -149,7 +153,8 @@ def test_workers_for_prompts_and_more_than_eight_sockets_are_refused(predictor):
 
 def test_weights_in_another_format_than_was_measured_are_a_limit(predictor):
     limits = predictor.predict([query(), query(weights="q8_0")]).limits
-    assert [len(own) for own in limits] == [0, 1]
+    assert [OTHER_FORMAT in own for own in limits] == [False, True]
+    assert all(FEW_MODELS in own for own in limits)
 
 
 def test_llama_cpp_on_several_gpus_is_left_to_the_predictor_of_gpus(predictor):

@@ -262,7 +262,7 @@ OPERATORS = [
 
 
 def operator_ms(queries: Sequence[Query]) -> np.ndarray:
-    """Times of operators on a GPU that trained nothing, which `DeviceTime` does not answer."""
+    """Times of operators on a GPU without training rows, which `DeviceTime` does not answer."""
     return once().kernel_times.seconds(queries) * 1e3
 
 
