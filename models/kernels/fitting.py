@@ -42,6 +42,8 @@ RANGE: Final = (0.2, 99.8)
 """Percentiles of a feature over the training kernels of a root, outside of which it is clipped."""
 PENALTIES: Final = {"device": 1e-3, "context": 1e-3, "kind": 3e-5}
 WEIGHT_PENALTY: Final = 1e-5
+FLOOR_PENALTY: Final = 0.01
+"""On the squared correction of the shortest time, which few runs of other GPUs identify."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,10 @@ class Settings:
     Attributes:
         epochs: passes over the runs.
         hidden: hidden units of each layer.
-        floor_penalty: penalty on the squared correction of the shortest time.
     """
 
     epochs: int = 16
     hidden: int = HIDDEN
-    floor_penalty: float = 0.0
 
 
 def fit(
@@ -218,9 +218,7 @@ class _Fit:
             value = value + penalty * (tables[name] ** 2).sum()
         for matrix in (self.first, self.second, self.last):
             value = value + WEIGHT_PENALTY * (matrix**2).sum()
-        if self.settings.floor_penalty:
-            value = value + self.settings.floor_penalty * (logs[:, 2] ** 2).mean()
-        return value
+        return value + FLOOR_PENALTY * (logs[:, 2] ** 2).mean()
 
     def _fitted(self) -> KernelTimes:
         def plain(tensor: Any) -> Any:
