@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.workloads.onnx_networks import NETWORKS as ONNX_NETWORKS
-from forerun.data.collectors.workloads.zoos import definition_of
+from forerun.data.collectors.workloads.torch_networks import definition_of
 from forerun.data.errors import MissingExtra
 from forerun.data.graph import OperatorGraph
 from forerun.features.operators.costs import operator_cost

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.data.collectors.latency.cpu import CpuCollector
-from forerun.data.collectors.latency.cpu_run import CpuRun
+from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
 from forerun.data.collectors.runner.trial import Row, Source, Trial
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownDevice
