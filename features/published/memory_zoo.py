@@ -2,25 +2,248 @@
 
     python -m forerun.features.published.memory_zoo FILE.parquet
 
-traces all of them anew (minutes; needs the `zoo` and `train` extras) and writes
-the table that comes with the dataset `published_memory`. Networks that tables also time are those
-of `forerun.features.published.zoo`, by the same names.
+traces all of them anew (minutes; needs the `zoo` and `train` extras) and writes the table that
+comes with the dataset `published_memory`. Networks that tables also time are those of
+`forerun.features.published.zoo`, by the same names; the others are BERT's classifier, Llama, ViT,
+ViViT, and latent diffusion as one graph: text encoder, one pass of the denoiser, image decoder. All
+three are in memory while a pipeline runs, one pass after another, so their graph in this order has
+a pipeline's peak; their configurations are those of the checkpoints' folders on huggingface.co.
 """
 
 import re
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from forerun.features.published.diffusion import diffusion
-from forerun.features.published.memory_networks import (
-    encoders,
-    large_vision,
-    llamas,
-    without_loss,
+from forerun.data.errors import MissingExtra
+from forerun.features.published.sources import (
+    HUB,
+    Built,
+    Entry,
+    Inputs,
+    Source,
+    Transformer,
+    with_summed_logits,
 )
-from forerun.features.published.sources import Source
-from forerun.features.published.zoo import graph_table, networks
+from forerun.features.published.zoo import bert, decoders, graph_table, networks
+
+TOKENS: Final = 77
+_DECODER: Final = {
+    **{"block_out_channels": (128, 256, 512, 512), "layers_per_block": 2, "latent_channels": 4},
+    "down_block_types": ("DownEncoderBlock2D",) * 4,
+    "up_block_types": ("UpDecoderBlock2D",) * 4,
+}
+_SD_1: Final = {"cross_attention_dim": 768, "attention_head_dim": 8}
+_SD_2: Final = {
+    **{"cross_attention_dim": 1024, "attention_head_dim": (5, 10, 20, 20)},
+    "use_linear_projection": True,
+}
+_CLIP_L: Final = {
+    **{"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12},
+    "num_attention_heads": 12,
+}
+_CHECKER: Final = {
+    **{"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24},
+    **{"num_attention_heads": 16, "patch_size": 14, "image_size": 224},
+}
+_CLIP_H: Final = {
+    **{"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 23},
+    **{"num_attention_heads": 16, "hidden_act": "gelu"},
+}
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A pipeline's parts.
+
+    Attributes:
+        checkpoint: on huggingface.co.
+        text, denoiser: fields of their configurations, where they are not the class's defaults.
+        side: latents of an image along each side, an eighth of its pixels.
+        guided: whether the denoiser runs with and without the prompt at once.
+        checked: whether a vision transformer checks the image.
+    """
+
+    checkpoint: str
+    text: Mapping[str, Any]
+    denoiser: Mapping[str, Any] = field(default_factory=dict)
+    side: int = 64
+    guided: bool = False
+    checked: bool = False
+
+
+PIPELINES: Final[Mapping[str, Latent]] = {
+    "stable_diffusion_1.5-512": Latent(
+        "runwayml/stable-diffusion-v1-5", _CLIP_L, _SD_1, guided=True
+    ),
+    "sd_turbo-512": Latent("stabilityai/sd-turbo", _CLIP_H, _SD_2),
+    "lcm_dreamshaper-768": Latent(
+        "SimianLuo/LCM_Dreamshaper_v7",
+        _CLIP_L,
+        {**_SD_1, "time_cond_proj_dim": 256},
+        side=96,
+        checked=True,
+    ),
+}
+"""Name with the pixels of a side -> parts; the sides are those of the denoisers' configurations."""
+
+
+def diffusion() -> Iterator[Entry]:
+    """Stable Diffusion 1.5 with guidance, and two distilled descendants without."""
+    for name, latent in PIPELINES.items():
+        where = f"{HUB} {latent.checkpoint}, {TOKENS} tokens"
+        yield name, Built(where, partial(_pipeline, latent), (1, 4, latent.side, latent.side))
+
+
+def _pipeline(latent: Latent) -> Any:
+    """A module from latents of one image to its pixels; guidance doubles the denoiser's batch."""
+    import torch
+    from torch import nn
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel
+
+    kl, unet = _diffusers()
+    clip, looker = CLIPTextConfig(**latent.text), CLIPVisionConfig(**_CHECKER)
+    clip._attn_implementation = looker._attn_implementation = "sdpa"
+    passes = 2 if latent.guided else 1
+
+    class Pipeline(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.text = CLIPTextModel(clip)
+            self.denoiser = unet(sample_size=latent.side, **latent.denoiser)
+            self.images = kl(sample_size=512, **_DECODER)
+            self.checker = CLIPVisionModel(looker) if latent.checked else None
+
+        def forward(self, latents: Any) -> Any:
+            words = torch.zeros((len(latents), TOKENS), dtype=torch.int64, device=latents.device)
+            prompts = self.text(input_ids=words)[0]
+            noisy = torch.cat([latents] * passes)
+            step = torch.ones((), dtype=torch.int64, device=latents.device)
+            noise = self.denoiser(noisy, step, torch.cat([prompts] * passes)).sample
+            image = self.images.decode(latents - noise[: len(latents)]).sample
+            if self.checker is None:
+                return image
+            small = nn.functional.interpolate(image, size=(224, 224))
+            return image, self.checker(pixel_values=small).pooler_output
+
+    return Pipeline()
+
+
+def _diffusers() -> tuple[Any, Any]:
+    try:
+        from diffusers import AutoencoderKL, UNet2DConditionModel
+    except ImportError as error:
+        raise MissingExtra("Tracing a diffusion pipeline", "zoo") from error
+    return AutoencoderKL, UNet2DConditionModel
+
+
+_LARGE: Final = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
+_LLAMA_3: Final = {"vocab_size": 128256, "num_key_value_heads": 8, "rope_theta": 500000.0}
+LLAMAS: Final = {
+    "llama_3.2_3b": (
+        "meta-llama/Llama-3.2-3B",
+        {
+            **_LLAMA_3,
+            **{"hidden_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 24},
+            **{"head_dim": 128, "intermediate_size": 8192, "tie_word_embeddings": True},
+        },
+    ),
+    "llama_3.1_8b": (
+        "meta-llama/Llama-3.1-8B",
+        {
+            **_LLAMA_3,
+            **{"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32},
+            "intermediate_size": 14336,
+        },
+    ),
+    "llama_3.1_70b": (
+        "meta-llama/Llama-3.1-70B",
+        {
+            **_LLAMA_3,
+            **{"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64},
+            "intermediate_size": 28672,
+        },
+    ),
+}
+"""Name -> checkpoint and fields of its configuration."""
+
+LENGTHS: Final = (
+    ("llama_3.2_3b", 768),
+    ("llama_3.2_3b", 4096),
+    ("llama_3.1_8b", 4096),
+    ("llama_3.1_70b", 8192),
+)
+"""Llama and tokens of a sequence in the tables."""
+
+
+SUMMED: Final = re.compile(r"(?:bert_base_mlm-(?:256|512)|biogpt-(?:128|256))-sdpa")
+"""Networks trained without a loss: the gradient was that of the sum of their logits, since their
+peaks leave no room for a cross-entropy."""
+
+
+def without_loss() -> Iterator[Entry]:
+    """BERT and BioGPT that end in the sum of their logits."""
+    for name, source in (*bert(), *decoders()):
+        if SUMMED.fullmatch(name) and isinstance(source, Transformer):
+            summed = replace(source, wrap=with_summed_logits)
+            yield name.replace("-sdpa", "-sum"), summed
+
+
+def encoders() -> Iterator[Entry]:
+    """BERT large with a classifier on 512 tokens, and ViViT on 32 frames of 224 pixels."""
+    words: Inputs = {"input_ids": (1, 512), "attention_mask": (1, 512)}
+    yield (
+        "bert_large_classification-512",
+        Transformer(
+            f"{HUB} google-bert/bert-large-uncased",
+            *("BertForSequenceClassification", "BertConfig", words, "sdpa", _LARGE),
+        ),
+    )
+    frames: Inputs = {"pixel_values": (1, 32, 3, 224, 224)}
+    yield (
+        "vivit_b-32x224-sdpa",
+        Transformer(
+            f"{HUB} google/vivit-b-16x2-kinetics400",
+            *("VivitForVideoClassification", "VivitConfig", frames, "sdpa"),
+            {"num_labels": 400},
+        ),
+    )
+
+
+def llamas() -> Iterator[Entry]:
+    """Llama over whole sequences, with fused attention."""
+    for name, length in LENGTHS:
+        hub, fields = LLAMAS[name]
+        tokens: Inputs = {"input_ids": (1, length)}
+        source = Transformer(
+            f"{HUB} {hub}", "LlamaForCausalLM", "LlamaConfig", tokens, "sdpa", fields
+        )
+        yield f"{name}-{length}", source
+
+
+def large_vision() -> Iterator[Entry]:
+    """Timm's largest ViTs, with the 45 classes of RESISC45."""
+    for name, model, fields in (
+        ("vit_huge_patch14-224", "vit_huge_patch14_224", {}),
+        ("vit_giant_patch14-224", "vit_giant_patch14_dinov2", {"img_size": 224}),
+    ):
+        where = f"timm {model} with 45 classes (torchao/benchmarks/benchmark_low_bit_adam.py)"
+        yield name, Built(where, partial(_timm, model, fields), (1, 3, 224, 224))
+
+
+def _timm(model: str, fields: dict[str, Any]) -> Any:
+    import timm
+
+    return timm.create_model(model, pretrained=False, num_classes=45, **fields)
+
 
 TIMED: Final = re.compile(
     r"(?:albert_base-|biogpt-(?:64|128)|pythia_410m).*-sdpa"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from forerun.features.published.sources import Built, Entry, Inputs, Transformer
 from forerun.features.published.zoo import graph_table
-from forerun.features.readers.torchvision_operators import declare_operators
+from forerun.features.readers.torch_trace import declare_operators
 
 TORCHVISION: Final[Mapping[str, tuple[int, ...]]] = {
     "alexnet": (224, 299),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from forerun.data.graph import Attribute, Operator, OperatorGraph, Shape
 from forerun.features.operators.fusion import fuse_attention
-from forerun.features.readers.aten import FACTORIES, KIND_OF, VIEWS, function_of
+from forerun.features.readers.aten_graph import FACTORIES, KIND_OF, VIEWS, function_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -86,8 +86,7 @@ def zoo_graph(name: str) -> OperatorGraph:
     Raises:
         MissingExtra: torch is not installed, or timm where the network is one of timm's.
     """
-    from forerun.features.readers.torch_trace import trace_module
-    from forerun.features.readers.torchvision_operators import declare_operators
+    from forerun.features.readers.torch_trace import declare_operators, trace_module
 
     definition = definition_of(name)
     assert definition is not None, name

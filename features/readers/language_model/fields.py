@@ -1,9 +1,17 @@
-"""Typed access to the fields of a configuration, which remembers what was read."""
+"""Typed access to the fields of a configuration, which remembers what was read.
+
+Fields that change neither a size nor the cost of a token are listed by reason. An activation
+changes no size and next to no cost, so that one of another name does not prevent an answer; a name
+that is not known may be a misspelt one, and is said. `params.json`, Mistral's own description of a
+model, is read in the names of a `config.json`.
+"""
 
 import math
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
@@ -229,3 +237,190 @@ def short(value: Any) -> str:
     except ValueError:  # Python writes no whole number of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+DESCRIPTION: Final = (
+    *("architectures", "auto_map", "model_type", "name_or_path", "_name_or_path", "_commit_hash"),
+    *("transformers_version", "torch_dtype", "dtype", "use_bfloat16", "id2label", "label2id"),
+    *("initializer_range", "initializer_factor", "problem_type", "tokenizer_class", "torchscript"),
+    *("_attn_implementation", "task_specific_params", "finetuning_task", "pruned_heads", "_*"),
+)
+"""What the file is, and how weights were drawn at the start."""
+
+GENERATION: Final = (
+    *("*_token_id", "*_token_index", "temperature", "top_k", "top_p", "typical_p", "num_beams"),
+    *("num_beam_groups", "diversity_penalty", "repetition_penalty", "length_penalty", "max_length"),
+    *("min_length", "early_stopping", "do_sample", "no_repeat_ngram_size", "suppress_tokens"),
+    *("encoder_no_repeat_ngram_size", "begin_suppress_tokens", "bad_words_ids", "output_scores"),
+    *("forced_*", "num_return_sequences", "remove_invalid_values", "return_dict*", "prefix"),
+    *("exponential_decay_length_penalty", "output_attentions", "output_hidden_states", "use_cache"),
+    *("sep_token_id", "*_placeholder", "is_decoder", "cross_attention_hidden_size"),
+    *("tf_legacy_loss", "chunk_size_feed_forward", "add_cross_attention", "tie_encoder_decoder"),
+    *("summary_*", "is_encoder_decoder", "num_logits_to_keep", "num_reward_heads", "ignore_index"),
+    *("median_filter_width", "max_source_positions", "extra_pos_embeddings", "static_position_*"),
+)
+"""How tokens are drawn, and what a library returns."""
+
+TRAINING: Final = (
+    *("*_dropout", "*_dropout_prob", "*dropout", "*pdrop", "*aux_loss*", "output_router_logits"),
+    *("mask_*", "apply_spec_augment", "classifier_*", "dropout_rate", "init_std", "*layerdrop"),
+    *("pretraining_tp", "ep_size", "router_jitter_noise", "seq_aux", "rescale_prenorm_residual"),
+    *("time_step_*", "moe_router_force_load_balancing", "gradient_checkpointing"),
+)
+"""What matters in training alone."""
+
+SCALES: Final = (
+    *("rms_norm_eps", "layer_norm_eps*", "layernorm_epsilon", "norm_eps", "hc_eps", "hidden_act"),
+    *("activation_function", "hidden_activation", "*_hidden_act", "activation_situ_*", "rope_*"),
+    *("*rope_theta", "rotary_*", "partial_rotary_factor", "swiglu_*", "attention_bias", "mlp_bias"),
+    *(
+        "use_bias",
+        "qkv_bias",
+        "*_bias",
+        "use_qk_norm",
+        "qk_norm*",
+        "use_gemma_norm",
+        "norm_topk_prob",
+    ),
+    *(
+        "scoring_func",
+        "topk_method",
+        "topk_group",
+        "n_group",
+        "num_expert_group",
+        "use_grouped_topk",
+    ),
+    *(
+        "routed_scaling_factor",
+        "moe_renormalize",
+        "moe_router_*",
+        "moe_norm_min",
+        "position_embedding_type",
+        "latent_moe_use_norm",
+        "*softcap*",
+    ),
+    *("attention_value_scale", "final_logit_softcapping", "query_pre_attn_scalar", "*_multiplier"),
+    *("mla_use_nope", "mrope*", "use_mrope", "nope*", "no_rope*", "attn_scale", "floor_scale"),
+    *("attn_temperature_tuning", "indexer_rope_interleave", "max_window_layers", "norm_type"),
+    *(
+        "use_routing_bias",
+        "use_moe_router_bias",
+        "initial_context_length",
+        "original_max_position*",
+    ),
+    *("norm_epsilon", "qk_layernorm", "logit_scale", "learned_pos_emb", "embedding_fraction"),
+    *("decoder_vocab_size", "share_encoder_decoder_embeddings"),
+    *("relative_attention_*", "dense_act_fn", "normalize_before", "normalize_embedding"),
+    *("add_bias_logits", "add_final_layer_norm", "normalize_*"),
+    *("use_parallel_residual", "parallel_attn", "alibi", "activation", "slow_but_exact"),
+    *("embd_layer_norm", "apply_residual_*", "scale_*", "logits_scaling", "tie_word_embeddings"),
+)
+"""Scales, rotations, biases and normalisations: vectors at most, of no matrix."""
+
+KERNELS: Final = (
+    *("block_*init*", "block_norm_eps", "block_use_*", "conv_bias", "conv_use_*", "use_pos_enc"),
+    *("mamba_chunk_size", "mamba_conv_bias", "use_mixed_mlp_moe", "use_cla"),
+    *("use_mamba_kernels", "chunk_size", "mamba_ssm_dtype", "mamba_ssm_cache_dtype", "expand"),
+    *("moe_shared_expert_overlap", "use_conv_bias", "mamba_proj_bias", "hidden_dropout"),
+    *("num_hash_layers", "hc_sinkhorn_iters", "time_step_rank", "qk_head_dim", "output_gate_type"),
+    *("index_topk*", "index_share_for_mtp_iteration", "index_skip_topk_offset", "compress_rope_*"),
+    *("attn_config", "init_device", "no_bias", "use_weighted_layer_sum", "encoder_layers"),
+    *("attn_type_list", "sliding_window_size", "gate_lower_bound"),
+)
+"""How kernels do the same work, or what other fields say already."""
+
+IMAGES: Final = (
+    *("image_*", "video_*", "vision_*", "media_*", "audio_*", "img_token_compression_config"),
+    *("process_image_mode", "projector_*", "multimodal_projector_bias", "language_model_only"),
+    *("use_unified_vision_chunk", "use_bidirectional_attention"),
+)
+"""How images become tokens; the tower itself is read from its own object."""
+
+PATTERNS: Final = (*DESCRIPTION, *GENERATION, *TRAINING, *SCALES, *KERNELS, *IMAGES)
+"""Names and patterns of names of all those fields."""
+
+
+def of_meaning(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the fields that may change a size or a cost."""
+    return tuple(
+        name
+        for name in names
+        if not any(fnmatchcase(name.rpartition(".")[2], pattern) for pattern in PATTERNS)
+    )
+
+
+ACTIVATION_FIELDS: Final = (
+    "hidden_act",
+    "hidden_activation",
+    "activation_function",
+    "dense_act_fn",
+)
+ACTIVATIONS: Final = frozenset({
+    *("gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "hardswish"),
+    *("gelu_python_tanh", "gelu_pytorch_tanh", "laplace", "leaky_relu", "linear", "mish", "prelu"),
+    *("quick_gelu", "relu", "relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "swish", "tanh"),
+    *("xielu", "swigluoai", "situ"),
+    *("gated-gelu", "geglu", "gelu_tanh", "reglu", "relu_squared", "squared_relu", "swiglu"),
+})  # fmt: skip
+"""Those of Hugging Face Transformers (`ACT2FN`), and of code that comes with published models."""
+
+
+def unknown_activations(fields: Fields) -> list[str]:
+    """Fields whose value is the name of no activation, each with a known one that is like it."""
+    found = []
+    for name in ACTIVATION_FIELDS:
+        value = fields.raw(name)
+        if isinstance(value, str) and value.lower() not in ACTIVATIONS:
+            close = get_close_matches(value.lower(), sorted(ACTIVATIONS), 1)
+            found.append(
+                f"{name} {short(value)}" + (f" (did you mean {close[0]}?)" if close else "")
+            )
+    return found
+
+
+NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "dim": "hidden_size",
+        "n_layers": "num_hidden_layers",
+        "hidden_dim": "intermediate_size",
+        "n_heads": "num_attention_heads",
+        "n_kv_heads": "num_key_value_heads",
+        "norm_eps": "rms_norm_eps",
+        "tied_embeddings": "tie_word_embeddings",
+        "max_seq_len": "max_position_embeddings",
+    }
+)
+"""Name in `params.json` -> name in `config.json`; others are alike."""
+_TELLING: Final = frozenset({"dim", "n_layers", "n_heads", "hidden_dim"})
+_APART: Final = ("moe", "quantization")
+_MIXTURE: Final[Mapping[str, str]] = MappingProxyType(
+    {"num_experts": "num_local_experts", "num_experts_per_tok": "num_experts_per_tok"}
+)
+
+
+def as_configuration(fields: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The fields as those of a `config.json`; unchanged where they are none of `params.json`.
+
+    Args:
+        fields: the object of a file.
+        where: what the file is called in errors.
+
+    Raises:
+        UnreadableModel: its layers or weights are of a kind that is only read from a `config.json`.
+    """
+    if "model_type" in fields or not fields.keys() >= _TELLING:
+        return fields
+    mixture = fields.get("moe")
+    others = mixture.keys() - _MIXTURE.keys() if isinstance(mixture, Mapping) else set()
+    if others or "q_lora_rank" in fields:
+        raise UnreadableModel(
+            where, "it is a params.json with layers of another kind; give the config.json."
+        )
+    if fields.get("quantization"):
+        raise UnreadableModel(
+            where, "it is a params.json with quantised weights; give the config.json."
+        )
+    found = {NAMES.get(name, name): value for name, value in fields.items() if name not in _APART}
+    if isinstance(mixture, Mapping):
+        found |= {_MIXTURE[name]: value for name, value in mixture.items()}
+    return {"model_type": "mixtral" if mixture else "mistral", **found}

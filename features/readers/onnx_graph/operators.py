@@ -8,8 +8,7 @@ import onnx
 from onnx import helper
 
 from forerun.data.graph import Attribute, Operator, Shape
-from forerun.features.readers.onnx_graph.binding import Tensor
-from forerun.features.readers.onnx_graph.kinds import KIND_OF, function_of
+from forerun.features.readers.onnx_graph.shapes import KIND_OF, Tensor, function_of
 
 _INDEX_TYPES = frozenset(
     {
