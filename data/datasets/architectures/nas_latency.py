@@ -11,24 +11,21 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.bundle import Bundle, home
+from forerun.data.bundle import Bundle
 from forerun.data.datasets.architectures.nas_latency_files import NB201_EDGES, tables_of
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check, with_findings
-from forerun.data.schema import number, text
 from forerun.data.split import Split, is_one_of
-from forerun.data.upstream.downloads import RawFiles, Upstream, together
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 Column = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -60,54 +57,8 @@ FOLDED: Final = 0.02
 """A cell that takes less than this share of its device's median was optimised away."""
 
 
-class NasLatency(Dataset):
+class NasLatency(Dataset, declared="nas_latency"):
     """Evaluated on unseen devices, of which a few measurements are given (few-shot)."""
-
-    name = "nas_latency"
-    title = "latency of NAS-Bench-201, FBNet and OFA networks on many devices"
-    licence = "HELP and OneProxy MIT; EAGLE's copy and HW-NAS-Bench-360 none stated: numbers only"
-    citation = (
-        "Lee et al.: Help: Hardware-adaptive efficient latency prediction for NAS (NeurIPS 2021); "
-        "Dudziak et al.: BRP-NAS (NeurIPS 2020); Nair et al.: One Proxy Device Is Enough "
-        "(SIGMETRICS 2022); HW-NAS-Bench-360 (2026)"
-    )
-    published = (
-        "HELP: 10 samples and 10 fixed references, 900 architectures of nine devices; NASFLAT "
-        "(MLSys 2024): 20 samples, twelve device splits; both report Spearman"
-    )
-    upstream = Upstream(
-        "HayeonLee",
-        "HELP",
-        commit="45f70eb92d0d735970a33b608d1544ad3c52f285",
-        checksums="nas_latency.json",
-    )
-    further = (
-        Upstream(
-            "ZengYuXiang7",
-            "NAS-LLM-GNN",
-            commit="46d3713c591ea41ce7a2107b4e1fe8aa99925c04",
-            checksums="nas_latency_eagle.json",
-        ),
-        Upstream(
-            "Ren-Research",
-            "OneProxy",
-            commit="e3c9b2c65113e16f1208988287810b283674f4de",
-            checksums="nas_latency_oneproxy.json",
-        ),
-        Upstream(
-            "roldebijvank",
-            "HW-NAS-Bench-360",
-            commit="a9b243e07fb8f0671ee56587696e7b8ef1ca702d",
-            checksums="nas_latency_edge360.json",
-        ),
-    )
-    """Repositories after the first; files of them that cannot be fetched are left out."""
-    csv_tables = ("devices", "published")
-
-    def fetch(self, mirror: Path | None = None) -> RawFiles:
-        """Files of all four repositories, under OWNER/REPO/COMMIT."""
-        cache_ = home() / "downloads"
-        return together([u.fetch(cache_, mirror) for u in (self.upstream, *self.further)])
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """Architectures and times of each space whose files are there."""
@@ -116,39 +67,6 @@ class NasLatency(Dataset):
     def documents(self, raw: RawFiles) -> dict[str, Any]:
         """`tasks`: the published device splits."""
         return {"tasks": published_protocols()}
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `SPACE_archs`, of the latency tables, of `devices` and `published`.
-
-        Further columns are allowed: bundles may carry counts of arithmetic next to the choices.
-        """
-        import pandera.pandas as pa
-
-        ident = number("int32", low=0)
-        schemas: dict[str, Any] = {}
-        for space, names in CHOICES.items():
-            columns: dict[str, Any] = {"arch_id": ident}
-            columns |= {name: number("int8", low=0) for name in names}
-            if space == "ofa":
-                columns["r"] = number("int16", above=0)
-            schemas[f"{space}_archs"] = columns
-            schemas[f"{space}_latency"] = {
-                "arch_id": ident,
-                "device": text(),
-                "latency_ms": number("float32", above=0),
-            }
-        schemas["nb201_archs"]["arch_str"] = text()
-        # A time of -1 is upstream's mark for a network that did not compile.
-        failed = {"latency_ms": number("float32", low=-1)}
-        schemas["nb201_extra"] = schemas["nb201_latency"] | failed
-        schemas["nb201_edge360"] = {
-            **schemas["nb201_latency"],
-            **{name: text() for name in ("framework", "task")},
-            **{name: number("float32", low=0) for name in ("latency_ms_var", "energy_mj")},
-        }
-        schemas["devices"] = {"space": text(), "device": text(), "class": text()}
-        schemas["published"] = {"protocol": text(), "method": text(), "value": number()}
-        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`nasflat_SPACE/TASK` and `help_SPACE`; `training` adds leave-one-device-out."""

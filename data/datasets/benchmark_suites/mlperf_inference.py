@@ -17,13 +17,11 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.benchmark_suites.mlperf_accelerators import accelerator_key
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, folds_of, leave_folds_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 CLOSED: Final = "closed_division"
 TRAINING: Final = "mlperf_training_v1.0_v3.0"
@@ -105,21 +103,8 @@ _SYSTEM: Final = (
 )
 
 
-class MlperfInference(Dataset):
+class MlperfInference(Dataset, declared="mlperf_inference"):
     """Evaluated on later rounds and on unseen accelerators."""
-
-    name = "mlperf_inference"
-    title = "MLPerf Inference results of the closed division (c) MLCommons, with wall power"
-    licence = "Apache-2.0 (collected summaries); MLPerf results: name round and submission"
-    citation = "Reddi et al.: MLPerf Inference Benchmark, ISCA 2020; mlcommons/cm4mlperf-results"
-    published = "no predictor was published; the median of earlier rounds is the baseline"
-    csv_tables = (CLOSED, TRAINING)
-    upstream = Upstream(
-        "mlcommons",
-        "cm4mlperf-results",
-        commit="84d8b84c6d6e3d646e27d511e438fd12d144ade9",
-        checksums="mlperf_inference.json",
-    )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`closed_division` and the times to train; open and network divisions are left out."""
@@ -128,31 +113,6 @@ class MlperfInference(Dataset):
             TRAINING: _table(_records(raw, "experiment/mlperf-training--*"), _TRAINING_COLUMNS),
         }
         return {name: frame for name, frame in tables.items() if len(frame)}
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; a bundle may also hold all divisions, which nothing here reads."""
-        import pandera.pandas as pa
-
-        keys = ("submitter", "division", "availability", "system", "model")
-        texts = {name: text() for name in keys}
-        loose = {name: text(nullable=True) for name in ("accelerator", "framework")}
-        closed = {
-            **texts,
-            **loose,
-            "round": text(),
-            "system_type": text(),
-            "platform": text(),
-            "scenario": text(values=("Offline", "Server", "SingleStream", "MultiStream")),
-            "accelerators_per_node": number(low=0, nullable=True),
-            "nodes": number("int64", above=0),
-            "result": number(above=0),
-            "result_units": text(values=(*THROUGHPUT, *TOKENS, LATENCY)),
-            "power_result": number(above=0, nullable=True),
-        }
-        training = {**texts, **loose, "result": number(above=0), "result_units": text()}
-        every = {"round": text(), "division": text(), "result": number(nullable=True)}
-        schemas = {CLOSED: closed, TRAINING: training, ALL_DIVISIONS: every}
-        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`later_rounds/ROUND`, trained on earlier rounds, and `unseen_accelerator/FOLD`.

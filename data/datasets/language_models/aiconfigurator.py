@@ -8,20 +8,18 @@ of a node. The tables `power_*` hold the same with mean power during the loop ov
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column
 from forerun.data.datasets.language_models.operator_splits import OperatorTable
-from forerun.data.datasets.language_models.packed_tables import PackedTables
-from forerun.data.schema import number, text
+from forerun.data.datasets.packaged import PackedTables
 from forerun.data.split import Split
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 SYSTEMS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -78,39 +76,8 @@ OPERATORS: Final[Mapping[str, OperatorTable]] = MappingProxyType(
 of the experts, members of a collective."""
 
 
-class AiConfigurator(PackedTables):
+class AiConfigurator(PackedTables, declared="aiconfigurator"):
     """Leave one system or one generation out, few rows of a system, shapes held out."""
-
-    name = "aiconfigurator"
-    title = "operators of language models on seven data-centre GPUs, with power on three"
-    licence = "Apache-2.0, (c) NVIDIA CORPORATION & AFFILIATES"
-    citation = "AIConfigurator, arXiv 2601.06288, github.com/ai-dynamo/aiconfigurator"
-    published = (
-        "median and 90th percentile of the error on the same GPU: (n, k) of a product held out "
-        "3.63 and 14.7 %, prefill attention 2.00 and 9.7 %; decode attention 1.1 % (median); "
-        "none on an unseen GPU"
-    )
-    origin = "github.com/ai-dynamo/aiconfigurator at 095f58a51c4ca8e61b66ec108d86f223f8d559ce"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of each table; times in milliseconds, power in watts, messages in elements."""
-        import pandera.pandas as pa
-
-        schemas = {}
-        for name, table in OPERATORS.items():
-            columns: dict[str, Any] = {}
-            for column in table.query:
-                columns[column] = text() if column in _TEXTS else number("int32", above=0)
-            columns |= {n: number("int32", low=0) for n in ("step",) if n in columns}
-            columns |= {"latency_ms": number("float32", above=0)}
-            if "window_size" in columns:
-                columns["window_size"] = number(None, low=0, nullable=True)
-            if "backend" in columns:
-                columns |= dict.fromkeys(("backend", "implementation"), text(nullable=True))
-            if name.startswith("power_"):
-                columns |= {n: number("float32", above=0) for n in ("power_w", "power_limit_w")}
-            schemas[name] = pa.DataFrameSchema(columns)
-        return schemas
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """Those of `OperatorTable.splits` for each table that the bundle has."""

@@ -7,25 +7,23 @@ kept apart. `gpu_specs` holds the figures of spec sheets that the source calcula
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.language_models.packed_tables import PackedTables
 from forerun.data.datasets.language_models.serving_deployments import (
     deployments,
     networks,
     repeats,
     setups,
 )
+from forerun.data.datasets.packaged import PackedTables
 from forerun.data.quality import Quantities, check, with_findings
-from forerun.data.schema import number, text
 from forerun.data.split import Split, folds_of, leave_folds_out, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
     from forerun.data.columns import Mask, Names
 
@@ -52,35 +50,8 @@ _PEAKS: Final = ("bf16_dense_flops", "int8_dense_ops")
 _MAYBE_PEAKS: Final = ("fp8_dense_flops", "fp4_dense_flops", "sm_version")
 
 
-class AiConfiguratorServing(PackedTables):
+class AiConfiguratorServing(PackedTables, declared="aiconfigurator_serving"):
     """Deployments, systems and networks held out, among the runs of each mode."""
-
-    name = "aiconfigurator_serving"
-    title = "measured serving runs of language models on five systems of NVIDIA GPUs"
-    licence = "Apache-2.0, (c) NVIDIA CORPORATION & AFFILIATES"
-    citation = "AIConfigurator, arXiv 2601.06288, github.com/ai-dynamo/aiconfigurator"
-    published = (
-        "AIConfigurator's own predictions of these runs are off by 27.5 % in time per output token "
-        "(median 17 %) and 56 % in time to first token (median 50 %)"
-    )
-    origin = "github.com/ai-dynamo/aiconfigurator at 095f58a51c4ca8e61b66ec108d86f223f8d559ce"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `e2e_serving` (times in milliseconds, lengths in tokens) and `gpu_specs`."""
-        import pandera.pandas as pa
-
-        runs: dict[str, Any] = {name: text() for name in _TEXTS}
-        runs |= {name: text(nullable=True) for name in _MAYBE}
-        runs |= {name: number(low=0, nullable=True) for name in SETTINGS}
-        runs |= {"mode": text(values=tuple(MODES))}
-        runs |= {name: number("int64", above=0) for name in ("isl", "osl")}
-        runs |= {name: number(above=0) for name in ("ttft_ms", "tpot_ms")}
-        specs: dict[str, Any] = {"system": text()}
-        specs |= {name: number("int64", above=0) for name in (*_RATES, *_PEAKS)}
-        specs |= {name: number(above=0, nullable=True) for name in _MAYBE_PEAKS}
-        specs |= {n: number("int64", above=0) for n in ("mem_capacity_B", "power_w")}
-        specs["gpus_per_node"] = number("int64", above=0)
-        return {RUNS: pa.DataFrameSchema(runs), SPECS: pa.DataFrameSchema(specs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """Splits of the runs of each MODE, `aggregated` or `disaggregated`, without repeats.

@@ -7,17 +7,15 @@ microseconds of products and of collectives.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.operator_splits import OperatorTable, row_names
-from forerun.data.datasets.language_models.packed_tables import PackedTables
-from forerun.data.schema import number, text
+from forerun.data.datasets.packaged import PackedTables
 from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 RUNS: Final = "e2e_h100x8"
 DEPLOYMENT: Final = ("engine", "model", "dtype", "layout")
@@ -37,31 +35,8 @@ OPERATORS: Final[Mapping[str, OperatorTable]] = MappingProxyType(
 """Table -> its query and its sites: (n, k) of a product, members of a collective."""
 
 
-class Apex(PackedTables):
+class Apex(PackedTables, declared="apex"):
     """Leave one deployment or one trace out; shapes and devices of operators."""
-
-    name = "apex"
-    title = "serving runs on eight H100, products of a V100, collectives of three GPUs"
-    licence = "MIT, (c) Microsoft Corporation"
-    citation = "APEX, github.com/microsoft/apex_plus"
-    published = "mean latency of a plan within 10.7 % on average"
-    origin = "github.com/microsoft/apex_plus at 8769096536a34e8b3010fd444021f13858663a93"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; seconds in `e2e_h100x8`, microseconds in the others, messages in KiB."""
-        import pandera.pandas as pa
-
-        runs: dict[str, Any] = {name: text() for name in (*DEPLOYMENT, "trace")}
-        runs |= {"replica": number(low=0, nullable=True), "arrival_rate_rps": number(above=0)}
-        runs |= {n: number(above=0, nullable=True) for n in ("prompt_tokens", "tpot_s")}
-        runs |= {n: number(above=0) for n in ("output_tokens", "ttft_s", "total_latency_s")}
-        product: dict[str, Any] = {name: text() for name in ("gpu", "dtype")}
-        message = {**product, "collective": text(), "time_us": number(low=0)}
-        message |= {n: number("int64", above=0) for n in ("num_nodes", "num_gpus_per_node")}
-        message["size_kb"] = number("int64", low=0)
-        product |= {name: number("int64", above=0) for name in ("m", "k", "n", "time_us")}
-        schemas = {RUNS: runs, "gemm_v100": product, "comm": message}
-        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_deployment/NAME`, `unseen_trace/TRACE`, and those of `OperatorTable.splits`."""

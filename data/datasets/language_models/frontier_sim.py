@@ -7,17 +7,15 @@ alone. A800 and H800 are A100 and H100 with narrower links.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.operator_splits import OperatorTable
-from forerun.data.datasets.language_models.packed_tables import PackedTables
-from forerun.data.schema import number, text
+from forerun.data.datasets.packaged import PackedTables
 from forerun.data.split import Split
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 GENERATIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -64,34 +62,8 @@ TABLES: Final[Mapping[str, OperatorTable]] = MappingProxyType(
 """Table -> its query and its sites, which are the dimensions of a layer on one rank."""
 
 
-class FrontierSim(PackedTables):
+class FrontierSim(PackedTables, declared="frontier_sim"):
     """Leave one device or one generation out, few rows of a device, dimensions held out."""
-
-    name = "frontier_sim"
-    title = "attention, products and experts of language models on five GPUs"
-    licence = "MIT, (c) the authors of Frontier"
-    citation = "Frontier, arXiv 2605.21312, github.com/NetX-lab/Frontier"
-    published = (
-        "throughput of 16 H800 within 4 %, end-to-end latency within 6.4 % co-located and 2.6 % "
-        "disaggregated; no error by operator"
-    )
-    origin = "github.com/NetX-lab/Frontier at a4b22df"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of each table; times in milliseconds, lengths in tokens."""
-        import pandera.pandas as pa
-
-        schemas = {}
-        for name, table in TABLES.items():
-            columns: dict[str, Any] = {c: text() for c in _TEXTS}
-            columns |= {c: number("int64", above=0) for c in table.site}
-            maybe = (*_COMMON_TEXTS, *_LISTS, *_ROUTING, "attn_output_gate")
-            columns |= {c: text(nullable=True) for c in maybe if c in table.query}
-            rest = [c for c in table.query if c not in columns]
-            columns |= {c: number(None, low=0, nullable=True) for c in rest}
-            columns |= {"median_ms": number("float32", low=0), "std_ms": number("float32", low=0)}
-            schemas[name] = pa.DataFrameSchema(columns)
-        return schemas
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """Those of `OperatorTable.splits` for each table that the bundle has."""

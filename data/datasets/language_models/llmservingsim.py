@@ -6,17 +6,15 @@ RTX 3090), `v0_layers` and `v0_attention`, in nanoseconds and milliseconds. All 
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.operator_splits import OperatorTable
-from forerun.data.datasets.language_models.packed_tables import PackedTables
-from forerun.data.schema import number, text
+from forerun.data.datasets.packaged import PackedTables
 from forerun.data.split import Split
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 _WHERE: Final = ("device", "model", "tp")
 _TEXTS: Final = ("device", "model", "layer", "layer_name")
@@ -56,33 +54,8 @@ TIMES: Final[Mapping[str, tuple[str, float]]] = MappingProxyType(
 in another column."""
 
 
-class LlmServingSim(PackedTables):
+class LlmServingSim(PackedTables, declared="llmservingsim"):
     """Leave one device out, few rows of a device, layers of models held out."""
-
-    name = "llmservingsim"
-    title = "layers and attention of language models in vLLM and PyTorch on four GPUs"
-    licence = "MIT, (c) 2024 CASYS Lab at KAIST"
-    citation = "LLMServingSim, IISWC 2024, github.com/casys-kaist/LLMServingSim"
-    published = "0.95 % on average in performance, memory and power of its own configurations"
-    origin = "github.com/casys-kaist/LLMServingSim at 5daddb21a545658d5150b535712d0494584b5278"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of each table; the unit of a time is the end of its column's name."""
-        import pandera.pandas as pa
-
-        schemas = {}
-        for name, table in TABLES.items():
-            columns: dict[str, Any] = {}
-            for column in table.query:
-                columns[column] = text() if column in _TEXTS else number("int64", low=0)
-            if "is_prefill" in columns:
-                columns["is_prefill"] = number("bool")
-                for time in (PREFILL_MS, DECODE_MS):
-                    columns[time] = number("float32", above=0, nullable=True)
-            else:
-                columns[TIMES[name][0]] = number(None, low=0)
-            schemas[name] = pa.DataFrameSchema(columns)
-        return schemas
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """Those of `OperatorTable.splits` for each table that the bundle has."""

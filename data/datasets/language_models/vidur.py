@@ -8,20 +8,18 @@ Source: microsoft/vidur at 7d475133, MIT.
 import io
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.language_models.operator_splits import OperatorTable, row_names
-from forerun.data.schema import number, text
 from forerun.data.split import Split, folds_of
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 OPS: Final = "ops_mlp"
 COLLECTIVES: Final = "collectives"
@@ -60,20 +58,8 @@ TABLES: Final[Mapping[str, OperatorTable]] = MappingProxyType(
 """Table -> its query and its sites. Models of equal dimensions are one: their names are no part."""
 
 
-class Vidur(Dataset):
+class Vidur(Dataset, declared="vidur"):
     """Leave one device out (A100 and A40 for H100), dimensions held out, a random tenth."""
-
-    name = "vidur"
-    title = "operators of language models on A100, A40 and H100, and collectives"
-    licence = "MIT, (c) Microsoft Corporation"
-    citation = "Vidur, MLSys 2024, github.com/microsoft/vidur"
-    published = "inference latency within 9 %, a random forest per operator, model and device"
-    upstream = Upstream(
-        "microsoft",
-        "vidur",
-        commit="7d47513363ec447a741ac5e47241580b47724fbf",
-        checksums="vidur.json",
-    )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops_mlp`, one row an operator, and `collectives`; a wide file is one device's."""
@@ -89,20 +75,6 @@ class Vidur(Dataset):
         if links:
             tables[COLLECTIVES] = pd.concat(links, ignore_index=True)
         return tables
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; times in milliseconds, messages in bytes."""
-        import pandera.pandas as pa
-
-        ops: dict[str, Any] = {name: text() for name in ("device", "model")}
-        ops |= {name: number("int64", above=0) for name in (*_DIMENSIONS, "tp")}
-        ops |= {"use_gated_mlp": number("bool"), "op": text(values=_OPS)}
-        ops |= {f"{name}_ms": number("float32", low=0) for name in _STATISTICS}
-        links: dict[str, Any] = {name: text() for name in ("network_device", "collective")}
-        links |= {name: number("int64", above=0) for name in _LINK}
-        links |= {f"{name}_ms": number(low=0) for name in _STATISTICS}
-        links["rank"] = number("int64", low=0)
-        return {OPS: pa.DataFrameSchema(ops), COLLECTIVES: pa.DataFrameSchema(links)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """Those of `OperatorTable.splits`, and `random_queries/TABLE`: a random tenth is held out.

@@ -17,12 +17,10 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.datasets.published import family_of, first_reasons
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
     Table = pd.DataFrame
 
@@ -107,31 +105,8 @@ _POSITIVE = (
 _NUMBERS = ("lora_rank", "time_printed", "source_line", "bits")
 
 
-class PublishedMemory(PackagedDataset):
+class PublishedMemory(PackagedDataset, declared="published_memory"):
     """Peak memory of networks in training and inference; leave one model or one source out."""
-
-    name = "published_memory"
-    title = "published peak memory of training and inference set-ups"
-    licence = (
-        "facts alone, each with its source; the sources are under Apache-2.0, BSD-3-Clause or "
-        "CC-BY-SA-4.0, as the document `sources` says"
-    )
-    citation = "the repository, path, commit and line of each row"
-    published = "no prediction protocol"
-    origin = "tables of sixteen public repositories, collected November 2026"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `table` and of `graphs`."""
-        import pandera.pandas as pa
-
-        table: dict[str, Any] = {name: text() for name in _TEXTS}
-        table |= {name: text(nullable=True) for name in _MAYBE}
-        table |= {name: number(above=0, nullable=True) for name in _POSITIVE}
-        table |= {name: number(nullable=True) for name in _NUMBERS}
-        table["below_weights"] = pa.Column(bool)
-        graphs: dict[str, Any] = {n: text() for n in ("graph", "configuration", "content")}
-        graphs["operators"] = number("int64", above=0)
-        return {"table": pa.DataFrameSchema(table), "graphs": pa.DataFrameSchema(graphs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_model/FAMILY` and `unseen_source/SOURCE`: one is held out, the others train.

@@ -14,14 +14,12 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check, with_findings
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 from forerun.data.upstream.spreadsheet import Cell, all_sheets
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 TABLES: Final = ("gemm", "conv", "rnn")
 GENERATION: Final[Mapping[str, str]] = {
@@ -68,21 +66,8 @@ _HEADINGS: Mapping[str, Sequence[tuple[str, str]]] = {
 """Section -> heading of a column, in lower case and without a bracketed remark, -> its name."""
 
 
-class DeepBench(Dataset):
+class DeepBench(Dataset, declared="deepbench"):
     """Leave one GPU out, and leave one architecture out."""
-
-    name = "deepbench"
-    title = "times of matrix products, convolutions and recurrent layers on ten devices"
-    licence = "Apache-2.0"
-    citation = "Baidu Research: DeepBench, github.com/baidu-research/DeepBench"
-    published = "none: DeepBench measures and predicts nothing"
-    upstream = Upstream(
-        "baidu-research",
-        "DeepBench",
-        commit="da81ba7820739e2e506dc27f382d15be5479f98f",
-        checksums="deepbench.json",
-    )
-    csv_tables = TABLES
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`gemm`, `conv` and `rnn`; sparse products and inference convolutions are left out."""
@@ -105,34 +90,6 @@ class DeepBench(Dataset):
                 whole = "n" if name == "gemm" else "batch"
                 tables[name] = frame.drop_duplicates(ignore_index=True).astype({whole: "int64"})
         return tables
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; sizes are whole numbers in floating point, as the workbooks hold them."""
-        import pandera.pandas as pa
-
-        key: dict[str, Any] = {
-            "device": text(),
-            "suite": text(values=("train", "inference")),
-            "precision": text(values=("fp32", "fp16_mixed", "int8")),
-        }
-        note = {"precision_note": text()}
-        gemm = {**key, **note, "sparse": pa.Column("bool"), "n": number("int64", above=0)}
-        gemm |= {name: number(above=0) for name in ("m", "k", "latency_ms")}
-        gemm |= {name: text(values=("N", "T")) for name in ("a_t", "b_t")}
-        conv = {**key, **note, "batch": number("int64", above=0)}
-        conv |= {name: number(above=0) for name in ("w", "h", "c", "k", "r", "s", "fwd_ms")}
-        conv |= {name: number(low=0) for name in ("pad_h", "pad_w")}
-        conv |= {name: number(above=0) for name in ("stride_v", "stride_h")}
-        conv |= {n: number(above=0, nullable=True) for n in ("bwd_input_ms", "bwd_weight_ms")}
-        rnn = {**key, "cell": text(values=("Vanilla", "LSTM", "GRU"))}
-        rnn |= {"batch": number("int64", above=0), "hidden": number(above=0)}
-        rnn |= {"timesteps": number(above=0, nullable=True), "fwd_ms": number(above=0)}
-        rnn |= {
-            name: number(above=0, nullable=True)
-            for name in ("bwd_ms", "bwd_input_ms", "bwd_weight_ms")
-        }
-        schemas = {"gemm": gemm, "conv": conv, "rnn": rnn}
-        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/TABLE/DEVICE` and `unseen_generation/TABLE/ARCHITECTURE`."""

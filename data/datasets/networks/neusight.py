@@ -4,7 +4,6 @@ One row of `ops` is one kernel: mean of the five fastest of 25 CUDA-event timing
 Source: sitar-lab/NeuSight at 6945927d, MIT. Paper: ASPLOS 2025, arXiv 2407.13853.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,11 +15,11 @@ from forerun.data.datasets.networks import neusight_files as files
 from forerun.data.quality import Quantities, check
 from forerun.data.schema import number, text
 from forerun.data.split import Split, is_one_of
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import Column, DataFrameSchema
+    from pandera.pandas import Column
 
 NVIDIA_TRAINING: Final = (
     "Tesla P4",
@@ -37,28 +36,8 @@ _WINOGRAD = 4.0
 _LAUNCH_BOUND_MS = 0.02
 
 
-class NeuSight(Dataset):
+class NeuSight(Dataset, declared="neusight"):
     """Trained on operators of five GPUs, evaluated on unseen GPUs and on whole networks."""
-
-    name = "neusight"
-    title = "operator and end-to-end latency on 11 GPUs (fp32)"
-    licence = "MIT (c) 2025 Georgia Institute of Technology and Microsoft Corporation"
-    citation = (
-        "Lee, Phanishayee, Mahajan: Forecasting GPU Performance for Deep Learning Training and "
-        "Inference, ASPLOS 2025, arXiv 2407.13853"
-    )
-    published = (
-        "end to end 8.9 % mean error over 83 NVIDIA points (roofline 31.4, Li et al. 60.3, "
-        "Habitat 385); operators of unseen GPUs: bmm 13.8, linear 13.9, elementwise 19.3, "
-        "softmax 13.9, layer norm 56.7 %"
-    )
-    upstream = Upstream(
-        "sitar-lab",
-        "NeuSight",
-        commit="6945927d9afcca2b9daf021f8395e53edc5b4eef",
-        checksums="neusight.json",
-    )
-    csv_tables = ("devices", "e2e")
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops`, `devices`, `e2e`, `opgraphs` and `graph_ops`, as far as their files are there."""
@@ -76,18 +55,6 @@ class NeuSight(Dataset):
     def documents(self, raw: RawFiles) -> dict[str, Any]:
         """`models`: transformer configurations by name."""
         return {"models": files.read_models(raw)}
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of the five tables."""
-        import pandera.pandas as pa
-
-        return {
-            "ops": pa.DataFrameSchema(_ops_columns()),
-            "devices": pa.DataFrameSchema(_devices_columns()),
-            "e2e": pa.DataFrameSchema(_e2e_columns()),
-            "opgraphs": pa.DataFrameSchema(_opgraph_columns()),
-            "graph_ops": pa.DataFrameSchema(_graph_ops_columns()),
-        }
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device` (NVIDIA), `unseen_device_amd`, `leave_one_gpu_out/DEVICE`, `end_to_end`.

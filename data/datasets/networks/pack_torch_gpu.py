@@ -108,7 +108,7 @@ def write_package(
         written,
         datasheet=_datasheet(written["runs"], len(contents), machines),
         facts={
-            "source": f"measured by `{dataset.collector}`",
+            "source": f"measured by `{dataset.origin}`",
             "licence": dataset.licence,
             "machines": machines,
         },
@@ -152,7 +152,7 @@ def _contents(folders: Sequence[Path], labels: Sequence[str]) -> "pd.DataFrame":
 
 def _datasheet(rows: "pd.DataFrame", graphs: int, machines: Mapping[str, str]) -> str:
     lines = [f"# {TorchGpu.name}: {TorchGpu.title}", ""]
-    lines += [f"{len(rows):,} rows of `{TorchGpu.collector}`, {graphs} graphs of networks of"]
+    lines += [f"{len(rows):,} rows of `{TorchGpu.origin}`, {graphs} graphs of networks of"]
     trains = "Recorded networks and the power of eager ones train released predictors."
     lines += [f"`forerun collect graphs`. {trains}", ""]
     lines += ["## Machines", ""]

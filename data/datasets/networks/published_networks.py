@@ -7,7 +7,7 @@ Only facts were taken: figures and settings, no prose.
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,10 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.datasets.published import family_of, first_reasons
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
     Table = pd.DataFrame
 
@@ -105,30 +103,8 @@ _MAYBE = (
 )
 
 
-class PublishedNetworks(PackagedDataset):
+class PublishedNetworks(PackagedDataset, declared="published_networks"):
     """Whole networks; leave one architecture family or one GPU out."""
-
-    name = "published_networks"
-    title = "published throughput and latency of whole networks"
-    licence = (
-        "facts alone, each with its source; the sources are under Apache-2.0, BSD-3-Clause or "
-        "(YOLOv5) AGPL-3.0, as the document `sources` says"
-    )
-    citation = "the repository, path, commit and line of each row"
-    published = "no prediction protocol; the same network in two tables differs by up to 5 %"
-    origin = "tables of eight public repositories, collected November 2026"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `table` and of `graphs`."""
-        import pandera.pandas as pa
-
-        table: dict[str, Any] = {name: text() for name in (*_TEXTS, *_SOURCE)}
-        table |= {name: text(nullable=True) for name in _MAYBE}
-        table |= {name: number(above=0, nullable=True) for name in (*_COUNTS, *_TIMES)}
-        table["source_line"] = number(above=0)
-        graphs: dict[str, Any] = {n: text() for n in ("graph", "configuration", "content")}
-        graphs["operators"] = number("int64", above=0)
-        return {"table": pa.DataFrameSchema(table), "graphs": pa.DataFrameSchema(graphs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_model/FAMILY` and `unseen_device/CHIP`: one is held out, the others train.

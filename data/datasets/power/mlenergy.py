@@ -11,21 +11,18 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle, home
+from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
-from forerun.data.upstream.downloads import RawFiles, Upstream, together
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 RUNS: Final = "mlenergy_v3_runs"
 CHATS: Final = "mlenergy_v1_chat_v100_a40_a100"
@@ -69,33 +66,8 @@ _CHAT_FILE = "data/legacy/{}_chat_benchmark.csv"
 _CHAT_GPUS = ("V100", "A40", "A100")
 
 
-class MlEnergy(Dataset):
+class MlEnergy(Dataset, declared="mlenergy"):
     """Leave one model out, and leave one device out."""
-
-    name = "mlenergy"
-    title = "power, energy and throughput of serving generative models on H100 and B200"
-    licence = "none stated: numbers only, for use on this machine"
-    citation = "Chung et al.: The ML.ENERGY Benchmark (NeurIPS 2025 Datasets and Benchmarks)"
-    published = "a leaderboard of measurements; no prediction of another model's is published"
-    upstream = Upstream(
-        "ml-energy",
-        "leaderboard",
-        commit="0cd52dab897c5d91a45f4d413038f3b8b4251b0f",
-        checksums="mlenergy.json",
-    )
-    former = Upstream(
-        "ml-energy",
-        "leaderboard",
-        commit="c814c36c078b48510f2b6dc5bdc82aea107aa2c5",
-        checksums="mlenergy_v1.json",
-    )
-    """The leaderboard of 2023, for the second table."""
-    csv_tables = (RUNS, CHATS)
-
-    def fetch(self, mirror: Path | None = None) -> RawFiles:
-        """Files of both commits, under the commit."""
-        cache = home() / "downloads"
-        return together([u.fetch(cache, mirror) for u in (self.upstream, self.former)])
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """Runs in the order of the files, and chats."""
@@ -114,22 +86,6 @@ class MlEnergy(Dataset):
         if chats:
             tables[CHATS] = pd.DataFrame(chats)
         return tables
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; columns keep their upstream names, and are null where they do not apply."""
-        import pandera.pandas as pa
-
-        runs: dict[str, Any] = {
-            name: text(nullable=name == "architecture")
-            if name in TEXTS
-            else number(above=0, nullable=name not in _ALWAYS)
-            for name in COLUMNS
-        }
-        runs["task"] = text(values=(*REQUESTS, *DRAWINGS))
-        runs["num_gpus"] = number("int64", above=0)
-        chats: dict[str, Any] = {"model": text(), "gpu": text()}
-        chats |= {name: number(above=0) for name in _CHAT.values()}
-        return {RUNS: pa.DataFrameSchema(runs), CHATS: pa.DataFrameSchema(chats)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`leave_one_model_out/MODEL`, a model with all its tasks, and `unseen_device/GPU`."""

@@ -14,9 +14,10 @@ from forerun.data.datasets.language_models.pack import (
     half_of_the_curves,
     main,
     missing_where_zero,
+    ordered,
     packed,
+    write_packed,
 )
-from forerun.data.datasets.language_models.packed_tables import ordered, write_packed
 from forerun.data.datasets.language_models.splitwise import Splitwise
 from forerun.data.errors import MissingData
 
