@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 THROUGHPUT: Final = "throughput"
 MEMORY: Final = "monitor_memory"
 PRECISIONS: Final = ("fp16", "fp32")
-MODELS: Final = (
-    *("ssd", "bert_base_squad", "bert_large_squad", "gnmt", "ncf", "resnet50", "tacotron2"),
-    *("transformerxlbase", "transformerxllarge", "waveglow"),
-)
 
 _RATE = "pytorch/pytorch-train-throughput-{}.csv"
 _BATCH = "pytorch/pytorch-train-bs-{}.csv"

@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 
 CLOSED: Final = "closed_division"
 TRAINING: Final = "mlperf_training_v1.0_v3.0"
-ALL_DIVISIONS: Final = "mlperf_inference_v2.0_v4.1"
 FIRST_ROUNDS: Final = ("v2.0", "v2.1")
 """Rounds used for training only; every later one is predicted from those before it."""
 
 FOLDS: Final = 5
-THROUGHPUT: Final = ("Samples/s", "Queries/s")
 TOKENS: Final = ("Tokens/s", "tokens/s")
 """Units of language models in newer rounds, which name them; older rows call tokens samples."""
 LATENCY: Final = "Latency (ms)"

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS, NODES, ARCS, PATHS, WORDS = "runs", "nodes", "arcs", "paths", "words"
-SEEDS: Final = (1, 2, 3, 4, 5)
 FOLDS: Final = 5
 LARGE_CELLS: Final = 1000
 """Logic cells from which on a design counts as large."""

@@ -106,9 +106,3 @@ def message_bytes(table: "pd.DataFrame") -> Column:
     types = table["nccl_dtype" if "nccl_dtype" in table else "allreduce_dtype"]
     widths = np.array([ELEMENT_BYTES[str(one)] for one in types], dtype=np.float64)
     return np.asarray(widths * table["message_size_elems"].to_numpy(dtype=np.float64))
-
-
-_TEXTS: Final = frozenset(
-    {*_ORIGIN, *_TYPES, "gemm_dtype", "moe_dtype", "distribution", "op_name", "nccl_dtype"}
-    | {"backend", "allreduce_dtype"}
-)

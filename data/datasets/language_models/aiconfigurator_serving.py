@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from forerun.data.columns import Mask, Names
 
 RUNS: Final = "e2e_serving"
-SPECS: Final = "gpu_specs"
 FOLDS: Final = 5
 MODES: Final[Mapping[str, str]] = {"agg": "aggregated", "disagg": "disaggregated"}
 """`mode` as written -> its name in protocols."""
@@ -45,9 +44,6 @@ SETTINGS: Final = (
 )
 QUERY: Final = (*_TEXTS[1:4], *_MAYBE, *SETTINGS)
 """Columns that together make one query."""
-_RATES: Final = ("mem_bw_Bps", "intra_node_bw_Bps", "inter_node_bw_Bps", "pcie_bw_Bps")
-_PEAKS: Final = ("bf16_dense_flops", "int8_dense_ops")
-_MAYBE_PEAKS: Final = ("fp8_dense_flops", "fp4_dense_flops", "sm_version")
 
 
 class AiConfiguratorServing(PackedTables, declared="aiconfigurator_serving"):

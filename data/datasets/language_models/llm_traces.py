@@ -3,7 +3,7 @@
 Nothing here is a measurement of a system, so that there is nothing to predict and no split.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackedTables
@@ -12,10 +12,6 @@ from forerun.data.split import Split
 
 if TYPE_CHECKING:
     import pandas as pd
-
-AZURE: Final = ("splitwise_code", "splitwise_conv")
-"""Traces of two services of one week, with seconds since the first arrival."""
-LENGTHS: Final = ("num_prefill_tokens", "num_decode_tokens")
 
 
 class LlmTraces(PackedTables, declared="llm_traces"):

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _WHERE: Final = ("device", "model", "tp")
-_TEXTS: Final = ("device", "model", "layer", "layer_name")
 _BATCH: Final = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
 _CACHE: Final = ("batch_size", "prefill_chunk_size", "kv_cache_size", "is_prefill")
-PREFILL_MS, DECODE_MS = "time_stats.attn_prefill.median", "time_stats.attn_decode.median"
+DECODE_MS: Final = "time_stats.attn_decode.median"
 
 
 def _table(name: str, site: tuple[str, ...], *rest: str) -> OperatorTable:

@@ -22,7 +22,6 @@ RUNS: Final = "perf_model"
 SIZES: Final = ("tensor_parallel", "prompt_size", "token_size", "batch_size")
 QUERY: Final = ("model", "hardware", *SIZES)
 TIMES: Final = ("prompt_time_ms", "token_time_ms", "e2e_time_ms")
-POWER_SHARES: Final = ("peak_power_frac_tdp", "avg_power_frac_tdp")
 
 
 class Splitwise(PackedTables, declared="splitwise"):

@@ -31,9 +31,6 @@ NOISE: Final = 0.995
 """Share of a smaller batch's peak below which a larger one is suspect: runs differ by 0.5 %."""
 FAMILY_FOLDS: Final = 10
 MLP_FOLDS: Final = (3, 5)
-SUSPECT: Final = (
-    *("", "below_faketensor", "near_40gb_cap", "not_monotone", "same_as_smaller_batch"),
-)
 
 _MLP = "Datasets/MLP/mlp_data_{}.csv"
 _FAKE = "Related_works/FakeTensor/fake_tensor.xlsx"
@@ -48,8 +45,6 @@ _HORUS_COLUMNS = {
     "horus_mb": 5,
     "horus_plus_1000mib": 8,
 }
-_MLP_COUNTS = ("Depth", "Total Activations", "Total Parameters", "Batch Size")
-_MLP_SHARES = ("Avg GRACT", "Avg SMACT", "Avg SMOCC", "Avg FP32A")
 
 
 class GpuMemNet(Dataset, declared="gpumemnet"):

@@ -89,20 +89,6 @@ _FAMILIES: Final = (
     ("mistral", r"TheBloke/Mistral"),
     ("qwen", r"Qwen"),
 )
-_TEXTS = ("row_id", "kind", "model", "task", "method", "framework", "source_repo", "source_path")
-_MAYBE = (
-    *("precision", "quantization", "seq_or_resolution", "optimizer", "checkpointing", "layout"),
-    *("attention", "compile", "device", "gpu", "gpu_as_written", "framework_version", "peak_unit"),
-    *("tool", "time_unit", "arch", "source_commit", "peft_variant", "target_modules"),
-    *("adapter_precision", "config", "source_section", "packed", "notes", "tiled"),
-    *("zero_or_fsdp", "family"),
-)
-_POSITIVE = (
-    *("params", "batch", "grad_accum", "global_batch", "gpu_count", "peak_mib", "peak_printed"),
-    *("peak_pct_of_gpu", "trainable_params", "batch_eval", "mem_reserved_avg_mib"),
-    *("mem_reserved_p99_mib", "layers", "hidden", "heads", "vocab", "tp", "pp", "dp", "cp"),
-)
-_NUMBERS = ("lora_rank", "time_printed", "source_line", "bits")
 
 
 class PublishedMemory(PackagedDataset, declared="published_memory"):

@@ -37,10 +37,6 @@ SITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """Table -> columns of a shape, whose rows are held out together."""
 FOLDS: Final = 10
-_CONV: Final = (
-    *("shape_id", "n", "c", "h", "w", "k", "kh", "kw", "ph", "pw", "sh", "sw", "dh", "dw"),
-    *("groups", "n_timed"),
-)
 
 
 class AmdKernels(PackagedDataset, declared="amd_kernels"):

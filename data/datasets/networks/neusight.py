@@ -13,13 +13,11 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.datasets.networks import neusight_files as files
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, is_one_of
 from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import Column
 
 NVIDIA_TRAINING: Final = (
     "Tesla P4",
@@ -139,81 +137,3 @@ def _operator_splits(ops: "pd.DataFrame") -> list[Split]:
         train = train_part & nvidia_trained & ~out
         splits.append(split(f"leave_one_gpu_out/{name}", train, tested & out))
     return splits
-
-
-def _ops_columns() -> "dict[str, Column]":
-    count = {name: number("Int32", low=0, nullable=True) for name in files.DIMENSIONS}
-    return {
-        "device": text(),
-        "op_class": text(values=("bmm", "linear", "conv", "elementwise", "ln", "softmax")),
-        "op": text(),
-        "split_published": text(values=("train", "test")),
-        "in_published_filter": number("bool"),
-        "dtype": text(values=("fp32",)),
-        "software": text(),
-        **count,
-        "latency_ms": number(above=0),
-        "kernel": text(),
-        "tile_a": number("Int32", above=0, nullable=True),
-        "tile_b": number("Int32", above=0, nullable=True),
-        "grid_blocks": number("int64", low=0),
-        "block_threads": number("int32", low=0),
-    }
-
-
-def _devices_columns() -> "dict[str, Column]":
-    figures = ("mem_gb", "mem_bw_gbs", "num_sm", "cores_per_sm", "freq_mhz", "fp32_gflops_vec")
-    return {
-        "device_key": text(),
-        "device": text(),
-        **{name: number("int64", above=0) for name in (*figures, "fp32_gflops_mm", "l2_mb")},
-        "role": text(values=("train", "unseen")),
-    }
-
-
-def _e2e_columns() -> "dict[str, Column]":
-    guesses = {f"pub_{name}_e2e_ms": number(above=0, nullable=True) for name in files.PREDICTORS}
-    return {
-        "device_key": text(),
-        **_graph_key_columns(),
-        "option": text(nullable=True),
-        "num_layer": number(low=0),
-        "e2e_latency_ms": number(above=0),
-        "fw_latency_ms": number(low=0),
-        "bw_latency_ms": number(low=0),
-        **guesses,
-    }
-
-
-def _graph_key_columns() -> "dict[str, Column]":
-    return {
-        "model": text(),
-        "mode": text(values=("inference", "training")),
-        "seqlen": number("int64", above=0),
-        "batch": number("int64", above=0),
-    }
-
-
-def _opgraph_columns() -> "dict[str, Column]":
-    texts = ("op_class", "fw_ops", "bw_ops", "acc_ops", "prev", "next", "input_shapes")
-    return {
-        **_graph_key_columns(),
-        "option": text(),
-        "idx": number("int64", low=0),
-        "name": text(),
-        **{name: text() for name in (*texts, "output_shape")},
-        "repeat": number("int64", above=0),
-    }
-
-
-def _graph_ops_columns() -> "dict[str, Column]":
-    return {
-        "device_key": text(),
-        **_graph_key_columns(),
-        "idx": number("int64", low=0),
-        **{name: text() for name in ("name", "fx_op", "target", "input_shapes", "output_shape")},
-        **{f"{part}_latency_ms": number(low=0) for part in ("fw", "bw", "acc")},
-        "dtype": text(nullable=True),
-        **{name: text() for name in ("op_class", "fw_ops", "bw_ops", "acc_ops")},
-        "repeat": number("int64", above=0),
-    }

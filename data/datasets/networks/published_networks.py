@@ -90,17 +90,6 @@ _FAMILIES: Final = (
     ("jasper", r"Jasper|QuartzNet"),
 )
 _CHIP = re.compile(r"(?:v100|a100)")
-_COUNTS = ("gpu_count", "nodes", "batch_size_per_gpu", "micro_batch_per_gpu", "concurrency")
-_TIMES = (
-    *("throughput", "latency_avg_ms", "latency_p50_ms", "latency_p90_ms", "latency_p95_ms"),
-    *("latency_p99_ms", "latency_p100_ms", "server_compute_infer_ms", "consistency_ratio"),
-)
-_TEXTS = ("kind", "framework", "runtime", "model", "gpu", "gpu_as_written", "phase", "precision")
-_SOURCE = ("source_repo", "source_path", "source_commit", "source_section", "consistency")
-_MAYBE = (
-    *("xla", "scenario", "variant", "device", "device_guess", "sequence_or_image", "container"),
-    *("throughput_unit", "table_label", "batch_source", "note"),
-)
 
 
 class PublishedNetworks(PackagedDataset, declared="published_networks"):

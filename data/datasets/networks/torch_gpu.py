@@ -29,7 +29,6 @@ QUERY: Final = (
 )
 """Columns that together make one query."""
 
-_TEXTS = ("device", "workload", "label", "runtime", "framework_version", "cuda", "driver")
 _MEMORY = ("allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib")
 _TIMES = ("latency_ms", "fastest_ms", "kernel_ms")
 _POWER = ("power_w", "energy_j", "power_window_s", "power_limit_w", "sm_clock_mhz")

@@ -28,7 +28,6 @@ RUNS: Final = "mlenergy_v3_runs"
 CHATS: Final = "mlenergy_v1_chat_v100_a40_a100"
 TDP_W: Final = {"H100": 700.0, "B200": 1000.0}
 REQUESTS: Final = ("gpqa", "lm-arena-chat", "sourcegraph-fim", "image-chat", "video-chat")
-DRAWINGS: Final = ("text-to-image", "text-to-video")
 
 _MODEL = (
     *("activated_params_billions", "model_id", "task"),
@@ -51,7 +50,6 @@ _VIDEO = (
 )
 COLUMNS: Final = (*_MODEL, *_DIFFUSION, *_SERVING, *_VIDEO)
 TEXTS: Final = ("model_id", "task", "weight_precision", "gpu_model", "architecture")
-_ALWAYS = ("activated_params_billions", "total_params_billions", "avg_power_watts")
 QUESTION: Final = (
     *("model_id", "task", "gpu_model", "num_gpus", "max_num_seqs", "batch_size"),
     *("tensor_parallel", "expert_parallel", "data_parallel", "ring_degree", "ulysses_degree"),
