@@ -5,11 +5,13 @@ follow the named papers; widths, depths and image sizes were chosen to span thos
 are built layer by layer with random weights, by the onnx package alone.
 """
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod, sqrt
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -433,94 +435,20 @@ class OnnxDefinition:
     quick: bool = False
 
 
-def _quick() -> dict[str, Callable[[], bytes]]:
-    """Networks that the two-minute collection measures, by name."""
-    return {
-        "cpu-residual-a": (
-            partial(residual, 192, ((48, 1), (96, 1), (192, 1), (384, 1)), norm=True)
-        ),
-        "cpu-bottleneck-a": (partial(residual, 160, ((32, 2), (64, 2), (160, 2)), True)),
-        "cpu-plain-a": (partial(plain, 128, ((48, 1), (96, 1), (192, 2), (256, 2)), 1024)),
-        "cpu-strided-a": (partial(strided, 160, (64, 128, 192), 512)),
-        "cpu-inverted-a": (partial(inverted, 192, ((16, 2), (32, 2), (64, 3), (128, 2)))),
-        "cpu-inverted-b": (
-            partial(
-                inverted,
-                160,
-                ((24, 1), (40, 2), (80, 2), (112, 2)),
-                4,
-                5,
-                "hardswish",
-                "hardsigmoid",
-            )
-        ),
-        "cpu-inverted-c": (
-            partial(inverted, 224, ((16, 1), (24, 2), (48, 2), (96, 2)), 6, 3, "silu", "sigmoid")
-        ),
-        "cpu-dense-a": (partial(dense, 160, 48, 24, (4, 6, 8))),
-        "cpu-branches-a": (partial(branches, 192, 48, 5)),
-        "cpu-shuffled-a": (partial(shuffled, 192, ((128, 3), (256, 4), (512, 2)), 4)),
-        "cpu-modern-a": (partial(modern, 160, ((64, 2), (128, 2), (256, 3)))),
-        "cpu-text-a": (partial(text, 96, 320, 3, 5)),
-        "cpu-patches-a": (partial(patches, 192, 16, 256, 4, 4)),
-        "cpu-mixed-a": (partial(mixed, 192, 16, 320, 4)),
-        "cpu-pyramid-a": (partial(pyramid, 128, 24, 3)),
-    }
-
-
-def _convolutional() -> dict[str, Callable[[], bytes]]:
-    """Further convolutional networks, by name."""
-    return {
-        "cpu-strided-b": (partial(strided, 224, (48, 160, 256), 1024)),
-        "cpu-residual-b": (partial(residual, 256, ((64, 2), (128, 3), (256, 2)))),
-        "cpu-residual-c": (
-            partial(residual, 224, ((40, 2), (80, 2), (160, 2), (320, 2)), norm=True)
-        ),
-        "cpu-grouped-a": (partial(residual, 224, ((64, 1), (128, 2), (256, 2)), True, 16)),
-        "cpu-grouped-b": (partial(residual, 192, ((48, 2), (96, 2), (192, 1)), True, 4)),
-        "cpu-bottleneck-b": (partial(residual, 288, ((48, 2), (96, 3), (192, 3), (384, 1)), True)),
-        "cpu-plain-b": (partial(plain, 192, ((32, 2), (64, 2), (128, 2), (320, 2)), 1024)),
-        "cpu-inverted-d": (partial(inverted, 256, ((24, 2), (40, 3), (96, 4), (160, 2)))),
-        "cpu-inverted-e": (
-            partial(inverted, 128, ((16, 2), (24, 2), (48, 2), (96, 2)), 3, 3, "relu")
-        ),
-        "cpu-inverted-f": (
-            partial(inverted, 256, ((32, 2), (56, 2), (96, 3), (192, 2)), 4, 5, "silu", "sigmoid")
-        ),
-        "cpu-inverted-g": (
-            partial(
-                inverted,
-                192,
-                ((16, 2), (40, 2), (64, 2), (144, 3)),
-                5,
-                3,
-                "hardswish",
-                "hardsigmoid",
-            )
-        ),
-    }
-
-
-def _others() -> dict[str, Callable[[], bytes]]:
-    """Further networks of all kinds, by name."""
-    return {
-        "cpu-dense-b": (partial(dense, 224, 64, 20, (5, 8, 12, 8))),
-        "cpu-branches-b": (partial(branches, 256, 64, 7)),
-        "cpu-shuffled-b": (partial(shuffled, 256, ((160, 4), (320, 5), (640, 3)), 2)),
-        "cpu-modern-b": (partial(modern, 224, ((48, 2), (96, 2), (192, 4), (384, 2)))),
-        "cpu-text-b": (partial(text, 256, 512, 3, 8)),
-        "cpu-text-c": (partial(text, 32, 384, 6, 6, True)),
-        "cpu-text-d": (partial(text, 192, 640, 2, 10, True)),
-        "cpu-patches-b": (partial(patches, 256, 16, 384, 3, 6)),
-        "cpu-patches-c": (partial(patches, 160, 8, 160, 4, 4)),
-        "cpu-mixed-b": (partial(mixed, 256, 16, 448, 3)),
-        "cpu-pyramid-b": (partial(pyramid, 192, 32, 4)),
-        "cpu-perceptron-a": (partial(perceptron, 1024, 2048, 4)),
-    }
-
-
+_BUILDERS: Final[Mapping[str, Callable[..., bytes]]] = {
+    build.__name__: build
+    for build in (
+        *(residual, plain, strided, inverted, dense, branches, shuffled, modern, text, patches),
+        *(mixed, pyramid, perceptron),
+    )
+}
 NETWORKS: Mapping[str, OnnxDefinition] = {
-    **{name: OnnxDefinition(build, quick=True) for name, build in _quick().items()},
-    **{name: OnnxDefinition(build) for name, build in {**_convolutional(), **_others()}.items()},
+    name: OnnxDefinition(
+        partial(_BUILDERS[one["make"]], *one["given"], **one.get("named", {})), title == "quick"
+    )
+    for title, networks in tomllib.loads(
+        Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    ).items()
+    for name, one in networks.items()
 }
 """Name -> network."""

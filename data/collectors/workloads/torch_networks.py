@@ -7,10 +7,12 @@ device's times carry from one family to another (architectures as timm builds th
 Apache-2.0).
 """
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import ceil, floor, log2
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
@@ -528,194 +530,38 @@ class Definition:
         return torch.randn(shape, device=device, dtype=dtype)
 
 
-def _text(build: Callable[[], "nn.Module"], length: int, entries: int, gflops: float) -> Definition:
-    return Definition(build, (length,), entries, gflops)
-
-
-def _image(build: Callable[[], "nn.Module"], side: int, gflops: float) -> Definition:
-    return Definition(build, (3, side, side), gflops=gflops)
-
-
-NETWORKS: Mapping[str, Definition] = {
-    "resnet18": Definition(lambda: resnet((2, 2, 2, 2), deep=False), gflops=3.6),
-    "resnet34": Definition(lambda: resnet((3, 4, 6, 3), deep=False), gflops=7.3),
-    "resnet50": Definition(lambda: resnet((3, 4, 6, 3)), gflops=8.2),
-    "resnet101": Definition(lambda: resnet((3, 4, 23, 3)), gflops=15.6),
-    "resnet152": Definition(lambda: resnet((3, 8, 36, 3)), gflops=23.0),
-    "resnext50-32x4d": Definition(lambda: resnet((3, 4, 6, 3), 4, 32), gflops=8.5),
-    "resnext101-32x8d": Definition(lambda: resnet((3, 4, 23, 3), 8, 32), gflops=32.8),
-    "wide-resnet50": Definition(lambda: resnet((3, 4, 6, 3), 128), gflops=22.8),
-    "wide-resnet101": Definition(lambda: resnet((3, 4, 23, 3), 128), gflops=45.5),
-    "vgg11": Definition(lambda: vgg((1, 1, 2, 2, 2)), gflops=15.2),
-    "vgg16": Definition(lambda: vgg((2, 2, 3, 3, 3)), gflops=31.0),
-    "vgg19": Definition(lambda: vgg((2, 2, 4, 4, 4)), gflops=39.3),
-    "alexnet": Definition(alexnet, gflops=1.4),
-    "squeezenet": Definition(squeezenet, gflops=0.7),
-    "densenet121": Definition(lambda: densenet((6, 12, 24, 16)), gflops=5.7),
-    "densenet161": Definition(lambda: densenet((6, 12, 36, 24), 48), gflops=15.5),
-    "densenet169": Definition(lambda: densenet((6, 12, 32, 32)), gflops=6.7),
-    "mobilenet-v2": Definition(mobilenet_v2, gflops=0.6),
-    "mobilenet-v2-050": Definition(lambda: mobilenet_v2(0.5), gflops=0.19),
-    "mobilenet-v2-140": Definition(lambda: mobilenet_v2(1.4), gflops=1.2),
-    "efficientnet-b0": Definition(efficientnet, gflops=0.8),
-    "efficientnet-b1-240": _image(lambda: efficientnet(1.0, 1.1), 240, 1.4),
-    "efficientnet-b2-288": _image(lambda: efficientnet(1.1, 1.2), 288, 2.2),
-    "efficientnet-b3-300": _image(lambda: efficientnet(1.2, 1.4), 300, 3.7),
-    "convnext-tiny": Definition(lambda: convnext(96, (3, 3, 9, 3)), gflops=8.9),
-    "convnext-small": Definition(lambda: convnext(96, (3, 3, 27, 3)), gflops=17.4),
-    "convnext-base": Definition(lambda: convnext(128, (3, 3, 27, 3)), gflops=30.7),
-    "unet-128": _image(unet, 128, 24.1),
-    "unet-256": _image(unet, 256, 96.0),
-    "unet-512": _image(unet, 512, 385.4),
-    "vit-tiny": Definition(lambda: vit(192, 12, 3), gflops=2.5),
-    "vit-small": Definition(lambda: vit(384, 12, 6), gflops=9.2),
-    "vit-small-p32": Definition(lambda: vit(384, 12, 6, 32), gflops=2.2),
-    "vit-base": Definition(lambda: vit(768, 12, 12), gflops=35.0),
-    "vit-base-p8": Definition(lambda: vit(768, 12, 12, 8), gflops=156.1),
-    "vit-base-p32": Definition(lambda: vit(768, 12, 12, 32), gflops=8.6),
-    "vit-large": Definition(lambda: vit(1024, 24, 16), gflops=123.0),
-    "vit-huge-p14": Definition(lambda: vit(1280, 32, 16, 14), gflops=333.2),
-    "mixer-small": Definition(lambda: mixer(512, 8), gflops=7.6),
-    "mixer-base": Definition(lambda: mixer(768, 12), gflops=25.0),
-    "mixer-base-p32": Definition(lambda: mixer(768, 12, 32), gflops=6.5),
-    "mixer-large": Definition(lambda: mixer(1024, 24), gflops=89.1),
-    "bert-tiny-128": _text(lambda: bert(128, 2, 2, 128), 128, 30522, 0.12),
-    "bert-mini-128": _text(lambda: bert(256, 4, 4, 128), 128, 30522, 0.87),
-    "bert-small-128": _text(lambda: bert(512, 4, 8, 128), 128, 30522, 3.4),
-    "bert-medium-512": _text(lambda: bert(512, 8, 8, 512), 512, 30522, 30.1),
-    "bert-base-128": _text(lambda: bert(768, 12, 12, 128), 128, 30522, 22.0),
-    "bert-base-512": _text(lambda: bert(768, 12, 12, 512), 512, 30522, 96.6),
-    "bert-large-128": _text(lambda: bert(1024, 24, 16, 128), 128, 30522, 78.9),
-    "bert-large-384": _text(lambda: bert(1024, 24, 16, 384), 384, 30522, 246.0),
-    "gpt2-small-256": _text(lambda: gpt(768, 12, 12, 256), 256, 50257, 66.0),
-    "gpt2-small-1024": _text(lambda: gpt(768, 12, 12, 1024), 1024, 50257, 291.6),
-    "gpt2-medium-256": _text(lambda: gpt(1024, 24, 16, 256), 256, 50257, 187.4),
-    "gpt2-medium-1024": _text(lambda: gpt(1024, 24, 16, 1024), 1024, 50257, 828.0),
-    "gpt2-large-512": _text(lambda: gpt(1280, 36, 20, 512), 512, 50257, 839.0),
-    "gpt2-xl-256": _text(lambda: gpt(1600, 48, 25, 256), 256, 50257, 816.3),
-    "llama-1b-128": _text(lambda: llama(2048, 16, 32, 8, 8192, 128), 128, 32000, 268.0),
-    "llama-1b-512": _text(lambda: llama(2048, 16, 32, 8, 8192, 512), 512, 32000, 1098.0),
-    "llama-3b-256": _text(lambda: llama(3072, 28, 24, 8, 8192, 256), 256, 32000, 1516.0),
-    "tinyllama-1b-256": _text(lambda: llama(2048, 22, 32, 4, 5632, 256), 256, 32000, 541.4),
-    "lstm-2x650-35": _text(lambda: lstm(650, 2, 35), 35, 10000, 0.93),
-    "lstm-2x1024-64": _text(lambda: lstm(1024, 2, 64), 64, 10000, 3.5),
-    "lstm-2x1500-35": _text(lambda: lstm(1500, 2, 35), 35, 10000, 3.6),
+_TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_MAKERS: Final[Mapping[str, Callable[..., "nn.Module"]]] = {
+    make.__name__: make
+    for make in (
+        *(resnet, vgg, alexnet, squeezenet, densenet, mobilenet_v2, efficientnet, convnext, unet),
+        *(vit, mixer, bert, gpt, llama, lstm),
+    )
 }
-"""Name -> network."""
 
 
-_SHAPES: Final[Mapping[str, tuple[int, float]]] = {
-    "bat_resnext26ts": (256, 5),
-    "beitv2_base_patch16_224": (224, 35),
-    "botnet26t_256": (256, 6.6),
-    "caformer_s18": (224, 8.3),
-    "cait_xxs24_224": (224, 5.1),
-    "coat_lite_small": (224, 7.9),
-    "convformer_s18": (224, 8),
-    "convit_small": (224, 12),
-    "convmixer_1024_20_ks9_p14": (224, 12),
-    "crossvit_15_240": (240, 12),
-    "cs3darknet_m": (256, 4.2),
-    "cspdarknet53": (256, 13),
-    "cspresnext50": (256, 8.1),
-    "darknet53": (256, 19),
-    "davit_tiny": (224, 9.1),
-    "deit3_base_patch16_224": (224, 35),
-    "densenetblur121d": (224, 6.2),
-    "dla60": (224, 8.5),
-    "dpn68": (224, 4.7),
-    "ecaresnet50t": (256, 11),
-    "edgenext_small": (256, 2.5),
-    "efficientformer_l1": (224, 2.6),
-    "efficientformerv2_s1": (224, 1.3),
-    "efficientnetv2_s": (288, 9.5),
-    "efficientvit_b1": (224, 1.1),
-    "ese_vovnet19b_dw": (224, 2.7),
-    "eva02_small_patch14_224": (224, 12),
-    "fasternet_t2": (224, 3.8),
-    "fbnetv3_b": (224, 0.84),
-    "flexivit_small": (240, 11),
-    "focalnet_tiny_srf": (224, 8.9),
-    "gcresnet50t": (256, 11),
-    "gcvit_tiny": (224, 9.6),
-    "ghostnetv2_160": (224, 0.83),
-    "gmlp_s16_224": (224, 8.8),
-    "halonet26t": (256, 6.4),
-    "hardcorenas_f": (224, 0.7),
-    "hgnet_small": (224, 17),
-    "hrnet_w18": (224, 8.6),
-    "inception_v3": (299, 11),
-    "inception_next_tiny": (224, 8.4),
-    "lambda_resnet26t": (256, 6),
-    "lcnet_150": (224, 0.68),
-    "levit_256": (224, 2.3),
-    "mixnet_l": (224, 1.1),
-    "mnasnet_100": (224, 0.64),
-    "mobilenetv3_large_100": (224, 0.45),
-    "mobilenetv4_conv_medium": (256, 2.2),
-    "mobileone_s1": (224, 1.7),
-    "mobilevit_s": (256, 4.1),
-    "mobilevitv2_100": (256, 3.7),
-    "mvitv2_tiny": (224, 9.4),
-    "nest_tiny": (224, 12),
-    "nextvit_small": (224, 12),
-    "nf_resnet50": (256, 11),
-    "pit_s_224": (224, 5.8),
-    "poolformer_s24": (224, 6.8),
-    "pvt_v2_b1": (224, 4.2),
-    "rdnet_tiny": (224, 10),
-    "regnetx_032": (224, 6.4),
-    "regnety_016": (224, 3.3),
-    "regnety_080": (224, 16),
-    "regnetz_b16": (224, 2.9),
-    "repghostnet_200": (224, 1.1),
-    "repvgg_b0": (224, 6.8),
-    "res2net50_26w_4s": (224, 8.6),
-    "resmlp_24_224": (224, 12),
-    "resnetaa50": (224, 10),
-    "resnetrs50": (160, 4.6),
-    "resnetv2_50": (224, 8.2),
-    "rexnet_150": (224, 1.8),
-    "sequencer2d_s": (224, 17),
-    "seresnet50": (224, 8.2),
-    "seresnext26ts": (256, 4.8),
-    "shvit_s3": (224, 1.2),
-    "skresnet34": (224, 7.4),
-    "starnet_s2": (224, 1.1),
-    "swiftformer_s": (224, 2),
-    "swin_tiny_patch4_window7_224": (224, 9),
-    "swin_base_patch4_window7_224": (224, 31),
-    "swinv2_tiny_window8_256": (256, 12),
-    "tiny_vit_11m_224": (224, 4.1),
-    "tnt_s_patch16_224": (224, 11),
-    "tresnet_m": (224, 12),
-    "twins_svt_small": (224, 5.9),
-    "visformer_small": (224, 9.8),
-    "vitamin_small_224": (224, 12),
-    "vovnet39a": (224, 14),
-    "xception41": (299, 19),
-    "samvit_base_patch16_224": (224, 35),
-}
-"""Name in timm -> side of its images, pixels, and GFLOPs of one forward pass of one image."""
-
-
-def _built(name: str) -> "nn.Module":
+def _timm(name: str) -> "nn.Module":
     from timm import create_model
 
     network: nn.Module = create_model(name)
     return network
 
 
-def _definition(name: str, side: int, gflops: float) -> Definition:
-    build: Callable[[], nn.Module] = partial(_built, name)
-    return Definition(build, (3, side, side), gflops=gflops)
-
-
+NETWORKS: Mapping[str, Definition] = {
+    name: Definition(
+        partial(_MAKERS[one["make"]], *one["given"]),
+        tuple(one.get("shape", IMAGE)),
+        one.get("entries", 0),
+        one["gflops"],
+    )
+    for name, one in _TABLE["forerun"].items()
+}
+"""Name -> network."""
 TIMM_NETWORKS: Mapping[str, Definition] = {
-    name: _definition(name, side, gflops) for name, (side, gflops) in _SHAPES.items()
+    name: Definition(partial(_timm, name), (3, side, side), gflops=gflops)
+    for name, (side, gflops) in _TABLE["timm"].items()
 }
 """Name in timm -> network, which is built only where timm is installed."""
-
 
 Zoo = Literal["forerun", "timm"]
 ZOOS: Mapping[Zoo, Mapping[str, Definition]] = {"forerun": NETWORKS, "timm": TIMM_NETWORKS}
