@@ -11,17 +11,16 @@ comes with the dataset `published_networks`.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from itertools import product
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from forerun.data.errors import MissingExtra
 from forerun.data.graph import OperatorGraph
 from forerun.features.published.sources import (
-    EXAMPLES,
-    HUB,
     Built,
     Entry,
     Inputs,
@@ -38,267 +37,66 @@ from forerun.features.readers.torch_trace import declare_operators
 if TYPE_CHECKING:
     import pandas as pd
 
-_CLASSIFIERS: Final = "ultralytics/yolov5, README.md: classification checkpoints of torchvision"
-_ULTRALYTICS: Final = (
-    *("resnet18", "resnet34", "resnet101"),
-    *("efficientnet_b1", "efficientnet_b2", "efficientnet_b3"),
-)
-"""Networks of torchvision that YOLOv5 times as classifiers, all at 224 pixels."""
+Shapes = tuple[int, ...]
+_INPUTS: Final[Mapping[str, Callable[[Shapes], Inputs]]] = {
+    "tokens": lambda n: {"input_ids": (1, *n), "attention_mask": (1, *n)},
+    "unmasked tokens": lambda n: {"input_ids": (1, *n)},
+    "image": lambda sides: {"pixel_values": (1, 3, sides[0], sides[-1])},
+    "masked image": lambda sides: {"pixel_values": (1, 3, *sides), "pixel_mask": (1, *sides)},
+    "video": lambda n: {"pixel_values": (1, n[0], 3, n[1], n[1])},
+}
+"""Kind of input -> inputs of `forward`, by the numbers in the name of a network."""
 
 
-def convolutional() -> Iterator[Entry]:
-    """Classifiers and SSD of NVIDIA's examples."""
-    where = f"{EXAMPLES}/Classification/ConvNets/image_classification/models"
-    for name, timm_name, side in (
-        ("resnet50", "resnet50", 224),
-        ("seresnext101_32x4d", "seresnext101_32x4d", 224),
-        ("efficientnet_b0", "efficientnet_b0", 224),
-        ("efficientnet_b4", "efficientnet_b4", 380),
-        *((name, name, 224) for name in _ULTRALYTICS),
-    ):
-        yield (
-            f"{name}-{side}",
-            Built(
-                f"{_CLASSIFIERS if name in _ULTRALYTICS else where}; timm {timm_name}",
-                partial(build, timm_name, side),
-                (1, 3, side, side),
-            ),
-        )
-    for size, width, depth, side in (("b0", 1.0, 1.0, 224), ("b4", 1.4, 1.8, 380)):
-        yield (
-            f"efficientnet_widese_{size}-{side}",
-            Built(
-                f"{where}/efficientnet.py: squeeze width a quarter of the expanded one",
-                partial(wide_squeeze_efficientnet, width, depth),
-                (1, 3, side, side),
-            ),
-        )
-    yield "ssd300_resnet50-300", Built(f"{EXAMPLES}/Detection/SSD", ssd300, (1, 3, 300, 300))
+def of_45_classes(model: str, fields: dict[str, Any]) -> Any:
+    """A network of timm with the 45 classes of RESISC45."""
+    import timm
+
+    return timm.create_model(model, pretrained=False, num_classes=45, **fields)
 
 
-_HEADS: Final = (
-    "heads of the authors' scripts: sequence classification or none for inference, masked tokens "
-    "for training"
-)
-_LARGE = {
-    "hidden_size": 1024,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "intermediate_size": 4096,
+_MAKERS: Final[Mapping[str, Callable[..., Any]]] = {
+    make.__name__: make for make in (build, wide_squeeze_efficientnet, ssd300, of_45_classes)
+}
+_WRAPS: Final[Mapping[str, Callable[..., Any]]] = {
+    wrap.__name__: wrap for wrap in (with_dense_head, with_stored_positions)
 }
 
 
-def bert() -> Iterator[Entry]:
-    """BERT: NVIDIA's large one, transformers' base one; ALBERT."""
-    where = f"{EXAMPLES}/LanguageModeling/BERT/bert_configs/large.json"
-    yield (
-        "bert_large_squad-384-eager",
-        Transformer(
-            f"{where}; run_squad.py: max_seq_length 384",
-            *("BertForQuestionAnswering", "BertConfig", _masked_tokens(384), "eager", _LARGE),
-        ),
-    )
-    # 20 of the 128 positions are masked, and the vocabulary's head runs on these alone.
-    yield (
-        "bert_large_pretraining-128-eager",
-        Transformer(
-            f"{where}; run_pretraining.sh: max_predictions_per_seq 20",
-            *("BertForPreTraining", "BertConfig", _masked_tokens(128), "eager", _LARGE),
-            wrap=partial(with_dense_head, positions=20),
-        ),
-    )
-    albert = {
-        **{"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
-        **{"embedding_size": 128, "vocab_size": 30000},
-    }
-    for name, architecture, config, fields, lengths, hub in (
-        ("bert_base", "BertModel", "BertConfig", {}, (128, 256), "google-bert/bert-base-uncased"),
-        (
-            *("bert_base_mlm", "BertForMaskedLM", "BertConfig", {}, (256, 512)),
-            "google-bert/bert-base-uncased",
-        ),
-        (
-            *("albert_base", "AlbertForSequenceClassification", "AlbertConfig", albert),
-            *((128, 256, 512), "albert/albert-base-v2"),
-        ),
-        (
-            *("albert_base_mlm", "AlbertForMaskedLM", "AlbertConfig", albert),
-            *((256, 512), "albert/albert-base-v2"),
-        ),
-    ):
-        where = f"{HUB} {hub}; {_HEADS}"
-        for length, attention in product(lengths, ("eager", "sdpa")):
-            inputs = _masked_tokens(length)
-            source = Transformer(where, architecture, config, inputs, attention, fields)
-            yield f"{name}-{length}-{attention}", source
+@cache
+def declared() -> Mapping[str, Any]:
+    """The tables of networks, as `networks.toml` has them."""
+    file = files("forerun.features.published") / "networks.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def decoders() -> Iterator[Entry]:
-    """Decoders, whole forward passes over a prompt."""
-    pythia = {
-        **{"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
-        **{"intermediate_size": 4096, "vocab_size": 50304, "rotary_pct": 0.25},
-        "max_position_embeddings": 2048,
-    }
-    for attention in ("eager", "sdpa"):
-        for length in (64, 128, 256):
+def entries(table: str) -> Iterator[Entry]:
+    """The networks of a table of `networks.toml`, each with its name."""
+    for one in declared()[table]:
+        for name in one["names"]:
+            _, size, *attention = name.split("-")
+            numbers = tuple(map(int, size.split("x")))
+            if "make" in one:
+                make = partial(_MAKERS[one["make"]], *one.get("given", ()))
+                yield name, Built(one["source"], make, (1, 3, numbers[0], numbers[0]))
+                continue
+            wrap = dict(one.get("wrap", {}))
+            by = _WRAPS[wrap.pop("by")] if wrap else None
             yield (
-                f"biogpt-{length}-{attention}",
+                name,
                 Transformer(
-                    f"{HUB} microsoft/biogpt, the defaults of BioGptConfig",
-                    *("BioGptForCausalLM", "BioGptConfig", _masked_tokens(length), attention),
+                    *(one["source"], one["architecture"], one["config"]),
+                    _INPUTS[one["input"]](numbers),
+                    one.get("attention") or (attention or ["eager"])[0],
+                    one.get("fields", {}),
+                    partial(by, **wrap) if by and wrap else by,
                 ),
             )
-        for length in (128, 256, 512, 1024, 2048):
-            yield (
-                f"pythia_410m-{length}-{attention}",
-                Transformer(
-                    f"{HUB} EleutherAI/pythia-410m-deduped",
-                    *("GPTNeoXForCausalLM", "GPTNeoXConfig", _masked_tokens(length), attention),
-                    pythia,
-                ),
-            )
-
-
-def _masked_tokens(length: int) -> Inputs:
-    return {"input_ids": (1, length), "attention_mask": (1, length)}
-
-
-_BEIT = {
-    **{"use_relative_position_bias": True, "use_mean_pooling": True},
-    **{"use_absolute_position_embeddings": False, "layer_scale_init_value": 0.1},
-}
-
-
-def vision() -> Iterator[Entry]:
-    """Vision transformers of patches of 16 pixels, with attention in parts and fused."""
-    image = {"pixel_values": (1, 3, 224, 224)}
-    for name, architecture, config, fields, hub in (
-        (
-            *("vit_base", "ViTForImageClassification", "ViTConfig"),
-            *({"num_labels": 1000}, "google/vit-base-patch16-224"),
-        ),
-        (
-            *("beit_base_22k", "BeitForImageClassification", "BeitConfig"),
-            *(_BEIT | {"num_labels": 21841}, "microsoft/beit-base-patch16-224-pt22k-ft22k"),
-        ),
-        (
-            *("beit_base", "BeitForImageClassification", "BeitConfig"),
-            *(_BEIT | {"num_labels": 1000}, "microsoft/beit-base-patch16-224"),
-        ),
-        (
-            *("data2vec_base", "Data2VecVisionForImageClassification", "Data2VecVisionConfig"),
-            *(_BEIT | {"num_labels": 2}, "facebook/data2vec-vision-base"),
-        ),
-    ):
-        # The tables of torch.compile are older than fused attention.
-        old = name in ("vit_base", "beit_base_22k")
-        wrap = with_stored_positions if name == "beit_base_22k" else None
-        for attention in ("eager",) if old else ("eager", "sdpa"):
-            yield (
-                f"{name}-224-{attention}",
-                Transformer(f"{HUB} {hub}", architecture, config, image, attention, fields, wrap),
-            )
-
-
-def without_attention() -> Iterator[Entry]:
-    """Networks that have no choice of attention: convolutional ones and SegFormer."""
-    convnext = {"depths": [3, 3, 27, 3], "hidden_sizes": [192, 384, 768, 1536], "num_labels": 1000}
-    mobile = {"image_size": 513, "output_stride": 8, "num_labels": 21}
-    for name, side, architecture, config, fields, hub in (
-        (
-            *("resnet50_hf", 224, "ResNetForImageClassification", "ResNetConfig"),
-            *({"num_labels": 1000}, "microsoft/resnet-50"),
-        ),
-        (
-            *("convnext_large", 224, "ConvNextForImageClassification", "ConvNextConfig"),
-            *(convnext, "facebook/convnext-large-224"),
-        ),
-        (
-            *("segformer_b0", 512, "SegformerForSemanticSegmentation", "SegformerConfig"),
-            *({"num_labels": 150}, "nvidia/segformer-b0-finetuned-ade-512-512"),
-        ),
-        (
-            *("deeplabv3_mobilenet_v2", 513, "MobileNetV2ForSemanticSegmentation"),
-            *("MobileNetV2Config", mobile, "google/deeplabv3_mobilenet_v2_1.0_513"),
-        ),
-    ):
-        pixels = {"pixel_values": (1, 3, side, side)}
-        source = Transformer(f"{HUB} {hub}", architecture, config, pixels, "eager", fields)
-        yield f"{name}-{side}", source
-
-
-def segment_anything() -> Iterator[Entry]:
-    """SAM's image encoders."""
-    huge = {
-        **{"hidden_size": 1280, "num_hidden_layers": 32, "num_attention_heads": 16},
-        "global_attn_indexes": [7, 15, 23, 31],
-    }
-    for size, fields in (("b", {}), ("h", huge)):
-        yield (
-            f"sam_vit_{size}_encoder-1024",
-            Transformer(
-                f"{HUB} facebook/sam-vit-{'base' if size == 'b' else 'huge'}: the image encoder; "
-                "the decoder is some per cent of it",
-                *("SamVisionModel", "SamVisionConfig", {"pixel_values": (1, 3, 1024, 1024)}),
-                *("eager", fields),
-            ),
-        )
-
-
-COCO_IMAGE: Final = (800, 1066)
-"""Height and width of COCO image 000000039769 (640 x 480), which transformers' benchmark runs,
-after its shorter side is scaled to 800."""
-
-
-def detection() -> Iterator[Entry]:
-    """DETR and its kin, on the image of transformers' benchmark."""
-    inputs = {"pixel_values": (1, 3, *COCO_IMAGE), "pixel_mask": (1, *COCO_IMAGE)}
-    for name, architecture, config, backbone, queries in (
-        ("detr_resnet50", "DetrForObjectDetection", "DetrConfig", "resnet50", 100),
-        ("detr_resnet101", "DetrForObjectDetection", "DetrConfig", "resnet101", 100),
-        (
-            *("conditional_detr_resnet50", "ConditionalDetrForObjectDetection"),
-            *("ConditionalDetrConfig", "resnet50", 300),
-        ),
-    ):
-        fields: dict[str, Any] = {"backbone_config": None, "use_timm_backbone": True}
-        fields |= {"backbone": backbone}
-        fields |= {"use_pretrained_backbone": False, "num_labels": 91, "num_queries": queries}
-        source = Transformer(
-            f"{HUB} {name.replace('_', '-')}; image of perf_torch_compile.md",
-            *(architecture, config, inputs, "eager", fields),
-        )
-        yield f"{name}-{COCO_IMAGE[0]}x{COCO_IMAGE[1]}", source
-    base: dict[str, Any] = {"embed_dim": 128, "depths": [2, 2, 18, 2], "num_heads": [4, 8, 16, 32]}
-    base |= {"window_size": 12, "image_size": 384, "model_type": "swin"}
-    base["out_features"] = [f"stage{level}" for level in (1, 2, 3, 4)]
-    # The image's shorter side becomes 640, and both sides are padded to multiples of 32.
-    height, width = 640, 864
-    padded = {"pixel_values": (1, 3, height, width), "pixel_mask": (1, height, width)}
-    yield (
-        f"maskformer_swin_base-{height}x{width}",
-        Transformer(
-            f"{HUB} facebook/maskformer-swin-base-ade; image of perf_torch_compile.md",
-            *("MaskFormerForInstanceSegmentation", "MaskFormerConfig", padded, "eager"),
-            {"backbone_config": base, "num_labels": 150},
-        ),
-    )
 
 
 def networks() -> dict[str, Source]:
-    """All published networks that can be traced, by name."""
-    return dict(
-        (
-            *convolutional(),
-            *bert(),
-            *decoders(),
-            *vision(),
-            *without_attention(),
-            *segment_anything(),
-            *detection(),
-        )
-    )
+    """All networks of published latencies that can be traced, by name."""
+    return dict(entries("timed"))
 
 
 def graph_table(
