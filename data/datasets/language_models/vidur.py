@@ -6,15 +6,12 @@ Source: microsoft/vidur at 7d475133, MIT.
 """
 
 import io
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.dataset import Dataset
-from forerun.data.datasets.language_models.operator_splits import OperatorTable, row_names
+from forerun.data.datasets.language_models.operator_splits import TimedOperators, row_names
 from forerun.data.split import Split, folds_of
 from forerun.data.upstream.downloads import RawFiles
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 
 OPS: Final = "ops_mlp"
 COLLECTIVES: Final = "collectives"
-SUPPORT_ROWS: Final = 20
 SHARE: Final = 10
 """One in so many queries is held out by `random_queries`."""
 
@@ -39,27 +35,13 @@ _OPS: Final = (
     *("emb", "input_layernorm", "attn_pre_proj", "attn_rope", "attn_post_proj"),
     *("post_attention_layernorm", "mlp_up_proj", "mlp_act", "mlp_down_proj", "add"),
 )
-_LINK: Final = ("num_workers", "size_bytes", "devices_per_node", "max_devices_per_node")
-_SITE: Final = ("op", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "tp")
-
-TABLES: Final[Mapping[str, OperatorTable]] = MappingProxyType(
-    {
-        OPS: OperatorTable(
-            OPS, "device", ("device", "num_tokens", *_SITE), _SITE, few=SUPPORT_ROWS
-        ),
-        COLLECTIVES: OperatorTable(
-            COLLECTIVES,
-            "network_device",
-            ("network_device", "collective", *_LINK),
-            ("collective", "num_workers", "devices_per_node"),
-        ),
-    }
-)
-"""Table -> its query and its sites. Models of equal dimensions are one: their names are no part."""
 
 
-class Vidur(Dataset, declared="vidur"):
-    """Leave one device out (A100 and A40 for H100), dimensions held out, a random tenth."""
+class Vidur(TimedOperators, declared="vidur"):
+    """Leave one device out (A100 and A40 for H100), dimensions held out, a random tenth.
+
+    Models of equal dimensions are one: their names are no part of a query.
+    """
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops_mlp`, one row an operator, and `collectives`; a wide file is one device's."""
@@ -82,21 +64,14 @@ class Vidur(Dataset, declared="vidur"):
         `unseen_device/ops_mlp/h100` is the published transfer from A100 and A40.
         """
         splits = []
-        for name, table in TABLES.items():
-            if not bundle.has(name):
-                continue
-            frame = bundle.table(name)
+        for name in filter(bundle.has, self.operators):
+            frame, table = bundle.table(name), self.operators[name]
             splits += table.splits(frame)
             held_out = folds_of(row_names(frame, table.query), SHARE, name) == 0
             if held_out.any():
                 protocol = f"random_queries/{name}"
                 splits.append(Split(protocol, name, ~held_out, held_out, (), table.query))
         return splits
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `ops_mlp`, else of `collectives`: repeats, and times of zero."""
-        name = OPS if bundle.has(OPS) else COLLECTIVES
-        return TABLES[name].flags(bundle.table(name), "median_ms")
 
 
 def _operators(raw: RawFiles, path: str) -> "pd.DataFrame":
