@@ -5,12 +5,16 @@ class: title, licence, citation, what is published, where it comes from, and the
 (`forerun.data.schema.declared_schema`).
 """
 
+import re
 import sys
 import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from forerun.data.bundle import Bundle, bundle_folder, home
 from forerun.data.errors import BadTable
@@ -36,6 +40,7 @@ class Dataset(ABC):
         further: repositories after the first, whose files come with those of the first.
         csv_tables: tables that a bundle holds as CSV; the others are Parquet.
         columns_of: table -> rule -> columns that it holds for.
+        facts: what else is declared, such as names of columns in upstream's files.
     """
 
     name: str
@@ -47,6 +52,7 @@ class Dataset(ABC):
     further: ClassVar[tuple[Upstream, ...]] = ()
     csv_tables: ClassVar[tuple[str, ...]] = ()
     columns_of: ClassVar[Mapping[str, Mapping[str, Sequence[str]]]] = {}
+    facts: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, declared: str = "") -> None:
         """Read the declaration of a class.
@@ -58,13 +64,13 @@ class Dataset(ABC):
         if not declared:
             return
         file = Path(str(sys.modules[cls.__module__].__file__)).with_name(f"{declared}.toml")
-        facts = tomllib.loads(file.read_text(encoding="utf-8"))
-        tables, upstream = facts.pop("tables"), facts.pop("upstream", [])
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        tables, upstream = content.pop("tables"), content.pop("upstream", [])
         cls.columns_of = {name: tables.get(own.get("like"), own) for name, own in tables.items()}
         if upstream:
             cls.upstream, *further = (Upstream.at(**one) for one in upstream)
             cls.further = tuple(further)
-        for name, value in facts.items():
+        for name, value in content.items():
             setattr(cls, name, tuple(value) if isinstance(value, list) else value)
 
     @abstractmethod
@@ -157,3 +163,31 @@ class Dataset(ABC):
         for name, frame in tables.items():
             lines.append(f"- `{name}`: {len(frame):,} rows; {', '.join(map(str, frame.columns))}")
         return "\n".join(lines) + "\n"
+
+
+def family_of(model: str, patterns: Iterable[tuple[str, str]]) -> str:
+    """Architecture family of a published model.
+
+    Args:
+        model: as it is printed.
+        patterns: (family, regular expression of the start of its models' names), the first match
+            counts; otherwise the family is the leading letters of the name.
+    """
+    for name, pattern in patterns:
+        if re.match(pattern, model):
+            return name
+    letters = re.match(r"[a-z]+", model.lower())
+    return letters[0] if letters else model.lower()
+
+
+def first_reasons(rules: Sequence[tuple[str, ArrayLike]], rows: int) -> NDArray[np.str_]:
+    """The first reason that holds for each of n rows; empty where none does.
+
+    Args:
+        rules: (reason, n flags).
+        rows: n.
+    """
+    found = np.full(rows, "", dtype="<U64")
+    for why, where in rules:
+        found[np.asarray(where, dtype=np.bool_) & (found == "")] = why
+    return found

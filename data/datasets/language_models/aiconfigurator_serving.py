@@ -3,29 +3,156 @@
 One row of `e2e_serving` is a run: engine, model, system, lengths, parallel sizes, concurrency, and
 the mean time to the first token and per further token. `aggregated` and `disaggregated` runs are
 kept apart. `gpu_specs` holds the figures of spec sheets that the source calculates with.
+
+The source joins several campaigns that write the same run in different ways: with other names of
+the model, and with parallel sizes by other conventions. A split that took the columns as they are
+would have one run on both of its sides.
 """
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.language_models.serving_deployments import (
-    deployments,
-    networks,
-    repeats,
-    setups,
-)
+from forerun.data.columns import Column, Names
 from forerun.data.datasets.packaged import PackedTables
 from forerun.data.quality import Quantities, check, with_findings
 from forerun.data.split import Split, folds_of, leave_folds_out, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
-    from forerun.data.columns import Mask, Names
+    from forerun.data.columns import Mask
+
+SAME: Final = 0.002
+"""Relative difference of both times below which two rows of a deployment are one run."""
+
+NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "deepseek-ai/DeepSeek-R1": "deepseek-ai/DeepSeek-V3",
+        "nvidia/DeepSeek-R1-NVFP4": "deepseek-ai/DeepSeek-V3",
+        "nvidia/DeepSeek-V3.1-NVFP4": "deepseek-ai/DeepSeek-V3",
+        "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Llama-3.1-8B-Instruct",
+        "nvidia/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B",
+    }
+)
+"""Model as written -> model of the same layers. The source gives many runs of DeepSeek twice, once
+as R1 and once as V3."""
+
+_FORMATS: Final[Mapping[str, str]] = MappingProxyType({"fp8_block": "fp8", "nvfp4": "fp4"})
+_TP_IN_ID: Final = r"_tp(\d+)(?:_0)?_ep"
+_LOAD: Final = ("concurrency", "batch_size", "prefill_batch_size", "decode_batch_size")
+_RESULT: Final = ("ttft_ms", "tpot_ms")
+
+
+def networks(runs: "pd.DataFrame") -> Names:
+    """Network of each of n runs; checkpoints of the same layers are one."""
+    found = runs["model_path"].map(lambda name: NETWORKS.get(name, name))
+    return found.to_numpy(dtype=np.str_)
+
+
+def layout(runs: "pd.DataFrame", pool: str = "") -> "pd.DataFrame":
+    """GPUs and ranks of one worker of each of n runs.
+
+    One convention has `tp_size` as the GPUs of a worker; others multiply it by the sizes of the
+    experts or of data-parallel attention, which share those GPUs. Where the run's id names the
+    tensor-parallel size, that is the number of GPUs.
+
+    Args:
+        runs: rows of `e2e_serving`.
+        pool: `prefill_` or `decode_`; empty for aggregated runs.
+
+    Returns:
+        n rows of `devices`, `data_parallel` and `expert_parallel`; 1 where a size is missing.
+    """
+    import pandas as pd
+
+    def size(name: str) -> Column:
+        values = runs[f"{pool}{name}"].to_numpy(dtype=np.float64)
+        return np.where(values > 0, values, 1.0)
+
+    tensor, data = size("tp_size"), size("attention_dp_size")
+    parts, experts = size("moe_tp_size"), size("moe_ep_size")
+    both = tensor * data
+    spread = parts * experts
+    squared = (parts == experts) & (parts > 1) & (both >= spread)
+    shared = (data > 1) & ((spread == data**2) | ((tensor == data) & (spread == both)))
+    devices = np.select([squared, shared], [parts, data], both)
+    if not pool:
+        named = runs["id"].str.extract(_TP_IN_ID, expand=False).astype("float64").to_numpy()
+        devices = np.where(np.isnan(named), devices, named)
+    columns = {"devices": devices, "data_parallel": np.minimum(data, devices)}
+    return pd.DataFrame({**columns, "expert_parallel": np.minimum(experts, devices)})
+
+
+def deployments(runs: "pd.DataFrame") -> Names:
+    """Deployment of each of n runs: all runs of it differ in concurrency and repetition alone.
+
+    Rows are one deployment when engine, network, system, formats, lengths and `layout` agree, or
+    when two of their runs have the same results, which happens by copying only.
+    """
+    import pandas as pd
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    keys = runs[["mode", "backend", "system", "isl", "osl"]].reset_index(drop=True)
+    keys["network"] = networks(runs)
+    for name in ("gemm", "moe"):
+        keys[name] = _format(runs, f"{name}_quant_mode")
+    for pool in ("", "prefill_", "decode_"):
+        keys = pd.concat([keys, layout(runs, pool).add_prefix(pool)], axis=1)
+    described = keys.groupby(list(keys), dropna=False, sort=True).ngroup().to_numpy()
+    result = runs.groupby(list(_RESULT), dropna=False, sort=True).ngroup().to_numpy()
+    size = int(described.max()) + 1
+    links = (np.ones(len(runs)), (described, size + result))
+    whole = size + int(result.max()) + 1
+    part = connected_components(coo_array(links, shape=(whole, whole)), directed=False)[1]
+    return _named(runs, part[described])
+
+
+def setups(runs: "pd.DataFrame") -> Names:
+    """Setup of each of n runs as the table writes it: every column agrees but those of the load.
+
+    These are concurrency, and batch sizes, which follow from it. One deployment may be several
+    setups, where campaigns write its model, engine release or sizes differently.
+    """
+    apart = {"id", "source", *_LOAD, *_RESULT}
+    keys = [name for name in runs if name not in apart]
+    return _named(runs, runs.groupby(keys, dropna=False, sort=True).ngroup().to_numpy())
+
+
+def repeats(runs: "pd.DataFrame") -> "Mask":
+    """Flag of each of n runs that an earlier row gives already.
+
+    It is of the same deployment and concurrency, and both times agree within 0.2 %.
+    """
+    import pandas as pd
+
+    keys = pd.DataFrame({"deployment": deployments(runs)})
+    keys["concurrency"] = runs["concurrency"].fillna(0.0).to_numpy()
+    times = np.log(runs[list(_RESULT)].to_numpy(dtype=np.float64))
+    found = np.zeros(len(runs), dtype=np.bool_)
+    for rows in keys.groupby(["deployment", "concurrency"]).indices.values():
+        apart = np.abs(times[rows, None, :] - times[None, rows, :]).max(axis=2)
+        found[rows] = np.tril(apart < SAME, k=-1).any(axis=1)
+    return found
+
+
+def _format(runs: "pd.DataFrame", column: str) -> Names:
+    """Number format of each of n runs: that of the column, else the run's precision, else bf16."""
+    given = runs[column].fillna(runs["precision"]).fillna("bf16")
+    return given.map(lambda name: _FORMATS.get(name, name)).to_numpy(dtype=np.str_)
+
+
+def _named(runs: "pd.DataFrame", part: "NDArray[Any]") -> Names:
+    """A name of each of n groups that is the same in every bundle that holds its first run."""
+    first = runs["id"].reset_index(drop=True).groupby(part).transform("min")
+    return first.to_numpy(dtype=np.str_)
+
 
 RUNS: Final = "e2e_serving"
 FOLDS: Final = 5

@@ -17,7 +17,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.split import Mask, Split, folds_of, leave_folds_out
 from forerun.data.upstream.downloads import RawFiles
-from forerun.data.upstream.spreadsheet import Cell, all_sheets
+from forerun.data.upstream.plain_files import Cell, all_sheets
 
 if TYPE_CHECKING:
     import pandas as pd

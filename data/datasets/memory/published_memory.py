@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import family_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.datasets.published import family_of, first_reasons
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Split, leave_values_out
 
@@ -26,23 +26,6 @@ if TYPE_CHECKING:
 
 ALLOCATED, RESERVED, DEVICE = "allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib"
 
-TOOLS: Final[tuple[tuple[str, str], ...]] = (
-    (r"torch.*max_memory_allocated", ALLOCATED),
-    (r"torch max memory allocated", ALLOCATED),
-    (r"peak memory allocated", ALLOCATED),
-    (r"peak memory active", ALLOCATED),
-    (r"memory allocated per GPU", ALLOCATED),
-    (r"max allocated", ALLOCATED),
-    (r"torch max_memory_reserved", RESERVED),
-    (r"torch peak reserved", RESERVED),
-    (r"torch peak, max over ranks", RESERVED),
-    (r'peak, "GB" as printed \(torchtitan', RESERVED),
-    (r"nvml device used", DEVICE),
-    (r".*nvidia-smi style", DEVICE),
-)
-"""Prefix of a row's `tool` -> metric that it measured. torchtune's active memory is in blocks that
-tensors or streams still use, which is the allocated memory on one stream; torchtitan prints
-`max_reserved_gib` (its components/metrics.py). Other tools do not say what they measured."""
 
 NAMED: Final[Mapping[tuple[str, str], str]] = {
     ("pytorch/ao", "torchao/optim/README.md"): ALLOCATED,
@@ -54,14 +37,6 @@ BYTES_FROM: Final = 1e7
 """Figure in megabytes above which it must be bytes: tables of BEiT and data2vec print 3.766570e+08
 under "MB", and no device has 10 TB."""
 
-KINDS: Final[Mapping[str, str]] = {
-    "measured (rounded)": "printed in whole GB",
-    "measured (percent)": "printed in percent of the GPU's memory",
-    "rule of thumb": "a rule of thumb, not a measurement",
-    "author approximate": "approximate by its author's word",
-    "oom": "ran out of memory: no peak",
-}
-"""Kind of a row that is not exactly measured -> why it is not evaluated."""
 
 IDENTITY: Final = (
     *("source_repo", "model", "task", "method", "peft_variant", "lora_rank", "target_modules"),
@@ -73,22 +48,6 @@ IDENTITY: Final = (
 
 REPEAT: Final = (*IDENTITY, "peak_printed")
 """Columns that two prints of one measurement share."""
-
-_FAMILIES: Final = (
-    ("llama", r"(?:meta-llama/)?Llama"),
-    ("bert", r"(?:google-bert/bert|albert/)"),
-    ("gpt", r"(?:EleutherAI/pythia|microsoft/biogpt|bigscience/bloom|BLOOM|OPT)"),
-    ("t5", r"(?:T5|bigscience/(?:T0|mt0))"),
-    ("vit", r"(?:microsoft/beit|facebook/data2vec|timm/vit)"),
-    ("vivit", r"google/vivit"),
-    ("sam", r"SAM"),
-    ("rcnn", r"detectron2"),
-    ("stable_diffusion", r"(?:stable_diffusion|sdxl|sd_turbo|ssd_1b|lcm|CompVis|VAE .*S[DX])"),
-    ("flux", r"(?:FLUX|black-forest-labs|VAE .*Flux)"),
-    ("muse", r"(?:muse|amused)"),
-    ("mistral", r"TheBloke/Mistral"),
-    ("qwen", r"Qwen"),
-)
 
 
 class PublishedMemory(PackagedDataset, declared="published_memory"):
@@ -121,7 +80,9 @@ def reasons(table: "Table") -> NDArray[np.str_]:
     Args:
         table: the `table` of the bundle.
     """
-    rules: list[tuple[str, Any]] = [(why, table["kind"] == kind) for kind, why in KINDS.items()]
+    rules: list[tuple[str, Any]] = [
+        (why, table["kind"] == kind) for kind, why in PublishedMemory.facts["kinds"].items()
+    ]
     rules += [
         ("what was measured is not said", metrics(table) == ""),
         ("repeats a row above", table.duplicated(list(REPEAT))),
@@ -160,11 +121,14 @@ def sources(table: "Table") -> NDArray[np.str_]:
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
     """Architecture family of each of n published models: all sizes and variants are one."""
-    return np.array([family_of(str(model), _FAMILIES) for model in models], dtype=np.str_)
+    return np.array(
+        [family_of(str(model), PublishedMemory.facts["families"]) for model in models],
+        dtype=np.str_,
+    )
 
 
 def _metric(tool: str, repository: str, path: str) -> str:
-    for pattern, metric in TOOLS:
+    for pattern, metric in PublishedMemory.facts["tools"]:
         if re.match(pattern, tool):
             return metric
     return NAMED.get((repository, path), "")

@@ -16,22 +16,12 @@ from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check, with_findings
 from forerun.data.split import Split, leave_values_out
 from forerun.data.upstream.downloads import RawFiles
-from forerun.data.upstream.spreadsheet import Cell, all_sheets
+from forerun.data.upstream.plain_files import Cell, all_sheets
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TABLES: Final = ("gemm", "conv", "rnn")
-GENERATION: Final[Mapping[str, str]] = {
-    "TitanX": "maxwell",
-    "M40": "maxwell",
-    "TitanX_Pascal": "pascal",
-    "TitanXp": "pascal",
-    "1080Ti": "pascal",
-    "P100": "pascal",
-    "V100": "volta",
-}
-"""NVIDIA GPU of the tables -> architecture: the Pascal boards but P100 carry one chip, GP102."""
 ROUNDED_ABOVE: Final = 0.02
 """A step of 1 us that is more than this share of a time is flagged."""
 STEP_MS: Final = 0.001
@@ -44,26 +34,6 @@ _CONV = (
     *("pad_h", "pad_w", "stride_v", "stride_h", "fwd_ms", "bwd_input_ms", "bwd_weight_ms"),
 )
 _RNN = ("hidden", "batch", "timesteps", "fwd_ms", "bwd_ms", "bwd_input_ms", "bwd_weight_ms")
-_HEADINGS: Mapping[str, Sequence[tuple[str, str]]] = {
-    "Dense Matrix Multiplication": (
-        *(("m", "m"), ("n", "n"), ("k", "k")),
-        *(("a transpose", "a_t"), ("b transpose", "b_t"), ("time (msec)", "latency_ms")),
-    ),
-    "Convolution": (
-        *(("w", "w"), ("h", "h"), ("c", "c"), ("n", "batch"), ("k", "k"), ("r", "r"), ("s", "s")),
-        *(("pad_h", "pad_h"), ("pad_w", "pad_w")),
-        *(("vertical stride", "stride_v"), ("horizontal stride", "stride_h")),
-        *(("forward (msec)", "fwd_ms"), ("wrt inputs (msec)", "bwd_input_ms")),
-        ("wrt parameters (msec)", "bwd_weight_ms"),
-    ),
-    "Recurrent Layers": (
-        *(("hidden units", "hidden"), ("input", "hidden"), ("n", "batch")),
-        *(("timesteps", "timesteps"), ("time forward (msec)", "fwd_ms")),
-        *(("time backward (msec)", "bwd_ms"), ("time backward wrt inputs (msec)", "bwd_input_ms")),
-        ("time backward wrt weights (msec)", "bwd_weight_ms"),
-    ),
-}
-"""Section -> heading of a column, in lower case and without a bracketed remark, -> its name."""
 
 
 class DeepBench(Dataset, declared="deepbench"):
@@ -100,9 +70,11 @@ class DeepBench(Dataset, declared="deepbench"):
             rows = bundle.table(table)
             splits += leave_values_out(table, rows, {f"unseen_device/{table}": "device"})
             devices = rows["device"].astype(str)
-            generations = np.array([GENERATION.get(d, d) for d in devices], dtype=np.str_)
+            generations = np.array(
+                [self.facts["generations"].get(d, d) for d in devices], dtype=np.str_
+            )
             derived = {"generation": generations}
-            for name in sorted(set(GENERATION.values()) & set(generations.tolist())):
+            for name in sorted(set(self.facts["generations"].values()) & set(generations.tolist())):
                 out = generations == name
                 protocol, keys = f"unseen_generation/{table}/{name}", ("device", "generation")
                 splits.append(Split(protocol, table, ~out, out, keys, (), derived))
@@ -152,9 +124,9 @@ def _rows(sheet: list[list[Cell]], path: str) -> Iterator[tuple[str, dict[str, A
 def _places(section: str, row: Sequence[Cell]) -> dict[str, int]:
     """Column name -> position, where this row holds the section's headings."""
     known: dict[str, str] = {}
-    for name, headings in _HEADINGS.items():
+    for name, headings in DeepBench.facts["headings"].items():
         if section.startswith(name):
-            known = dict(headings)
+            known = headings
     places: dict[str, int] = {}
     for place, cell in enumerate(row):
         heading = str(cell or "").strip().lower()

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import family_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.datasets.published import family_of, first_reasons
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask, Split, leave_values_out
 
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
 
     Table = pd.DataFrame
 
-RUNTIMES: Final[Mapping[str, str]] = {
-    "native": "eager",
-    "pytorch eager": "eager",
-    "pytorch eager, attention eager": "eager",
-    "pytorch eager, attention sdpa": "eager",
-    "torch.compile": "compiled",
-    "torch.compile reduce-overhead": "reduce-overhead",
-    "torchscript": "torchscript",
-    "tensorrt": "tensorrt",
-    "tensorrt fp16 engine": "tensorrt",
-}
-"""Runtime as written -> as in `forerun.data.software.Runtime`. Others (autotuned compilation,
-pipelines with pre- and post-processing) are not used."""
 
 PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16", "amp")
 ITEMS: Final = ("img/s", "seq/s", "samples/s")
@@ -78,17 +65,6 @@ they say that the default configuration ran, which is the one of
 PyTorch/Classification/ConvNets/configs.yml at 0fadac23."""
 
 _EFFICIENTNET = re.compile(r"EfficientNet-(?:WideSE-)?(B[04])")
-_FAMILIES: Final = (
-    ("resnet", r"(?:SE-)?ResNe[Xx]?t-?(?:50|101)"),
-    ("vit", r"(?:ViT|BEiT|vit|beit|deit|data2vec-vision|audio-spect|videomae|yolos|depth_pro)"),
-    ("bert", r"(?:BERT|bert|albert)"),
-    ("gpt", r"(?:pythia|biogpt)"),
-    ("detr", r"(?:Conditional-)?DETR"),
-    ("maskformer", r"Mask(?:2)?Former"),
-    ("sam", r"SAM"),
-    ("rcnn", r"d2:|MaskRCNN"),
-    ("jasper", r"Jasper|QuartzNet"),
-)
 _CHIP = re.compile(r"(?:v100|a100)")
 
 
@@ -115,6 +91,10 @@ class PublishedNetworks(PackagedDataset, declared="published_networks"):
         """Doubtful rows of `table`: those without a time, and repeats of an earlier row."""
         table = bundle.table("table")
         return check(table, Quantities(time_ms=step_ms(table)), same=REPEAT)
+
+
+RUNTIMES: Final[Mapping[str, str]] = PublishedNetworks.facts["runtimes"]
+"""Runtime as written -> as in `forerun.data.software.Runtime`."""
 
 
 def reasons(table: "Table") -> NDArray[np.str_]:
@@ -173,7 +153,10 @@ def step_ms(table: "Table") -> NDArray[np.float64]:
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
     """Architecture family of each of n published models: all sizes and variants are one."""
-    return np.array([family_of(str(model), _FAMILIES) for model in models], dtype=np.str_)
+    return np.array(
+        [family_of(str(model), PublishedNetworks.facts["families"]) for model in models],
+        dtype=np.str_,
+    )
 
 
 def chips(gpus: "pd.Series[str]") -> NDArray[np.str_]:

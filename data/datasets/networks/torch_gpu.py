@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import family_of
 from forerun.data.datasets.packaged import MeasuredDataset
-from forerun.data.datasets.published import family_of
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask, Split, leave_values_out
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.columns import Positions
-from forerun.data.datasets.language_models.serving_deployments import (
+from forerun.data.datasets.language_models.aiconfigurator_serving import (
     deployments,
     layout,
     networks,
