@@ -6,8 +6,10 @@ Names are compared in lower case with `_` for every other character, so that `La
 
 import difflib
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from forerun.data.errors import BadTable, InputError
@@ -24,42 +26,8 @@ METRIC_NAMES: Final = (
 KEYS: Final = (*QUERY_COLUMNS, "threads", "model", "family", "status", "repeats", "spread")
 """Columns other than metrics that have a meaning of their own."""
 
-_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "device": ("gpu", "device_name", "gpu_name", "accelerator", "hardware"),
-    "workload": ("graph", "graph_file", "model_file", "model_path", "onnx", "onnx_file", "digest"),
-    "model": ("model_name", "network", "network_name", "architecture"),
-    "batch_size": ("batch", "bs", "batchsize"),
-    "precision": ("dtype", "data_type"),
-    "framework_version": ("torch_version",),
-}
-_TIME: Final = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "ns": 1e-6}
-_MEMORY: Final = {
-    **{"mib": 1.0, "gib": 1024.0, "kib": 1 / 1024, "bytes": 2.0**-20, "b": 2.0**-20},
-    **{"mb": 1e6 / 2**20, "gb": 1e9 / 2**20, "kb": 1e3 / 2**20},
-}
-_POWER: Final = {"w": 1.0, "watts": 1.0, "mw": 1e-3, "kw": 1e3}
-_ENERGY: Final = {"j": 1.0, "mj": 1e-3, "kj": 1e3, "wh": 3600.0, "kwh": 3.6e6}
-_QUANTITIES: Final[Mapping[str, tuple[tuple[str, ...], Mapping[str, float]]]] = {
-    "latency_ms": (
-        ("latency", "time", "duration", "elapsed", "wall_time", "execution_time", "inference_time"),
-        _TIME,
-    ),
-    "peak_memory_mib": (("peak_memory", "memory", "max_memory", "gpu_memory", "vram"), _MEMORY),
-    "allocated_memory_mib": (("allocated_memory", "memory_allocated"), _MEMORY),
-    "reserved_memory_mib": (("reserved_memory", "memory_reserved"), _MEMORY),
-    "power_w": (("power", "average_power", "avg_power", "mean_power", "gpu_power"), _POWER),
-    "energy_j": (("energy", "total_energy"), _ENERGY),
-    "utilisation": (("utilization", "gpu_utilization"), {"percent": 0.01, "pct": 0.01}),
-    "samples_per_s": (("throughput", "images_per", "samples_per", "img_per"), {"s": 1.0, "sec": 1}),
-}
-"""Metric -> names of its quantity, and suffix of a unit -> factor to the metric's own unit."""
-_WITHOUT_UNIT: Final = {
-    "latency": "latency_ms",
-    "power": "power_w",
-    "energy": "energy_j",
-    "utilization": "utilisation",
-}
-"""Names without a unit that are read all the same, in the unit of the metric."""
+
+_NAMES: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +48,15 @@ def meaning_of(name: str) -> Meaning | None:
     plain = re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_")
     if plain in KEYS or plain in METRIC_NAMES:
         return Meaning(plain)
-    for role, synonyms in _SYNONYMS.items():
+    for role, synonyms in _NAMES["synonyms"].items():
         if plain in synonyms:
             return Meaning(role)
-    if plain in _WITHOUT_UNIT:
-        return Meaning(_WITHOUT_UNIT[plain])
-    for metric, (stems, units) in _QUANTITIES.items():
-        stem, _, unit = plain.rpartition("_")
-        if stem in stems and unit in units:
+    if plain in _NAMES["without_unit"]:
+        return Meaning(_NAMES["without_unit"][plain])
+    stem, _, unit = plain.rpartition("_")
+    for metric, quantity in _NAMES["quantities"].items():
+        units = _NAMES["units"][quantity["units"]]
+        if stem in quantity["names"] and unit in units:
             return Meaning(metric, units[unit])
     return None
 

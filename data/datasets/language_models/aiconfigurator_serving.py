@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 SAME: Final = 0.002
 """Relative difference of both times below which two rows of a deployment are one run."""
 
-NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "deepseek-ai/DeepSeek-R1": "deepseek-ai/DeepSeek-V3",
-        "nvidia/DeepSeek-R1-NVFP4": "deepseek-ai/DeepSeek-V3",
-        "nvidia/DeepSeek-V3.1-NVFP4": "deepseek-ai/DeepSeek-V3",
-        "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Llama-3.1-8B-Instruct",
-        "nvidia/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B",
-    }
-)
-"""Model as written -> model of the same layers. The source gives many runs of DeepSeek twice, once
-as R1 and once as V3."""
 
 _FORMATS: Final[Mapping[str, str]] = MappingProxyType({"fp8_block": "fp8", "nvfp4": "fp4"})
 _TP_IN_ID: Final = r"_tp(\d+)(?:_0)?_ep"
@@ -51,7 +40,8 @@ _RESULT: Final = ("ttft_ms", "tpot_ms")
 
 def networks(runs: "pd.DataFrame") -> Names:
     """Network of each of n runs; checkpoints of the same layers are one."""
-    found = runs["model_path"].map(lambda name: NETWORKS.get(name, name))
+    same = AiConfiguratorServing.facts["networks"]
+    found = runs["model_path"].map(lambda name: same.get(name, name))
     return found.to_numpy(dtype=np.str_)
 
 

@@ -21,17 +21,6 @@ from forerun.data.split import Split, folds_of
 if TYPE_CHECKING:
     import pandas as pd
 
-TWINS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "gfx900_56cu": "gfx900",
-        "gfx900_64cu": "gfx900",
-        "gfx906_60cu": "gfx906",
-        "gfx906_64cu": "gfx906",
-        "gfx90a_104cu": "gfx90a",
-        "gfx90a_110cu": "gfx90a",
-    }
-)
-"""GPU -> chip that it shares with another GPU of the tables: they are held out together."""
 SITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"conv": ("shape_id",), "gemm": ("N", "K"), "moe": ("model_dim", "expert", "topk")}
 )
@@ -71,7 +60,8 @@ class AmdKernels(PackagedDataset, declared="amd_kernels"):
 
 def chips(frame: "pd.DataFrame") -> Names:
     """The chip of each of n rows, which GPUs that differ in a few compute units share, (n,)."""
-    return np.array([TWINS.get(gpu, gpu) for gpu in frame["gpu"].astype(str)], dtype=np.str_)
+    twins = AmdKernels.facts["twins"]
+    return np.array([twins.get(gpu, gpu) for gpu in frame["gpu"].astype(str)], dtype=np.str_)
 
 
 def sites(frame: "pd.DataFrame", columns: Sequence[str]) -> Names:

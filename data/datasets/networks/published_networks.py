@@ -46,23 +46,6 @@ SUPERLINEAR: Final = 1.25
 Chosen by looking at the rows: contradicting ratios are above 1.7, all others below 1.1.
 """
 
-TRAINING_BATCHES: Final[Mapping[tuple[str, str, str], int]] = {
-    ("b0", "v100-sxm-16gb", "amp"): 128,
-    ("b0", "v100-sxm-16gb", "fp32"): 64,
-    ("b0", "v100-sxm-32gb", "amp"): 256,
-    ("b0", "v100-sxm-32gb", "fp32"): 128,
-    ("b0", "a100-sxm-80gb", "amp"): 256,
-    ("b0", "a100-sxm-80gb", "tf32"): 256,
-    ("b4", "v100-sxm-16gb", "amp"): 32,
-    ("b4", "v100-sxm-16gb", "fp32"): 16,
-    ("b4", "v100-sxm-32gb", "amp"): 64,
-    ("b4", "v100-sxm-32gb", "fp32"): 32,
-    ("b4", "a100-sxm-80gb", "amp"): 128,
-    ("b4", "a100-sxm-80gb", "tf32"): 64,
-}
-"""(size, GPU, precision) -> samples per step of EfficientNet training, which the tables omit:
-they say that the default configuration ran, which is the one of
-PyTorch/Classification/ConvNets/configs.yml at 0fadac23."""
 
 _EFFICIENTNET = re.compile(r"EfficientNet-(?:WideSE-)?(B[04])")
 _CHIP = re.compile(r"(?:v100|a100)")
@@ -127,12 +110,13 @@ def reasons(table: "Table") -> NDArray[np.str_]:
 def micro_batch(table: "Table") -> NDArray[np.float64]:
     """Samples that one GPU processes at once, without accumulation; NaN where unknown."""
     found = table["micro_batch_per_gpu"].to_numpy(dtype=np.float64, copy=True)
+    batches = {tuple(key): size for *key, size in PublishedNetworks.facts["training_batches"]}
     columns = (table[n] for n in ("model", "gpu", "precision", "phase", "framework"))
     for row, (model, gpu, precision, phase, framework) in enumerate(zip(*columns, strict=True)):
         size = _EFFICIENTNET.fullmatch(model)
         if np.isnan(found[row]) and size and phase == "training" and framework == "pytorch":
             key = (size[1].lower(), gpu, precision)
-            found[row] = TRAINING_BATCHES.get(key, np.nan)
+            found[row] = batches.get(key, np.nan)
     return found
 
 

@@ -43,24 +43,11 @@ _EXPERT_TYPES: Final = MappingProxyType({"fp4": "mxfp4", "fp8": "fp8"})
 _HEADS: Final = ("lm_head", "head")
 _ALGORITHMS: Final = MappingProxyType(
     {
-        "fp8": "fp8",
-        "fp8_pb_wo": "fp8",
-        "fp8_per_channel_per_token": "fp8",
-        "fbgemm_fp8": "fp8",
-        "mxfp8": "mxfp8",
-        "mxfp4": "mxfp4",
-        "nvfp4": "nvfp4",
-        "w4a16_nvfp4": "nvfp4",
-        "w4a16_awq": "int4",
-        "awq": "int4",
-        "awq_marlin": "int4",
-        "gptq": "int4",
-        "gptq_marlin": "int4",
-        "auto-round": "int4",
-        "intel/auto-round": "int4",
-        "int4": "int4",
-        "int8": "int8",
-        "w8a8": "int8",
+        **{name: name for name in ("fp8", "mxfp8", "mxfp4", "nvfp4", "int4", "int8")},
+        **dict.fromkeys(("fp8_pb_wo", "fp8_per_channel_per_token", "fbgemm_fp8"), "fp8"),
+        **dict.fromkeys(("w4a16_awq", "awq", "awq_marlin", "gptq", "gptq_marlin"), "int4"),
+        **dict.fromkeys(("auto-round", "intel/auto-round"), "int4"),
+        **{"w4a16_nvfp4": "nvfp4", "w8a8": "int8"},
     }
 )
 _OF_BITS: Final = MappingProxyType({4: "int4", 8: "int8", 16: None, 32: None})
