@@ -100,10 +100,7 @@ def networks() -> dict[str, Source]:
 
 
 def graph_table(
-    names: Sequence[str] = (),
-    sources: Mapping[str, Source] | None = None,
-    *,
-    marks: bool = False,
+    names: Sequence[str] = (), sources: Mapping[str, Source] | None = None, *, marks: bool = False
 ) -> "pd.DataFrame":
     """One row per network: `graph`, `configuration`, `operators` and `content` (the graph's JSON).
 

@@ -21,10 +21,7 @@ _DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
     *(NotImplementedError, RuntimeError, OverflowError),
 )
-_MISSHAPEN = (
-    *(KeyError, TypeError, ValueError, AttributeError),
-    *(IndexError, StopIteration),
-)
+_MISSHAPEN = (*(KeyError, TypeError, ValueError, AttributeError), *(IndexError, StopIteration))
 _INTEGER_TYPES = range(1, 6)
 """Numbers of integer types in the schema of exported programs."""
 

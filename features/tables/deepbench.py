@@ -161,12 +161,7 @@ def _convolution(
         (source if forward else target,),
         (target if forward else source,),
         k * c * r * s,
-        {
-            "kernel": (r, s),
-            "stride": (stride_v, stride_h),
-            "padding": (pad_h, pad_w),
-            "groups": 1,
-        },
+        {"kernel": (r, s), "stride": (stride_v, stride_h), "padding": (pad_h, pad_w), "groups": 1},
     )
 
 

@@ -306,10 +306,7 @@ def _wrapped(design: Design, folder: Path) -> Design:
         CircuitFailed: yosys refuses it, or it has no clock.
     """
     ports, file = folder / "ports.json", folder / "wrapper.v"
-    script = [
-        *_read(design),
-        f"json -o {ports.name}",
-    ]
+    script = [*_read(design), f"json -o {ports.name}"]
     _run([YOSYS, "-q", "-p", "; ".join(script)], folder)
     try:
         file.write_text(wrapper(design.module, design.parameters, _json(ports)), encoding="utf-8")

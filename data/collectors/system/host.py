@@ -75,10 +75,7 @@ def cgroup_limits(root: Path = ROOT) -> dict[str, float | None]:
         quota, _, period = text_of(unified / "cpu.max").partition(" ")
         most = text_of(unified / "memory.max")
     if cpu is not None:
-        quota, period = (
-            text_of(cpu / "cpu.cfs_quota_us"),
-            text_of(cpu / "cpu.cfs_period_us"),
-        )
+        quota, period = (text_of(cpu / "cpu.cfs_quota_us"), text_of(cpu / "cpu.cfs_period_us"))
     if memory is not None:
         most = text_of(memory / "memory.limit_in_bytes")
     bound = quota.strip().isdigit() and int(period or 0) > 0

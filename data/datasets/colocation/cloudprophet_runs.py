@@ -19,13 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS: Final = "runs"
-APPLICATIONS: Final = (
-    "web_serving",
-    "media_streaming",
-    "inmem_analytics",
-    "data_serving",
-    "redis",
-)
+APPLICATIONS: Final = ("web_serving", "media_streaming", "inmem_analytics", "data_serving", "redis")
 NEIGHBOURS: Final = tuple(f"co_{name}" for name in APPLICATIONS)
 """Columns: sum over the other machines of the fraction of the run's time that they ran one."""
 NEIGHBOUR_COLUMNS: Final = (*NEIGHBOURS, "co_ws_users", "co_ds_ops", "co_busy_vms")

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 ALLOCATED, RESERVED, DEVICE = "allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib"
 
 
-NAMED: Final[Mapping[tuple[str, str], str]] = {
-    ("pytorch/ao", "torchao/optim/README.md"): ALLOCATED,
-}
+NAMED: Final[Mapping[tuple[str, str], str]] = {("pytorch/ao", "torchao/optim/README.md"): ALLOCATED}
 """(repository, path) -> metric where `tool` does not state it but the script does: torchao's
 benchmarks/benchmark_low_bit_adam.py prints `max_memory_allocated`."""
 

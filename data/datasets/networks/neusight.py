@@ -39,11 +39,7 @@ _CONV = {
     "Input_Channel": "c_in",
     "Output_Channel": "c_out",
     "Kernel_Szie": "ksize",
-} | {
-    "Input_Size": "in_hw",
-    "Stride": "stride",
-    "Padding": "pad",
-}
+} | {"Input_Size": "in_hw", "Stride": "stride", "Padding": "pad"}
 _CLASS = {"bmm": "bmm", "linear": "linear", "conv": "conv", "ln": "ln", "softmax": "softmax"}
 _TEST_FILES = ("bmm", "linear", "elem", "ln", "softmax")
 _TILE = r"(?:sgemm_|_MT)(\d+)x(\d+)"

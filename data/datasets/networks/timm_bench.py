@@ -66,21 +66,13 @@ class TimmBench(Dataset, declared="timm_bench"):
             return Split(protocol, "bench", train, held_out, keys, NETWORK_QUERY, derived)
 
         splits = [
-            split(
-                ("device",),
-                "unseen_device",
-                measured & trained,
-                measured & ~trained & ~cpu,
-            ),
+            split(("device",), "unseen_device", measured & trained, measured & ~trained & ~cpu),
             *leave_folds_out(
                 "unseen_device_and_family",
                 folds_of(families, FOLDS, "family"),
                 measured,
                 lambda name, train, held_out: split(
-                    ("device", "family"),
-                    name,
-                    train & trained,
-                    held_out & ~trained & ~cpu,
+                    ("device", "family"), name, train & trained, held_out & ~trained & ~cpu
                 ),
             ),
             *leave_folds_out(

@@ -350,11 +350,7 @@ class Shapes:
         return {name: _read_type(proto) for name, proto in made.items()}
 
     def _fallback(
-        self,
-        node: onnx.NodeProto,
-        name: str,
-        elem_type: int,
-        inputs: Sequence[Tensor | None],
+        self, node: onnx.NodeProto, name: str, elem_type: int, inputs: Sequence[Tensor | None]
     ) -> tuple[int, Shape | None]:
         """The declared shape, else the shape of the first input for contributed operators."""
         declared = self._declared.get(name)
