@@ -27,31 +27,9 @@ from forerun.features.published.sources import (
     Transformer,
     with_summed_logits,
 )
-from forerun.features.published.zoo import entries, graph_table, networks
+from forerun.features.published.zoo import declared, entries, graph_table, networks
 
 TOKENS: Final = 77
-_DECODER: Final = {
-    **{"block_out_channels": (128, 256, 512, 512), "layers_per_block": 2, "latent_channels": 4},
-    "down_block_types": ("DownEncoderBlock2D",) * 4,
-    "up_block_types": ("UpDecoderBlock2D",) * 4,
-}
-_SD_1: Final = {"cross_attention_dim": 768, "attention_head_dim": 8}
-_SD_2: Final = {
-    **{"cross_attention_dim": 1024, "attention_head_dim": (5, 10, 20, 20)},
-    "use_linear_projection": True,
-}
-_CLIP_L: Final = {
-    **{"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12},
-    "num_attention_heads": 12,
-}
-_CHECKER: Final = {
-    **{"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24},
-    **{"num_attention_heads": 16, "patch_size": 14, "image_size": 224},
-}
-_CLIP_H: Final = {
-    **{"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 23},
-    **{"num_attention_heads": 16, "hidden_act": "gelu"},
-}
 
 
 @dataclass(frozen=True)
@@ -74,25 +52,15 @@ class Latent:
     checked: bool = False
 
 
-PIPELINES: Final[Mapping[str, Latent]] = {
-    "stable_diffusion_1.5-512": Latent(
-        "runwayml/stable-diffusion-v1-5", _CLIP_L, _SD_1, guided=True
-    ),
-    "sd_turbo-512": Latent("stabilityai/sd-turbo", _CLIP_H, _SD_2),
-    "lcm_dreamshaper-768": Latent(
-        "SimianLuo/LCM_Dreamshaper_v7",
-        _CLIP_L,
-        {**_SD_1, "time_cond_proj_dim": 256},
-        side=96,
-        checked=True,
-    ),
-}
-"""Name with the pixels of a side -> parts; the sides are those of the denoisers' configurations."""
+def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a configuration, whose lists are tuples as in diffusers' own."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
 
 
 def diffusion() -> Iterator[Entry]:
     """Stable Diffusion 1.5 with guidance, and two distilled descendants without."""
-    for name, latent in PIPELINES.items():
+    for name, one in declared()["diffusion"]["pipelines"].items():
+        latent = Latent(**one)
         where = f"{HUB} {latent.checkpoint}, {TOKENS} tokens"
         yield name, Built(where, partial(_pipeline, latent), (1, 4, latent.side, latent.side))
 
@@ -104,7 +72,8 @@ def _pipeline(latent: Latent) -> Any:
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel
 
     kl, unet = _diffusers()
-    clip, looker = CLIPTextConfig(**latent.text), CLIPVisionConfig(**_CHECKER)
+    shared = declared()["diffusion"]
+    clip, looker = CLIPTextConfig(**latent.text), CLIPVisionConfig(**shared["checker"])
     clip._attn_implementation = looker._attn_implementation = "sdpa"
     passes = 2 if latent.guided else 1
 
@@ -112,8 +81,8 @@ def _pipeline(latent: Latent) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.text = CLIPTextModel(clip)
-            self.denoiser = unet(sample_size=latent.side, **latent.denoiser)
-            self.images = kl(sample_size=512, **_DECODER)
+            self.denoiser = unet(sample_size=latent.side, **_fields(latent.denoiser))
+            self.images = kl(sample_size=512, **_fields(shared["decoder"]))
             self.checker = CLIPVisionModel(looker) if latent.checked else None
 
         def forward(self, latents: Any) -> Any:

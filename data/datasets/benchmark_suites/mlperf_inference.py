@@ -49,7 +49,7 @@ def accelerator_key(accelerator: Any, cpu: Any) -> str:
     if not runs_on_cpu(accelerator):
         for pattern, name in MlperfInference.facts["parts"]:
             if re.search(pattern, text):
-                return name
+                return str(name)
     slug = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:80].strip("-")
     return slug or "unknown"
 

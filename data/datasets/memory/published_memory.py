@@ -128,5 +128,5 @@ def families(models: "pd.Series[str]") -> NDArray[np.str_]:
 def _metric(tool: str, repository: str, path: str) -> str:
     for pattern, metric in PublishedMemory.facts["tools"]:
         if re.match(pattern, tool):
-            return metric
+            return str(metric)
     return NAMED.get((repository, path), "")

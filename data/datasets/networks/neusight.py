@@ -32,14 +32,6 @@ NVIDIA_SOFTWARE = "torch2.1.0+cu121"
 AMD_SOFTWARE = "torch2.4.1+rocm"
 KERNEL_CHARACTERS = 80
 
-_GEMM = {"B": "batch", "M": "m", "N": "k", "K": "n"}
-_VECTOR = {"B": "batch", "H": "h"}
-_CONV = {
-    "B": "batch",
-    "Input_Channel": "c_in",
-    "Output_Channel": "c_out",
-    "Kernel_Szie": "ksize",
-} | {"Input_Size": "in_hw", "Stride": "stride", "Padding": "pad"}
 _CLASS = {"bmm": "bmm", "linear": "linear", "conv": "conv", "ln": "ln", "softmax": "softmax"}
 _TEST_FILES = ("bmm", "linear", "elem", "ln", "softmax")
 _TILE = r"(?:sgemm_|_MT)(\d+)x(\d+)"
@@ -48,13 +40,6 @@ _RUN = re.compile(
 )
 _LAYER = re.compile(r"_(?:layer|layers|h|block)_(\d+)(?:_|$)")
 _FINAL_NORM = re.compile(r"_(?:ln_f|final_layer_norm)$")
-_CONFIG_KEYS = frozenset(
-    """architectures model_type vocab_size hidden_act activation_function hidden_size
-    intermediate_size ffn_dim word_embed_proj_dim max_position_embeddings num_attention_heads
-    num_hidden_layers n_ctx n_embd n_head n_layer n_positions d_ff d_kv d_model num_heads
-    num_layers num_decoder_layers num_experts num_sparse_decoder_layers
-    num_sparse_encoder_layers""".split()
-)
 
 
 def read_ops(raw: RawFiles) -> "pd.DataFrame":
@@ -90,7 +75,8 @@ def _timings(raw: RawFiles, path: str, split: str) -> "pd.DataFrame":
     table = pd.read_csv(io.BytesIO(raw.read(path)))
     op = table["OPName"].astype(str).str.strip()
     op_class = op.map(_CLASS).fillna("elementwise")
-    names = _CONV if "Input_Channel" in table else _VECTOR if "H" in table else _GEMM
+    kind = "convolutions" if "Input_Channel" in table else "rows" if "H" in table else "products"
+    names = NeuSight.facts["dimensions"][kind]
     dims = table.rename(columns=names).reindex(columns=DIMENSIONS).astype("Int32")
     tiles = table["Kernel Name"].astype(str).str.extract(_TILE)
     rows = pd.DataFrame(
@@ -152,7 +138,9 @@ def read_models(raw: RawFiles) -> dict[str, Any]:
     found = {}
     for path in raw.matching(f"{ROOT}/data/DLmodel_configs/*.json"):
         content = json.loads(raw.text(path))
-        found[_stem(path)] = {k: v for k, v in content.items() if k in _CONFIG_KEYS}
+        found[_stem(path)] = {
+            k: v for k, v in content.items() if k in NeuSight.facts["config_keys"]
+        }
     return found
 
 
@@ -182,13 +170,7 @@ def read_opgraphs(raw: RawFiles, models: dict[str, Any]) -> "pd.DataFrame":
     """Operator graphs without timings: the `opgraphs` table."""
     import pandas as pd
 
-    columns = {"Name": "name", "OpName": "op_class", "FwOps": "fw_ops", "BwOps": "bw_ops"} | {
-        "AccOps": "acc_ops",
-        "Prev": "prev",
-        "Next": "next",
-        "InputShapes": "input_shapes",
-        "OutputShape": "output_shape",
-    }
+    columns = NeuSight.facts["columns"]["opgraphs"]
     parts = []
     for path in raw.matching(f"{ROOT}/results/opgraph/*.csv"):
         run = _run(_stem(path))
@@ -212,18 +194,7 @@ def read_graph_ops(raw: RawFiles, opgraphs: "pd.DataFrame") -> "pd.DataFrame":
     """
     import pandas as pd
 
-    columns = {
-        "Name": "name",
-        "op": "fx_op",
-        "target": "target",
-        "input_shapes": "input_shapes",
-    } | {
-        "output_shape": "output_shape",
-        "fw_latency": "fw_latency_ms",
-        "bw_latency": "bw_latency_ms",
-        "acc_latency": "acc_latency_ms",
-        "dtype": "dtype",
-    }
+    columns = NeuSight.facts["columns"]["graph_ops"]
     parts = []
     for path in raw.matching(f"{ROOT}/label/*.csv"):
         run = _run(_stem(path))

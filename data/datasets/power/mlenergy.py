@@ -33,23 +33,6 @@ _MODEL = (
     *("activated_params_billions", "model_id", "task"),
     *("total_params_billions", "weight_precision"),
 )
-_DIFFUSION = (
-    *("avg_power_watts", "batch_latency_s", "batch_size", "energy_per_image_joules", "gpu_model"),
-    *("image_height", "image_width", "inference_steps", "num_gpus", "ring_degree"),
-    *("ulysses_degree", "throughput_images_per_sec"),
-)
-_SERVING = (
-    *("architecture", "avg_batch_size", "avg_output_len", "energy_per_request_joules"),
-    *("energy_per_token_joules", "max_num_seqs", "median_itl_ms"),
-    *("output_throughput_tokens_per_sec", "p90_itl_ms", "p95_itl_ms", "p99_itl_ms"),
-    *("data_parallel", "expert_parallel", "tensor_parallel"),
-)
-_VIDEO = (
-    *("energy_per_video_joules", "fps", "num_frames", "throughput_videos_per_sec"),
-    *("video_height", "video_width"),
-)
-COLUMNS: Final = (*_MODEL, *_DIFFUSION, *_SERVING, *_VIDEO)
-TEXTS: Final = ("model_id", "task", "weight_precision", "gpu_model", "architecture")
 QUESTION: Final = (
     *("model_id", "task", "gpu_model", "num_gpus", "max_num_seqs", "batch_size"),
     *("tensor_parallel", "expert_parallel", "data_parallel", "ring_degree", "ulysses_degree"),
@@ -77,7 +60,9 @@ class MlEnergy(Dataset, declared="mlenergy"):
         if runs:
             frame = pd.DataFrame(runs, columns=list(COLUMNS))
             for name in COLUMNS:
-                frame[name] = frame[name].astype("str" if name in TEXTS else "float64")
+                frame[name] = frame[name].astype(
+                    "str" if name in self.facts["texts"] else "float64"
+                )
             frame["num_gpus"] = frame["num_gpus"].astype("int64")
             tables[RUNS] = frame
         chats = [row for gpu in _CHAT_GPUS for row in _chats(raw, gpu)]
@@ -115,6 +100,10 @@ class MlEnergy(Dataset, declared="mlenergy"):
             ),
             same=(*QUESTION, "avg_power_watts"),
         )
+
+
+COLUMNS: Final = tuple(MlEnergy.facts["columns"])
+"""Columns of the runs, in order."""
 
 
 def _runs(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
