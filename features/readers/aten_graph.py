@@ -196,7 +196,7 @@ class AtenGraph:
             return
         for made in _made(call, self):
             grows = self._grows_any((*call.outputs, *names))
-            self._operators.append(_with_edges(made, sources, grows))
+            self._operators.append(replace(made, inputs=sources, batched=grows))
             sources = (len(self._operators) - 1,)
         for output in call.outputs:
             self._producers[output] = sources
@@ -267,20 +267,6 @@ class AtenGraph:
             self._producers[output] = sources
             if constant:
                 self._constant.add(output)
-
-
-def _with_edges(op: Operator, inputs: tuple[int, ...], batched: bool) -> Operator:
-    return Operator(
-        op.kind,
-        op.name,
-        op.input_shapes,
-        op.output_shapes,
-        op.parameter_elements,
-        op.attributes,
-        inputs,
-        batched,
-        op.repeat,
-    )
 
 
 def _made(call: Call, graph: AtenGraph) -> list[Operator]:

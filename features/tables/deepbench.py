@@ -6,6 +6,7 @@ row-major terms that is a linear layer of n rows, k inputs and m outputs, whose 
 `b_t = T` that of its weight. Transposes stand in the attributes; costs do not depend on them.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -126,14 +127,7 @@ def _format(precision: str, *, tensor_cores: bool) -> NumberFormat | None:
 def _product(m: float, n: float, k: float, a_t: str, b_t: str) -> Operator:
     plain = linear_kernel(int(n), int(k), int(m), bias=False)
     attributes: dict[str, Any] = {"transpose_a": a_t == "T", "transpose_b": b_t == "T"}
-    return Operator(
-        plain.kind,
-        "cublas.gemm",
-        plain.input_shapes,
-        plain.output_shapes,
-        plain.parameter_elements,
-        attributes,
-    )
+    return replace(plain, name="cublas.gemm", attributes=attributes)
 
 
 @lru_cache(maxsize=1 << 12)

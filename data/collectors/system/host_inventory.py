@@ -12,6 +12,7 @@ import re
 import shutil
 import struct
 import subprocess
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -35,35 +36,9 @@ COMMAND = ("--readonly", "domstats", "--raw", "--cpu-total", "--balloon", "--vcp
 LONGEST_S = 0.5
 """Seconds after which a reading is given up, so that the sampler's clock continues."""
 
-NS = 1e-9
-COUNTERS = {
-    r"cpu\.time": ("cpu_s", NS),
-    r"cpu\.user": ("cpu_user_s", NS),
-    r"cpu\.system": ("cpu_system_s", NS),
-    r"vcpu\.\d+\.delay": ("vcpu_delay_s", NS),
-    r"vcpu\.\d+\.wait": ("vcpu_wait_s", NS),
-    r"net\.\d+\.rx\.bytes": ("net_rx_bytes", 1.0),
-    r"net\.\d+\.rx\.pkts": ("net_rx_packets", 1.0),
-    r"net\.\d+\.tx\.bytes": ("net_tx_bytes", 1.0),
-    r"net\.\d+\.tx\.pkts": ("net_tx_packets", 1.0),
-    r"block\.\d+\.rd\.reqs": ("disk_reads", 1.0),
-    r"block\.\d+\.rd\.bytes": ("disk_read_bytes", 1.0),
-    r"block\.\d+\.rd\.times": ("disk_read_s", NS),
-    r"block\.\d+\.wr\.reqs": ("disk_writes", 1.0),
-    r"block\.\d+\.wr\.bytes": ("disk_write_bytes", 1.0),
-    r"block\.\d+\.wr\.times": ("disk_write_s", NS),
-    r"block\.\d+\.fl\.reqs": ("disk_flushes", 1.0),
-    r"block\.\d+\.fl\.times": ("disk_flush_s", NS),
-}
-"""Field -> counter and unit; those of several CPUs, interfaces and disks are added up."""
-
-BALLOON = {
-    "balloon.current": "memory_mib",
-    "balloon.available": "memory_available_mib",
-    "balloon.unused": "memory_unused_mib",
-    "balloon.rss": "memory_resident_mib",
-}
-_COUNTED = {re.compile(pattern): known for pattern, known in COUNTERS.items()}
+_FIELDS = tomllib.loads(Path(__file__).with_name("libvirt.toml").read_text(encoding="utf-8"))
+_COUNTED = {re.compile(pattern): counter for pattern, counter in _FIELDS["counters"].items()}
+"""Pattern of a field of virsh -> counter; those of several CPUs, interfaces and disks add up."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +93,11 @@ def machines(text: str, numbers: dict[str, int]) -> Reading:
             amount = _number(value)
             if amount is None:
                 continue
-            if field in BALLOON:
-                reading.gauges[f"{prefix}.{BALLOON[field]}"] = amount / 1024
-            for pattern, (counter, unit) in _COUNTED.items():
+            if field in _FIELDS["balloon"]:
+                reading.gauges[f"{prefix}.{_FIELDS['balloon'][field]}"] = amount / 1024
+            for pattern, counter in _COUNTED.items():
                 if pattern.fullmatch(field):
-                    key = f"{prefix}.{counter}"
+                    key, unit = f"{prefix}.{counter}", 1e-9 if counter.endswith("_s") else 1.0
                     reading.cumulative[key] = reading.cumulative.get(key, 0.0) + unit * amount
     return reading
 

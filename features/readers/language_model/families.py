@@ -3,7 +3,9 @@
 Some have an encoder, and a decoder that attends to its output.
 """
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -223,47 +225,14 @@ FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
 )
 """`model_type` -> how its layers are read."""
 
-TIED: Final = frozenset(
-    {"gemma", "gemma2", "gemma3_text", "gemma4_text", "gpt2", "opt", "bloom", "falcon"}
-    | {"gpt_bigcode", "cohere", "cohere2", "mpt", "starcoder2", "ernie4_5", "ernie4_5_moe", "lfm2"}
-    | set(ENCODER_DECODERS)
-)
+_FACTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TIED: Final = frozenset({*_FACTS["tied"]["families"], *ENCODER_DECODERS})
 """Families whose output matrix is the table of embeddings unless the file says otherwise."""
-
-
-DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "gemma": {"head_dim": 256, "vocab_size": 256_000},
-        "gemma2": {"head_dim": 256, "num_key_value_heads": 4, "vocab_size": 256_000}
-        | {"num_attention_heads": 8, "sliding_window": 4096, "sliding_window_pattern": 2},
-        "gemma3_text": {"head_dim": 256, "num_key_value_heads": 4, "vocab_size": 262_208}
-        | {"num_attention_heads": 8, "sliding_window": 4096, "sliding_window_pattern": 6},
-        "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
-        "ernie4_5": {"head_dim": 128},
-        "qwen3": {"head_dim": 128},
-        "gpt_oss": {"head_dim": 64},
-    }
-)
-"""What the files of a family leave out where they mean the defaults of its published class.
-
-Source: the configuration classes of transformers 5.
-"""
-
-_ENCODER: Final = "it is an encoder, which generates no tokens"
-_LAYERS: Final = "its kind of layers is not described here yet"
-REFUSED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("albert", "bert", "deberta-v2", "distilbert", "electra"), _ENCODER),
-        **dict.fromkeys(("modernbert", "mpnet", "roberta", "xlm-roberta", "vit"), _ENCODER),
-        **dict.fromkeys(("clip", "siglip", "wav2vec2", "hubert"), _ENCODER),
-        **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba"), _LAYERS),
-        **dict.fromkeys(("mamba", "mamba2", "recurrent_gemma", "rwkv", "zamba2"), _LAYERS),
-        **dict.fromkeys(
-            ("chatglm", "deci", "exaone", "exaone4", "gemma3n_text", "openelm"), _LAYERS
-        ),
-        **dict.fromkeys(("led", "longt5", "nllb-moe", "switch_transformers", "t5gemma"), _LAYERS),
-    }
-)
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = _FACTS["defaults"]
+"""What the files of a family leave out where they mean the defaults of its published class."""
+REFUSED: Final[Mapping[str, str]] = {
+    name: why for why, names in _FACTS["refused"].items() for name in names
+}
 """`model_type` of families that are known and not read -> why."""
 
 

@@ -5,9 +5,11 @@ layer are therefore compared under the names that published checkpoints use.
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,39 +19,12 @@ from forerun.data.language_models.weights import BYTES, GGUF, LayerFormats, Weig
 from forerun.features.deadline import check
 from forerun.features.readers.language_model.fields import Fields, short
 
-_MIXER = (
-    *("self_attn.q_proj", "self_attn.q_a_proj", "self_attn.qkv_proj", "self_attn.q_b_proj"),
-    *("attn.wq_a", "linear_attn.in_proj_qkv", "mixer.in_proj", "mixer.q_proj"),
-)
-_PARTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "mixer": _MIXER,
-        "dense": ("mlp.up_proj", "mlp.gate_proj", "mlp.down_proj", "mixer.up_proj"),
-        "shared": (
-            *("mlp.shared_experts.up_proj", "mlp.shared_expert.up_proj"),
-            *("ffn.shared_experts.w1", "mixer.shared_experts.up_proj"),
-            *("block_sparse_moe.shared_experts.up_proj", "block_sparse_moe.shared_experts.w1"),
-        ),
-        "experts": (
-            *("mlp.experts.0.up_proj", "ffn.experts.0.w1", "block_sparse_moe.experts.0.w1"),
-            *("mixer.experts.0.up_proj", "experts.0.up_proj", "moe.experts.0.up_proj"),
-        ),
-    }
-)
+_NAMES: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_PARTS: Final[Mapping[str, list[str]]] = _NAMES["parts"]
 """Names, within a layer, of a module that stands for each part."""
-_OWN_EXPERTS: Final = MappingProxyType({"gemma4_text": ("experts.0.up_proj",)})
-"""Names of the module of routed experts in families where the usual ones stand for others."""
+_ALGORITHMS: Final[Mapping[str, str]] = _NAMES["algorithms"]
 _EXPERT_TYPES: Final = MappingProxyType({"fp4": "mxfp4", "fp8": "fp8"})
 _HEADS: Final = ("lm_head", "head")
-_ALGORITHMS: Final = MappingProxyType(
-    {
-        **{name: name for name in ("fp8", "mxfp8", "mxfp4", "nvfp4", "int4", "int8")},
-        **dict.fromkeys(("fp8_pb_wo", "fp8_per_channel_per_token", "fbgemm_fp8"), "fp8"),
-        **dict.fromkeys(("w4a16_awq", "awq", "awq_marlin", "gptq", "gptq_marlin"), "int4"),
-        **dict.fromkeys(("auto-round", "intel/auto-round"), "int4"),
-        **{"w4a16_nvfp4": "nvfp4", "w8a8": "int8"},
-    }
-)
 _OF_BITS: Final = MappingProxyType({4: "int4", 8: "int8", 16: None, 32: None})
 """Bits of AutoRound's modules -> their format; None for that of what is not converted."""
 _CLASS: Final = "Linear"
@@ -127,7 +102,7 @@ def formats_of(
     if given is None:
         return WeightFormats(unquantized=unquantized, head=unquantized, cache=unquantized)
     rules = _rules(given, unquantized)
-    parts = {**_PARTS, "experts": _OWN_EXPERTS.get(family, _PARTS["experts"])}
+    parts = {**_PARTS, "experts": _NAMES["own_experts"].get(family, _PARTS["experts"])}
     made = tuple(
         LayerFormats(
             **{
