@@ -221,7 +221,6 @@ def _size(sizes: dict[str, int], names: list[str]) -> int:
     return prod(sizes[name] for name in names)
 
 
-EXAMPLES: Final = "NVIDIA/DeepLearningExamples, PyTorch"
 HUB: Final = "config.json on huggingface.co of"
 
 Inputs = Mapping[str, tuple[int, ...]]

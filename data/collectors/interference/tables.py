@@ -192,7 +192,6 @@ NUMBERS: Final = (
     "major_faults ambient_share others_share neighbour_cpu_s on_share"
 ).split()
 PROBED: Final = ("latency_ns", "near_ns", "evicted", "read_gbs", "late_ms")
-PHASES: Final = ("before", "inside", "edge", "after")
 
 
 def write_tables(folder: Path, interval_s: float) -> dict[str, "pd.DataFrame"]:

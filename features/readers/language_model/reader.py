@@ -41,7 +41,6 @@ MOST_BYTES: Final = 1 << 24
 """Largest file that is read; the largest published one has 3 MB."""
 MOST_LAYERS: Final = 4096
 _DECODERS: Final = ("text_config", "llm_config", "language_config")
-_PARTS: Final = (*_DECODERS, "vision_config", "audio_config", "quantization_config")
 _LENGTHS: Final = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_target_positions"),
 )
