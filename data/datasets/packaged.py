@@ -21,24 +21,25 @@ class PackagedDataset(Dataset):
 
     Attributes:
         origin: where the rows come from, in a few words.
+        room: folder of `forerun.data` that holds the dataset's own; empty for that itself.
+        absent: what to say where this package holds no table of it.
     """
 
     origin: ClassVar[str]
-
-    def package_path(self) -> tuple[str, ...]:
-        """Names of the folders below `forerun.data`, the dataset's own last."""
-        return (self.name,)
+    room: ClassVar[str] = ""
+    absent: ClassVar[str] = "No rows of {name} come along; origin: {origin}."
 
     def packaged(self) -> RawFiles:
         """The files of the package.
 
         Raises:
-            MissingData: this package holds none.
+            MissingData: this package holds no table.
         """
-        with as_file(files("forerun.data").joinpath(*self.package_path())) as folder:
-            if not folder.is_dir():
-                raise MissingData(f"No rows of {self.name} come along; origin: {self.origin}.")
-            return raw_files(folder)
+        with as_file(files("forerun.data").joinpath(self.room, self.name)) as folder:
+            raw = raw_files(folder) if folder.is_dir() else None
+        if raw is None or not raw.matching("*.parquet"):
+            raise MissingData(self.absent.format(name=self.name, origin=self.origin))
+        return raw
 
     def fetch(self, mirror: Path | None = None) -> RawFiles:
         """The files of the package; there is nothing to mirror."""
@@ -89,6 +90,28 @@ class PackagedDataset(Dataset):
         lines += [f"Licence: {self.licence}", "", f"Published: {self.published}", "", "## Tables"]
         lines += [f"- `{name}`: {len(frame):,} rows" for name, frame in tables.items()]
         return "\n".join(lines) + "\n"
+
+
+class MeasuredDataset(PackagedDataset):
+    """Tables under `data/measured/NAME`, as the collector whose command is `origin` wrote them."""
+
+    licence = "Apache-2.0, as forerun itself"
+    room = "measured"
+    absent = "No rows of {name} come along; `{origin}` measures."
+
+
+class PackedTables(PackagedDataset):
+    """Published measurements on language models, under `data/llm_tables/NAME`.
+
+    Their licences allow to pass the tables on, so that they come with the package. Tables of timed
+    operators are large: a clone of the repository has them, an installed package does not.
+    """
+
+    room = "llm_tables"
+    absent = (
+        "The tables of {name} are too large for an installed package; a clone of the repository "
+        "has them in data/llm_tables, and --data DIR reads a folder."
+    )
 
 
 def raw_files(folder: Path) -> RawFiles:

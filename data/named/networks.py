@@ -1,20 +1,37 @@
-"""Well-known networks by name: operator graphs at their usual input size, without weights.
+"""Well-known networks and programs by name, as graphs that come with the package without weights.
 
-Vision networks take images of 224 x 224 pixels; `README.md` in `network_graphs` says how each was
-traced, and how many tokens those that read text were traced with.
+Each is in a file of its own: JSON, compressed by xz. Vision networks take images of 224 x 224
+pixels (all networks at their usual input size); `README.md` in `network_graphs` says how each was
+traced, and how many tokens those that read text were traced with. Programs are those of HLSyn, for
+high-level synthesis, with slots for directives.
 """
 
 import json
+import lzma
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import OperatorGraph
-from forerun.data.named.packed import packed_content, packed_names
+from forerun.data.program import ProgramGraph
+
+
+@cache
+def packed_names(folder: str) -> tuple[str, ...]:
+    """Names of the graphs in a folder next to this module, sorted."""
+    found = (entry.name for entry in (files("forerun.data.named") / folder).iterdir())
+    return tuple(sorted(n.removesuffix(".json.xz") for n in found if n.endswith(".json.xz")))
+
+
+def packed_content(folder: str, name: str) -> Any:
+    """The content of one of `packed_names(folder)`, as plain JSON."""
+    path = files("forerun.data.named") / folder / f"{name}.json.xz"
+    return json.loads(lzma.decompress(path.read_bytes()))
+
 
 FOLDER = "network_graphs"
 DIGESTS: Final = "digests.json"
@@ -89,3 +106,24 @@ def network_with_digest(digest: str) -> OperatorGraph | None:
 def _by_digest() -> Mapping[str, str]:
     text = (files("forerun.data.named") / FOLDER / DIGESTS).read_text(encoding="utf-8")
     return {digest: name for name, digest in json.loads(text).items()}
+
+
+PROGRAM_FOLDER = "program_graphs"
+
+
+def program_names() -> tuple[str, ...]:
+    """Names of all programs, sorted."""
+    return packed_names(PROGRAM_FOLDER)
+
+
+@lru_cache(maxsize=32)
+def program_named(name: str) -> ProgramGraph | None:
+    """The program's graph; None where no program has that name."""
+    return program_of(packed_content(PROGRAM_FOLDER, name)) if name in program_names() else None
+
+
+def program_of(content: dict[str, Any]) -> ProgramGraph:
+    """A graph from its fields as lists."""
+    edges = tuple(tuple(edge) for edge in content["edges"])
+    columns = ("types", "texts", "full_texts", "blocks", "functions")
+    return ProgramGraph(edges=edges, **{name: tuple(content[name]) for name in columns})

@@ -7,29 +7,15 @@ from typing import Final
 from forerun.data.device import Device
 from forerun.data.software import Software
 
-VCU1525: Final = Device(
-    name="xilinx-vcu1525",
-    title="Xilinx Alveo VCU1525",
-    vendor="amd",
-    kind="fpga",
-    origin="training_set",
-)
-VU13P: Final = Device(
-    name="xilinx-vu13p",
-    title="Xilinx Virtex VU13P",
-    vendor="amd",
-    kind="fpga",
-    origin="training_set",
-)
-"""The FPGA whose resources match the `Available*` columns of wa_hls4ml."""
 
-HX8K: Final = Device(
-    name="lattice-ice40-hx8k",
-    title="Lattice iCE40 HX8K",
-    vendor="lattice",
-    kind="fpga",
-    origin="training_set",
-)
+def _fpga(name: str, title: str, vendor: str) -> Device:
+    return Device(name=name, title=title, vendor=vendor, kind="fpga", origin="training_set")
+
+
+VCU1525: Final = _fpga("xilinx-vcu1525", "Xilinx Alveo VCU1525", "amd")
+VU13P: Final = _fpga("xilinx-vu13p", "Xilinx Virtex VU13P", "amd")
+"""The FPGA whose resources match the `Available*` columns of wa_hls4ml."""
+HX8K: Final = _fpga("lattice-ice40-hx8k", "Lattice iCE40 HX8K", "lattice")
 NEXTPNR: Final = Software(framework="nextpnr")
 """The placer and router of the dataset circuit_fpga."""
 

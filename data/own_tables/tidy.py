@@ -1,8 +1,14 @@
-"""A user's rows as the table `runs` of a bundle: canonical names, units, numbers and texts.
+"""A user's rows as the table `runs` of a bundle: canonical names, units, numbers, texts, checks.
 
-Rows name graphs (layout `networks`) or are described by plain columns (layout `settings`).
+Rows name graphs (layout `networks`) or are described by plain columns (layout `settings`). What a
+column holds follows from its name: a key, a metric and its unit, a setting. Names are compared in
+lower case with `_` for every other character, so that `Latency (ms)` is `latency_ms`. Ingestion
+checks find impossible or contradictory values, duplicates and wrong units.
 """
 
+import difflib
+import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +16,127 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from forerun.data.errors import BadTable, MissingData
-from forerun.data.measurement import COLUMNS, tidy_measurements
-from forerun.data.own_tables.columns import KEYS, METRIC_NAMES, SETTING, Meaning
+from forerun.data.columns import Column
+from forerun.data.errors import BadTable, InputError, MissingData
+from forerun.data.measurement import COLUMNS, METRIC_COLUMNS, QUERY_COLUMNS, tidy_measurements
+from forerun.data.metrics import DESIGN_METRICS, SERVING_METRICS
+from forerun.data.quality import FASTER, Quantities, check, with_findings
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SETTING: Final = "setting"
+IGNORED: Final = "ignored"
+METRIC_NAMES: Final = (
+    *METRIC_COLUMNS,
+    *(metric.name for metric in (*DESIGN_METRICS, *SERVING_METRICS)),
+)
+"""Metrics that a table may hold, in the order in which they are listed."""
+KEYS: Final = (*QUERY_COLUMNS, "threads", "model", "family", "status", "repeats", "spread")
+"""Columns other than metrics that have a meaning of their own."""
+
+
+_COLUMN_NAMES: Final = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a column holds.
+
+    Attributes:
+        role: one of `KEYS` or `METRIC_NAMES`, `setting` or `ignored`.
+        factor: by which its numbers are multiplied to be in the metric's unit; 1 for other roles.
+    """
+
+    role: str
+    factor: float = 1.0
+
+
+def meaning_of(name: str) -> Meaning | None:
+    """What a column of that name holds; None where the name does not say."""
+    plain = re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_")
+    if plain in KEYS or plain in METRIC_NAMES:
+        return Meaning(plain)
+    for role, synonyms in _COLUMN_NAMES["synonyms"].items():
+        if plain in synonyms:
+            return Meaning(role)
+    if plain in _COLUMN_NAMES["without_unit"]:
+        return Meaning(_COLUMN_NAMES["without_unit"][plain])
+    stem, _, unit = plain.rpartition("_")
+    for metric, quantity in _COLUMN_NAMES["quantities"].items():
+        units = _COLUMN_NAMES["units"][quantity["units"]]
+        if stem in quantity["names"] and unit in units:
+            return Meaning(metric, units[unit])
+    return None
+
+
+def given_meaning(text: str) -> Meaning:
+    """The meaning that a user states, by any name that `meaning_of` knows, `setting` or `ignored`.
+
+    Raises:
+        InputError: there is no such meaning; the message lists those that there are.
+    """
+    if text in (SETTING, IGNORED):
+        return Meaning(text)
+    meaning = meaning_of(text)
+    if meaning is None:
+        close = difflib.get_close_matches(text.lower(), [*KEYS, *METRIC_NAMES], 3, 0.5)
+        hint = f"Did you mean {' or '.join(close)}? " if close else ""
+        raise InputError(
+            f"A column cannot mean {text!r}. {hint}It can be {SETTING}, {IGNORED}, a metric "
+            f"({', '.join(METRIC_NAMES)}) or one of {', '.join(KEYS)}; a unit follows its name, "
+            "as in latency_us or memory_gib."
+        )
+    return meaning
+
+
+def mapped(
+    names: Sequence[str], given: Mapping[str, str], rest: str | None = None
+) -> dict[str, Meaning | None]:
+    """Column -> its meaning; None where neither its name nor the user says.
+
+    Args:
+        names: columns of the table.
+        given: column -> its meaning as the user states it, which counts before its name.
+        rest: `setting` or `ignored` for all columns whose names do not say; None for neither.
+
+    Raises:
+        InputError: a meaning is none, or is of a column that the table does not have.
+        BadTable: two columns have the same role.
+    """
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise InputError(f"--map {name}=...: no such column.{hint} It has {', '.join(names)}.")
+    found: dict[str, Meaning | None] = {}
+    for name in names:
+        meaning = given_meaning(given[name]) if name in given else meaning_of(name)
+        found[name] = meaning or (Meaning(rest) if rest else None)
+    check_roles(found)
+    return found
+
+
+def check_roles(columns: Mapping[str, Meaning | None]) -> None:
+    """Refuse two columns with the same role.
+
+    Raises:
+        BadTable: names both columns and how to choose one.
+    """
+    holders: dict[str, str] = {}
+    for name, meaning in columns.items():
+        if meaning is None or meaning.role in (SETTING, IGNORED):
+            continue
+        other = holders.setdefault(meaning.role, name)
+        if other != name:
+            raise BadTable(
+                f"Columns {other!r} and {name!r} are both read as {meaning.role}: "
+                f"--map '{name}={IGNORED}' leaves one out, --map '{name}={SETTING}' makes it a "
+                "feature."
+            )
+
 
 Layout = Literal["networks", "settings"]
 GROUPS: Final = ("device", "model", "family")
@@ -224,3 +345,92 @@ def text_keys(runs: "pd.DataFrame", columns: Sequence[str]) -> "np.ndarray[Any, 
     """One text for each row that equal rows share, of those columns that the table has, (n,)."""
     there = [_texts(runs[name]) for name in columns if name in runs]
     return np.array(["\x1f".join(cells) for cells in zip(*there, strict=True)], dtype=np.str_)
+
+
+CONFLICT: Final = 2.0
+"""Ratio of the largest to the smallest time of one question from which on rows contradict."""
+TOO_MANY: Final = 0.5
+"""Share of the times that may be impossible before the unit of the column is doubted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What the devices of n rows can do; NaN where it is not known.
+
+    Attributes:
+        bound_ms: (n,) least time of each row.
+        tdp_w: (n,) design power.
+        memory_mib: (n,) memory of the device.
+    """
+
+    bound_ms: Column
+    tdp_w: Column
+    memory_mib: Column
+
+
+def findings_of(
+    runs: "pd.DataFrame", description: Description, hardware: Hardware
+) -> "pd.DataFrame":
+    """Doubtful rows of `runs`, as `forerun.data.quality.check` returns them.
+
+    Raises:
+        BadTable: most times are shorter than the hardware allows, so that their unit is wrong, or
+            a share is above 1.
+    """
+    time_ms = _column(runs, "latency_ms")
+    _check_units(runs, time_ms, hardware.bound_ms)
+    quantities = Quantities(
+        time_ms=time_ms,
+        bound_ms=hardware.bound_ms,
+        power_w=_column(runs, "power_w"),
+        tdp_w=hardware.tdp_w,
+        energy_j=_column(runs, "energy_j"),
+    )
+    columns = [*description.question_columns, *description.metrics]
+    found = check(runs, quantities, same=[name for name in columns if name in runs])
+    memory = _column(runs, "peak_memory_mib")
+    if memory is not None:
+        over = memory > hardware.memory_mib
+        found = with_findings(found, over, "impossible", "more memory than the device has")
+    if time_ms is not None:
+        keys = text_keys(runs, description.question_columns)
+        apart = _contradicting(keys, time_ms)
+        why = f"times of the same question differ by more than a factor of {CONFLICT:g}"
+        found = with_findings(found, apart, "conflict", why)
+    return found
+
+
+def _column(runs: "pd.DataFrame", name: str) -> Column | None:
+    return runs[name].to_numpy(dtype=np.float64) if name in runs else None
+
+
+def _check_units(runs: "pd.DataFrame", time_ms: Column | None, bound_ms: Column) -> None:
+    if "utilisation" in runs and (runs["utilisation"] > 1).any():
+        row = int(np.flatnonzero(runs["utilisation"] > 1)[0])
+        raise BadTable(
+            f"utilisation, row {row + 1}, is {runs['utilisation'].iloc[row]:g}, above 1; "
+            "--map NAME=utilization_percent reads a column in percent."
+        )
+    if time_ms is None:
+        return
+    known = np.isfinite(time_ms) & np.isfinite(bound_ms) & (bound_ms > 0)
+    fast = known & (bound_ms > FASTER * time_ms)
+    if known.any() and fast.sum() > TOO_MANY * known.sum():
+        row = int(np.flatnonzero(fast)[0])
+        raise BadTable(
+            f"{fast.sum()} of {known.sum()} times are shorter than the hardware allows (row "
+            f"{row + 1}: {time_ms[row]:.3g} ms, at least {bound_ms[row]:.3g} ms): is the unit "
+            "right? --map NAME=latency_s or --map NAME=latency_us states it."
+        )
+
+
+def _contradicting(
+    keys: "np.ndarray[tuple[int], np.dtype[np.str_]]", time_ms: Column
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Rows of questions whose largest time is more than `CONFLICT` times the smallest, (n,)."""
+    _, group = np.unique(keys, return_inverse=True)
+    largest, smallest = np.zeros(group.max() + 1), np.full(group.max() + 1, np.inf)
+    known = np.isfinite(time_ms)
+    np.maximum.at(largest, group[known], time_ms[known])
+    np.minimum.at(smallest, group[known], time_ms[known])
+    return known & (largest > CONFLICT * smallest)[group]

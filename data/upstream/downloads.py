@@ -83,6 +83,13 @@ class Upstream:
     base_url: str = RAW
     retries: int = 2
 
+    @classmethod
+    def at(cls, repository: str, checksums: str) -> "Upstream":
+        """The repository written as OWNER/REPO@COMMIT."""
+        place, _, commit = repository.partition("@")
+        owner, _, repo = place.partition("/")
+        return cls(owner, repo, commit, checksums)
+
     @cached_property
     def files(self) -> Mapping[str, str]:
         """Relative path -> SHA-256 of the upstream file."""

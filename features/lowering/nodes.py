@@ -6,7 +6,7 @@ from math import prod
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.deadline import watched
 from forerun.features.operators.table import OperatorTable
-from forerun.features.readers.aten import plain_name
+from forerun.features.readers.aten_graph import plain_name
 
 _KIND: dict[str, str] = {"conv_transpose": "conv", "embedding": "copy"}
 _PRODUCTS = frozenset({"conv", "linear", "matmul", "attention", "recurrent"})

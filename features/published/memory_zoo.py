@@ -2,25 +2,124 @@
 
     python -m forerun.features.published.memory_zoo FILE.parquet
 
-traces all of them anew (minutes; needs the `zoo` and `train` extras) and writes
-the table that comes with the dataset `published_memory`. Networks that tables also time are those
-of `forerun.features.published.zoo`, by the same names.
+traces all of them anew (minutes; needs the `zoo` and `train` extras) and writes the table that
+comes with the dataset `published_memory`. Networks that tables also time are those of
+`forerun.features.published.zoo`, by the same names; the others are BERT's classifier, Llama, ViT,
+ViViT, and latent diffusion as one graph: text encoder, one pass of the denoiser, image decoder. All
+three are in memory while a pipeline runs, one pass after another, so their graph in this order has
+a pipeline's peak; their configurations are those of the checkpoints' folders on huggingface.co.
 """
 
 import re
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from forerun.features.published.diffusion import diffusion
-from forerun.features.published.memory_networks import (
-    encoders,
-    large_vision,
-    llamas,
-    without_loss,
+from forerun.data.errors import MissingExtra
+from forerun.features.published.sources import (
+    HUB,
+    Built,
+    Entry,
+    Source,
+    Transformer,
+    with_summed_logits,
 )
-from forerun.features.published.sources import Source
-from forerun.features.published.zoo import graph_table, networks
+from forerun.features.published.zoo import declared, entries, graph_table, networks
+
+TOKENS: Final = 77
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A pipeline's parts.
+
+    Attributes:
+        checkpoint: on huggingface.co.
+        text, denoiser: fields of their configurations, where they are not the class's defaults.
+        side: latents of an image along each side, an eighth of its pixels.
+        guided: whether the denoiser runs with and without the prompt at once.
+        checked: whether a vision transformer checks the image.
+    """
+
+    checkpoint: str
+    text: Mapping[str, Any]
+    denoiser: Mapping[str, Any] = field(default_factory=dict)
+    side: int = 64
+    guided: bool = False
+    checked: bool = False
+
+
+def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a configuration, whose lists are tuples as in diffusers' own."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+
+
+def diffusion() -> Iterator[Entry]:
+    """Stable Diffusion 1.5 with guidance, and two distilled descendants without."""
+    for name, one in declared()["diffusion"]["pipelines"].items():
+        latent = Latent(**one)
+        where = f"{HUB} {latent.checkpoint}, {TOKENS} tokens"
+        yield name, Built(where, partial(_pipeline, latent), (1, 4, latent.side, latent.side))
+
+
+def _pipeline(latent: Latent) -> Any:
+    """A module from latents of one image to its pixels; guidance doubles the denoiser's batch."""
+    import torch
+    from torch import nn
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel
+
+    kl, unet = _diffusers()
+    shared = declared()["diffusion"]
+    clip, looker = CLIPTextConfig(**latent.text), CLIPVisionConfig(**shared["checker"])
+    clip._attn_implementation = looker._attn_implementation = "sdpa"
+    passes = 2 if latent.guided else 1
+
+    class Pipeline(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.text = CLIPTextModel(clip)
+            self.denoiser = unet(sample_size=latent.side, **_fields(latent.denoiser))
+            self.images = kl(sample_size=512, **_fields(shared["decoder"]))
+            self.checker = CLIPVisionModel(looker) if latent.checked else None
+
+        def forward(self, latents: Any) -> Any:
+            words = torch.zeros((len(latents), TOKENS), dtype=torch.int64, device=latents.device)
+            prompts = self.text(input_ids=words)[0]
+            noisy = torch.cat([latents] * passes)
+            step = torch.ones((), dtype=torch.int64, device=latents.device)
+            noise = self.denoiser(noisy, step, torch.cat([prompts] * passes)).sample
+            image = self.images.decode(latents - noise[: len(latents)]).sample
+            if self.checker is None:
+                return image
+            small = nn.functional.interpolate(image, size=(224, 224))
+            return image, self.checker(pixel_values=small).pooler_output
+
+    return Pipeline()
+
+
+def _diffusers() -> tuple[Any, Any]:
+    try:
+        from diffusers import AutoencoderKL, UNet2DConditionModel
+    except ImportError as error:
+        raise MissingExtra("Tracing a diffusion pipeline", "zoo") from error
+    return AutoencoderKL, UNet2DConditionModel
+
+
+SUMMED: Final = re.compile(r"(?:bert_base_mlm-(?:256|512)|biogpt-(?:128|256))-sdpa")
+"""Networks trained without a loss: the gradient was that of the sum of their logits, since their
+peaks leave no room for a cross-entropy."""
+
+
+def without_loss() -> Iterator[Entry]:
+    """BERT and BioGPT that end in the sum of their logits."""
+    for name, source in networks().items():
+        if SUMMED.fullmatch(name) and isinstance(source, Transformer):
+            summed = replace(source, wrap=with_summed_logits)
+            yield name.replace("-sdpa", "-sum"), summed
+
 
 TIMED: Final = re.compile(
     r"(?:albert_base-|biogpt-(?:64|128)|pythia_410m).*-sdpa"
@@ -32,7 +131,7 @@ TIMED: Final = re.compile(
 def memory_networks() -> dict[str, Source]:
     """All networks of the memory tables that can be traced, by name."""
     shared = {name: source for name, source in networks().items() if TIMED.fullmatch(name)}
-    own = (*without_loss(), *encoders(), *llamas(), *large_vision(), *diffusion())
+    own = (*without_loss(), *entries("memory"), *diffusion())
     return {**shared, **dict(own)}
 
 

@@ -7,37 +7,14 @@ comes with the package as `data/power_networks/graphs.parquet`.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from forerun.features.published.sources import Built, Entry, Inputs, Transformer
-from forerun.features.published.zoo import graph_table
-from forerun.features.readers.torchvision_operators import declare_operators
-
-TORCHVISION: Final[Mapping[str, tuple[int, ...]]] = {
-    "alexnet": (224, 299),
-    "convnext_base": (224, 384),
-    "densenet121": (224,),
-    "efficientnet_b0": (224,),
-    "efficientnet_b4": (380,),
-    "efficientnet_v2_m": (224,),
-    "googlenet": (224,),
-    "inception_v3": (299,),
-    "resnet101": (224, 299),
-    "resnet18": (32, 224, 299),
-    "resnet34": (56, 224, 299),
-    "resnet50": (224, 299),
-    "shufflenet_v2_x1_0": (224,),
-    "squeezenet1_1": (227,),
-    "swin_b": (224,),
-    "swin_t": (224,),
-    "swin_v2_b": (224,),
-    "swin_v2_t": (224,),
-    "vit_b_32": (224,),
-}
-"""Name -> sides of its pictures, as torch_op_energy measured them."""
+from forerun.features.published.zoo import declared, graph_table
+from forerun.features.readers.torch_trace import declare_operators
 
 CIFAR: Final = "shufflenet_v2_cifar-32"
 SQUAD: Final = "bert_base_squad-384-eager"
@@ -50,7 +27,7 @@ that has enough to do."""
 
 def powered() -> Iterator[Entry]:
     """All networks of the power measurements, with their names."""
-    for name, sides in TORCHVISION.items():
+    for name, sides in declared()["powered"].items():
         for side in sides:
             make = partial(_torchvision, name)
             yield f"{name}-{side}", Built("torchvision's default", make, (1, 3, side, side))

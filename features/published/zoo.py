@@ -11,44 +11,96 @@ comes with the dataset `published_networks`.
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from forerun.data.errors import MissingExtra
 from forerun.data.graph import OperatorGraph
-from forerun.features.published.convolutional import convolutional
-from forerun.features.published.detection import detection
-from forerun.features.published.language import bert, decoders
-from forerun.features.published.sources import Source
-from forerun.features.published.vision import segment_anything, vision, without_attention
-from forerun.features.readers.model_zoo import is_installed
-from forerun.features.readers.torchvision_operators import declare_operators
+from forerun.features.published.sources import (
+    Built,
+    Entry,
+    Inputs,
+    Source,
+    Transformer,
+    ssd300,
+    wide_squeeze_efficientnet,
+    with_dense_head,
+    with_stored_positions,
+)
+from forerun.features.readers.model_zoo import build, is_installed
+from forerun.features.readers.torch_trace import declare_operators
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Shapes = tuple[int, ...]
+_INPUTS: Final[Mapping[str, Callable[[Shapes], Inputs]]] = {
+    "tokens": lambda n: {"input_ids": (1, *n), "attention_mask": (1, *n)},
+    "unmasked tokens": lambda n: {"input_ids": (1, *n)},
+    "image": lambda sides: {"pixel_values": (1, 3, sides[0], sides[-1])},
+    "masked image": lambda sides: {"pixel_values": (1, 3, *sides), "pixel_mask": (1, *sides)},
+    "video": lambda n: {"pixel_values": (1, n[0], 3, n[1], n[1])},
+}
+"""Kind of input -> inputs of `forward`, by the numbers in the name of a network."""
+
+
+def of_45_classes(model: str, fields: dict[str, Any]) -> Any:
+    """A network of timm with the 45 classes of RESISC45."""
+    import timm
+
+    return timm.create_model(model, pretrained=False, num_classes=45, **fields)
+
+
+_MAKERS: Final[Mapping[str, Callable[..., Any]]] = {
+    make.__name__: make for make in (build, wide_squeeze_efficientnet, ssd300, of_45_classes)
+}
+_WRAPS: Final[Mapping[str, Callable[..., Any]]] = {
+    wrap.__name__: wrap for wrap in (with_dense_head, with_stored_positions)
+}
+
+
+@cache
+def declared() -> Mapping[str, Any]:
+    """The tables of networks, as `networks.toml` has them."""
+    file = files("forerun.features.published") / "networks.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def entries(table: str) -> Iterator[Entry]:
+    """The networks of a table of `networks.toml`, each with its name."""
+    for one in declared()[table]:
+        for name in one["names"]:
+            _, size, *attention = name.split("-")
+            numbers = tuple(map(int, size.split("x")))
+            if "make" in one:
+                make = partial(_MAKERS[one["make"]], *one.get("given", ()))
+                yield name, Built(one["source"], make, (1, 3, numbers[0], numbers[0]))
+                continue
+            wrap = dict(one.get("wrap", {}))
+            by = _WRAPS[wrap.pop("by")] if wrap else None
+            yield (
+                name,
+                Transformer(
+                    *(one["source"], one["architecture"], one["config"]),
+                    _INPUTS[one["input"]](numbers),
+                    one.get("attention") or (attention or ["eager"])[0],
+                    one.get("fields", {}),
+                    partial(by, **wrap) if by and wrap else by,
+                ),
+            )
+
 
 def networks() -> dict[str, Source]:
-    """All published networks that can be traced, by name."""
-    return dict(
-        (
-            *convolutional(),
-            *bert(),
-            *decoders(),
-            *vision(),
-            *without_attention(),
-            *segment_anything(),
-            *detection(),
-        )
-    )
+    """All networks of published latencies that can be traced, by name."""
+    return dict(entries("timed"))
 
 
 def graph_table(
-    names: Sequence[str] = (),
-    sources: Mapping[str, Source] | None = None,
-    *,
-    marks: bool = False,
+    names: Sequence[str] = (), sources: Mapping[str, Source] | None = None, *, marks: bool = False
 ) -> "pd.DataFrame":
     """One row per network: `graph`, `configuration`, `operators` and `content` (the graph's JSON).
 

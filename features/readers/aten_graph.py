@@ -2,19 +2,108 @@
 
 The calls are those of `torch.export` before decomposition, so that what runs as one kernel (scaled
 dot-product attention, layer norm) is one operator. Copies that eager torch makes implicitly, where
-`reshape`, `matmul` or `linear` get a permuted tensor, are found from the strides.
+`reshape`, `matmul` or `linear` get a permuted tensor, are found from the strides. Names of
+operators are those of `torch.ops.aten` without namespace, overload and trailing underscore, so that
+`aten.add_.Tensor` and the `add` of a table are the same operator.
 """
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from forerun.data.graph import Attribute, Operator, OperatorGraph, Shape
 from forerun.features.graphs.dropout import ATTRIBUTE as DROPOUT
-from forerun.features.readers.aten import DROPOUTS, FACTORIES, KIND_OF, VIEWS, function_of
-from forerun.features.readers.probe import Probe
-from forerun.features.readers.strides import Meta, is_viewable
+from forerun.features.readers.input_sizes import Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """A tensor's metadata in a traced program.
+
+    Attributes:
+        shape: its sizes.
+        strides: its strides in elements; None where not known.
+        dtype: any value that is equal for equal types.
+        floating: whether it holds floating-point numbers.
+    """
+
+    shape: Shape
+    strides: Shape | None = None
+    dtype: object = None
+    floating: bool = True
+
+
+def is_viewable(meta: Meta, shape: Shape) -> bool:
+    """Whether a tensor can be viewed in another shape without a copy, as `Tensor.view` decides.
+
+    Args:
+        meta: shape and strides of the tensor; without strides it is taken as contiguous.
+        shape: the new shape, of as many elements.
+    """
+    if meta.strides is None or prod(meta.shape) <= 1 or prod(shape) != prod(meta.shape):
+        return True
+    runs = _runs(meta)
+    sizes = [d for d in reversed(shape) if d != 1]
+    for length in runs:
+        filled = 1
+        while sizes and filled < length:
+            filled *= sizes.pop(0)
+        if filled != length:
+            return False
+    return True
+
+
+def _runs(meta: Meta) -> list[int]:
+    """Lengths of the stretches with uniform strides, innermost first."""
+    runs: list[int] = []
+    expected: int | None = None
+    for size, stride in zip(reversed(meta.shape), reversed(meta.strides or ()), strict=True):
+        if size == 1:
+            continue
+        if expected is not None and stride == expected:
+            runs[-1] *= size
+        else:
+            runs.append(size)
+        expected = stride * size
+    return runs
+
+
+_NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+VIEWS = frozenset(_NAMES["views"])
+"""Operators that move no data in inference: their readers are linked to what they view."""
+FACTORIES = frozenset(_NAMES["factories"])
+"""Operators that create a constant: they have no input and no work that depends on the query."""
+KIND_OF: Mapping[str, str] = {
+    name: kind for kind, names in _NAMES["kinds"].items() for name in names
+}
+
+DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "native_dropout"})
+"""Operators among these that drop activations in training."""
+
+
+def plain_name(name: str) -> str:
+    """`aten.add_.Tensor`, `aten::add_` or `add_` -> `add`."""
+    last = name.rsplit("::", 1)[-1]
+    parts = last.split(".")
+    base = parts[1] if len(parts) > 1 and parts[0] in ("aten", "prims") else parts[0]
+    return base[:-1] if base.endswith("_") and not base.endswith("__") else base
+
+
+def operator_name(target: str) -> str:
+    """The name of a call: `aten.add_.Tensor` -> `add`, `tv.nms.default` -> `tv::nms`."""
+    library, _, rest = target.partition(".")
+    if library in ("aten", "prims") or not rest:
+        return plain_name(target)
+    return f"{library}::{rest.partition('.')[0]}"
+
+
+def function_of(plain: str) -> str:
+    """The `function` attribute of an elementwise operator: `rsub` -> `sub`, `relu` -> `relu`."""
+    return str(_NAMES["functions"].get(plain, plain))
+
 
 CASTS = ("to", "_to_copy", "type_as")
 """Conversions of the number format, which move no data where the format is the same."""
@@ -107,7 +196,7 @@ class AtenGraph:
             return
         for made in _made(call, self):
             grows = self._grows_any((*call.outputs, *names))
-            self._operators.append(_with_edges(made, sources, grows))
+            self._operators.append(replace(made, inputs=sources, batched=grows))
             sources = (len(self._operators) - 1,)
         for output in call.outputs:
             self._producers[output] = sources
@@ -178,20 +267,6 @@ class AtenGraph:
             self._producers[output] = sources
             if constant:
                 self._constant.add(output)
-
-
-def _with_edges(op: Operator, inputs: tuple[int, ...], batched: bool) -> Operator:
-    return Operator(
-        op.kind,
-        op.name,
-        op.input_shapes,
-        op.output_shapes,
-        op.parameter_elements,
-        op.attributes,
-        inputs,
-        batched,
-        op.repeat,
-    )
 
 
 def _made(call: Call, graph: AtenGraph) -> list[Operator]:

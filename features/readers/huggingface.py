@@ -90,9 +90,7 @@ def _traced(where: str, given: Mapping[str, Any], sizes: InputSizes) -> Operator
         import transformers
     except ImportError:
         raise MissingExtra("Reading a Hugging Face configuration", "train") from None
-    from forerun.features.readers.repeated_layers import traced_in_part
-    from forerun.features.readers.torch_trace import trace_module
-    from forerun.features.readers.torchvision_operators import declare_operators
+    from forerun.features.readers.torch_trace import declare_operators, trace_module, traced_in_part
 
     declare_operators()
     rest = {k: v for k, v in given.items() if k not in _NOT_ARCHITECTURE}

@@ -15,8 +15,7 @@ import onnx
 from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.features.deadline import check, watched
-from forerun.features.readers.input_sizes import InputSizes
-from forerun.features.readers.onnx_graph.binding import Binding, Tensor
+from forerun.features.readers.input_sizes import PROBE_BATCH, InputSizes, Probe
 from forerun.features.readers.onnx_graph.control_flow import ControlFlow, stored_tensors
 from forerun.features.readers.onnx_graph.file import (
     MAX_NODES,
@@ -25,10 +24,15 @@ from forerun.features.readers.onnx_graph.file import (
     ordered,
     parse,
 )
-from forerun.features.readers.onnx_graph.kinds import SIZES, VIEWS
 from forerun.features.readers.onnx_graph.operators import Node, is_weight, operators_of
-from forerun.features.readers.onnx_graph.shapes import Shapes, constant_of
-from forerun.features.readers.probe import PROBE_BATCH, Probe
+from forerun.features.readers.onnx_graph.shapes import (
+    SIZES,
+    VIEWS,
+    Binding,
+    Shapes,
+    Tensor,
+    constant_of,
+)
 
 MAX_INFERRED = 2 * MAX_NODES
 """Nodes whose shapes are inferred, each run of a loop's body anew."""

@@ -12,11 +12,8 @@ from typing import Any
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.graph import OperatorGraph
-from forerun.features.readers.aten import operator_name
-from forerun.features.readers.aten_graph import AtenGraph, Call, Ref
-from forerun.features.readers.input_sizes import InputSizes
-from forerun.features.readers.probe import Probe
-from forerun.features.readers.strides import Meta
+from forerun.features.readers.aten_graph import AtenGraph, Call, Meta, Ref, operator_name
+from forerun.features.readers.input_sizes import InputSizes, Probe
 
 PROGRAM = "models/model.json"
 MAX_PROGRAM_BYTES = 256 * 2**20
@@ -24,10 +21,7 @@ _DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError),
     *(NotImplementedError, RuntimeError, OverflowError),
 )
-_MISSHAPEN = (
-    *(KeyError, TypeError, ValueError, AttributeError),
-    *(IndexError, StopIteration),
-)
+_MISSHAPEN = (*(KeyError, TypeError, ValueError, AttributeError), *(IndexError, StopIteration))
 _INTEGER_TYPES = range(1, 6)
 """Numbers of integer types in the schema of exported programs."""
 

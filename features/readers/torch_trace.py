@@ -1,21 +1,113 @@
-"""Torch modules as operator graphs: `torch.export` on the meta device, without weights."""
+"""Torch modules as operator graphs: `torch.export` on the meta device, without weights.
+
+Some sizes depend on the data: how many boxes a suppression keeps, or how many elements a mask
+selects, is not known before the run. The most that the operator's input allows is taken.
+
+Of networks of many equal layers, three are traced in place of all: a list of modules with equal
+classes, shapes of weights and plain attributes (except their index) is cut to two and to three.
+Where the graph of three is that of two with its last block once more, the graph of all is built by
+repeating that block; where anything differs, the whole network is traced.
+"""
 
 import importlib
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from forerun.data.errors import MissingExtra, UnreadableModel
-from forerun.data.graph import OperatorGraph
-from forerun.features.readers.aten import operator_name
-from forerun.features.readers.aten_graph import AtenGraph, Call, Ref
-from forerun.features.readers.probe import PROBE_BATCH, Probe
-from forerun.features.readers.strides import Meta
-from forerun.features.readers.torch_sizes import ASSUMPTION, Bounds, bounds_of, meta_of
+from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.graphs.blocks import parts
+from forerun.features.readers.aten_graph import AtenGraph, Call, Meta, Ref, operator_name
+from forerun.features.readers.input_sizes import PROBE_BATCH, Probe
+
+_MISSING = ("nms", "qnms")
+_SCHEMA = "Tensor dets, Tensor scores, float iou_threshold"
+
+
+@lru_cache(maxsize=1)
+def declare_operators() -> Any:
+    """Import torchvision, with its operators declared where it did not bring them.
+
+    Returns:
+        What holds the declarations, kept alive by this function; None where none was needed, or
+        torchvision is not installed.
+    """
+    if find_spec("torchvision") is None:
+        return None
+    from torch import library
+
+    try:
+        import torchvision
+    except RuntimeError:
+        declared: Any = library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+        for operator in _MISSING:
+            declared.define(f"{operator}({_SCHEMA}) -> Tensor")
+        import torchvision  # noqa: F401
+
+        return declared
+    return None
+
+
+Bounds = Mapping[Any, int]
+"""Symbol of a size that depends on the data -> the most that it can be."""
+
+ASSUMPTION = (
+    "how many results some operators have depends on the data; the most that is possible is taken"
+)
+_KEEPS_ROWS = "nms"
+"""In the names of operators that choose rows of their first operand, and not elements."""
+
+
+def bounds_of(program: Any) -> dict[Any, int]:
+    """The bounds of a program's sizes that depend on the data, by the operators that make them."""
+    bounds: dict[Any, int] = {}
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if hasattr(module, "graph") else ():
+            for symbol in _symbols(node.meta.get("val")):
+                if symbol not in bounds:
+                    bounds[symbol] = _most(node, bounds)
+    return bounds
+
+
+def meta_of(tensor: Any, bounds: Bounds) -> Meta:
+    """Shape, strides and type of a tensor of the program."""
+    return Meta(
+        tuple(_size(d, bounds) for d in tensor.shape),
+        tuple(_size(s, bounds) for s in tensor.stride()),
+        str(tensor.dtype),
+        bool(tensor.dtype.is_floating_point),
+    )
+
+
+def _symbols(value: Any) -> Iterator[Any]:
+    """The symbols of sizes that depend on the data, of one result or several."""
+    for tensor in value if isinstance(value, list | tuple) else (value,):
+        for size in getattr(tensor, "shape", ()):
+            if hasattr(size, "node") and not size.node.has_hint():
+                yield from sorted(size.node.expr.free_symbols, key=str)
+
+
+def _most(node: Any, bounds: Bounds) -> int:
+    """The most results that an operator can have: the rows or the elements of its first operand."""
+    for source in node.all_input_nodes:
+        tensor = source.meta.get("val")
+        if hasattr(tensor, "shape"):
+            shape = [_size(d, bounds) for d in tensor.shape]
+            return max(1, *shape[:1]) if _KEEPS_ROWS in str(node.target) else max(1, prod(shape))
+    return 1
+
+
+def _size(size: Any, bounds: Bounds) -> int:
+    if hasattr(size, "node") and not size.node.has_hint():
+        return int(size.node.expr.xreplace(dict(bounds)))
+    return int(size)
+
 
 SOURCE = "torch_export"
 
@@ -230,3 +322,103 @@ def _argument(value: Any, prefix: str) -> Any:
     if isinstance(value, list | tuple):
         return [_argument(v, prefix) for v in value]
     return Ref(prefix + value.name) if hasattr(value, "meta") and hasattr(value, "name") else value
+
+
+FEWEST_LAYERS: Final = 5
+"""Fewest layers: below, tracing two and three layers takes as long as tracing all."""
+_NUMBERS = frozenset({"layer_idx", "layer_id", "layer_number", "training"})
+_PLAIN = (bool, int, float, str, tuple, type(None))
+
+
+def traced_in_part(model: Any, trace: Callable[[Any], OperatorGraph]) -> OperatorGraph | None:
+    """The graph of a network from those of its first layers; None where it must be traced whole.
+
+    Args:
+        model: an `nn.Module`; it is restored before this returns.
+        trace: traces a module.
+    """
+    found = list(_lists_of_equal_layers(model))
+    if len(found) != 1:
+        return None
+    owner, name, layers = found[0]
+    try:
+        graphs = []
+        for count in (2, 3):
+            setattr(owner, name, type(layers)(list(layers)[:count]))
+            graphs.append(trace(model))
+    finally:
+        setattr(owner, name, layers)
+    two, three = graphs
+    again = with_blocks(two, 1, three)
+    if again is None or again.operators != three.operators:
+        return None
+    return with_blocks(three, len(layers) - 3, two)
+
+
+def with_blocks(graph: OperatorGraph, more: int, other: OperatorGraph) -> OperatorGraph | None:
+    """The graph with its last repeated block several times more; None where no block repeats.
+
+    Args:
+        graph: operators with one run of equal blocks.
+        more: how many blocks are added.
+        other: the same network with one block more or less, which gives the weights of a block.
+    """
+    blocks = [part.span for part in parts(graph) if part.block]
+    lengths = {len(block) for block in blocks}
+    if (
+        len(blocks) < 2
+        or len(lengths) != 1
+        or blocks[-1].stop - blocks[0].start != sum(map(len, blocks))
+    ):
+        return None
+    last, length = blocks[-1], len(blocks[-1])
+    ops = list(graph.operators[: last.stop])
+    for number in range(1, more + 1):
+        for place in last:
+            op = graph.operators[place]
+            ops.append(_moved(op, last.start - length, number * length))
+    ops += [_moved(op, last.start, more * length) for op in graph.operators[last.stop :]]
+    total, known = graph.parameter_elements, other.parameter_elements
+    if total is not None and known is not None:
+        total += more * abs(total - known)
+    return replace(graph, operators=tuple(ops), parameter_elements=total)
+
+
+def _moved(op: Operator, first: int, by: int) -> Operator:
+    """An operator whose operands from a position on are shifted."""
+    return replace(op, inputs=tuple(i + by if i >= first else i for i in op.inputs))
+
+
+def _lists_of_equal_layers(model: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Owner, attribute and module list of every list of many layers that are alike."""
+    import torch
+
+    for module in model.modules():
+        for name, child in module.named_children():
+            if not isinstance(child, torch.nn.ModuleList) or len(child) < FEWEST_LAYERS:
+                continue
+            looks = [_look(layer) for layer in child]
+            if all(look == looks[0] for look in looks):
+                yield module, name, child
+
+
+def _look(layer: Any) -> list[Any]:
+    """Key that is equal for two layers that run the same operators."""
+    found: list[Any] = []
+    for name, module in layer.named_modules():
+        tensors = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+        plain = {
+            key: value
+            for key, value in vars(module).items()
+            if key not in _NUMBERS and isinstance(value, _PLAIN)
+        }
+        found.append(
+            (
+                name,
+                type(module),
+                [(key, tuple(t.shape)) for key, t in tensors],
+                sorted(plain),
+                plain,
+            )
+        )
+    return found

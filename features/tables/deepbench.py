@@ -6,10 +6,11 @@ row-major terms that is a linear layer of n rows, k inputs and m outputs, whose 
 `b_t = T` that of its weight. Transposes stand in the attributes; costs do not depend on them.
 """
 
-from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.graph import Operator
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat
@@ -25,20 +26,6 @@ LEAST_ALL_REDUCE = 100_000
 """Hidden units of no recurrent layer: tables that were parsed with all-reduce rows among the last
 recurrent ones hold the length of a message there."""
 
-CUDA: Mapping[tuple[str, str], str] = {
-    ("TitanX", "train"): "7.5.18",
-    ("M40", "train"): "7.5.18",
-    ("TitanX_Pascal", "train"): "8.0",
-    ("TitanXp", "train"): "8.0.88",
-    ("1080Ti", "train"): "8.0.88",
-    ("P100", "train"): "8.0.88",
-    ("V100", "train"): "10.1.243",
-    ("MI25", "train"): "rocm-1.7.1",
-    ("TitanX_Pascal", "inference"): "8.0.61",
-    ("TitanXp", "inference"): "8.0.61",
-    ("1080Ti", "inference"): "8.0.61",
-}
-"""Device and suite -> CUDA or ROCm version, as each workbook's sheet `Specs` has it."""
 
 _GEMM = ("m", "n", "k", "a_t", "b_t")
 _CONV = ("batch", "c", "h", "w", "k", "r", "s", "pad_h", "pad_w", "stride_v", "stride_h")
@@ -121,7 +108,8 @@ def deepbench_software(table: "pd.DataFrame") -> list[Software]:
         KeyError: a column is missing.
     """
     rows = zip(table["device"].astype(str), table["suite"].astype(str), strict=True)
-    return [Software(framework="deepbench", cuda=CUDA.get(row)) for row in rows]
+    known = DeepBench.facts["software"]
+    return [Software(framework="deepbench", cuda=known[suite].get(name)) for name, suite in rows]
 
 
 _TENSOR_CORES = frozenset({"V100"})
@@ -139,14 +127,7 @@ def _format(precision: str, *, tensor_cores: bool) -> NumberFormat | None:
 def _product(m: float, n: float, k: float, a_t: str, b_t: str) -> Operator:
     plain = linear_kernel(int(n), int(k), int(m), bias=False)
     attributes: dict[str, Any] = {"transpose_a": a_t == "T", "transpose_b": b_t == "T"}
-    return Operator(
-        plain.kind,
-        "cublas.gemm",
-        plain.input_shapes,
-        plain.output_shapes,
-        plain.parameter_elements,
-        attributes,
-    )
+    return replace(plain, name="cublas.gemm", attributes=attributes)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -174,12 +155,7 @@ def _convolution(
         (source if forward else target,),
         (target if forward else source,),
         k * c * r * s,
-        {
-            "kernel": (r, s),
-            "stride": (stride_v, stride_h),
-            "padding": (pad_h, pad_w),
-            "groups": 1,
-        },
+        {"kernel": (r, s), "stride": (stride_v, stride_h), "padding": (pad_h, pad_w), "groups": 1},
     )
 
 

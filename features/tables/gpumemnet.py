@@ -5,21 +5,7 @@ from functools import lru_cache
 
 from forerun.data.graph import Operator, OperatorGraph
 
-_FUNCTIONS = {
-    "ReLU": "relu",
-    "ELU": "elu",
-    "Tanh": "tanh",
-    "SELU": "selu",
-    "PReLU": "prelu",
-    "Softplus": "softplus",
-    "LeakyReLU": "leaky_relu",
-    "Sigmoid": "sigmoid",
-    "GELU": "gelu",
-    "Mish": "mish",
-    "SiLU": "silu",
-    "Hardswish": "hardswish",
-    "dropout": "dropout",
-}
+_FUNCTIONS = {"LeakyReLU": "leaky_relu"}
 
 
 @lru_cache(maxsize=1 << 13)

@@ -62,12 +62,7 @@ def conv_kernel(
         ((batch, c_in, in_hw, in_hw),),
         ((batch, c_out, out_hw, out_hw),),
         c_out * c_in * ksize * ksize,
-        {
-            "kernel": (ksize, ksize),
-            "stride": (stride, stride),
-            "padding": (pad, pad),
-            "groups": 1,
-        },
+        {"kernel": (ksize, ksize), "stride": (stride, stride), "padding": (pad, pad), "groups": 1},
     )
 
 
@@ -210,7 +205,4 @@ def _parsed(kernel: str, dims: tuple[Any, ...]) -> Operator | None:
     return Operator("unknown", kernel, (tuple(dims),), ())
 
 
-_GEMMS: Mapping[str, Callable[..., Operator]] = {
-    "Linear": linear_kernel,
-    "BMM": bmm_kernel,
-}
+_GEMMS: Mapping[str, Callable[..., Operator]] = {"Linear": linear_kernel, "BMM": bmm_kernel}

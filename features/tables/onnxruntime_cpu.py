@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forerun.data.collectors.system.other_load import BUSY_SHARE
+from forerun.data.collectors.system.host import BUSY_SHARE
 from forerun.data.collectors.workloads.onnx_networks import NETWORKS
 from forerun.data.device import Device
 from forerun.data.errors import BadTable

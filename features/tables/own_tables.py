@@ -13,8 +13,7 @@ from forerun.data.device import Device
 from forerun.data.errors import BadTable, InputError
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
-from forerun.data.own_tables.checks import Hardware
-from forerun.data.own_tables.tidy import GROUPS, Description, text_keys
+from forerun.data.own_tables.tidy import GROUPS, Description, Hardware, text_keys
 from forerun.data.quality import row_weights
 from forerun.data.query import Query
 from forerun.data.software import Software

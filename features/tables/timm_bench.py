@@ -5,6 +5,7 @@ them; views are folded away already.
 """
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from math import prod
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from forerun.data.graph import Attribute, Operator, OperatorGraph, Shape
 from forerun.features.operators.fusion import fuse_attention
-from forerun.features.readers.aten import FACTORIES, KIND_OF, VIEWS, function_of
+from forerun.features.readers.aten_graph import FACTORIES, KIND_OF, VIEWS, function_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,18 +93,7 @@ class _Builder:
         reads_image = any(prod(s) == self._image for s in made.input_shapes)
         batched = reads_image or any(self._operators[i].batched for i in inputs)
         self._where[idx] = (len(self._operators),)
-        self._operators.append(
-            Operator(
-                made.kind,
-                made.name,
-                made.input_shapes,
-                made.output_shapes,
-                made.parameter_elements,
-                made.attributes,
-                inputs,
-                batched,
-            )
-        )
+        self._operators.append(replace(made, inputs=inputs, batched=batched))
 
     def graph(self) -> OperatorGraph:
         total = sum(op.parameter_elements for op in self._operators)

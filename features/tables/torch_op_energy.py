@@ -12,14 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ACTIVATIONS = {
-    "ReLU": "relu",
-    "ReLU6": "clamp",
-    "SiLU": "silu",
-    "GELU": "gelu",
-    "Sigmoid": "sigmoid",
-    "Hardswish": "hardswish",
-    "Hardsigmoid": "hardsigmoid",
-    "Tanh": "tanh",
+    name: "clamp" if name == "ReLU6" else name.lower()
+    for name in "ReLU ReLU6 SiLU GELU Sigmoid Hardswish Hardsigmoid Tanh".split()
 }
 
 

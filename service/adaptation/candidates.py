@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from forerun.data.collectors.workloads.reference_operators import reference_operators
+from forerun.data.collectors.workloads.operators import reference_operators
 from forerun.data.device import Device
 from forerun.data.errors import InputError, MissingData
 from forerun.data.query import Query

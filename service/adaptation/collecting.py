@@ -133,7 +133,7 @@ def quick_trials(output: Path) -> tuple[tuple[Trial, ...], float, float]:
     """
     from forerun.data.collectors.latency.fingerprint import reference_trials
     from forerun.data.collectors.system.host import library
-    from forerun.data.collectors.workloads.processor_operators import processor_trials
+    from forerun.data.collectors.workloads.operators import processor_trials
     from forerun.service.adaptation.measured_networks import built_trials
 
     if library("onnxruntime") is None:
@@ -171,7 +171,7 @@ def keep_graphs_of(table: Path) -> int:
     Raises:
         MissingExtra: torch is not installed, or timm where a network is one of timm's.
     """
-    from forerun.data.collectors.workloads.zoos import definition_of
+    from forerun.data.collectors.workloads.torch_networks import definition_of
     from forerun.data.measurement import read_measurements
     from forerun.service.adaptation.measured_networks import keep_zoo_graphs
 

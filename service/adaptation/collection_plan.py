@@ -9,9 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from forerun.data.collectors.plans import plan_file
 from forerun.data.collectors.runner.trial import Source, Trial
-from forerun.data.collectors.workloads.operator_sweep import operator_sweep
-from forerun.data.collectors.workloads.processor_operators import processor_trials
-from forerun.data.collectors.workloads.single_operators import flops
+from forerun.data.collectors.workloads.operators import flops, operator_sweep, processor_trials
 from forerun.data.collectors.workloads.torch_networks import NETWORKS
 from forerun.data.errors import InputError
 from forerun.data.workload import Phase

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.workloads.onnx_networks import NETWORKS as ONNX_NETWORKS
-from forerun.data.collectors.workloads.zoos import definition_of
+from forerun.data.collectors.workloads.torch_networks import definition_of
 from forerun.data.errors import MissingExtra
 from forerun.data.graph import OperatorGraph
 from forerun.features.operators.costs import operator_cost
@@ -86,8 +86,7 @@ def zoo_graph(name: str) -> OperatorGraph:
     Raises:
         MissingExtra: torch is not installed, or timm where the network is one of timm's.
     """
-    from forerun.features.readers.torch_trace import trace_module
-    from forerun.features.readers.torchvision_operators import declare_operators
+    from forerun.features.readers.torch_trace import declare_operators, trace_module
 
     definition = definition_of(name)
     assert definition is not None, name

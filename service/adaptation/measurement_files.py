@@ -15,7 +15,7 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.language_models.serving_results import ServingResult, serving_results
 from forerun.data.measurement import METRIC_COLUMNS, crowded, read_measurements
 from forerun.features.readers import read_graph
-from forerun.features.readers.language_model.named import named_model
+from forerun.features.readers.language_model.reader import named_model
 from forerun.service.log import log
 from forerun.service.problems import unfit
 from forerun.service.schemas.measured_rows import MOST_ROWS, MeasuredRow

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.data.collectors.latency.cpu import CpuCollector
-from forerun.data.collectors.latency.cpu_run import CpuRun
+from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
 from forerun.data.collectors.runner.trial import Row, Source, Trial
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownDevice
@@ -18,8 +17,8 @@ from forerun.data.query import Query
 from forerun.features.readers import read_graph
 from forerun.features.readers.input_sizes import InputSizes
 from forerun.features.readers.onnx import graph_inputs
-from forerun.features.readers.onnx_graph.binding import Binding
 from forerun.features.readers.onnx_graph.file import parse
+from forerun.features.readers.onnx_graph.shapes import Binding
 from forerun.models.prediction import Estimate
 from forerun.models.predictor import Predictor
 from forerun.service.adaptation.held_out import key_of

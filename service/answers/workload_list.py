@@ -6,8 +6,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel
 
 from forerun.data.metrics import CONTENTION_METRICS
-from forerun.data.named.networks import network_names
-from forerun.data.named.programs import program_named, program_names
+from forerun.data.named.networks import network_names, program_named, program_names
 from forerun.data.named.synthesis import VCU1525
 from forerun.data.workload import Space
 from forerun.features.hls.slots import slots_of

@@ -73,8 +73,14 @@ def _with_graphs(bundle: "Bundle", workers: int) -> "Bundle":
     """Add the graphs of its networks to a bundle; without timm, print what is missing."""
     from forerun.data.bundle import home
     from forerun.data.datasets.networks.timm_bench import TimmBench
-    from forerun.features.readers.model_zoo import is_installed, networks_of, versions, zoo_calls
-    from forerun.features.readers.trace_journal import TraceJournal, trace_missing
+    from forerun.features.readers.model_zoo import (
+        TraceJournal,
+        is_installed,
+        networks_of,
+        trace_missing,
+        versions,
+        zoo_calls,
+    )
 
     if not is_installed():
         progress("no graphs table: it is traced from timm; `scripts/install zoo`, then pull again")

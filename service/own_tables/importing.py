@@ -14,16 +14,18 @@ from forerun.data.datasets.imported import datasheet_of, write_bundle
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import BadTable, InputError, UnknownDevice, UnknownGraph
 from forerun.data.graph import OperatorGraph
-from forerun.data.own_tables.checks import findings_of
-from forerun.data.own_tables.columns import (
+from forerun.data.own_tables.tidy import (
     IGNORED,
     SETTING,
+    Description,
     Meaning,
     check_roles,
+    findings_of,
     given_meaning,
     mapped,
+    read_table,
+    tidy_runs,
 )
-from forerun.data.own_tables.tidy import Description, read_table, tidy_runs
 from forerun.features.readers import read_graph
 from forerun.features.tables.onnxruntime_cpu import measured_operator
 from forerun.features.tables.own_tables import hardware_of, own_queries

@@ -7,7 +7,7 @@ from forerun.data.device import Device
 from forerun.data.errors import BadDesign, BadRequest, UnreadableModel, in_field
 from forerun.data.graph import FORMAT, OperatorGraph
 from forerun.data.named import search_spaces
-from forerun.data.named.programs import program_named, program_names
+from forerun.data.named.networks import program_named, program_names
 from forerun.data.named.synthesis import TOOLS
 from forerun.data.program import ProgramGraph
 from forerun.data.query import Operation

@@ -7,7 +7,7 @@ from typing import Any
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.deployment import LlmDeployment, Parallelism, Pool, RequestLoad
 from forerun.data.language_models.traces import named_trace
-from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving.replay import replay
 from forerun.models.llm_serving.worker import Worker
 

@@ -7,8 +7,7 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.datasets.measured import MeasuredDataset
-from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.datasets.packaged import MeasuredDataset, PackagedDataset
 from forerun.data.quality import FLAGS, row_weights
 from forerun.data.upstream.downloads import RawFiles
 from tests.contracts.tiny_upstream import tiny_upstream
@@ -54,7 +53,7 @@ class DatasetContract:
         for field in ("name", "title", "licence", "citation", "published"):
             assert getattr(self.cls, field)
         if issubclass(self.cls, MeasuredDataset):
-            assert self.cls.collector.startswith("forerun collect ")
+            assert self.cls.origin.startswith("forerun collect ")
         if issubclass(self.cls, PackagedDataset):
             assert self.cls.origin
             return

@@ -2,17 +2,16 @@
 
 import pytest
 
-from forerun.data.collectors.latency.cpu import CpuCollector
-from forerun.data.collectors.latency.cpu_run import CpuRun
+from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
 from forerun.data.collectors.latency.fingerprint import ProbeCollector
 from forerun.data.collectors.latency.gpu import GpuCollector
+from forerun.data.collectors.latency.gpu_plan import Pace, Pacing
 from forerun.data.collectors.latency.gpu_run import GpuRun
-from forerun.data.collectors.latency.gpu_windows import Pace, Pacing
 from forerun.data.collectors.runner.stopwatch import Stopwatch
 from forerun.data.collectors.runner.trial import Trial
+from forerun.data.collectors.system.host import QuietWait
 from forerun.data.collectors.system.nvml import Nvml, PowerWindow
-from forerun.data.collectors.system.other_load import QuietWait
-from forerun.data.collectors.workloads.single_operators import linear, rows
+from forerun.data.collectors.workloads.operators import linear, rows
 from tests.contracts.collector_contract import CollectorContract
 from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda
 

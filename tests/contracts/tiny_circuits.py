@@ -5,10 +5,11 @@ import io
 import numpy as np
 import pandas as pd
 
-from forerun.data.datasets.circuits.circuit_fpga import LARGE_CELLS, SEEDS, designs
+from forerun.data.datasets.circuits.circuit_fpga import LARGE_CELLS, designs
 from forerun.features.circuits.longest_path import TimingGraph, fmax_mhz
 
 FAMILIES = tuple(f"family_{number}" for number in range(7))
+SEEDS = (1, 2, 3, 4, 5)
 TILE_PS, CONGESTED_PS = 90, 60
 CLOCK_PS, GATE_PS, SETUP_PS = 540, 400, 470
 

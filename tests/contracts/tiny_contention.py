@@ -10,7 +10,7 @@ import numpy as np
 from forerun.data.collectors.interference.cache_probe import COLUMNS
 from forerun.data.collectors.interference.tables import build
 from forerun.data.collectors.interference.victims import VICTIMS
-from forerun.data.collectors.runner.line_journal import LineJournal
+from forerun.data.collectors.runner.journal import LineJournal
 
 ALONE_S = {each.name: 2.0 + 0.01 * i for i, each in enumerate(VICTIMS)}
 STATES = (

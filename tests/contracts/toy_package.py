@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.collectors.runner.trial import Trial
-from forerun.data.collectors.workloads.single_operators import linear
+from forerun.data.collectors.workloads.operators import linear
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements

@@ -14,13 +14,13 @@ from pydantic import ValidationError
 
 from forerun.data.device import (
     FALLBACK_PRECISIONS,
+    ONLY_FOR,
     PRECISIONS,
     Device,
     DeviceCatalog,
     lookup_key,
 )
 from forerun.data.errors import InputError, UnknownDevice, UnknownPrecision
-from forerun.data.named.chips import ONLY_FOR
 from forerun.data.named.synthesis import HX8K, VCU1525, VU13P
 from tests.every import for_every
 

@@ -7,7 +7,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.benchmark_suites.lambda_bench import LambdaBench, gpu_name
 from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.errors import DamagedData
-from forerun.data.upstream.spreadsheet import all_sheets
+from forerun.data.upstream.plain_files import all_sheets
 from forerun.features.tables.deepbench import LEAST_ALL_REDUCE
 from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_kernel_benchmarks import workbook

@@ -9,10 +9,9 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
 from forerun.data.datasets.language_models.llm_traces import LlmTraces
-from forerun.data.datasets.language_models.packed_tables import PackedTables
 from forerun.data.datasets.language_models.vidur import Vidur
 from forerun.data.datasets.networks.neusight import NeuSight
-from forerun.data.datasets.packaged import PackagedDataset
+from forerun.data.datasets.packaged import PackagedDataset, PackedTables
 from forerun.data.errors import MissingData
 from forerun.data.split import LeakedRows, _row_hashes
 from tests.contracts.tiny_upstream import tiny_upstream

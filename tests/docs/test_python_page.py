@@ -67,6 +67,6 @@ def test_an_example_that_needs_what_is_missing_keeps_its_output(examples):
 @pytest.fixture
 def hasty(monkeypatch):
     """Other tests run on this machine at the same time: nothing waits until they are done."""
-    from forerun.data.collectors.system.other_load import QuietWait
+    from forerun.data.collectors.system.host import QuietWait
 
     monkeypatch.setattr(QuietWait, "wait", lambda self: None)

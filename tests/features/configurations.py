@@ -5,7 +5,7 @@ from functools import cache
 
 from forerun.features.readers.huggingface import HuggingFaceReader
 from forerun.features.readers.input_sizes import InputSizes
-from forerun.features.readers.torchvision_operators import declare_operators
+from forerun.features.readers.torch_trace import declare_operators
 
 LAYERS, TOKENS, WIDTH, HEADS, VOCABULARY = 3, 64, 64, 4, 3000
 SIZES = {

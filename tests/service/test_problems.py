@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from forerun.features.readers.language_model.named import named_config
+from forerun.features.readers.language_model.reader import named_config
 from forerun.service.problems import LONGEST_DETAIL, kinds
 from forerun.service.schemas.prediction import EXAMPLE
 from tests.every import for_every

@@ -8,7 +8,7 @@ from forerun.data.datasets.networks.timm_bench import TimmBench
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import MissingData, UnreadableModel
 from forerun.features.readers import model_zoo
-from forerun.features.readers.eager_trace import EagerCall
+from forerun.features.readers.model_zoo import EagerCall
 from forerun.service.cli import app
 from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
 from tests.contracts.tiny_upstream import tiny_upstream

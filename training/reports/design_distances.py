@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from forerun.data.columns import Column
-from forerun.data.named.programs import program_named, program_names
+from forerun.data.named.networks import program_named, program_names
 from forerun.data.named.synthesis import TOOLS, VCU1525
 from forerun.data.query import Query
 from forerun.data.workload import Design

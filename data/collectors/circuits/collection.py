@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from forerun.data.collectors.circuits import tools
-from forerun.data.collectors.circuits.designs import STANDARD, Design, Plan
 from forerun.data.collectors.circuits.tables import tables_of
-from forerun.data.collectors.circuits.tools import CircuitFailed
-from forerun.data.collectors.runner.line_journal import LineJournal
+from forerun.data.collectors.circuits.tools import STANDARD, CircuitFailed, Design, Plan
+from forerun.data.collectors.runner.journal import LineJournal
 
 if TYPE_CHECKING:
     import pandas as pd

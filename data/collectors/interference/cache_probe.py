@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from forerun.data.collectors.interference.native import program
+from forerun.data.collectors.interference.victims import program
 
 COLUMNS: Final = (
     "t_s", "late_ms", "latency_ns", "near_ns", "evicted", "read_gbs", "cpu_ms", "limit_ns",

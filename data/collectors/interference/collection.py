@@ -2,24 +2,29 @@
 
 Everything is journaled as it happens under `journal/`, one folder per session, so that a killed
 collection stays readable and resumes with the next call. Tables are made from the journal alone.
+A program of the user's own is run as victims are, alone and with one neighbour in turn; a window of
+some seconds without a victim is journaled like a run.
 """
 
 import os
 import shutil
+import signal
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from forerun.data.collectors.interference import cache_probe
 from forerun.data.collectors.interference.cache_probe import CacheProbe
-from forerun.data.collectors.interference.native import program
 from forerun.data.collectors.interference.neighbours import (
     ISOLATED,
+    ONE_LOAD,
     Neighbour,
     State,
     stress_ng_version,
@@ -30,11 +35,10 @@ from forerun.data.collectors.interference.plan import (
     possible,
     referenced,
 )
-from forerun.data.collectors.interference.run import Places, perform
-from forerun.data.collectors.interference.sampler import Sampler
+from forerun.data.collectors.interference.run import Places, Sampler, perform
 from forerun.data.collectors.interference.tables import NEAREST, write_tables
-from forerun.data.collectors.interference.victims import calibrate, measured, victim
-from forerun.data.collectors.runner.line_journal import LineJournal
+from forerun.data.collectors.interference.victims import calibrate, measured, program, victim
+from forerun.data.collectors.runner.journal import LineJournal
 from forerun.data.collectors.system.host_inventory import (
     all_sources,
     availability,
@@ -42,7 +46,7 @@ from forerun.data.collectors.system.host_inventory import (
     hardware_counters,
     usable_cpus,
 )
-from forerun.data.errors import MissingTool
+from forerun.data.errors import FailedProgram, MissingTool
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -276,3 +280,117 @@ def pinned(cpu: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+SETTINGS: Final = ContentionPlan((), (), margin_s=3.0)
+MOST_SAID = 300
+
+
+@dataclass(frozen=True)
+class OwnProgram:
+    """A command that does the same work each time.
+
+    Attributes:
+        name: name in the rows.
+        command: program and arguments.
+        repeats: number of runs alone, and of runs with the neighbour.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    repeats: int = 5
+
+    def states(self, cpus: Sequence[int]) -> list[State]:
+        """The neighbour of each run, in order; without a second CPU all runs are alone."""
+        pair = [ISOLATED, ONE_LOAD] if len(cpus) > 1 else [ISOLATED]
+        return [state for _ in range(self.repeats) for state in pair]
+
+    def run(self, folder: Path, cpus: Sequence[int] | None = None) -> Iterator[dict[str, Any]]:
+        """Run it, pinned to the last CPU, and journal a session.
+
+        Args:
+            folder: folder of the collection.
+            cpus: CPUs that may be used; all that this process may use when None.
+
+        Yields:
+            The row of each run.
+
+        Raises:
+            MissingTool: there is no such program, or no C compiler.
+            FailedProgram: it ended with an error.
+        """
+        if shutil.which(self.command[0]) is None:
+            raise MissingTool(f"No program {self.command[0]!r} to run; is it on the PATH?")
+        usable = usable_cpus() if cpus is None else list(cpus)
+        session = folder / "journal" / "000"
+        session.mkdir(parents=True)
+        with pinned(usable[0]), watched(session, usable[0], usable, SETTINGS) as sampler:
+            for order, state in enumerate(self.states(usable)):
+                begun = datetime.now(UTC).isoformat(timespec="seconds")
+                row: dict[str, Any] = {"spawned": time.monotonic(), "started_at": begun}
+                with Neighbour(state, usable[0], folder) as neighbour:
+                    time.sleep(SETTINGS.settle_s)
+                    row |= self._timed(usable[-1], folder, sampler)
+                    works = state == ISOLATED or (neighbour.is_alive() and neighbour.cpu_s() > 0)
+                row |= {"stopped": time.monotonic(), "units": 1, "family": "own"}
+                row["status"] = "ok" if works else "neighbour: it did not run"
+                row |= {"victim": self.name, **asdict(state), "order": order}
+                row |= {"session": session.name, "repeat": order}
+                LineJournal(session / "runs.jsonl").append(row)
+                yield row
+
+    def _timed(self, cpu: int, folder: Path, sampler: Sampler) -> dict[str, float]:
+        """One run: when it began and ended, and CPU seconds of it and of all that it waited for."""
+        launch = [str(program("neighbours")), str(cpu), "launch", *self.command]
+        error_log = folder / "said.txt"
+        nothing = subprocess.DEVNULL
+        with error_log.open("wb") as errors:
+            start = time.monotonic()
+            process = subprocess.Popen(  # noqa: S603
+                launch, stdin=nothing, stdout=nothing, stderr=errors, process_group=0
+            )
+            sampler.watch(process.pid)
+            try:
+                _, status, used = os.wait4(process.pid, 0)
+            except BaseException:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise
+            finally:
+                sampler.watch(None)
+            end = time.monotonic()
+        process.returncode = code = os.waitstatus_to_exitcode(status)
+        if code:
+            lines = error_log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            why = f": {lines[-1][:MOST_SAID]}" if lines else ""
+            raise FailedProgram(f"{self.name} ended with code {code}{why}")
+        return {"start": start, "end": end, "user_s": used.ru_utime, "system_s": used.ru_stime}
+
+
+def watch(
+    folder: Path, seconds: float, process: int | None = None, cpus: Sequence[int] | None = None
+) -> None:
+    """Journal a session of one run without a victim.
+
+    Args:
+        folder: folder of the collection.
+        seconds: length of the window.
+        process: process whose share of a CPU is also read; none when None.
+        cpus: CPUs that may be used; all that this process may use when None.
+    """
+    usable = usable_cpus() if cpus is None else list(cpus)
+    session = folder / "journal" / "000"
+    session.mkdir(parents=True)
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    with pinned(usable[0]), watched(session, usable[0], usable, SETTINGS) as sampler:
+        sampler.watch(process)
+        start = time.monotonic()
+        # One tick more than requested, since the first and the last interval are incomplete.
+        time.sleep(seconds + SETTINGS.clock_s)
+        end = time.monotonic()
+        sampler.watch(None)
+    row = {"victim": "", "family": "", "neighbour": "", "repeat": 0, "order": 0, "status": "ok"}
+    row |= {"intensity": "", "placement": "", "mode": "", "started_at": begun}
+    row |= {"spawned": start, "start": start, "end": end, "stopped": end, "session": session.name}
+    LineJournal(session / "runs.jsonl").append(row)

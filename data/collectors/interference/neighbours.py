@@ -13,8 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from forerun.data.collectors.interference.native import program
-from forerun.data.collectors.interference.victims import READY_S, started, victim
+from forerun.data.collectors.interference.victims import READY_S, program, started, victim
 from forerun.data.collectors.runner.worker import Worker, group_cpu_s
 from forerun.data.errors import BadTable
 

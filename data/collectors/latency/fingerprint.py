@@ -3,18 +3,15 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from forerun.data.collectors.latency.cpu import CpuCollector
-from forerun.data.collectors.latency.cpu_run import CpuRun
+from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
 from forerun.data.collectors.latency.gpu import GpuCollector
-from forerun.data.collectors.latency.gpu_windows import Pace, Pacing
-from forerun.data.collectors.runner.budget import coverage_first
-from forerun.data.collectors.runner.collector import Collector
+from forerun.data.collectors.latency.gpu_plan import Pace, Pacing
+from forerun.data.collectors.runner.collector import Collector, coverage_first
 from forerun.data.collectors.runner.stopwatch import Stopwatch
 from forerun.data.collectors.runner.trial import Executor, Row, Source, Trial
 from forerun.data.collectors.system.host import library, usable_cpus
 from forerun.data.collectors.system.nvml import PowerWindow
-from forerun.data.collectors.workloads.reference_operators import reference_operators
-from forerun.data.collectors.workloads.single_operators import flops
+from forerun.data.collectors.workloads.operators import flops, reference_operators
 from forerun.data.collectors.workloads.torch_networks import NETWORKS
 
 WINDOW_S = 0.5

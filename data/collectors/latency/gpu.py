@@ -18,15 +18,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
-from forerun.data.collectors.latency.gpu_plan import Part, gpu_plan, precisions_of
+from forerun.data.collectors.latency.gpu_plan import LONG_S, Pacing, Part, gpu_plan, precisions_of
 from forerun.data.collectors.latency.gpu_run import GpuRun
-from forerun.data.collectors.latency.gpu_windows import LONG_S, Pacing
 from forerun.data.collectors.runner.collector import Broken, Collected, collect, progress_line
 from forerun.data.collectors.runner.journal import KEY, Journal
 from forerun.data.collectors.runner.trial import Row, Trial
 from forerun.data.collectors.system.host import host_columns, library
 from forerun.data.collectors.system.nvml import Nvml
-from forerun.data.collectors.workloads.zoos import ZOOS, Zoo
+from forerun.data.collectors.workloads.torch_networks import ZOOS, Zoo
 from forerun.data.errors import InputError
 
 MODULE = "forerun.data.collectors.latency.gpu"

@@ -3,21 +3,72 @@
 Memory is that of running, without what building took; a library's workspace is part of it. A run of
 an operator is short compared to its launch, so `latency_ms`, of one synchronised run, is often the
 host's time; `kernel_ms` is the GPU's alone, of runs that were queued before the first one began.
+A run may be recorded as one CUDA graph, so that the GPU does not wait for launches.
 """
 
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
-from forerun.data.collectors.latency.cuda_graph import RecordingFailed, recorded
-from forerun.data.collectors.latency.gpu_windows import Pacing
+from forerun.data.collectors.latency.gpu_plan import Pacing
 from forerun.data.collectors.runner.collector import Broken
 from forerun.data.collectors.runner.trial import Row, Trial
 from forerun.data.collectors.system.nvml import MIB, Nvml, looks
 from forerun.data.graph import Operator
 
 Run = Callable[[], object]
+WARM_UP_RUNS = 3
+"""Runs before recording: libraries choose algorithms and allocate workspaces in the first ones."""
+
+
+class RecordingFailed(Exception):
+    """A recording broke off, after which the process cannot record others."""
+
+
+def recorded(run: Run, device: str) -> Run:
+    """The run as one CUDA graph.
+
+    Args:
+        run: work to record; it must neither wait for the GPU nor read from it.
+        device: `cuda:0`, ...
+
+    Raises:
+        RecordingFailed: the recording broke off; errors of the runs before it are raised as such.
+    """
+    import torch
+
+    side = _side_stream(device)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP_RUNS):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph, stream=side):
+            kept = run()
+    except Exception as error:
+        raise RecordingFailed(str(error)) from error
+    # The graph holds addresses only: its inputs and outputs must live as long as it does.
+    held = (run, kept)
+
+    def replay() -> object:
+        graph.replay()
+        return held
+
+    return replay
+
+
+@cache
+def _side_stream(device: str) -> Any:
+    """One stream for all recordings: libraries keep a workspace for each stream they have seen."""
+    import torch
+
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 BATCH_S = 0.005
 """Seconds of work that are queued between two looks at the clock."""
 QUEUED = 20

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.data.collectors.runner.trial import Source, Trial
-from forerun.data.collectors.workloads.operator_shapes import NotRunnable
+from forerun.data.collectors.workloads.operators import NotRunnable
 
 Run = Callable[[], object]
 Prepare = Callable[[], Run]

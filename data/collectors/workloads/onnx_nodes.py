@@ -8,7 +8,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from forerun.data.collectors.workloads.operator_shapes import NotRunnable, padding_of, pair, turned
+from forerun.data.collectors.workloads.operators import NotRunnable, padding_of, pair, turned
 from forerun.data.graph import Operator
 
 Array = NDArray[Any]

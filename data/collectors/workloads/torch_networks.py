@@ -1,18 +1,492 @@
-"""A zoo of networks in plain torch: published shapes, random weights, no download.
+"""Networks that collectors build by name: a zoo in plain torch, and those of the package timm.
 
-Names end in the image's side or the sequence's length where it is not 224 pixels.
+The zoo has shapes from the papers' tables, random weights, and no download. Its names end in the
+image's side or the sequence's length where it is not 224 pixels. Of timm there is one network of
+each of many architecture families, none of them in the zoo, so that both together show how far a
+device's times carry from one family to another (architectures as timm builds them by these names,
+Apache-2.0).
 """
 
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import floor, log2
-from typing import TYPE_CHECKING, Any, Literal
-
-from forerun.data.collectors.workloads import torch_language as language
-from forerun.data.collectors.workloads import torch_vision as vision
+from functools import cache, partial
+from math import ceil, floor, log2
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+Activation = Callable[[], "nn.Module"]
+
+
+@cache
+def sum_of() -> Any:
+    """Class: the sum of what several paths make of one input; no path is the input itself."""
+    from torch import nn
+
+    class SumOf(nn.Module):
+        def __init__(self, *paths: nn.Module, after: nn.Module | None = None) -> None:
+            super().__init__()
+            self.paths, self.after = nn.ModuleList(paths), after or nn.Identity()
+
+        def forward(self, x: "Tensor") -> "Tensor":
+            total = self.paths[0](x)
+            for path in self.paths[1:]:
+                total = total + path(x)
+            return self.after(total)  # type: ignore[no-any-return]
+
+    return SumOf
+
+
+@cache
+def joined() -> Any:
+    """Class: what several paths make of one input, side by side in channels."""
+    import torch
+    from torch import nn
+
+    class Joined(nn.Module):
+        def __init__(self, *paths: nn.Module) -> None:
+            super().__init__()
+            self.paths = nn.ModuleList(paths)
+
+        def forward(self, x: "Tensor") -> "Tensor":
+            return torch.cat([path(x) for path in self.paths], 1)
+
+    return Joined
+
+
+@cache
+def scaled_by() -> Any:
+    """Class: the input times what a path makes of it (squeeze and excitation, gates)."""
+    from torch import nn
+
+    class ScaledBy(nn.Module):
+        def __init__(self, gate: nn.Module, value: nn.Module | None = None) -> None:
+            super().__init__()
+            self.gate, self.value = gate, value or nn.Identity()
+
+        def forward(self, x: "Tensor") -> "Tensor":
+            return self.value(x) * self.gate(x)  # type: ignore[no-any-return]
+
+    return ScaledBy
+
+
+@cache
+def swapped() -> Any:
+    """Class: a body between two exchanges of the last two dimensions, or after one."""
+    from torch import nn
+
+    class Swapped(nn.Module):
+        def __init__(self, body: nn.Module, back: bool = True) -> None:
+            super().__init__()
+            self.body, self.back = body, back
+
+        def forward(self, x: "Tensor") -> "Tensor":
+            made = self.body(x.transpose(-1, -2))
+            return made.transpose(-1, -2) if self.back else made  # type: ignore[no-any-return]
+
+    return Swapped
+
+
+@cache
+def self_attention() -> Any:
+    """Class: multi-head self-attention; fewer `kept` heads for keys and values share them."""
+    from torch import nn
+    from torch.nn.functional import scaled_dot_product_attention
+
+    class SelfAttention(nn.Module):
+        def __init__(
+            self, width: int, heads: int, kept: int = 0, causal: bool = False, bias: bool = True
+        ) -> None:
+            super().__init__()
+            self.heads, self.kept, self.causal = heads, kept or heads, causal
+            self.size = width // heads
+            self.widths = [width, self.kept * self.size, self.kept * self.size]
+            self.enter = nn.Linear(width, sum(self.widths), bias)
+            self.leave = nn.Linear(width, width, bias)
+
+        def forward(self, x: "Tensor") -> "Tensor":
+            batch, length, width = x.shape
+            parts = self.enter(x).split(self.widths, -1)
+            q, k, v = (p.view(batch, length, -1, self.size).transpose(1, 2) for p in parts)
+            if self.kept < self.heads:
+                share = self.heads // self.kept
+                k, v = (p.repeat_interleave(share, dim=1) for p in (k, v))
+            y = scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+            return self.leave(y.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
+
+    return SelfAttention
+
+
+@cache
+def embedded() -> Any:
+    """Class: tokens or patches with learned positions; patches are convolved from images."""
+    import torch
+    from torch import nn
+
+    class Embedded(nn.Module):
+        def __init__(self, source: nn.Module, length: int, width: int) -> None:
+            super().__init__()
+            self.source = source
+            self.places = nn.Parameter(torch.zeros(length, width))
+
+        def forward(self, x: "Tensor") -> "Tensor":
+            made = self.source(x)
+            if made.dim() == 4:
+                made = made.flatten(2).transpose(1, 2)
+            return made + self.places  # type: ignore[no-any-return]
+
+    return Embedded
+
+
+@cache
+def recurrent() -> Any:
+    """Class: the outputs of an LSTM."""
+    from torch import nn
+
+    class Recurrent(nn.Module):
+        def __init__(self, width: int, layers: int) -> None:
+            super().__init__()
+            self.cells = nn.LSTM(width, width, layers, batch_first=True)
+
+        def forward(self, x: "Tensor") -> "Tensor":
+            return self.cells(x)[0]  # type: ignore[no-any-return]
+
+    return Recurrent
+
+
+@cache
+def around() -> Any:
+    """Class: a U's level: its input joined to what lies below, halved and doubled again."""
+    import torch
+    from torch import nn
+
+    class Around(nn.Module):
+        def __init__(self, before: nn.Module, below: nn.Module, after: nn.Module) -> None:
+            super().__init__()
+            self.before, self.below, self.after = before, below, after
+
+        def forward(self, x: "Tensor") -> "Tensor":
+            kept = self.before(x)
+            return self.after(torch.cat([kept, self.below(kept)], 1))  # type: ignore[no-any-return]
+
+    return Around
+
+
+def conv(
+    width: int, out: int, kernel: int = 3, stride: int = 1, groups: int = 1,
+    act: Activation | None = None,
+) -> "nn.Module":  # fmt: skip
+    """Convolution, batch normalisation, and an activation where one is given."""
+    from torch import nn
+
+    parts: list[nn.Module] = [
+        nn.Conv2d(width, out, kernel, stride, kernel // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(out),
+    ]
+    return nn.Sequential(*parts, *([act()] if act else []))
+
+
+def squeeze(width: int, inner: int, act: Activation) -> "nn.Module":
+    """Squeeze and excitation."""
+    from torch import nn
+
+    gate = (nn.AdaptiveAvgPool2d(1), nn.Conv2d(width, inner, 1), act())
+    made: nn.Module = scaled_by()(nn.Sequential(*gate, nn.Conv2d(inner, width, 1), nn.Sigmoid()))
+    return made
+
+
+def classifier(width: int, classes: int = 1000) -> Sequence["nn.Module"]:
+    """Mean over the image, then one linear layer."""
+    from torch import nn
+
+    return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)
+
+
+BERT_ENTRIES, GPT_ENTRIES, LLAMA_ENTRIES, LSTM_ENTRIES = 30522, 50257, 32000, 10000
+
+
+def encoder_block(width: int, heads: int, causal: bool = False) -> "nn.Module":
+    """Attention and a perceptron of four times the width, each normalised before."""
+    from torch import nn
+
+    attend = nn.Sequential(nn.LayerNorm(width), self_attention()(width, heads, causal=causal))
+    inner = (nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+    think = nn.Sequential(nn.LayerNorm(width), *inner)
+    both = (sum_of()(nn.Identity(), attend), sum_of()(nn.Identity(), think))
+    return nn.Sequential(*both)
+
+
+def bert(width: int, depth: int, heads: int, length: int) -> "nn.Module":
+    """BERT as an encoder, its normalisation after each sum, without a head."""
+    from torch import nn
+
+    def block() -> nn.Module:
+        attend = self_attention()(width, heads)
+        inner = (nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        both = (
+            sum_of()(nn.Identity(), attend, after=nn.LayerNorm(width)),
+            sum_of()(nn.Identity(), nn.Sequential(*inner), after=nn.LayerNorm(width)),
+        )
+        return nn.Sequential(*both)
+
+    tokens = embedded()(nn.Embedding(BERT_ENTRIES, width), length, width)
+    return nn.Sequential(tokens, nn.LayerNorm(width), *(block() for _ in range(depth)))
+
+
+def gpt(width: int, depth: int, heads: int, length: int) -> "nn.Module":
+    """GPT-2 reading a prompt: logits of every position."""
+    from torch import nn
+
+    tokens = embedded()(nn.Embedding(GPT_ENTRIES, width), length, width)
+    blocks = (encoder_block(width, heads, causal=True) for _ in range(depth))
+    last = nn.Linear(width, GPT_ENTRIES, bias=False)
+    return nn.Sequential(tokens, *blocks, nn.LayerNorm(width), last)
+
+
+def llama(width: int, depth: int, heads: int, kept: int, inner: int, length: int) -> "nn.Module":
+    """Llama's shapes reading a prompt: RMS norms, gated perceptrons, shared keys and values.
+
+    Positions are learned embeddings, not rotary ones: two small kernels fewer per layer.
+    """
+    from torch import nn
+
+    def norm() -> nn.Module:
+        return nn.RMSNorm(width)
+
+    def block() -> nn.Module:
+        attend = self_attention()(width, heads, kept, causal=True, bias=False)
+        gate = nn.Sequential(nn.Linear(width, inner, bias=False), nn.SiLU())
+        think = scaled_by()(gate, nn.Linear(width, inner, bias=False))
+        down = nn.Linear(inner, width, bias=False)
+        both = (
+            sum_of()(nn.Identity(), nn.Sequential(norm(), attend)),
+            sum_of()(nn.Identity(), nn.Sequential(norm(), think, down)),
+        )
+        return nn.Sequential(*both)
+
+    tokens = embedded()(nn.Embedding(LLAMA_ENTRIES, width), length, width)
+    last = nn.Linear(width, LLAMA_ENTRIES, bias=False)
+    return nn.Sequential(tokens, *(block() for _ in range(depth)), norm(), last)
+
+
+def lstm(width: int, depth: int, length: int) -> "nn.Module":
+    """A language model of LSTM layers."""
+    from torch import nn
+
+    tokens = embedded()(nn.Embedding(LSTM_ENTRIES, width), length, width)
+    return nn.Sequential(tokens, recurrent()(width, depth), nn.Linear(width, LSTM_ENTRIES))
+
+
+def resnet(
+    depths: Sequence[int], group_width: int = 64, groups: int = 1, deep: bool = True
+) -> "nn.Module":
+    """Residual networks: plain (`deep` is False) or with bottlenecks, of groups or wide ones."""
+    from torch import nn
+
+    width, layers = 64, [conv(3, 64, 7, 2, act=nn.ReLU), nn.MaxPool2d(3, 2, 1)]
+    for stage, depth in enumerate(depths):
+        inner = group_width * groups * 2**stage if deep else 64 * 2**stage
+        out = 256 * 2**stage if deep else inner
+        for place in range(depth):
+            stride = 2 if stage and not place else 1
+            plain = (conv(width, inner, 3, stride, act=nn.ReLU), conv(inner, inner))
+            bottle = (
+                conv(width, inner, 1, act=nn.ReLU),
+                conv(inner, inner, 3, stride, groups, nn.ReLU),
+                conv(inner, out, 1),
+            )
+            body = nn.Sequential(*(bottle if deep else plain))
+            same = width == out and stride == 1
+            path = nn.Identity() if same else conv(width, out, 1, stride)
+            layers.append(sum_of()(body, path, after=nn.ReLU()))
+            width = out
+    return nn.Sequential(*layers, *classifier(width))
+
+
+def vgg(depths: Sequence[int]) -> "nn.Module":
+    """VGG without batch normalisation; 2, 2, 3, 3, 3 convolutions make VGG-16."""
+    from torch import nn
+
+    width, layers = 3, []
+    for out, depth in zip((64, 128, 256, 512, 512), depths, strict=True):
+        for _ in range(depth):
+            layers += [nn.Conv2d(width, out, 3, padding=1), nn.ReLU()]
+            width = out
+        layers.append(nn.MaxPool2d(2))
+    head = [nn.Flatten(), nn.Linear(512 * 49, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU()]
+    return nn.Sequential(*layers, *head, nn.Linear(4096, 1000))
+
+
+def alexnet() -> "nn.Module":
+    """AlexNet in one column."""
+    from torch import nn
+
+    return nn.Sequential(
+        *(nn.Conv2d(3, 64, 11, 4, 2), nn.ReLU(), nn.MaxPool2d(3, 2)),
+        *(nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2)),
+        *(nn.Conv2d(192, 384, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(384, 256, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Flatten()),
+        *(nn.Linear(256 * 36, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU()),
+        nn.Linear(4096, 1000),
+    )
+
+
+def squeezenet() -> "nn.Module":
+    """SqueezeNet 1.1."""
+    from torch import nn
+
+    def fire(width: int, inner: int, out: int) -> nn.Module:
+        one = nn.Sequential(nn.Conv2d(inner, out, 1), nn.ReLU())
+        three = nn.Sequential(nn.Conv2d(inner, out, 3, padding=1), nn.ReLU())
+        return nn.Sequential(nn.Conv2d(width, inner, 1), nn.ReLU(), joined()(one, three))
+
+    return nn.Sequential(
+        *(nn.Conv2d(3, 64, 3, 2), nn.ReLU(), nn.MaxPool2d(3, 2)),
+        *(fire(64, 16, 64), fire(128, 16, 64), nn.MaxPool2d(3, 2)),
+        *(fire(128, 32, 128), fire(256, 32, 128), nn.MaxPool2d(3, 2)),
+        *(fire(256, 48, 192), fire(384, 48, 192), fire(384, 64, 256), fire(512, 64, 256)),
+        *(nn.Conv2d(512, 1000, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+    )
+
+
+def densenet(depths: Sequence[int], growth: int = 32) -> "nn.Module":
+    """DenseNets; 6, 12, 24, 16 layers make DenseNet-121."""
+    from torch import nn
+
+    width = 2 * growth
+    layers = [conv(3, width, 7, 2, act=nn.ReLU), nn.MaxPool2d(3, 2, 1)]
+    for depth in depths:
+        if width > 2 * growth:
+            halved = nn.Conv2d(width, width // 2, 1, bias=False)
+            layers += [nn.BatchNorm2d(width), nn.ReLU(), halved, nn.AvgPool2d(2)]
+            width //= 2
+        for _ in range(depth):
+            enter = conv(width, 4 * growth, 1, act=nn.ReLU)
+            new = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), enter)
+            new.append(nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False))
+            layers.append(joined()(nn.Identity(), new))
+            width += growth
+    return nn.Sequential(*layers, nn.BatchNorm2d(width), nn.ReLU(), *classifier(width))
+
+
+Stage = tuple[int, int, int, int, int]
+"""Expansion, width, depth, stride, kernel."""
+
+
+def eighths(width: float) -> int:
+    """The multiple of 8 that is nearest, or the next where that takes off more than a tenth."""
+    near = max(8, int(width + 4) // 8 * 8)
+    return near if near >= 0.9 * width else near + 8
+
+
+def _inverted(
+    stages: Sequence[Stage], squeezed: bool, wider: float, deeper: float, last: int
+) -> "nn.Module":
+    """Inverted residuals: MobileNet v2, and EfficientNet where they are `squeezed`."""
+    from torch import nn
+
+    act = nn.SiLU if squeezed else nn.ReLU6
+    width = eighths(32 * wider)
+    layers = [conv(3, width, 3, 2, act=act)]
+    for expansion, plain, depth, stride, kernel in stages:
+        out = eighths(plain * wider)
+        for place in range(ceil(depth * deeper)):
+            inner, step = width * expansion, 1 if place else stride
+            body = nn.Sequential()
+            if expansion > 1:
+                body.append(conv(width, inner, 1, act=act))
+            body.append(conv(inner, inner, kernel, step, inner, act))
+            if squeezed:
+                body.append(squeeze(inner, max(1, width // 4), act))
+            body.append(conv(inner, out, 1))
+            same = step == 1 and width == out
+            layers.append(sum_of()(body, nn.Identity()) if same else body)
+            width = out
+    return nn.Sequential(*layers, conv(width, last, 1, act=act), *classifier(last))
+
+
+def mobilenet_v2(wider: float = 1.0) -> "nn.Module":
+    """MobileNet v2."""
+    stages: list[Stage] = [(1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 3, 2, 3), (6, 64, 4, 2, 3)]
+    stages += [(6, 96, 3, 1, 3), (6, 160, 3, 2, 3), (6, 320, 1, 1, 3)]
+    return _inverted(stages, False, wider, 1.0, eighths(1280 * max(1.0, wider)))
+
+
+def efficientnet(wider: float = 1.0, deeper: float = 1.0) -> "nn.Module":
+    """EfficientNets: B0 where nothing is wider or deeper."""
+    stages: list[Stage] = [(1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3)]
+    stages += [(6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3)]
+    return _inverted(stages, True, wider, deeper, eighths(1280 * wider))
+
+
+def convnext(width: int, depths: Sequence[int]) -> "nn.Module":
+    """ConvNeXts, with layer normalisation over channels as a group of one."""
+    from torch import nn
+
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 4, 4), nn.GroupNorm(1, width)]
+    for stage, depth in enumerate(depths):
+        if stage:
+            layers += [nn.GroupNorm(1, width), nn.Conv2d(width, 2 * width, 2, 2)]
+            width *= 2
+        for _ in range(depth):
+            spatial = nn.Conv2d(width, width, 7, padding=3, groups=width)
+            mixing = (nn.Conv2d(width, 4 * width, 1), nn.GELU(), nn.Conv2d(4 * width, width, 1))
+            body = nn.Sequential(spatial, nn.GroupNorm(1, width), *mixing)
+            layers.append(sum_of()(nn.Identity(), body))
+    return nn.Sequential(*layers, *classifier(width))
+
+
+def unet() -> "nn.Module":
+    """A U-Net of five levels, 64 channels at the top."""
+    from torch import nn
+
+    def double(width: int, out: int) -> nn.Module:
+        return nn.Sequential(conv(width, out, act=nn.ReLU), conv(out, out, act=nn.ReLU))
+
+    level = double(512, 1024)
+    for width in (512, 256, 128, 64):
+        up = nn.ConvTranspose2d(2 * width, width, 2, 2)
+        below = nn.Sequential(nn.MaxPool2d(2), level, up)
+        level = around()(
+            double(3 if width == 64 else width // 2, width), below, double(2 * width, width)
+        )
+    return nn.Sequential(level, nn.Conv2d(64, 2, 1))
+
+
+def vit(width: int, depth: int, heads: int, patch: int = 16) -> "nn.Module":
+    """Vision transformer with the mean of its patches in place of a class token."""
+    from torch import nn
+
+    patches = embedded()(nn.Conv2d(3, width, patch, patch), (224 // patch) ** 2, width)
+    blocks = (encoder_block(width, heads) for _ in range(depth))
+    pooled = swapped()(nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten()), back=False)
+    return nn.Sequential(patches, *blocks, nn.LayerNorm(width), pooled, nn.Linear(width, 1000))
+
+
+def mixer(width: int, depth: int, patch: int = 16) -> "nn.Module":
+    """MLP-Mixer."""
+    from torch import nn
+
+    count = (224 // patch) ** 2
+
+    def mlp(size: int, inner: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(size, inner), nn.GELU(), nn.Linear(inner, size))
+
+    def block() -> nn.Module:
+        across = nn.Sequential(nn.LayerNorm(width), swapped()(mlp(count, width // 2)))
+        within = nn.Sequential(nn.LayerNorm(width), mlp(width, 4 * width))
+        both = (sum_of()(nn.Identity(), across), sum_of()(nn.Identity(), within))
+        return nn.Sequential(*both)
+
+    patches = embedded()(nn.Conv2d(3, width, patch, patch), count, width)
+    pooled = swapped()(nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten()), back=False)
+    blocks = (block() for _ in range(depth))
+    return nn.Sequential(patches, *blocks, nn.LayerNorm(width), pooled, nn.Linear(width, 1000))
+
 
 IMAGE = (3, 224, 224)
 QUICK_GFLOPS = 2000.0
@@ -56,79 +530,44 @@ class Definition:
         return torch.randn(shape, device=device, dtype=dtype)
 
 
-def _text(build: Callable[[], "nn.Module"], length: int, entries: int, gflops: float) -> Definition:
-    return Definition(build, (length,), entries, gflops)
+_TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_MAKERS: Final[Mapping[str, Callable[..., "nn.Module"]]] = {
+    make.__name__: make
+    for make in (
+        *(resnet, vgg, alexnet, squeezenet, densenet, mobilenet_v2, efficientnet, convnext, unet),
+        *(vit, mixer, bert, gpt, llama, lstm),
+    )
+}
 
 
-def _image(build: Callable[[], "nn.Module"], side: int, gflops: float) -> Definition:
-    return Definition(build, (3, side, side), gflops=gflops)
+def _timm(name: str) -> "nn.Module":
+    from timm import create_model
+
+    network: nn.Module = create_model(name)
+    return network
 
 
 NETWORKS: Mapping[str, Definition] = {
-    "resnet18": Definition(lambda: vision.resnet((2, 2, 2, 2), deep=False), gflops=3.6),
-    "resnet34": Definition(lambda: vision.resnet((3, 4, 6, 3), deep=False), gflops=7.3),
-    "resnet50": Definition(lambda: vision.resnet((3, 4, 6, 3)), gflops=8.2),
-    "resnet101": Definition(lambda: vision.resnet((3, 4, 23, 3)), gflops=15.6),
-    "resnet152": Definition(lambda: vision.resnet((3, 8, 36, 3)), gflops=23.0),
-    "resnext50-32x4d": Definition(lambda: vision.resnet((3, 4, 6, 3), 4, 32), gflops=8.5),
-    "resnext101-32x8d": Definition(lambda: vision.resnet((3, 4, 23, 3), 8, 32), gflops=32.8),
-    "wide-resnet50": Definition(lambda: vision.resnet((3, 4, 6, 3), 128), gflops=22.8),
-    "wide-resnet101": Definition(lambda: vision.resnet((3, 4, 23, 3), 128), gflops=45.5),
-    "vgg11": Definition(lambda: vision.vgg((1, 1, 2, 2, 2)), gflops=15.2),
-    "vgg16": Definition(lambda: vision.vgg((2, 2, 3, 3, 3)), gflops=31.0),
-    "vgg19": Definition(lambda: vision.vgg((2, 2, 4, 4, 4)), gflops=39.3),
-    "alexnet": Definition(vision.alexnet, gflops=1.4),
-    "squeezenet": Definition(vision.squeezenet, gflops=0.7),
-    "densenet121": Definition(lambda: vision.densenet((6, 12, 24, 16)), gflops=5.7),
-    "densenet161": Definition(lambda: vision.densenet((6, 12, 36, 24), 48), gflops=15.5),
-    "densenet169": Definition(lambda: vision.densenet((6, 12, 32, 32)), gflops=6.7),
-    "mobilenet-v2": Definition(vision.mobilenet_v2, gflops=0.6),
-    "mobilenet-v2-050": Definition(lambda: vision.mobilenet_v2(0.5), gflops=0.19),
-    "mobilenet-v2-140": Definition(lambda: vision.mobilenet_v2(1.4), gflops=1.2),
-    "efficientnet-b0": Definition(vision.efficientnet, gflops=0.8),
-    "efficientnet-b1-240": _image(lambda: vision.efficientnet(1.0, 1.1), 240, 1.4),
-    "efficientnet-b2-288": _image(lambda: vision.efficientnet(1.1, 1.2), 288, 2.2),
-    "efficientnet-b3-300": _image(lambda: vision.efficientnet(1.2, 1.4), 300, 3.7),
-    "convnext-tiny": Definition(lambda: vision.convnext(96, (3, 3, 9, 3)), gflops=8.9),
-    "convnext-small": Definition(lambda: vision.convnext(96, (3, 3, 27, 3)), gflops=17.4),
-    "convnext-base": Definition(lambda: vision.convnext(128, (3, 3, 27, 3)), gflops=30.7),
-    "unet-128": _image(vision.unet, 128, 24.1),
-    "unet-256": _image(vision.unet, 256, 96.0),
-    "unet-512": _image(vision.unet, 512, 385.4),
-    "vit-tiny": Definition(lambda: vision.vit(192, 12, 3), gflops=2.5),
-    "vit-small": Definition(lambda: vision.vit(384, 12, 6), gflops=9.2),
-    "vit-small-p32": Definition(lambda: vision.vit(384, 12, 6, 32), gflops=2.2),
-    "vit-base": Definition(lambda: vision.vit(768, 12, 12), gflops=35.0),
-    "vit-base-p8": Definition(lambda: vision.vit(768, 12, 12, 8), gflops=156.1),
-    "vit-base-p32": Definition(lambda: vision.vit(768, 12, 12, 32), gflops=8.6),
-    "vit-large": Definition(lambda: vision.vit(1024, 24, 16), gflops=123.0),
-    "vit-huge-p14": Definition(lambda: vision.vit(1280, 32, 16, 14), gflops=333.2),
-    "mixer-small": Definition(lambda: vision.mixer(512, 8), gflops=7.6),
-    "mixer-base": Definition(lambda: vision.mixer(768, 12), gflops=25.0),
-    "mixer-base-p32": Definition(lambda: vision.mixer(768, 12, 32), gflops=6.5),
-    "mixer-large": Definition(lambda: vision.mixer(1024, 24), gflops=89.1),
-    "bert-tiny-128": _text(lambda: language.bert(128, 2, 2, 128), 128, 30522, 0.12),
-    "bert-mini-128": _text(lambda: language.bert(256, 4, 4, 128), 128, 30522, 0.87),
-    "bert-small-128": _text(lambda: language.bert(512, 4, 8, 128), 128, 30522, 3.4),
-    "bert-medium-512": _text(lambda: language.bert(512, 8, 8, 512), 512, 30522, 30.1),
-    "bert-base-128": _text(lambda: language.bert(768, 12, 12, 128), 128, 30522, 22.0),
-    "bert-base-512": _text(lambda: language.bert(768, 12, 12, 512), 512, 30522, 96.6),
-    "bert-large-128": _text(lambda: language.bert(1024, 24, 16, 128), 128, 30522, 78.9),
-    "bert-large-384": _text(lambda: language.bert(1024, 24, 16, 384), 384, 30522, 246.0),
-    "gpt2-small-256": _text(lambda: language.gpt(768, 12, 12, 256), 256, 50257, 66.0),
-    "gpt2-small-1024": _text(lambda: language.gpt(768, 12, 12, 1024), 1024, 50257, 291.6),
-    "gpt2-medium-256": _text(lambda: language.gpt(1024, 24, 16, 256), 256, 50257, 187.4),
-    "gpt2-medium-1024": _text(lambda: language.gpt(1024, 24, 16, 1024), 1024, 50257, 828.0),
-    "gpt2-large-512": _text(lambda: language.gpt(1280, 36, 20, 512), 512, 50257, 839.0),
-    "gpt2-xl-256": _text(lambda: language.gpt(1600, 48, 25, 256), 256, 50257, 816.3),
-    "llama-1b-128": _text(lambda: language.llama(2048, 16, 32, 8, 8192, 128), 128, 32000, 268.0),
-    "llama-1b-512": _text(lambda: language.llama(2048, 16, 32, 8, 8192, 512), 512, 32000, 1098.0),
-    "llama-3b-256": _text(lambda: language.llama(3072, 28, 24, 8, 8192, 256), 256, 32000, 1516.0),
-    "tinyllama-1b-256": _text(
-        lambda: language.llama(2048, 22, 32, 4, 5632, 256), 256, 32000, 541.4
-    ),
-    "lstm-2x650-35": _text(lambda: language.lstm(650, 2, 35), 35, 10000, 0.93),
-    "lstm-2x1024-64": _text(lambda: language.lstm(1024, 2, 64), 64, 10000, 3.5),
-    "lstm-2x1500-35": _text(lambda: language.lstm(1500, 2, 35), 35, 10000, 3.6),
+    name: Definition(
+        partial(_MAKERS[one["make"]], *one["given"]),
+        tuple(one.get("shape", IMAGE)),
+        one.get("entries", 0),
+        one["gflops"],
+    )
+    for name, one in _TABLE["forerun"].items()
 }
 """Name -> network."""
+TIMM_NETWORKS: Mapping[str, Definition] = {
+    name: Definition(partial(_timm, name), (3, side, side), gflops=gflops)
+    for name, (side, gflops) in _TABLE["timm"].items()
+}
+"""Name in timm -> network, which is built only where timm is installed."""
+
+Zoo = Literal["forerun", "timm"]
+ZOOS: Mapping[Zoo, Mapping[str, Definition]] = {"forerun": NETWORKS, "timm": TIMM_NETWORKS}
+"""Whose networks -> the networks by name; no name is in two of them."""
+
+
+def definition_of(name: str) -> Definition | None:
+    """A network of any zoo by its name; None where there is none."""
+    return next((zoo[name] for zoo in ZOOS.values() if name in zoo), None)

@@ -5,30 +5,180 @@ and precision under one name. Phones of HELP are rounded to whole milliseconds; 
 prune edges of a cell that do not reach its output, HELP's PyTorch runs them.
 Sources: HELP at 45f70eb9 (MIT), EAGLE's tables as copied in NAS-LLM-GNN at 46d3713c (none stated),
 OneProxy at e3c9b2c6 (MIT), HW-NAS-Bench-360 at a9b243e0 (none stated).
+
+HELP gives one list per device, in the order of its architectures; EAGLE a dictionary from a cell's
+choices to seconds; OneProxy lists over 1,999 cells that it does not name and that are identified by
+the times of two devices that HELP has too. Files are read as plain data
+(`forerun.data.upstream.plain_files`).
 """
 
+import io
 import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
+from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.bundle import Bundle, home
-from forerun.data.datasets.architectures.nas_latency_files import NB201_EDGES, tables_of
+from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.named.search_spaces import Nb201Operation
 from forerun.data.quality import Quantities, check, with_findings
-from forerun.data.schema import number, text
 from forerun.data.split import Split, is_one_of
-from forerun.data.upstream.downloads import RawFiles, Upstream, together
+from forerun.data.upstream.downloads import RawFiles
+from forerun.data.upstream.plain_files import plain_data
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
+
+NB201_EDGES: Final = ("op_0to1", "op_0to2", "op_1to2", "op_0to3", "op_1to3", "op_2to3")
+_HELP_SPACES: Final = {"nb201": "nasbench201", "fbnet": "fbnet", "ofa": "ofa"}
+_NB201_CHOICES: Final = get_args(Nb201Operation)
+_ONE_PROXY: Final = {
+    "true_a76": "nnmeter_cortexA76cpu_tflite21",
+    "true_640": "nnmeter_adreno640gpu_tflite21",
+    "rice_edgetpu": "hwnb_edgetpu",
+}
+
+
+def tables_of(raw: RawFiles) -> dict[str, "pd.DataFrame"]:
+    """Architectures and times of each space; missing files are left out."""
+    found = {"nb201_archs": _cells(raw), "fbnet_archs": _fbnets(raw), "ofa_archs": _ofas(raw)}
+    tables: dict[str, pd.DataFrame | None] = dict(found)
+    for space, folder in _HELP_SPACES.items():
+        parts = [_by_position(raw, path) for path in raw.matching(f"*data/{folder}/latency/*.pt")]
+        if space == "nb201" and found["nb201_archs"] is not None:
+            eagle = raw.matching("*/drive/*.pickle") + raw.matching("drive/*.pickle")
+            parts += [_by_choices(raw, path, found["nb201_archs"]) for path in sorted(eagle)]
+        tables[f"{space}_latency"] = _stacked(parts)
+    tables["nb201_extra"] = _extra(raw, tables["nb201_latency"])
+    tables["nb201_edge360"] = _edge360(raw)
+    return {name: table for name, table in tables.items() if table is not None}
+
+
+def _read(raw: RawFiles, pattern: str) -> Any:
+    """Content of the one file of that pattern, or None."""
+    paths = raw.matching(pattern)
+    return plain_data(raw.read(paths[0]), paths[0]) if paths else None
+
+
+def _cells(raw: RawFiles) -> "pd.DataFrame | None":
+    import pandas as pd
+
+    content = _read(raw, "*data/nasbench201/str_arch2idx.pt")
+    if content is None:
+        return None
+    names = sorted(content, key=content.__getitem__)
+    choices = [[edge.partition("~")[0] for edge in _edges(name)] for name in names]
+    codes = np.array([[_NB201_CHOICES.index(c) for c in cell] for cell in choices], dtype=np.int8)
+    table = pd.DataFrame({"arch_id": np.arange(len(names), dtype=np.int32), "arch_str": names})
+    return table.assign(**{edge: codes[:, place] for place, edge in enumerate(NB201_EDGES)})
+
+
+def _edges(name: str) -> list[str]:
+    return [edge for node in name.split("+") for edge in node.strip("|").split("|")]
+
+
+def _fbnets(raw: RawFiles) -> "pd.DataFrame | None":
+    content = _read(raw, "*data/fbnet/metainfo.pt")
+    if content is None:
+        return None
+    codes = np.array([arch["op_idx_list"] for arch in content["arch"]], dtype=np.int8)
+    return _numbered({f"op_{place:02d}": column for place, column in enumerate(codes.T)})
+
+
+def _ofas(raw: RawFiles) -> "pd.DataFrame | None":
+    content = _read(raw, "*data/ofa/ofa_archs.pt")
+    if content is None:
+        return None
+    archs = content["arch"]
+    columns: dict[str, Any] = {}
+    for key, prefix in (("ks", "ks_{:02d}"), ("e", "e_{:02d}"), ("d", "d_{}")):
+        codes = np.array([arch[key] for arch in archs], dtype=np.int8)
+        columns |= {prefix.format(place): column for place, column in enumerate(codes.T)}
+    columns["r"] = np.array([arch["r"] for arch in archs], dtype=np.int16)
+    return _numbered(columns)
+
+
+def _numbered(columns: dict[str, Any]) -> "pd.DataFrame":
+    import pandas as pd
+
+    ids = np.arange(len(next(iter(columns.values()))), dtype=np.int32)
+    return pd.DataFrame({"arch_id": ids, **columns})
+
+
+def _by_position(raw: RawFiles, path: str) -> "pd.DataFrame":
+    times = np.array(plain_data(raw.read(path), path), dtype=np.float32)
+    return _device_rows(PurePosixPath(path).stem, np.arange(len(times)), times)
+
+
+def _by_choices(raw: RawFiles, path: str, cells: "pd.DataFrame") -> "pd.DataFrame":
+    """EAGLE: seconds by choices at the edges; cells that it lacks have no row."""
+    content = plain_data(raw.read(path), path)
+    codes = map(tuple, cells[list(NB201_EDGES)].to_numpy().tolist())
+    known = [(place, content[cell]) for place, cell in enumerate(codes) if cell in content]
+    ids, seconds = zip(*known, strict=True) if known else ((), ())
+    times = (np.array(seconds, dtype=np.float64) * 1e3).astype(np.float32)
+    return _device_rows(PurePosixPath(path).stem.replace("-", "_"), np.array(ids), times)
+
+
+def _device_rows(device: str, ids: Any, times: Any) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame(
+        {"arch_id": np.asarray(ids, dtype=np.int32), "device": device, "latency_ms": times}
+    )
+
+
+def _stacked(parts: "list[pd.DataFrame]") -> "pd.DataFrame | None":
+    import pandas as pd
+
+    if not parts:
+        return None
+    table = pd.concat(parts, ignore_index=True)
+    return table.assign(device=table["device"].astype("category"))
+
+
+def _extra(raw: RawFiles, latency: "pd.DataFrame | None") -> "pd.DataFrame | None":
+    """OneProxy's devices; its times on raspi4 and pixel3, as in HELP, identify a cell."""
+    shared = [_read(raw, f"*latency_data/rice_{name}.pickle") for name in ("raspi4", "pixel3")]
+    if latency is None or any(times is None for times in shared):
+        return None
+    of_devices = [latency[latency["device"] == name] for name in ("raspi4", "pixel3")]
+    if any(rows.empty for rows in of_devices):
+        return None
+    pairs = zip(*(rows["latency_ms"].tolist() for rows in of_devices), strict=True)
+    ids = dict(zip(pairs, of_devices[0]["arch_id"].tolist(), strict=True))
+    asked = zip(*(np.array(times, dtype=np.float32).tolist() for times in shared), strict=True)
+    places = [ids[pair] for pair in asked if pair in ids]
+    parts = []
+    for stem, device in _ONE_PROXY.items():
+        times = _read(raw, f"*latency_data/{stem}.pickle")
+        if times is not None and len(times) == len(places):
+            parts.append(_device_rows(device, places, np.array(times, dtype=np.float32)))
+    return _stacked(parts)
+
+
+def _edge360(raw: RawFiles) -> "pd.DataFrame | None":
+    """Cells that represent their isomorphic copies, on every board, runtime and task."""
+    import pandas as pd
+
+    paths = raw.matching("*results/dataset.parquet")
+    if not paths:
+        return None
+    rows = pd.read_parquet(io.BytesIO(raw.read(paths[0])))
+    rows = rows[rows["arch_idx"] == rows["rep_arch_idx"]].reset_index(drop=True)
+    names = {"arch_idx": "arch_id", "lat_ms_median": "latency_ms", "lat_ms_var": "latency_ms_var"}
+    table = rows.rename(columns=names)
+    kept = ["arch_id", "device", "framework", "task", "latency_ms", "latency_ms_var", "energy_mj"]
+    numbers = dict.fromkeys(kept[4:], "float32")
+    words = dict.fromkeys(kept[1:4], "category")
+    return table[kept].astype({"arch_id": "int32", **words, **numbers})
+
 
 Column = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -60,54 +210,8 @@ FOLDED: Final = 0.02
 """A cell that takes less than this share of its device's median was optimised away."""
 
 
-class NasLatency(Dataset):
+class NasLatency(Dataset, declared="nas_latency"):
     """Evaluated on unseen devices, of which a few measurements are given (few-shot)."""
-
-    name = "nas_latency"
-    title = "latency of NAS-Bench-201, FBNet and OFA networks on many devices"
-    licence = "HELP and OneProxy MIT; EAGLE's copy and HW-NAS-Bench-360 none stated: numbers only"
-    citation = (
-        "Lee et al.: Help: Hardware-adaptive efficient latency prediction for NAS (NeurIPS 2021); "
-        "Dudziak et al.: BRP-NAS (NeurIPS 2020); Nair et al.: One Proxy Device Is Enough "
-        "(SIGMETRICS 2022); HW-NAS-Bench-360 (2026)"
-    )
-    published = (
-        "HELP: 10 samples and 10 fixed references, 900 architectures of nine devices; NASFLAT "
-        "(MLSys 2024): 20 samples, twelve device splits; both report Spearman"
-    )
-    upstream = Upstream(
-        "HayeonLee",
-        "HELP",
-        commit="45f70eb92d0d735970a33b608d1544ad3c52f285",
-        checksums="nas_latency.json",
-    )
-    further = (
-        Upstream(
-            "ZengYuXiang7",
-            "NAS-LLM-GNN",
-            commit="46d3713c591ea41ce7a2107b4e1fe8aa99925c04",
-            checksums="nas_latency_eagle.json",
-        ),
-        Upstream(
-            "Ren-Research",
-            "OneProxy",
-            commit="e3c9b2c65113e16f1208988287810b283674f4de",
-            checksums="nas_latency_oneproxy.json",
-        ),
-        Upstream(
-            "roldebijvank",
-            "HW-NAS-Bench-360",
-            commit="a9b243e07fb8f0671ee56587696e7b8ef1ca702d",
-            checksums="nas_latency_edge360.json",
-        ),
-    )
-    """Repositories after the first; files of them that cannot be fetched are left out."""
-    csv_tables = ("devices", "published")
-
-    def fetch(self, mirror: Path | None = None) -> RawFiles:
-        """Files of all four repositories, under OWNER/REPO/COMMIT."""
-        cache_ = home() / "downloads"
-        return together([u.fetch(cache_, mirror) for u in (self.upstream, *self.further)])
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """Architectures and times of each space whose files are there."""
@@ -116,39 +220,6 @@ class NasLatency(Dataset):
     def documents(self, raw: RawFiles) -> dict[str, Any]:
         """`tasks`: the published device splits."""
         return {"tasks": published_protocols()}
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `SPACE_archs`, of the latency tables, of `devices` and `published`.
-
-        Further columns are allowed: bundles may carry counts of arithmetic next to the choices.
-        """
-        import pandera.pandas as pa
-
-        ident = number("int32", low=0)
-        schemas: dict[str, Any] = {}
-        for space, names in CHOICES.items():
-            columns: dict[str, Any] = {"arch_id": ident}
-            columns |= {name: number("int8", low=0) for name in names}
-            if space == "ofa":
-                columns["r"] = number("int16", above=0)
-            schemas[f"{space}_archs"] = columns
-            schemas[f"{space}_latency"] = {
-                "arch_id": ident,
-                "device": text(),
-                "latency_ms": number("float32", above=0),
-            }
-        schemas["nb201_archs"]["arch_str"] = text()
-        # A time of -1 is upstream's mark for a network that did not compile.
-        failed = {"latency_ms": number("float32", low=-1)}
-        schemas["nb201_extra"] = schemas["nb201_latency"] | failed
-        schemas["nb201_edge360"] = {
-            **schemas["nb201_latency"],
-            **{name: text() for name in ("framework", "task")},
-            **{name: number("float32", low=0) for name in ("latency_ms_var", "energy_mj")},
-        }
-        schemas["devices"] = {"space": text(), "device": text(), "class": text()}
-        schemas["published"] = {"protocol": text(), "method": text(), "value": number()}
-        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`nasflat_SPACE/TASK` and `help_SPACE`; `training` adds leave-one-device-out."""

@@ -8,7 +8,6 @@ Source: lambdal/deeplearning-benchmark at aa5addb6. It states no licence: number
 
 import io
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,21 +15,15 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 THROUGHPUT: Final = "throughput"
 MEMORY: Final = "monitor_memory"
 PRECISIONS: Final = ("fp16", "fp32")
-MODELS: Final = (
-    *("ssd", "bert_base_squad", "bert_large_squad", "gnmt", "ncf", "resnet50", "tacotron2"),
-    *("transformerxlbase", "transformerxllarge", "waveglow"),
-)
 
 _RATE = "pytorch/pytorch-train-throughput-{}.csv"
 _BATCH = "pytorch/pytorch-train-bs-{}.csv"
@@ -48,24 +41,8 @@ _COLUMNS = (
 )
 
 
-class LambdaBench(Dataset):
+class LambdaBench(Dataset, declared="lambda_bench"):
     """Leave one GPU model out, with all systems of any number of these GPUs."""
-
-    name = "lambda_bench"
-    title = "training throughput and GPU memory of ten models on some sixty systems"
-    licence = "none stated: numbers only, for use on this machine"
-    citation = "Lambda: deeplearning-benchmark, github.com/lambdal/deeplearning-benchmark"
-    published = (
-        "no prediction protocol; 39 nominally equal nodes of one H100 differ from their median by "
-        "0.1 to 0.2 % (resnet50, ssd), 0.4 to 1.8 % (bert) and 3 to 4 % (tacotron2)"
-    )
-    upstream = Upstream(
-        "lambdal",
-        "deeplearning-benchmark",
-        commit="aa5addb6a53675a649a80036dad548f1c27cbcc4",
-        checksums="lambda_bench.json",
-    )
-    csv_tables = (THROUGHPUT, MEMORY)
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`throughput`, without zeros (workloads that did not run), and `monitor_memory`."""
@@ -81,26 +58,6 @@ class LambdaBench(Dataset):
             frame = pd.DataFrame(traces)
             tables[MEMORY] = frame.sort_values(["system", "task", "run"], ignore_index=True)
         return tables
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of both tables."""
-        import pandera.pandas as pa
-
-        rate: dict[str, Any] = {
-            "table": text(values=("v1", "v2")),
-            "system": text(),
-            "precision": text(values=PRECISIONS),
-            "model": text(values=MODELS),
-            "node": text(nullable=True),
-            "num_gpu": number("int64", above=0),
-            "throughput": number(above=0),
-        }
-        rate |= {name: number(above=0, nullable=True) for name in ("tdp_w_total", "batch_size")}
-        memory: dict[str, Any] = {name: text() for name in ("system", "task", "run")}
-        memory |= {name: number("int64", low=0) for name in ("samples", "peak_mem_mib")}
-        memory |= {name: number(low=0, high=100) for name in ("util_p90", "util_mean")}
-        memory["temp_max_c"] = number("int64", low=0)
-        return {THROUGHPUT: pa.DataFrameSchema(rate), MEMORY: pa.DataFrameSchema(memory)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/GPU` on throughput: systems of one GPU model, of any number of them."""

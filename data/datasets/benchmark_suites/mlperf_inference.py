@@ -7,82 +7,94 @@ Source: mlcommons/cm4mlperf-results at 84d8b84c, Apache-2.0; results (c) MLCommo
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.benchmark_suites.mlperf_accelerators import accelerator_key
 from forerun.data.datasets.dataset import Dataset
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.errors import UnknownDevice
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, folds_of, leave_folds_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
+
+_SLICE: Final = re.compile(r"\((\d+)x(\d)g\.\d+gb mig\)")
+_SLICES: Final = {"a30": 4.0}
+"""Compute slices of a part that can be divided; 7 for parts that are not listed."""
+
+_NOISE: Final = re.compile(
+    r"\([^)]*\)|virtualized|\bcts\b|nps1-spx|-750w|-02$|,.*$|\btensor core\b|[®™©]|\bgpu$"
+)
+
+
+def runs_on_cpu(accelerator: Any) -> bool:
+    """Whether a row's accelerator column says that there is none."""
+    return not isinstance(accelerator, str) or accelerator.strip() in ("", "-", "N/A")
+
+
+def accelerator_key(accelerator: Any, cpu: Any) -> str:
+    """Slug of the hardware of a row: its accelerator, or its CPU where it has none.
+
+    >>> accelerator_key("NVIDIA A100-SXM-80GB (1x1g.10gb MIG)", "AMD EPYC 7742")
+    'a100-sxm-80gb'
+    """
+    text = _plain(cpu if runs_on_cpu(accelerator) else accelerator)
+    if not runs_on_cpu(accelerator):
+        for pattern, name in MlperfInference.facts["parts"]:
+            if re.search(pattern, text):
+                return str(name)
+    slug = re.sub(r"[^a-z0-9]+", "-", text).strip("-")[:80].strip("-")
+    return slug or "unknown"
+
+
+def share_in_use(accelerator: Any) -> float:
+    """Share of a part that a slice makes up; 1 for a whole part.
+
+    >>> round(share_in_use("NVIDIA A30 (1x1g.6gb MIG)"), 2)
+    0.25
+    """
+    found = _SLICE.search(str(accelerator).lower())
+    if not found:
+        return 1.0
+    whole = _SLICES.get(accelerator_key(accelerator, ""), 7.0)
+    return min(1.0, int(found[1]) * int(found[2]) / whole)
+
+
+def accelerator(key: str, on_cpu: bool, catalog: DeviceCatalog) -> Device:
+    """The spec sheet of a slug of `accelerator_key`; a device without figures where it has none."""
+    try:
+        return catalog.get(key)
+    except UnknownDevice:
+        return Device(name=key, vendor="unknown", kind="cpu" if on_cpu else "npu")
+
+
+def _plain(text: Any) -> str:
+    lower = re.sub(r"\((r|tm)\)", " ", str(text).lower())
+    lower = re.sub(r"\s*(cpu\s*)?@.*$", "", lower)
+    lower = re.sub(r"\b\d+-core processor\b", "", lower)
+    return re.sub(r"\s+", " ", _NOISE.sub(" ", lower)).strip()
+
 
 CLOSED: Final = "closed_division"
 TRAINING: Final = "mlperf_training_v1.0_v3.0"
-ALL_DIVISIONS: Final = "mlperf_inference_v2.0_v4.1"
 FIRST_ROUNDS: Final = ("v2.0", "v2.1")
 """Rounds used for training only; every later one is predicted from those before it."""
 
 FOLDS: Final = 5
-THROUGHPUT: Final = ("Samples/s", "Queries/s")
 TOKENS: Final = ("Tokens/s", "tokens/s")
 """Units of language models in newer rounds, which name them; older rows call tokens samples."""
 LATENCY: Final = "Latency (ms)"
 ENERGY: Final = "millijoules"
 POWER_ONLY: Final = ("Watts", ENERGY)
 
-_COLUMNS: Final[Mapping[str, str]] = {
-    "round": "version",
-    "submitter": "Organization",
-    "division": "Division",
-    "availability": "Availability",
-    "system_type": "SystemType",
-    "system": "SystemName",
-    "platform": "Platform",
-    "accelerator": "accelerator_model_name",
-    "accelerators_per_node": "accelerators_per_node",
-    "nodes": "number_of_nodes",
-    "cpu": "host_processor_model_name",
-    "cpus_per_node": "host_processors_per_node",
-    "cores_per_cpu": "host_processor_core_count",
-    "model": "Model",
-    "mlperf_model": "MlperfModel",
-    "scenario": "Scenario",
-    "result": "Result",
-    "result_units": "Result_Units",
-    "power_result": "Result_Power",
-    "power_units": "Result_Power_Units",
-    "inference_per_joule": "Inference_per_Joule",
-    "accuracy": "Accuracy",
-    "framework": "framework",
-    "errors": "errors",
-}
-"""Column -> upstream's name."""
 
-_TRAINING_COLUMNS: Final[Mapping[str, str]] = {
-    "round": "version",
-    "submitter": "submitter",
-    "division": "division",
-    "availability": "availability",
-    "system": "system",
-    "accelerator": "accelerator_model_name",
-    "accelerators": "accelerators_count",
-    "cpu": "host_processor_model_name",
-    "cpus": "host_processors_count",
-    "benchmark": "Benchmark",
-    "model": "Model_ID",
-    "result": "Result",
-    "result_units": "Result_Units",
-    "framework": "framework",
-}
 _MISSING: Final = ("", "N/A", "n/a", "NA", "None", None)
 _SAME: Final = (
     "version",
@@ -105,54 +117,16 @@ _SYSTEM: Final = (
 )
 
 
-class MlperfInference(Dataset):
+class MlperfInference(Dataset, declared="mlperf_inference"):
     """Evaluated on later rounds and on unseen accelerators."""
-
-    name = "mlperf_inference"
-    title = "MLPerf Inference results of the closed division (c) MLCommons, with wall power"
-    licence = "Apache-2.0 (collected summaries); MLPerf results: name round and submission"
-    citation = "Reddi et al.: MLPerf Inference Benchmark, ISCA 2020; mlcommons/cm4mlperf-results"
-    published = "no predictor was published; the median of earlier rounds is the baseline"
-    csv_tables = (CLOSED, TRAINING)
-    upstream = Upstream(
-        "mlcommons",
-        "cm4mlperf-results",
-        commit="84d8b84c6d6e3d646e27d511e438fd12d144ade9",
-        checksums="mlperf_inference.json",
-    )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`closed_division` and the times to train; open and network divisions are left out."""
         tables = {
-            CLOSED: _closed(_records(raw, "experiment/mlperf-inference--*")),
-            TRAINING: _table(_records(raw, "experiment/mlperf-training--*"), _TRAINING_COLUMNS),
+            CLOSED: _closed(_records(raw, "experiment/mlperf-inference--*", CLOSED, _SAME)),
+            TRAINING: _frame(_records(raw, "experiment/mlperf-training--*", TRAINING), TRAINING),
         }
         return {name: frame for name, frame in tables.items() if len(frame)}
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; a bundle may also hold all divisions, which nothing here reads."""
-        import pandera.pandas as pa
-
-        keys = ("submitter", "division", "availability", "system", "model")
-        texts = {name: text() for name in keys}
-        loose = {name: text(nullable=True) for name in ("accelerator", "framework")}
-        closed = {
-            **texts,
-            **loose,
-            "round": text(),
-            "system_type": text(),
-            "platform": text(),
-            "scenario": text(values=("Offline", "Server", "SingleStream", "MultiStream")),
-            "accelerators_per_node": number(low=0, nullable=True),
-            "nodes": number("int64", above=0),
-            "result": number(above=0),
-            "result_units": text(values=(*THROUGHPUT, *TOKENS, LATENCY)),
-            "power_result": number(above=0, nullable=True),
-        }
-        training = {**texts, **loose, "result": number(above=0), "result_units": text()}
-        every = {"round": text(), "division": text(), "result": number(nullable=True)}
-        schemas = {CLOSED: closed, TRAINING: training, ALL_DIVISIONS: every}
-        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`later_rounds/ROUND`, trained on earlier rounds, and `unseen_accelerator/FOLD`.
@@ -202,43 +176,37 @@ def device_keys(rows: "pd.DataFrame") -> NDArray[np.str_]:
     return np.array([accelerator_key(accelerator, cpu) for accelerator, cpu in pairs], np.str_)
 
 
-def _records(raw: RawFiles, pattern: str) -> list[dict[str, Any]]:
-    def each() -> Iterator[dict[str, Any]]:
-        for path in raw.matching(f"{pattern}.json"):
-            yield from json.loads(raw.read(path))
+def _records(
+    raw: RawFiles, pattern: str, table: str, further: Iterable[str] = ()
+) -> "pd.DataFrame":
+    """Records of the files, with the fields that the columns of a table and others need."""
+    import pandas as pd
 
-    return list(each())
+    records = [
+        row for path in raw.matching(f"{pattern}.json") for row in json.loads(raw.read(path))
+    ]
+    names = sorted({*MlperfInference.facts["columns"][table].values(), *further})
+    return pd.DataFrame([{n: row.get(n) for n in names} for row in records], columns=names)
 
 
-def _closed(records: list[dict[str, Any]]) -> "pd.DataFrame":
+def _closed(found: "pd.DataFrame") -> "pd.DataFrame":
     """Each result once; in the last rounds power is in separate rows, which are joined."""
     import pandas as pd
 
-    names = {*_COLUMNS.values(), *_SAME}
-    found = pd.DataFrame([{n: r.get(n) for n in names} for r in records], columns=sorted(names))
     power_only = found["Result_Units"].isin(list(POWER_ONLY)).to_numpy()
     power = found[power_only].drop_duplicates(list(_RUN)).set_index(list(_RUN))["Result_Power"]
     rows = found[~power_only].drop_duplicates(list(_SAME))
     own = rows["Result_Power"].astype("float64").to_numpy()
     joined = power.reindex(pd.MultiIndex.from_frame(rows[list(_RUN)])).astype("float64").to_numpy()
-    return _frame(rows.assign(Result_Power=np.where(np.isnan(own), joined, own)), _COLUMNS)
+    return _frame(rows.assign(Result_Power=np.where(np.isnan(own), joined, own)), CLOSED)
 
 
-def _table(records: list[dict[str, Any]], columns: Mapping[str, str]) -> "pd.DataFrame":
-    import pandas as pd
-
-    names = list(columns.values())
-    return _frame(
-        pd.DataFrame([{n: r.get(n) for n in names} for r in records], columns=names), columns
-    )
-
-
-def _frame(rows: "pd.DataFrame", columns: Mapping[str, str]) -> "pd.DataFrame":
-    """Upstream's columns under this dataset's names, with typed numbers."""
+def _frame(rows: "pd.DataFrame", table: str) -> "pd.DataFrame":
+    """Upstream's columns under the names of a table, with typed numbers."""
     import pandas as pd
 
     found = {}
-    for name, upstream_name in columns.items():
+    for name, upstream_name in MlperfInference.facts["columns"][table].items():
         known = [None if value in _MISSING else value for value in rows[upstream_name]]
         if name in _NUMBERS:
             column = pd.to_numeric(pd.Series(known)).astype("float64")

@@ -6,7 +6,6 @@ Source: xiaoman-liu/NCPP at dd5ca2b2, Apache-2.0.
 """
 
 import io
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,13 +13,11 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 PART: Final = "META.metadata.cscope.qdf0"
 SCORE: Final = "RESULT.Value"
@@ -44,40 +41,14 @@ _DROPPED = (
 _FILES = {part: f"data/raw/SPR/{part}_data.csv" for part in PARTS}
 
 
-class Ncpp(Dataset):
+class Ncpp(Dataset, declared="ncpp"):
     """Evaluated on unseen machines; in both tables one row is one run."""
-
-    name = "ncpp"
-    title = "benchmark scores of Intel Sapphire Rapids machines (public sample of PerfCastDB)"
-    licence = "Apache-2.0"
-    citation = "Liu: NCPP, github.com/xiaoman-liu/NCPP"
-    published = (
-        "one model a suite, 60/20/20 on the whole in-house PerfCastDB (MAE, MSE, MAPE); only this "
-        "sample is public, so no figure can be held against it"
-    )
-    upstream = Upstream(
-        "xiaoman-liu",
-        "NCPP",
-        commit="dd5ca2b2890e95f68027ed97efafc065698d6809",
-        checksums="ncpp.json",
-    )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`train` and `test`, without columns that identify machines or times of the cluster."""
         return {
             part: _runs(raw.read(path), part) for part, path in _FILES.items() if path in raw.paths
         }
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `train`, `test` and of `qdf_specs`, the specifications of each part."""
-        import pandera.pandas as pa
-
-        runs = {name: text() for name in (*TEST, PART, "run_id")}
-        columns = {**runs, SCORE: number(above=0), "iteration": number("int64", low=0)}
-        columns["SVR.CPU.Core(s) per Socket"] = number("int64", above=0)
-        specs = {"QDF/SSPEC": text(), "Functional Core": text()}
-        found = {part: pa.DataFrameSchema(columns) for part in PARTS}
-        return {**found, "qdf_specs": pa.DataFrameSchema(specs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_part/PART` over the training rows and `unseen_part` over the test rows.

@@ -16,15 +16,12 @@ from forerun.data.circuits.netlist import CELL_KINDS, Circuit, Connections, Netl
 from forerun.data.columns import Column, Positions
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, folds_of, leave_folds_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 RUNS, NODES, ARCS, PATHS, WORDS = "runs", "nodes", "arcs", "paths", "words"
-SEEDS: Final = (1, 2, 3, 4, 5)
 FOLDS: Final = 5
 LARGE_CELLS: Final = 1000
 """Logic cells from which on a design counts as large."""
@@ -35,39 +32,8 @@ _SALT: Final = "circuit_fpga"
 _ROUTED: Final = re.compile(r"routed_(\d+)_ps")
 
 
-class CircuitFpga(PackagedDataset):
+class CircuitFpga(PackagedDataset, declared="circuit_fpga"):
     """Families of designs, large designs and processors held out."""
-
-    name = "circuit_fpga"
-    title = "circuits placed and routed on an iCE40 HX8K"
-    licence = "Apache-2.0; picorv32 and serv ISC, VexRiscv MIT"
-    citation = "designs of forerun, picorv32, serv and VexRiscv, through yosys and nextpnr-ice40"
-    published = "nothing for these designs with these tools"
-    origin = "forerun collect circuit"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of the five tables."""
-        import pandera.pandas as pa
-
-        runs: dict[str, Any] = {name: text() for name in ("design", "family", "module")}
-        runs["seed"] = number(None, low=1)
-        runs["clocks"] = number(None, low=0)
-        runs["fmax_mhz"] = number(above=0, nullable=True)
-        runs |= {name: number(None, low=0) for name in ("logic_cells", "memories", "ports")}
-        nodes: dict[str, Any] = {"design": text(), "node": number("int32", low=0)}
-        nodes["kind"] = text(values=CELL_KINDS)
-        nodes |= {f"{axis}_{seed}": number("int8", low=0) for seed in SEEDS for axis in "xyz"}
-        arcs: dict[str, Any] = {"design": text()}
-        for end in ("source", "sink"):
-            arcs |= {end: number("int32", low=0), f"{end}_port": text()}
-        for kind in ("routed", "estimated"):
-            arcs |= {f"{kind}_{seed}_ps": number("int32", low=0) for seed in SEEDS}
-        paths: dict[str, Any] = {"design": text(), "node": number("int32", low=0)}
-        paths |= {"from_port": text(), "to_port": text(), "ps": number("int32", low=0)}
-        paths["kind"] = text(values=("delay", "setup"))
-        words = {"design": text(), "word": text(), "count": number("int32", low=0)}
-        columns = {RUNS: runs, NODES: nodes, ARCS: arcs, PATHS: paths, WORDS: words}
-        return {name: pa.DataFrameSchema(own) for name, own in columns.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_family/FOLD`, `large_design` and `processor`.

@@ -5,8 +5,7 @@ during a run. Source: esl-epfl/CloudProphet-Dataset, CC BY-SA 4.0 (CloudProphet,
 on Sustainable Computing 2024, arXiv 2309.16333). It lacks the paper's hardware metrics.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,21 +13,13 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 RUNS: Final = "runs"
-APPLICATIONS: Final = (
-    "web_serving",
-    "media_streaming",
-    "inmem_analytics",
-    "data_serving",
-    "redis",
-)
+APPLICATIONS: Final = ("web_serving", "media_streaming", "inmem_analytics", "data_serving", "redis")
 NEIGHBOURS: Final = tuple(f"co_{name}" for name in APPLICATIONS)
 """Columns: sum over the other machines of the fraction of the run's time that they ran one."""
 NEIGHBOUR_COLUMNS: Final = (*NEIGHBOURS, "co_ws_users", "co_ds_ops", "co_busy_vms")
@@ -46,36 +37,8 @@ operations, which holds two of the twenty loads. A bucket of one machine then ha
 median over all experiments (at least three), and its operations differ by a tenth of a decade."""
 
 
-class CloudProphetRuns(PackagedDataset):
+class CloudProphetRuns(PackagedDataset, declared="cloudprophet_runs"):
     """Leave one experiment out, and leave one application out."""
-
-    name = "cloudprophet_runs"
-    title = "application runs on five virtual machines of one server"
-    licence = "CC BY-SA 4.0, (c) the authors of CloudProphet"
-    citation = (
-        "CloudProphet, IEEE Transactions on Sustainable Computing 2024, arXiv 2309.16333; "
-        "github.com/esl-epfl/CloudProphet-Dataset"
-    )
-    published = (
-        "CloudProphet: worst-case error more than halved; it reads hardware metrics of each "
-        "second, which are not among the files"
-    )
-    origin = "application logs of esl-epfl/CloudProphet-Dataset at 29224430, parsed to a table"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of `runs`."""
-        import pandera.pandas as pa
-
-        runs: dict[str, Any] = {name: text() for name in ("exp", "metric")}
-        runs["app"] = text(values=APPLICATIONS)
-        runs |= {name: number("int64", low=0) for name in ("vm", "start_unix_s", "end_unix_s")}
-        runs["duration_s"] = number("int64", above=0)
-        runs |= {name: number(above=0, nullable=True) for name in ("load_param", "perf_value")}
-        runs |= {name: number(low=0) for name in NEIGHBOUR_COLUMNS}
-        raw = set(RESULTS) - set(runs)
-        runs |= {name: number(low=0, nullable=True) for name in RESULTS if name in raw}
-        runs["ds_workload"] = text(nullable=True)
-        return {RUNS: pa.DataFrameSchema(runs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`leave_one_experiment_out/EXP` and `leave_one_application_out/APP`.

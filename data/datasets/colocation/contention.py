@@ -5,21 +5,19 @@ over its time in this run. `samples` are readings of the machine on a clock of t
 are ticks of the cache probe. Protocols follow Alioth (IPDPS 2023), which holds applications out.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.measured import MeasuredDataset
+from forerun.data.datasets.packaged import MeasuredDataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 TARGETS: Final = ("p_cpu", "p_wall")
 ISOLATED: Final = "none"
@@ -40,38 +38,8 @@ forks, switches, interrupts, packets and bytes per second give away its time, wh
 """
 
 
-class Contention(MeasuredDataset):
+class Contention(MeasuredDataset, declared="contention"):
     """Leave one family of victims or one neighbour out; static to dynamic neighbours."""
-
-    name = "contention"
-    title = "fixed work with neighbours on a virtual machine, seen from inside"
-    citation = "measured by forerun collect contention; protocols after Alioth (IPDPS 2023)"
-    published = (
-        "none on these rows; elsewhere, applications left out: CloudFormer MAE 7.8 % on 206 host "
-        "metrics, Alioth .108, XGBoost .168, CART .324"
-    )
-    collector = "forerun collect contention"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; which sources `samples` holds depends on the machine, so these are not named."""
-        import pandera.pandas as pa
-
-        runs: dict[str, Any] = {n: text() for n in ("victim", "family", "neighbour", "session")}
-        runs |= {n: text() for n in ("intensity", "started_at", "status")}
-        runs["placement"] = text(values=("none", "other", "same"))
-        runs["mode"] = text(values=("static", "dynamic"))
-        runs |= {n: number("int64", low=0) for n in ("run", "repeat", "order")}
-        times = ("cpu_s", "wall_s", "reference_cpu_s", "reference_wall_s", *TARGETS)
-        runs |= {n: number(above=0, nullable=True) for n in times}
-        shares = ("ambient_share", "others_share", "on_share", "run_delay_s", "neighbour_cpu_s")
-        runs |= {n: number(nullable=True) for n in shares}
-        where = {"session": text(), "run": number(nullable=True), "phase": text()}
-        samples = {**where, "second": number(nullable=True)}
-        samples |= {n: number() for n in ("from_s", "to_s")}
-        probe = {**where, "t_s": number()}
-        probe |= {n: number("float32", low=0) for n in ("latency_ns", "near_ns", "evicted")}
-        schemas = {"runs": runs, "samples": samples, "probe": probe}
-        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`leave_one_family_out/FAMILY` (primary), `leave_one_corunner_out/NEIGHBOUR`,

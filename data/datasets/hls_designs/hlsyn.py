@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, folds_of
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 INDUCTIVE: Final[Mapping[str, tuple[str, ...]]] = {
     "v18": ("fdtd-2d", "jacobi-2d", "trmm-opt", "stencil-3d", "doitgen-red", "gemm-ncubed"),
@@ -46,27 +44,8 @@ _UNUSED = ("syrkk",)
 _SPACE = "{http://www.gexf.net/1.2draft}"
 
 
-class HLSyn(Dataset):
+class HLSyn(Dataset, declared="hlsyn"):
     """Evaluated on unseen programs, and on unseen designs of programs seen in training."""
-
-    name = "hlsyn"
-    title = "FPGA designs by high-level synthesis: program graph and directives to cycles and area"
-    licence = "CC BY-SA 4.0"
-    citation = (
-        "Bai et al.: Towards a Comprehensive Benchmark for High-Level Synthesis Targeted to FPGAs, "
-        "NeurIPS 2023 Datasets and Benchmarks"
-    )
-    published = (
-        "RMSE by target, summed over five: y = log2(1e7 / cycles) / 2 and shares of DSP, BRAM, LUT "
-        "and FF; six programs held out by tool, before and after 20 designs of each; 15 % of the "
-        "training programs' designs"
-    )
-    upstream = Upstream(
-        "ZongyueQin",
-        "HLSyn",
-        commit="88ed5321811e5c9d838215f0a4f95f89b3ffcd02",
-        checksums="hlsyn.json",
-    )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`designs`, `graph_nodes` and `graph_edges`; empty where the archive is missing."""
@@ -90,28 +69,6 @@ class HLSyn(Dataset):
             "designs": pd.DataFrame(designs),
             "graph_nodes": pd.DataFrame(nodes).astype(node_types),
             "graph_edges": pd.DataFrame(edges).astype(edge_types),
-        }
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `designs`, `graph_nodes` and `graph_edges`."""
-        import pandera.pandas as pa
-
-        designs: dict[str, Any] = {"tool": text(), "kernel": text(), "valid": number("bool")}
-        designs |= {"latency_cycles": number(low=0), "pragmas_json": text()}
-        designs |= {f"util_{name}": number(low=0) for name in RESOURCES}
-        designs |= {name: number(low=0) for name in RESOURCES}
-        designs["published_split"] = text(values=("train_pool", "inductive_test"))
-        nodes: dict[str, Any] = {"kernel": text(), "node": number("int64", low=0)}
-        nodes |= {name: number("int16", low=0) for name in ("block", "function")}
-        nodes |= {"text": text(), "type": number("int16", low=0, high=3)}
-        nodes["full_text"] = text(nullable=True)
-        edges: dict[str, Any] = {"kernel": text()}
-        edges |= {name: number("int64", low=0) for name in ("src", "dst")}
-        edges |= {"flow": number("int16", low=0, high=3), "position": number("int16", low=0)}
-        return {
-            "designs": pa.DataFrameSchema(designs),
-            "graph_nodes": pa.DataFrameSchema(nodes),
-            "graph_edges": pa.DataFrameSchema(edges),
         }
 
     def splits(self, bundle: Bundle) -> list[Split]:

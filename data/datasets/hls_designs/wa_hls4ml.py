@@ -6,21 +6,18 @@ Source: Dendendelen/wa-hls4ml-search at 8e705421, Apache-2.0.
 """
 
 import io
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, folds_of, leave_folds_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 TABLE: Final = "dense_grid_v0"
 FOLDS: Final = 5
@@ -33,23 +30,8 @@ AVAILABLE: Final = ("BRAM_18K", "DSP", "FF", "LUT", "URAM")
 _FILE = "results/results_format_test.csv"
 
 
-class WaHls4ml(Dataset):
+class WaHls4ml(Dataset, declared="wa_hls4ml"):
     """Evaluated on unseen widths, and on unseen settings of widths seen in training."""
-
-    name = "wa_hls4ml"
-    title = "dense layers by hls4ml: FPGA cycles and area (early grid)"
-    licence = "Apache-2.0"
-    citation = "Dendendelen: wa-hls4ml-search, github.com/Dendendelen/wa-hls4ml-search"
-    published = (
-        "none for this grid; the full benchmark and rule4ml report R2 of 0.8 to 0.98 and SMAPE of "
-        "10 to 30 % by target on other rows"
-    )
-    upstream = Upstream(
-        "Dendendelen",
-        "wa-hls4ml-search",
-        commit="8e70542108dbf8b6c3cdcc16418c0d14990ee955",
-        checksums="wa_hls4ml.json",
-    )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`dense_grid_v0`; empty where the file is missing."""
@@ -66,18 +48,6 @@ class WaHls4ml(Dataset):
         measured = [*CLOCKS, *CYCLES, *AREA, *(f"Available{name}" for name in AVAILABLE)]
         frame = frame.astype(dict.fromkeys(measured, "float64"))
         return {TABLE: frame[[*ASKED, "hls_synth_success", *measured]]}
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of `dense_grid_v0`."""
-        import pandera.pandas as pa
-
-        columns: dict[str, Any] = {name: number("int64", above=0) for name in ASKED[:-1]}
-        columns["strategy"] = text(values=("latency", "resource"))
-        columns["hls_synth_success"] = number("bool")
-        columns |= {name: number(above=0, nullable=True) for name in CLOCKS}
-        columns |= {name: number(low=0, nullable=True) for name in (*CYCLES, *AREA)}
-        columns |= {f"Available{name}": number(above=0, nullable=True) for name in AVAILABLE}
-        return {TABLE: pa.DataFrameSchema(columns)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_width/D_OUT`, each output width in turn, and `unseen_setting/FOLD`.

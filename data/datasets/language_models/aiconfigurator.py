@@ -8,123 +8,27 @@ of a node. The tables `power_*` hold the same with mean power during the loop ov
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle
 from forerun.data.columns import Column
-from forerun.data.datasets.language_models.operator_splits import OperatorTable
-from forerun.data.datasets.language_models.packed_tables import PackedTables
-from forerun.data.schema import number, text
-from forerun.data.split import Split
+from forerun.data.datasets.language_models.operator_splits import TimedOperators
+from forerun.data.datasets.packaged import PackedTables
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
-
-SYSTEMS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "a100_sxm": "ampere",
-        "l40s": "ada",
-        "h100_sxm": "hopper",
-        "h200_sxm": "hopper",
-        "b200_sxm": "blackwell",
-        "gb200": "blackwell",
-        "gb300": "blackwell",
-    }
-)
-"""System -> generation of its GPU. Hopper's two have one die, so holding one out is no new chip."""
 
 ELEMENT_BYTES: Final[Mapping[str, int]] = MappingProxyType({"half": 2, "bfloat16": 2, "int8": 1})
 """Type of the elements of a message -> bytes of each."""
 
-_ORIGIN: Final = ("system", "framework", "version", "kernel_source")
-_HEADS: Final = ("num_heads", "num_key_value_heads", "head_dim")
-_TYPES: Final = ("attn_dtype", "kv_cache_dtype")
-_EXPERTS: Final = ("hidden_size", "inter_size", "topk", "num_experts")
-_SPREAD: Final = ("moe_tp_size", "moe_ep_size")
-_ATTENTION: Final = (*_ORIGIN, "batch_size", "isl", "step", *_HEADS, "window_size", *_TYPES)
-_SITE: Final = (*_HEADS, "window_size")
 
+class AiConfigurator(TimedOperators, PackedTables, declared="aiconfigurator"):
+    """Leave one system or one generation out, few rows of a system, shapes held out.
 
-def _table(name: str, query: tuple[str, ...], site: tuple[str, ...]) -> OperatorTable:
-    return OperatorTable(name, "system", query, site, SYSTEMS)
-
-
-_GEMM: Final = (*_ORIGIN, "gemm_dtype", "m", "n", "k")
-_MOE: Final = (*_ORIGIN, "moe_dtype", "num_tokens", *_EXPERTS, *_SPREAD, "distribution")
-_NCCL: Final = (*_ORIGIN, "op_name", "nccl_dtype", "num_gpus", "message_size_elems")
-_ALLREDUCE: Final = (*_ORIGIN, "backend", "allreduce_dtype", "num_gpus", "message_size_elems")
-
-OPERATORS: Final[Mapping[str, OperatorTable]] = MappingProxyType(
-    {
-        table.name: table
-        for table in (
-            _table("gemm", _GEMM, ("n", "k")),
-            _table("power_gemm", _GEMM, ("n", "k")),
-            _table("context_attention", _ATTENTION, _SITE),
-            _table("power_context_attention", _ATTENTION, _SITE),
-            _table("generation_attention", _ATTENTION, _SITE),
-            _table("power_generation_attention", _ATTENTION, _SITE),
-            _table("moe", _MOE, _EXPERTS),
-            _table("power_moe", _MOE, _EXPERTS),
-            _table("nccl", _NCCL, ("op_name", "num_gpus")),
-            _table("custom_allreduce", _ALLREDUCE, ("num_gpus",)),
-        )
-    }
-)
-"""Table -> its query and its sites: (n, k) of a product, heads and window of attention, dimensions
-of the experts, members of a collective."""
-
-
-class AiConfigurator(PackedTables):
-    """Leave one system or one generation out, few rows of a system, shapes held out."""
-
-    name = "aiconfigurator"
-    title = "operators of language models on seven data-centre GPUs, with power on three"
-    licence = "Apache-2.0, (c) NVIDIA CORPORATION & AFFILIATES"
-    citation = "AIConfigurator, arXiv 2601.06288, github.com/ai-dynamo/aiconfigurator"
-    published = (
-        "median and 90th percentile of the error on the same GPU: (n, k) of a product held out "
-        "3.63 and 14.7 %, prefill attention 2.00 and 9.7 %; decode attention 1.1 % (median); "
-        "none on an unseen GPU"
-    )
-    origin = "github.com/ai-dynamo/aiconfigurator at 095f58a51c4ca8e61b66ec108d86f223f8d559ce"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of each table; times in milliseconds, power in watts, messages in elements."""
-        import pandera.pandas as pa
-
-        schemas = {}
-        for name, table in OPERATORS.items():
-            columns: dict[str, Any] = {}
-            for column in table.query:
-                columns[column] = text() if column in _TEXTS else number("int32", above=0)
-            columns |= {n: number("int32", low=0) for n in ("step",) if n in columns}
-            columns |= {"latency_ms": number("float32", above=0)}
-            if "window_size" in columns:
-                columns["window_size"] = number(None, low=0, nullable=True)
-            if "backend" in columns:
-                columns |= dict.fromkeys(("backend", "implementation"), text(nullable=True))
-            if name.startswith("power_"):
-                columns |= {n: number("float32", above=0) for n in ("power_w", "power_limit_w")}
-            schemas[name] = pa.DataFrameSchema(columns)
-        return schemas
-
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """Those of `OperatorTable.splits` for each table that the bundle has."""
-        return [
-            split
-            for name, table in OPERATORS.items()
-            if bundle.has(name)
-            for split in table.splits(bundle.table(name))
-        ]
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `gemm`, else of the first table that the bundle has."""
-        name = next(name for name in OPERATORS if bundle.has(name))
-        return OPERATORS[name].flags(bundle.table(name), "latency_ms")
+    Sites are (n, k) of a product, heads and window of attention, dimensions of the experts, members
+    of a collective. Hopper's two systems have one die, so holding one out is no new chip.
+    """
 
 
 def message_bytes(table: "pd.DataFrame") -> Column:
@@ -139,9 +43,3 @@ def message_bytes(table: "pd.DataFrame") -> Column:
     types = table["nccl_dtype" if "nccl_dtype" in table else "allreduce_dtype"]
     widths = np.array([ELEMENT_BYTES[str(one)] for one in types], dtype=np.float64)
     return np.asarray(widths * table["message_size_elems"].to_numpy(dtype=np.float64))
-
-
-_TEXTS: Final = frozenset(
-    {*_ORIGIN, *_TYPES, "gemm_dtype", "moe_dtype", "distribution", "op_name", "nccl_dtype"}
-    | {"backend", "allreduce_dtype"}
-)

@@ -3,34 +3,148 @@
 One row of `e2e_serving` is a run: engine, model, system, lengths, parallel sizes, concurrency, and
 the mean time to the first token and per further token. `aggregated` and `disaggregated` runs are
 kept apart. `gpu_specs` holds the figures of spec sheets that the source calculates with.
+
+The source joins several campaigns that write the same run in different ways: with other names of
+the model, and with parallel sizes by other conventions. A split that took the columns as they are
+would have one run on both of its sides.
 """
 
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.language_models.packed_tables import PackedTables
-from forerun.data.datasets.language_models.serving_deployments import (
-    deployments,
-    networks,
-    repeats,
-    setups,
-)
+from forerun.data.columns import Column, Names
+from forerun.data.datasets.packaged import PackedTables
 from forerun.data.quality import Quantities, check, with_findings
-from forerun.data.schema import number, text
 from forerun.data.split import Split, folds_of, leave_folds_out, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
+    from numpy.typing import NDArray
 
-    from forerun.data.columns import Mask, Names
+    from forerun.data.columns import Mask
+
+SAME: Final = 0.002
+"""Relative difference of both times below which two rows of a deployment are one run."""
+
+
+_FORMATS: Final[Mapping[str, str]] = MappingProxyType({"fp8_block": "fp8", "nvfp4": "fp4"})
+_TP_IN_ID: Final = r"_tp(\d+)(?:_0)?_ep"
+_LOAD: Final = ("concurrency", "batch_size", "prefill_batch_size", "decode_batch_size")
+_RESULT: Final = ("ttft_ms", "tpot_ms")
+
+
+def networks(runs: "pd.DataFrame") -> Names:
+    """Network of each of n runs; checkpoints of the same layers are one."""
+    same = AiConfiguratorServing.facts["networks"]
+    found = runs["model_path"].map(lambda name: same.get(name, name))
+    return found.to_numpy(dtype=np.str_)
+
+
+def layout(runs: "pd.DataFrame", pool: str = "") -> "pd.DataFrame":
+    """GPUs and ranks of one worker of each of n runs.
+
+    One convention has `tp_size` as the GPUs of a worker; others multiply it by the sizes of the
+    experts or of data-parallel attention, which share those GPUs. Where the run's id names the
+    tensor-parallel size, that is the number of GPUs.
+
+    Args:
+        runs: rows of `e2e_serving`.
+        pool: `prefill_` or `decode_`; empty for aggregated runs.
+
+    Returns:
+        n rows of `devices`, `data_parallel` and `expert_parallel`; 1 where a size is missing.
+    """
+    import pandas as pd
+
+    def size(name: str) -> Column:
+        values = runs[f"{pool}{name}"].to_numpy(dtype=np.float64)
+        return np.where(values > 0, values, 1.0)
+
+    tensor, data = size("tp_size"), size("attention_dp_size")
+    parts, experts = size("moe_tp_size"), size("moe_ep_size")
+    both = tensor * data
+    spread = parts * experts
+    squared = (parts == experts) & (parts > 1) & (both >= spread)
+    shared = (data > 1) & ((spread == data**2) | ((tensor == data) & (spread == both)))
+    devices = np.select([squared, shared], [parts, data], both)
+    if not pool:
+        named = runs["id"].str.extract(_TP_IN_ID, expand=False).astype("float64").to_numpy()
+        devices = np.where(np.isnan(named), devices, named)
+    columns = {"devices": devices, "data_parallel": np.minimum(data, devices)}
+    return pd.DataFrame({**columns, "expert_parallel": np.minimum(experts, devices)})
+
+
+def deployments(runs: "pd.DataFrame") -> Names:
+    """Deployment of each of n runs: all runs of it differ in concurrency and repetition alone.
+
+    Rows are one deployment when engine, network, system, formats, lengths and `layout` agree, or
+    when two of their runs have the same results, which happens by copying only.
+    """
+    import pandas as pd
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    keys = runs[["mode", "backend", "system", "isl", "osl"]].reset_index(drop=True)
+    keys["network"] = networks(runs)
+    for name in ("gemm", "moe"):
+        keys[name] = _format(runs, f"{name}_quant_mode")
+    for pool in ("", "prefill_", "decode_"):
+        keys = pd.concat([keys, layout(runs, pool).add_prefix(pool)], axis=1)
+    described = keys.groupby(list(keys), dropna=False, sort=True).ngroup().to_numpy()
+    result = runs.groupby(list(_RESULT), dropna=False, sort=True).ngroup().to_numpy()
+    size = int(described.max()) + 1
+    links = (np.ones(len(runs)), (described, size + result))
+    whole = size + int(result.max()) + 1
+    part = connected_components(coo_array(links, shape=(whole, whole)), directed=False)[1]
+    return _named(runs, part[described])
+
+
+def setups(runs: "pd.DataFrame") -> Names:
+    """Setup of each of n runs as the table writes it: every column agrees but those of the load.
+
+    These are concurrency, and batch sizes, which follow from it. One deployment may be several
+    setups, where campaigns write its model, engine release or sizes differently.
+    """
+    apart = {"id", "source", *_LOAD, *_RESULT}
+    keys = [name for name in runs if name not in apart]
+    return _named(runs, runs.groupby(keys, dropna=False, sort=True).ngroup().to_numpy())
+
+
+def repeats(runs: "pd.DataFrame") -> "Mask":
+    """Flag of each of n runs that an earlier row gives already.
+
+    It is of the same deployment and concurrency, and both times agree within 0.2 %.
+    """
+    import pandas as pd
+
+    keys = pd.DataFrame({"deployment": deployments(runs)})
+    keys["concurrency"] = runs["concurrency"].fillna(0.0).to_numpy()
+    times = np.log(runs[list(_RESULT)].to_numpy(dtype=np.float64))
+    found = np.zeros(len(runs), dtype=np.bool_)
+    for rows in keys.groupby(["deployment", "concurrency"]).indices.values():
+        apart = np.abs(times[rows, None, :] - times[None, rows, :]).max(axis=2)
+        found[rows] = np.tril(apart < SAME, k=-1).any(axis=1)
+    return found
+
+
+def _format(runs: "pd.DataFrame", column: str) -> Names:
+    """Number format of each of n runs: that of the column, else the run's precision, else bf16."""
+    given = runs[column].fillna(runs["precision"]).fillna("bf16")
+    return given.map(lambda name: _FORMATS.get(name, name)).to_numpy(dtype=np.str_)
+
+
+def _named(runs: "pd.DataFrame", part: "NDArray[Any]") -> Names:
+    """A name of each of n groups that is the same in every bundle that holds its first run."""
+    first = runs["id"].reset_index(drop=True).groupby(part).transform("min")
+    return first.to_numpy(dtype=np.str_)
+
 
 RUNS: Final = "e2e_serving"
-SPECS: Final = "gpu_specs"
 FOLDS: Final = 5
 MODES: Final[Mapping[str, str]] = {"agg": "aggregated", "disagg": "disaggregated"}
 """`mode` as written -> its name in protocols."""
@@ -47,40 +161,10 @@ SETTINGS: Final = (
 )
 QUERY: Final = (*_TEXTS[1:4], *_MAYBE, *SETTINGS)
 """Columns that together make one query."""
-_RATES: Final = ("mem_bw_Bps", "intra_node_bw_Bps", "inter_node_bw_Bps", "pcie_bw_Bps")
-_PEAKS: Final = ("bf16_dense_flops", "int8_dense_ops")
-_MAYBE_PEAKS: Final = ("fp8_dense_flops", "fp4_dense_flops", "sm_version")
 
 
-class AiConfiguratorServing(PackedTables):
+class AiConfiguratorServing(PackedTables, declared="aiconfigurator_serving"):
     """Deployments, systems and networks held out, among the runs of each mode."""
-
-    name = "aiconfigurator_serving"
-    title = "measured serving runs of language models on five systems of NVIDIA GPUs"
-    licence = "Apache-2.0, (c) NVIDIA CORPORATION & AFFILIATES"
-    citation = "AIConfigurator, arXiv 2601.06288, github.com/ai-dynamo/aiconfigurator"
-    published = (
-        "AIConfigurator's own predictions of these runs are off by 27.5 % in time per output token "
-        "(median 17 %) and 56 % in time to first token (median 50 %)"
-    )
-    origin = "github.com/ai-dynamo/aiconfigurator at 095f58a51c4ca8e61b66ec108d86f223f8d559ce"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `e2e_serving` (times in milliseconds, lengths in tokens) and `gpu_specs`."""
-        import pandera.pandas as pa
-
-        runs: dict[str, Any] = {name: text() for name in _TEXTS}
-        runs |= {name: text(nullable=True) for name in _MAYBE}
-        runs |= {name: number(low=0, nullable=True) for name in SETTINGS}
-        runs |= {"mode": text(values=tuple(MODES))}
-        runs |= {name: number("int64", above=0) for name in ("isl", "osl")}
-        runs |= {name: number(above=0) for name in ("ttft_ms", "tpot_ms")}
-        specs: dict[str, Any] = {"system": text()}
-        specs |= {name: number("int64", above=0) for name in (*_RATES, *_PEAKS)}
-        specs |= {name: number(above=0, nullable=True) for name in _MAYBE_PEAKS}
-        specs |= {n: number("int64", above=0) for n in ("mem_capacity_B", "power_w")}
-        specs["gpus_per_node"] = number("int64", above=0)
-        return {RUNS: pa.DataFrameSchema(runs), SPECS: pa.DataFrameSchema(specs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """Splits of the runs of each MODE, `aggregated` or `disaggregated`, without repeats.

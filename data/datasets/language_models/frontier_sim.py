@@ -5,104 +5,12 @@ one rank, in milliseconds. `table` is the kind of file of the source: `*_kernel_
 alone. A800 and H800 are A100 and H100 with narrower links.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
-
-from forerun.data.bundle import Bundle
-from forerun.data.datasets.language_models.operator_splits import OperatorTable
-from forerun.data.datasets.language_models.packed_tables import PackedTables
-from forerun.data.schema import number, text
-from forerun.data.split import Split
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from pandera.pandas import DataFrameSchema
-
-GENERATIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "a100": "ampere",
-        "a800": "ampere",
-        "h100": "hopper",
-        "h800": "hopper",
-        "rtx_pro_6000": "blackwell",
-    }
-)
-"""Device -> generation of its GPU."""
-
-_RANKS: Final = "num_tensor_parallel_workers"
-_TEXTS: Final = ("device", "model", "table", "op")
-_COMMON_TEXTS: Final = ("profiling_precision", "quant_signature", "measurement_type")
-_LISTS: Final = (
-    *("seq_lens", "prefill_seq_lens", "prefill_kv_cache_sizes", "decode_kv_cache_sizes"),
-    *("is_mixed_batch", "mode"),
-)
-_ATTENTION_SITE: Final = ("n_embd", "n_q_head", "n_kv_head", _RANKS)
-_BATCH: Final = ("batch_size", "prefill_chunk_size", "kv_cache_size")
-_CHUNK: Final = ("total_tokens", "chunk_start_token", "chunk_end_token")
-_LINEAR_SITE: Final = ("n_head", "n_kv_head", "n_embd", "n_expanded_embd", _RANKS)
-_SHARED: Final = ("share_expert_dim", "share_q_dim")
-_MOE_SITE: Final = (
-    *("num_experts", "router_topk", "hidden_dim", "expert_hidden_dim"),
-    *("expert_parallel_size", _RANKS),
-)
-_LOAD: Final = ("load_imbalance_cv", "max_load_ratio", "seed")
-_ROUTING: Final = ("load_distribution", "routing_runtime_path", "gating_runtime_context_impl")
-
-TABLES: Final[Mapping[str, OperatorTable]] = MappingProxyType(
-    {
-        name: OperatorTable(
-            name, "device", (*_TEXTS, *_COMMON_TEXTS, *site, *rest), site, GENERATIONS
-        )
-        for name, site, rest in (
-            ("attention", _ATTENTION_SITE, ("max_model_len", *_BATCH, *_CHUNK, *_LISTS)),
-            ("linear", _LINEAR_SITE, ("vocab_size", "num_tokens", *_SHARED, "attn_output_gate")),
-            ("moe", _MOE_SITE, ("num_tokens", *_LOAD, *_ROUTING)),
-        )
-    }
-)
-"""Table -> its query and its sites, which are the dimensions of a layer on one rank."""
+from forerun.data.datasets.language_models.operator_splits import TimedOperators
+from forerun.data.datasets.packaged import PackedTables
 
 
-class FrontierSim(PackedTables):
-    """Leave one device or one generation out, few rows of a device, dimensions held out."""
+class FrontierSim(TimedOperators, PackedTables, declared="frontier_sim"):
+    """Leave one device or one generation out, few rows of a device, dimensions held out.
 
-    name = "frontier_sim"
-    title = "attention, products and experts of language models on five GPUs"
-    licence = "MIT, (c) the authors of Frontier"
-    citation = "Frontier, arXiv 2605.21312, github.com/NetX-lab/Frontier"
-    published = (
-        "throughput of 16 H800 within 4 %, end-to-end latency within 6.4 % co-located and 2.6 % "
-        "disaggregated; no error by operator"
-    )
-    origin = "github.com/NetX-lab/Frontier at a4b22df"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of each table; times in milliseconds, lengths in tokens."""
-        import pandera.pandas as pa
-
-        schemas = {}
-        for name, table in TABLES.items():
-            columns: dict[str, Any] = {c: text() for c in _TEXTS}
-            columns |= {c: number("int64", above=0) for c in table.site}
-            maybe = (*_COMMON_TEXTS, *_LISTS, *_ROUTING, "attn_output_gate")
-            columns |= {c: text(nullable=True) for c in maybe if c in table.query}
-            rest = [c for c in table.query if c not in columns]
-            columns |= {c: number(None, low=0, nullable=True) for c in rest}
-            columns |= {"median_ms": number("float32", low=0), "std_ms": number("float32", low=0)}
-            schemas[name] = pa.DataFrameSchema(columns)
-        return schemas
-
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """Those of `OperatorTable.splits` for each table that the bundle has."""
-        return [
-            split
-            for name, table in TABLES.items()
-            if bundle.has(name)
-            for split in table.splits(bundle.table(name))
-        ]
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `attention`, else of the first table that the bundle has."""
-        name = next(name for name in TABLES if bundle.has(name))
-        return TABLES[name].flags(bundle.table(name), "median_ms")
+    Sites are the dimensions of a layer on one rank.
+    """

@@ -8,19 +8,17 @@ processors together read 512 MB each.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.language_models.packed_tables import PackedTables
+from forerun.data.datasets.packaged import PackedTables
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 BENCH: Final = "llama_bench"
 SERVED: Final = "vllm_cpu"
@@ -33,36 +31,8 @@ READ: Final = ("bw_mem", "rd", "size_mb=512")
 """Benchmark, item and setting of the bandwidth of a machine."""
 
 
-class LlmCloudRuns(PackedTables):
+class LlmCloudRuns(PackedTables, declared="llm_cloud_runs"):
     """Leave one processor, one model or one GPU out."""
-
-    name = "llm_cloud_runs"
-    title = "language models on cloud processors (vLLM, llama.cpp) and GPUs (llama.cpp)"
-    licence = "CC BY-SA 4.0, (c) Spare Cores"
-    citation = "Spare Cores, github.com/SpareCores/sc-inspector-data"
-    published = "no prediction"
-    origin = "github.com/SpareCores/sc-inspector-data at 804d3c7, data/*/*/llm and data/*/*/vllm"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of both kinds of runs, in tokens a second and ms, and of the machines."""
-        import pandera.pandas as pa
-
-        bench: dict[str, Any] = {n: text() for n in ("instance", "processor", "model")}
-        bench |= {"gpu": text(nullable=True), "kind": text(values=("prompt", "generation"))}
-        bench |= {n: number("int64", above=0) for n in ("threads", "tokens")}
-        bench |= {"tokens_per_s": number(above=0), "cv": number(low=0)}
-        served: dict[str, Any] = {n: text() for n in ("instance", "processor", "model", "load")}
-        served["dtype"] = text(values=("bfloat16", "float16"))
-        whole = ("prompt_tokens", "output_tokens", "max_sequences")
-        served |= {n: number("int64", above=0) for n in whole}
-        times = ("mean_concurrency", "requests_per_s", "ttft_ms", "tpot_ms")
-        served |= {n: number(above=0) for n in times}
-        machines: dict[str, Any] = {n: text() for n in ("instance", "processor")}
-        machines |= {n: number("int64", above=0) for n in ("cores", "memory_nodes")}
-        machines |= {n: number(above=0, nullable=True) for n in ("memory_gib", "nominal_ghz")}
-        machines["read_gbs"] = number(above=0, nullable=True)
-        columns = {BENCH: bench, SERVED: served, MACHINES: machines}
-        return {name: pa.DataFrameSchema(own) for name, own in columns.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_processor/NAME`, `unseen_model/NAME` and `unseen_gpu/NAME` of `llama-bench`, and

@@ -6,21 +6,19 @@ of the batch from end to end, and tokens in and out per second.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.language_models.operator_splits import few_rows
-from forerun.data.datasets.language_models.packed_tables import PackedTables
+from forerun.data.datasets.packaged import PackedTables
 from forerun.data.quality import Quantities, check, with_findings
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 RESULTS: Final = "results"
 SUPPORT_ROWS: Final = 10
@@ -30,25 +28,8 @@ ACCELERATORS: Final[Mapping[str, str]] = MappingProxyType({"Intel PVC GPU": "Int
 FACTOR: Final = 2.0
 
 
-class LlmInferenceBench(PackedTables):
+class LlmInferenceBench(PackedTables, declared="llm_inference_bench"):
     """Leave one accelerator or one model out; ten rows of an accelerator known."""
-
-    name = "llm_inference_bench"
-    title = "whole requests to language models on seven accelerators with five frameworks"
-    licence = "BSD-3-Clause, (c) 2024 UChicago Argonne, LLC"
-    citation = "LLM-Inference-Bench, SC 2024 workshops, github.com/argonne-lcf/LLM-Inference-Bench"
-    published = "no prediction"
-    origin = "github.com/argonne-lcf/LLM-Inference-Bench at 4211f5d, Plots/All_results.csv"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of `results`; seconds, and tokens per second."""
-        import pandera.pandas as pa
-
-        columns: dict[str, Any] = {name: text() for name in ("hardware", "framework", "model")}
-        sizes = ("num_devices", "in_out_len", "batch_size")
-        columns |= {name: number("int64", above=0) for name in sizes}
-        columns |= {name: number(above=0) for name in ("latency_s", "throughput_tok_s")}
-        return {RESULTS: pa.DataFrameSchema(columns)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/ACCELERATOR`, `few_rows/results/ACCELERATOR` and `unseen_model/MODEL`.

@@ -4,96 +4,13 @@ The tables of vLLM (RTX PRO 6000) are in microseconds; those of the earlier prof
 RTX 3090), `v0_layers` and `v0_attention`, in nanoseconds and milliseconds. All are of one rank.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
-
-from forerun.data.bundle import Bundle
-from forerun.data.datasets.language_models.operator_splits import OperatorTable
-from forerun.data.datasets.language_models.packed_tables import PackedTables
-from forerun.data.schema import number, text
-from forerun.data.split import Split
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from pandera.pandas import DataFrameSchema
-
-_WHERE: Final = ("device", "model", "tp")
-_TEXTS: Final = ("device", "model", "layer", "layer_name")
-_BATCH: Final = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
-_CACHE: Final = ("batch_size", "prefill_chunk_size", "kv_cache_size", "is_prefill")
-PREFILL_MS, DECODE_MS = "time_stats.attn_prefill.median", "time_stats.attn_decode.median"
+from forerun.data.datasets.language_models.operator_splits import TimedOperators
+from forerun.data.datasets.packaged import PackedTables
 
 
-def _table(name: str, site: tuple[str, ...], *rest: str) -> OperatorTable:
-    sites = ("model", "tp", *site)
-    return OperatorTable(name, "device", (*_WHERE, *site, *rest), sites)
+class LlmServingSim(TimedOperators, PackedTables, declared="llmservingsim"):
+    """Leave one device out, few rows of a device, layers of models held out.
 
-
-TABLES: Final[Mapping[str, OperatorTable]] = MappingProxyType(
-    {
-        table.name: table
-        for table in (
-            _table("attention", (), *_BATCH),
-            _table("dense", ("layer",), "tokens"),
-            _table("per_sequence", ("layer",), "sequences"),
-            _table("moe", ("activated_experts",), "tokens"),
-            _table("v0_attention", (), *_CACHE),
-            _table("v0_layers", ("layer_name",), "input"),
-        )
-    }
-)
-"""Table -> its query and its sites: one layer of one model on so many ranks."""
-
-TIMES: Final[Mapping[str, tuple[str, float]]] = MappingProxyType(
-    {
-        **dict.fromkeys(("attention", "dense", "per_sequence", "moe"), ("time_us", 1e-3)),
-        "v0_attention": (DECODE_MS, 1.0),
-        "v0_layers": ("latency_ns", 1e-6),
-    }
-)
-"""Table -> column of the time, and milliseconds in its unit. `v0_attention` has the time of prefill
-in another column."""
-
-
-class LlmServingSim(PackedTables):
-    """Leave one device out, few rows of a device, layers of models held out."""
-
-    name = "llmservingsim"
-    title = "layers and attention of language models in vLLM and PyTorch on four GPUs"
-    licence = "MIT, (c) 2024 CASYS Lab at KAIST"
-    citation = "LLMServingSim, IISWC 2024, github.com/casys-kaist/LLMServingSim"
-    published = "0.95 % on average in performance, memory and power of its own configurations"
-    origin = "github.com/casys-kaist/LLMServingSim at 5daddb21a545658d5150b535712d0494584b5278"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of each table; the unit of a time is the end of its column's name."""
-        import pandera.pandas as pa
-
-        schemas = {}
-        for name, table in TABLES.items():
-            columns: dict[str, Any] = {}
-            for column in table.query:
-                columns[column] = text() if column in _TEXTS else number("int64", low=0)
-            if "is_prefill" in columns:
-                columns["is_prefill"] = number("bool")
-                for time in (PREFILL_MS, DECODE_MS):
-                    columns[time] = number("float32", above=0, nullable=True)
-            else:
-                columns[TIMES[name][0]] = number(None, low=0)
-            schemas[name] = pa.DataFrameSchema(columns)
-        return schemas
-
-    def splits(self, bundle: Bundle) -> list[Split]:
-        """Those of `OperatorTable.splits` for each table that the bundle has."""
-        return [
-            split
-            for name, table in TABLES.items()
-            if bundle.has(name)
-            for split in table.splits(bundle.table(name))
-        ]
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `attention`, else of the first table that the bundle has."""
-        name = next(name for name in TABLES if bundle.has(name))
-        return TABLES[name].flags(bundle.table(name), *TIMES[name])
+    A site is one layer of one model on so many ranks. `v0_attention` has the time of prefill in
+    another column than that of decoding.
+    """

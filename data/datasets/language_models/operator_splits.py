@@ -1,13 +1,15 @@
-"""Splits of a table of timed operators: devices, generations or shapes held out, few rows known."""
+"""Tables of timed operators: devices, generations or shapes held out, few rows known."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
+from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Mask, Split, folds_of, leave_folds_out, leave_values_out
 
@@ -32,6 +34,8 @@ class OperatorTable:
             together.
         generations: device -> its generation; without one, devices are held out singly alone.
         few: queries of a device in the support set of `few_rows`.
+        time: column of the time.
+        unit_ms: milliseconds in a unit of that column.
     """
 
     name: str
@@ -40,6 +44,8 @@ class OperatorTable:
     site: tuple[str, ...]
     generations: Mapping[str, str] = field(default_factory=dict)
     few: int = FEW_ROWS
+    time: str = "latency_ms"
+    unit_ms: float = 1.0
 
     def splits(self, frame: "pd.DataFrame") -> list[Split]:
         """Splits of the table, n rows; each protocol is followed by the table's name.
@@ -71,19 +77,42 @@ class OperatorTable:
         )
         return splits
 
-    def flags(self, frame: "pd.DataFrame", time: str, factor: float = 1.0) -> "pd.DataFrame":
-        """Findings about the table's rows: repeats of a row, and figures that cannot be.
-
-        Args:
-            frame: the table.
-            time: column of the time.
-            factor: milliseconds in a unit of that column.
-        """
-        values = {"time_ms": factor * frame[time].to_numpy(dtype=np.float64)}
+    def flags(self, frame: "pd.DataFrame") -> "pd.DataFrame":
+        """Findings about the table's rows: repeats of a row, and figures that cannot be."""
+        values = {"time_ms": self.unit_ms * frame[self.time].to_numpy(dtype=np.float64)}
         for name, column in (("power_w", "power_w"), ("tdp_w", "power_limit_w")):
             if column in frame:
                 values[name] = frame[column].to_numpy(dtype=np.float64)
-        return check(frame, Quantities(**values), same=(*self.query, time))
+        return check(frame, Quantities(**values), same=(*self.query, self.time))
+
+
+class TimedOperators(Dataset):
+    """A dataset whose declaration names tables of timed operators, and generations of devices."""
+
+    operators: ClassVar[Mapping[str, OperatorTable]]
+    generations: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, declared: str = "") -> None:
+        """Read the declaration; see `Dataset.__init_subclass__`."""
+        super().__init_subclass__(declared=declared)
+        facts: dict[str, dict[str, Any]] = dict(getattr(cls, "operators", {}))
+        cls.operators = {
+            name: OperatorTable(
+                **{"name": name, "generations": cls.generations, **own}
+                | {key: tuple(own[key]) for key in ("query", "site")}
+            )
+            for name, own in facts.items()
+        }
+
+    def splits(self, bundle: Bundle) -> list[Split]:
+        """Those of `OperatorTable.splits` for each table that the bundle has."""
+        tables = [table for name, table in self.operators.items() if bundle.has(name)]
+        return [split for table in tables for split in table.splits(bundle.table(table.name))]
+
+    def flags(self, bundle: Bundle) -> "pd.DataFrame":
+        """Doubtful rows of the first of the tables that the bundle has."""
+        name = next(name for name in self.operators if bundle.has(name))
+        return self.operators[name].flags(bundle.table(name))
 
 
 def few_rows(

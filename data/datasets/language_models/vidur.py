@@ -6,26 +6,20 @@ Source: microsoft/vidur at 7d475133, MIT.
 """
 
 import io
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.dataset import Dataset
-from forerun.data.datasets.language_models.operator_splits import OperatorTable, row_names
-from forerun.data.schema import number, text
+from forerun.data.datasets.language_models.operator_splits import TimedOperators, row_names
 from forerun.data.split import Split, folds_of
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 OPS: Final = "ops_mlp"
 COLLECTIVES: Final = "collectives"
-SUPPORT_ROWS: Final = 20
 SHARE: Final = 10
 """One in so many queries is held out by `random_queries`."""
 
@@ -41,39 +35,13 @@ _OPS: Final = (
     *("emb", "input_layernorm", "attn_pre_proj", "attn_rope", "attn_post_proj"),
     *("post_attention_layernorm", "mlp_up_proj", "mlp_act", "mlp_down_proj", "add"),
 )
-_LINK: Final = ("num_workers", "size_bytes", "devices_per_node", "max_devices_per_node")
-_SITE: Final = ("op", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "tp")
-
-TABLES: Final[Mapping[str, OperatorTable]] = MappingProxyType(
-    {
-        OPS: OperatorTable(
-            OPS, "device", ("device", "num_tokens", *_SITE), _SITE, few=SUPPORT_ROWS
-        ),
-        COLLECTIVES: OperatorTable(
-            COLLECTIVES,
-            "network_device",
-            ("network_device", "collective", *_LINK),
-            ("collective", "num_workers", "devices_per_node"),
-        ),
-    }
-)
-"""Table -> its query and its sites. Models of equal dimensions are one: their names are no part."""
 
 
-class Vidur(Dataset):
-    """Leave one device out (A100 and A40 for H100), dimensions held out, a random tenth."""
+class Vidur(TimedOperators, declared="vidur"):
+    """Leave one device out (A100 and A40 for H100), dimensions held out, a random tenth.
 
-    name = "vidur"
-    title = "operators of language models on A100, A40 and H100, and collectives"
-    licence = "MIT, (c) Microsoft Corporation"
-    citation = "Vidur, MLSys 2024, github.com/microsoft/vidur"
-    published = "inference latency within 9 %, a random forest per operator, model and device"
-    upstream = Upstream(
-        "microsoft",
-        "vidur",
-        commit="7d47513363ec447a741ac5e47241580b47724fbf",
-        checksums="vidur.json",
-    )
+    Models of equal dimensions are one: their names are no part of a query.
+    """
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops_mlp`, one row an operator, and `collectives`; a wide file is one device's."""
@@ -90,41 +58,20 @@ class Vidur(Dataset):
             tables[COLLECTIVES] = pd.concat(links, ignore_index=True)
         return tables
 
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; times in milliseconds, messages in bytes."""
-        import pandera.pandas as pa
-
-        ops: dict[str, Any] = {name: text() for name in ("device", "model")}
-        ops |= {name: number("int64", above=0) for name in (*_DIMENSIONS, "tp")}
-        ops |= {"use_gated_mlp": number("bool"), "op": text(values=_OPS)}
-        ops |= {f"{name}_ms": number("float32", low=0) for name in _STATISTICS}
-        links: dict[str, Any] = {name: text() for name in ("network_device", "collective")}
-        links |= {name: number("int64", above=0) for name in _LINK}
-        links |= {f"{name}_ms": number(low=0) for name in _STATISTICS}
-        links["rank"] = number("int64", low=0)
-        return {OPS: pa.DataFrameSchema(ops), COLLECTIVES: pa.DataFrameSchema(links)}
-
     def splits(self, bundle: Bundle) -> list[Split]:
         """Those of `OperatorTable.splits`, and `random_queries/TABLE`: a random tenth is held out.
 
         `unseen_device/ops_mlp/h100` is the published transfer from A100 and A40.
         """
         splits = []
-        for name, table in TABLES.items():
-            if not bundle.has(name):
-                continue
-            frame = bundle.table(name)
+        for name in filter(bundle.has, self.operators):
+            frame, table = bundle.table(name), self.operators[name]
             splits += table.splits(frame)
             held_out = folds_of(row_names(frame, table.query), SHARE, name) == 0
             if held_out.any():
                 protocol = f"random_queries/{name}"
                 splits.append(Split(protocol, name, ~held_out, held_out, (), table.query))
         return splits
-
-    def flags(self, bundle: Bundle) -> "pd.DataFrame":
-        """Doubtful rows of `ops_mlp`, else of `collectives`: repeats, and times of zero."""
-        name = OPS if bundle.has(OPS) else COLLECTIVES
-        return TABLES[name].flags(bundle.table(name), "median_ms")
 
 
 def _operators(raw: RawFiles, path: str) -> "pd.DataFrame":

@@ -9,21 +9,18 @@ Source: itu-rad/GPUMemNet at f01eb059, arXiv 2602.17817. It states no licence: n
 import io
 import json
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, folds_of, leave_folds_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
-from forerun.data.upstream.spreadsheet import Cell, all_sheets
+from forerun.data.upstream.downloads import RawFiles
+from forerun.data.upstream.plain_files import Cell, all_sheets
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 DEVICE: Final = "a100-pcie-40gb"
 """A 40 GB GPU that shows up to 40.5 GiB: the source does not name it."""
@@ -34,9 +31,6 @@ NOISE: Final = 0.995
 """Share of a smaller batch's peak below which a larger one is suspect: runs differ by 0.5 %."""
 FAMILY_FOLDS: Final = 10
 MLP_FOLDS: Final = (3, 5)
-SUSPECT: Final = (
-    *("", "below_faketensor", "near_40gb_cap", "not_monotone", "same_as_smaller_batch"),
-)
 
 _MLP = "Datasets/MLP/mlp_data_{}.csv"
 _FAKE = "Related_works/FakeTensor/fake_tensor.xlsx"
@@ -51,28 +45,10 @@ _HORUS_COLUMNS = {
     "horus_mb": 5,
     "horus_plus_1000mib": 8,
 }
-_MLP_COUNTS = ("Depth", "Total Activations", "Total Parameters", "Batch Size")
-_MLP_SHARES = ("Avg GRACT", "Avg SMACT", "Avg SMOCC", "Avg FP32A")
 
 
-class GpuMemNet(Dataset):
+class GpuMemNet(Dataset, declared="gpumemnet"):
     """Random folds of perceptrons, as published, and held-out families of vision models."""
-
-    name = "gpumemnet"
-    title = "training peak GPU memory of MLPs and timm models"
-    licence = "none stated: numbers only, for use on this machine"
-    citation = "GPUMemNet: GPU memory and utilization estimation, arXiv 2602.17817"
-    published = (
-        "classification into 1,000 MiB bins (MLP), 3 folds of random rows: accuracy 0.976 and "
-        "0.984; one network object is trained across the folds, so two have seen their test rows"
-    )
-    upstream = Upstream(
-        "itu-rad",
-        "GPUMemNet",
-        commit="f01eb0592e1b2030d3bceb73441747912b6652a6",
-        checksums="gpumemnet.json",
-    )
-    csv_tables = ("horus_mlp", "published_kfold")
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """One table per file; the CNN and transformer tables are too large to be included."""
@@ -99,35 +75,6 @@ class GpuMemNet(Dataset):
         if published:
             tables["published_kfold"] = pd.DataFrame(published)
         return tables
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; the perceptrons' columns keep their upstream names."""
-        import pandera.pandas as pa
-
-        mlp: dict[str, Any] = {
-            n: text() for n in ("Filename", "Activations-Params", "Activation Function")
-        }
-        mlp |= {name: number("int64", above=0) for name in _MLP_COUNTS}
-        mlp["Max GPU Memory (MiB)"] = number("int64", above=0)
-        mlp["Avg GPUTL"] = number(low=0, high=100)
-        mlp |= {name: number(low=0, high=1) for name in _MLP_SHARES}
-        timm: dict[str, Any] = {n: text() for n in ("model", "family")}
-        timm |= {n: number("int64", above=0) for n in ("batch_size", "max_gpu_memory_mib")}
-        timm |= {n: number(above=0) for n in (*_FAKE_COLUMNS, "faketensor_last_mb")}
-        timm["suspect"] = text(values=SUSPECT)
-        horus: dict[str, Any] = {n: number(above=0) for n in _HORUS_COLUMNS if n != "model"}
-        kfold: dict[str, Any] = {n: text() for n in ("estimator", "dataset", "confusion")}
-        kfold["fold"] = number("int64", low=0)
-        kfold |= {n: number(low=0, high=1) for n in ("accuracy", "f1", "under_rate")}
-        return {
-            "mlp_step1": pa.DataFrameSchema(mlp),
-            "mlp_step2": pa.DataFrameSchema(mlp),
-            "timm_training_peak": pa.DataFrameSchema(timm),
-            "horus_mlp": pa.DataFrameSchema({**horus, "model": text()}),
-            "published_kfold": pa.DataFrameSchema(kfold),
-            # Made from the models, not downloaded; optional in a bundle.
-            "timm_sim_features": pa.DataFrameSchema({"model": text()}),
-        }
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`mlp_3fold/FOLD`, `mlp_5fold/FOLD` and `unseen_family/FOLD`, on rows not suspect.

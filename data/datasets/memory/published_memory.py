@@ -14,41 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import family_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.datasets.published import family_of, first_reasons
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
     Table = pd.DataFrame
 
 ALLOCATED, RESERVED, DEVICE = "allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib"
 
-TOOLS: Final[tuple[tuple[str, str], ...]] = (
-    (r"torch.*max_memory_allocated", ALLOCATED),
-    (r"torch max memory allocated", ALLOCATED),
-    (r"peak memory allocated", ALLOCATED),
-    (r"peak memory active", ALLOCATED),
-    (r"memory allocated per GPU", ALLOCATED),
-    (r"max allocated", ALLOCATED),
-    (r"torch max_memory_reserved", RESERVED),
-    (r"torch peak reserved", RESERVED),
-    (r"torch peak, max over ranks", RESERVED),
-    (r'peak, "GB" as printed \(torchtitan', RESERVED),
-    (r"nvml device used", DEVICE),
-    (r".*nvidia-smi style", DEVICE),
-)
-"""Prefix of a row's `tool` -> metric that it measured. torchtune's active memory is in blocks that
-tensors or streams still use, which is the allocated memory on one stream; torchtitan prints
-`max_reserved_gib` (its components/metrics.py). Other tools do not say what they measured."""
 
-NAMED: Final[Mapping[tuple[str, str], str]] = {
-    ("pytorch/ao", "torchao/optim/README.md"): ALLOCATED,
-}
+NAMED: Final[Mapping[tuple[str, str], str]] = {("pytorch/ao", "torchao/optim/README.md"): ALLOCATED}
 """(repository, path) -> metric where `tool` does not state it but the script does: torchao's
 benchmarks/benchmark_low_bit_adam.py prints `max_memory_allocated`."""
 
@@ -56,14 +35,6 @@ BYTES_FROM: Final = 1e7
 """Figure in megabytes above which it must be bytes: tables of BEiT and data2vec print 3.766570e+08
 under "MB", and no device has 10 TB."""
 
-KINDS: Final[Mapping[str, str]] = {
-    "measured (rounded)": "printed in whole GB",
-    "measured (percent)": "printed in percent of the GPU's memory",
-    "rule of thumb": "a rule of thumb, not a measurement",
-    "author approximate": "approximate by its author's word",
-    "oom": "ran out of memory: no peak",
-}
-"""Kind of a row that is not exactly measured -> why it is not evaluated."""
 
 IDENTITY: Final = (
     *("source_repo", "model", "task", "method", "peft_variant", "lora_rank", "target_modules"),
@@ -76,62 +47,9 @@ IDENTITY: Final = (
 REPEAT: Final = (*IDENTITY, "peak_printed")
 """Columns that two prints of one measurement share."""
 
-_FAMILIES: Final = (
-    ("llama", r"(?:meta-llama/)?Llama"),
-    ("bert", r"(?:google-bert/bert|albert/)"),
-    ("gpt", r"(?:EleutherAI/pythia|microsoft/biogpt|bigscience/bloom|BLOOM|OPT)"),
-    ("t5", r"(?:T5|bigscience/(?:T0|mt0))"),
-    ("vit", r"(?:microsoft/beit|facebook/data2vec|timm/vit)"),
-    ("vivit", r"google/vivit"),
-    ("sam", r"SAM"),
-    ("rcnn", r"detectron2"),
-    ("stable_diffusion", r"(?:stable_diffusion|sdxl|sd_turbo|ssd_1b|lcm|CompVis|VAE .*S[DX])"),
-    ("flux", r"(?:FLUX|black-forest-labs|VAE .*Flux)"),
-    ("muse", r"(?:muse|amused)"),
-    ("mistral", r"TheBloke/Mistral"),
-    ("qwen", r"Qwen"),
-)
-_TEXTS = ("row_id", "kind", "model", "task", "method", "framework", "source_repo", "source_path")
-_MAYBE = (
-    *("precision", "quantization", "seq_or_resolution", "optimizer", "checkpointing", "layout"),
-    *("attention", "compile", "device", "gpu", "gpu_as_written", "framework_version", "peak_unit"),
-    *("tool", "time_unit", "arch", "source_commit", "peft_variant", "target_modules"),
-    *("adapter_precision", "config", "source_section", "packed", "notes", "tiled"),
-    *("zero_or_fsdp", "family"),
-)
-_POSITIVE = (
-    *("params", "batch", "grad_accum", "global_batch", "gpu_count", "peak_mib", "peak_printed"),
-    *("peak_pct_of_gpu", "trainable_params", "batch_eval", "mem_reserved_avg_mib"),
-    *("mem_reserved_p99_mib", "layers", "hidden", "heads", "vocab", "tp", "pp", "dp", "cp"),
-)
-_NUMBERS = ("lora_rank", "time_printed", "source_line", "bits")
 
-
-class PublishedMemory(PackagedDataset):
+class PublishedMemory(PackagedDataset, declared="published_memory"):
     """Peak memory of networks in training and inference; leave one model or one source out."""
-
-    name = "published_memory"
-    title = "published peak memory of training and inference set-ups"
-    licence = (
-        "facts alone, each with its source; the sources are under Apache-2.0, BSD-3-Clause or "
-        "CC-BY-SA-4.0, as the document `sources` says"
-    )
-    citation = "the repository, path, commit and line of each row"
-    published = "no prediction protocol"
-    origin = "tables of sixteen public repositories, collected November 2026"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `table` and of `graphs`."""
-        import pandera.pandas as pa
-
-        table: dict[str, Any] = {name: text() for name in _TEXTS}
-        table |= {name: text(nullable=True) for name in _MAYBE}
-        table |= {name: number(above=0, nullable=True) for name in _POSITIVE}
-        table |= {name: number(nullable=True) for name in _NUMBERS}
-        table["below_weights"] = pa.Column(bool)
-        graphs: dict[str, Any] = {n: text() for n in ("graph", "configuration", "content")}
-        graphs["operators"] = number("int64", above=0)
-        return {"table": pa.DataFrameSchema(table), "graphs": pa.DataFrameSchema(graphs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_model/FAMILY` and `unseen_source/SOURCE`: one is held out, the others train.
@@ -160,7 +78,9 @@ def reasons(table: "Table") -> NDArray[np.str_]:
     Args:
         table: the `table` of the bundle.
     """
-    rules: list[tuple[str, Any]] = [(why, table["kind"] == kind) for kind, why in KINDS.items()]
+    rules: list[tuple[str, Any]] = [
+        (why, table["kind"] == kind) for kind, why in PublishedMemory.facts["kinds"].items()
+    ]
     rules += [
         ("what was measured is not said", metrics(table) == ""),
         ("repeats a row above", table.duplicated(list(REPEAT))),
@@ -199,11 +119,14 @@ def sources(table: "Table") -> NDArray[np.str_]:
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
     """Architecture family of each of n published models: all sizes and variants are one."""
-    return np.array([family_of(str(model), _FAMILIES) for model in models], dtype=np.str_)
+    return np.array(
+        [family_of(str(model), PublishedMemory.facts["families"]) for model in models],
+        dtype=np.str_,
+    )
 
 
 def _metric(tool: str, repository: str, path: str) -> str:
-    for pattern, metric in TOOLS:
+    for pattern, metric in PublishedMemory.facts["tools"]:
         if re.match(pattern, tool):
-            return metric
+            return str(metric)
     return NAMED.get((repository, path), "")

@@ -8,7 +8,7 @@ facts only, sizes and times.
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,65 +16,20 @@ from forerun.data.bundle import Bundle
 from forerun.data.columns import Names
 from forerun.data.datasets.packaged import PackagedDataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, folds_of
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
-TWINS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "gfx900_56cu": "gfx900",
-        "gfx900_64cu": "gfx900",
-        "gfx906_60cu": "gfx906",
-        "gfx906_64cu": "gfx906",
-        "gfx90a_104cu": "gfx90a",
-        "gfx90a_110cu": "gfx90a",
-    }
-)
-"""GPU -> chip that it shares with another GPU of the tables: they are held out together."""
 SITES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {"conv": ("shape_id",), "gemm": ("N", "K"), "moe": ("model_dim", "expert", "topk")}
 )
 """Table -> columns of a shape, whose rows are held out together."""
 FOLDS: Final = 10
-_CONV: Final = (
-    *("shape_id", "n", "c", "h", "w", "k", "kh", "kw", "ph", "pw", "sh", "sw", "dh", "dw"),
-    *("groups", "n_timed"),
-)
 
 
-class AmdKernels(PackagedDataset):
+class AmdKernels(PackagedDataset, declared="amd_kernels"):
     """Leave one chip out, and leave shapes out."""
-
-    name = "amd_kernels"
-    title = "convolutions, matrix products and expert layers on eleven AMD GPUs"
-    licence = "MIT, (c) Advanced Micro Devices"
-    citation = "ROCm: MIOpen and AITER, github.com/ROCm"
-    published = "none: the tables are what libraries choose their kernels by"
-    origin = (
-        "github.com/ROCm/MIOpen at 2d1fd997, src/kernels/*.HIP.fdb.txt.bz2, and "
-        "github.com/ROCm/aiter at e4048607, aiter/configs/**/*tuned*.csv"
-    )
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; `best_ms` in milliseconds, `us` in microseconds."""
-        import pandera.pandas as pa
-
-        conv: dict[str, Any] = {name: text() for name in ("gpu", "layout")}
-        conv |= {"dir": text(values=("F", "B", "W")), "dtype": text()}
-        conv |= {name: number(None, low=0) for name in _CONV}
-        conv |= {"best_ms": number("float32", above=0)}
-        gemm: dict[str, Any] = {n: text() for n in ("gpu", "a_dtype", "scale", "out_dtype")}
-        gemm |= {"preshuffled": pa.Column("bool"), "us": number(above=0)}
-        gemm |= {name: number(None, above=0) for name in ("batch", "M", "N", "K")}
-        moe: dict[str, Any] = {n: text() for n in ("gpu", "a_dtype", "w_dtype", "scale")}
-        moe |= {"gated": pa.Column("bool"), "us": number(above=0)}
-        sizes = ("token", "model_dim", "inter_dim", "expert", "topk")
-        moe |= {name: number(None, above=0) for name in sizes}
-        schemas = {"conv": conv, "gemm": gemm, "moe": moe}
-        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/TABLE/CHIP`, and `held_out_shapes/TABLE`: a tenth of the shapes."""
@@ -105,7 +60,8 @@ class AmdKernels(PackagedDataset):
 
 def chips(frame: "pd.DataFrame") -> Names:
     """The chip of each of n rows, which GPUs that differ in a few compute units share, (n,)."""
-    return np.array([TWINS.get(gpu, gpu) for gpu in frame["gpu"].astype(str)], dtype=np.str_)
+    twins = AmdKernels.facts["twins"]
+    return np.array([twins.get(gpu, gpu) for gpu in frame["gpu"].astype(str)], dtype=np.str_)
 
 
 def sites(frame: "pd.DataFrame", columns: Sequence[str]) -> Names:

@@ -14,26 +14,14 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check, with_findings
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
-from forerun.data.upstream.spreadsheet import Cell, all_sheets
+from forerun.data.upstream.downloads import RawFiles
+from forerun.data.upstream.plain_files import Cell, all_sheets
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 TABLES: Final = ("gemm", "conv", "rnn")
-GENERATION: Final[Mapping[str, str]] = {
-    "TitanX": "maxwell",
-    "M40": "maxwell",
-    "TitanX_Pascal": "pascal",
-    "TitanXp": "pascal",
-    "1080Ti": "pascal",
-    "P100": "pascal",
-    "V100": "volta",
-}
-"""NVIDIA GPU of the tables -> architecture: the Pascal boards but P100 carry one chip, GP102."""
 ROUNDED_ABOVE: Final = 0.02
 """A step of 1 us that is more than this share of a time is flagged."""
 STEP_MS: Final = 0.001
@@ -46,43 +34,10 @@ _CONV = (
     *("pad_h", "pad_w", "stride_v", "stride_h", "fwd_ms", "bwd_input_ms", "bwd_weight_ms"),
 )
 _RNN = ("hidden", "batch", "timesteps", "fwd_ms", "bwd_ms", "bwd_input_ms", "bwd_weight_ms")
-_HEADINGS: Mapping[str, Sequence[tuple[str, str]]] = {
-    "Dense Matrix Multiplication": (
-        *(("m", "m"), ("n", "n"), ("k", "k")),
-        *(("a transpose", "a_t"), ("b transpose", "b_t"), ("time (msec)", "latency_ms")),
-    ),
-    "Convolution": (
-        *(("w", "w"), ("h", "h"), ("c", "c"), ("n", "batch"), ("k", "k"), ("r", "r"), ("s", "s")),
-        *(("pad_h", "pad_h"), ("pad_w", "pad_w")),
-        *(("vertical stride", "stride_v"), ("horizontal stride", "stride_h")),
-        *(("forward (msec)", "fwd_ms"), ("wrt inputs (msec)", "bwd_input_ms")),
-        ("wrt parameters (msec)", "bwd_weight_ms"),
-    ),
-    "Recurrent Layers": (
-        *(("hidden units", "hidden"), ("input", "hidden"), ("n", "batch")),
-        *(("timesteps", "timesteps"), ("time forward (msec)", "fwd_ms")),
-        *(("time backward (msec)", "bwd_ms"), ("time backward wrt inputs (msec)", "bwd_input_ms")),
-        ("time backward wrt weights (msec)", "bwd_weight_ms"),
-    ),
-}
-"""Section -> heading of a column, in lower case and without a bracketed remark, -> its name."""
 
 
-class DeepBench(Dataset):
+class DeepBench(Dataset, declared="deepbench"):
     """Leave one GPU out, and leave one architecture out."""
-
-    name = "deepbench"
-    title = "times of matrix products, convolutions and recurrent layers on ten devices"
-    licence = "Apache-2.0"
-    citation = "Baidu Research: DeepBench, github.com/baidu-research/DeepBench"
-    published = "none: DeepBench measures and predicts nothing"
-    upstream = Upstream(
-        "baidu-research",
-        "DeepBench",
-        commit="da81ba7820739e2e506dc27f382d15be5479f98f",
-        checksums="deepbench.json",
-    )
-    csv_tables = TABLES
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`gemm`, `conv` and `rnn`; sparse products and inference convolutions are left out."""
@@ -106,34 +61,6 @@ class DeepBench(Dataset):
                 tables[name] = frame.drop_duplicates(ignore_index=True).astype({whole: "int64"})
         return tables
 
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; sizes are whole numbers in floating point, as the workbooks hold them."""
-        import pandera.pandas as pa
-
-        key: dict[str, Any] = {
-            "device": text(),
-            "suite": text(values=("train", "inference")),
-            "precision": text(values=("fp32", "fp16_mixed", "int8")),
-        }
-        note = {"precision_note": text()}
-        gemm = {**key, **note, "sparse": pa.Column("bool"), "n": number("int64", above=0)}
-        gemm |= {name: number(above=0) for name in ("m", "k", "latency_ms")}
-        gemm |= {name: text(values=("N", "T")) for name in ("a_t", "b_t")}
-        conv = {**key, **note, "batch": number("int64", above=0)}
-        conv |= {name: number(above=0) for name in ("w", "h", "c", "k", "r", "s", "fwd_ms")}
-        conv |= {name: number(low=0) for name in ("pad_h", "pad_w")}
-        conv |= {name: number(above=0) for name in ("stride_v", "stride_h")}
-        conv |= {n: number(above=0, nullable=True) for n in ("bwd_input_ms", "bwd_weight_ms")}
-        rnn = {**key, "cell": text(values=("Vanilla", "LSTM", "GRU"))}
-        rnn |= {"batch": number("int64", above=0), "hidden": number(above=0)}
-        rnn |= {"timesteps": number(above=0, nullable=True), "fwd_ms": number(above=0)}
-        rnn |= {
-            name: number(above=0, nullable=True)
-            for name in ("bwd_ms", "bwd_input_ms", "bwd_weight_ms")
-        }
-        schemas = {"gemm": gemm, "conv": conv, "rnn": rnn}
-        return {name: pa.DataFrameSchema(columns) for name, columns in schemas.items()}
-
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/TABLE/DEVICE` and `unseen_generation/TABLE/ARCHITECTURE`."""
         splits = []
@@ -143,9 +70,11 @@ class DeepBench(Dataset):
             rows = bundle.table(table)
             splits += leave_values_out(table, rows, {f"unseen_device/{table}": "device"})
             devices = rows["device"].astype(str)
-            generations = np.array([GENERATION.get(d, d) for d in devices], dtype=np.str_)
+            generations = np.array(
+                [self.facts["generations"].get(d, d) for d in devices], dtype=np.str_
+            )
             derived = {"generation": generations}
-            for name in sorted(set(GENERATION.values()) & set(generations.tolist())):
+            for name in sorted(set(self.facts["generations"].values()) & set(generations.tolist())):
                 out = generations == name
                 protocol, keys = f"unseen_generation/{table}/{name}", ("device", "generation")
                 splits.append(Split(protocol, table, ~out, out, keys, (), derived))
@@ -195,9 +124,9 @@ def _rows(sheet: list[list[Cell]], path: str) -> Iterator[tuple[str, dict[str, A
 def _places(section: str, row: Sequence[Cell]) -> dict[str, int]:
     """Column name -> position, where this row holds the section's headings."""
     known: dict[str, str] = {}
-    for name, headings in _HEADINGS.items():
+    for name, headings in DeepBench.facts["headings"].items():
         if section.startswith(name):
-            known = dict(headings)
+            known = headings
     places: dict[str, int] = {}
     for place, cell in enumerate(row):
         heading = str(cell or "").strip().lower()

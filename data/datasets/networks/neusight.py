@@ -1,10 +1,13 @@
 """NeuSight operator and network latencies on eleven GPUs, fp32.
 
 One row of `ops` is one kernel: mean of the five fastest of 25 CUDA-event timings, launch included.
+The source calls the contraction N and the output width K; here `k` is the contraction.
 Source: sitar-lab/NeuSight at 6945927d, MIT. Paper: ASPLOS 2025, arXiv 2407.13853.
 """
 
-from collections.abc import Mapping
+import io
+import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,15 +15,246 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
-from forerun.data.datasets.networks import neusight_files as files
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, is_one_of
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import Column, DataFrameSchema
+
+ROOT = "scripts/asplos"
+GRAPH_KEYS = ("model", "mode", "seqlen", "batch", "option")
+DIMENSIONS = ("batch", "m", "n", "k", "h", "c_in", "c_out", "ksize", "in_hw", "stride", "pad")
+PREDICTORS = {"neusight": "neusight", "roofline": "roofline", "habitat": "habitat"} | {
+    "lietal": "micro"
+}
+NVIDIA_SOFTWARE = "torch2.1.0+cu121"
+AMD_SOFTWARE = "torch2.4.1+rocm"
+KERNEL_CHARACTERS = 80
+
+_CLASS = {"bmm": "bmm", "linear": "linear", "conv": "conv", "ln": "ln", "softmax": "softmax"}
+_TEST_FILES = ("bmm", "linear", "elem", "ln", "softmax")
+_TILE = r"(?:sgemm_|_MT)(\d+)x(\d+)"
+_RUN = re.compile(
+    r"(?P<model>.+?)-(?P<mode>inf|train)-(?P<seqlen>\d+)-(?P<batch>\d+)(?:-(?P<option>.+))?"
+)
+_LAYER = re.compile(r"_(?:layer|layers|h|block)_(\d+)(?:_|$)")
+_FINAL_NORM = re.compile(r"_(?:ln_f|final_layer_norm)$")
+
+
+def read_ops(raw: RawFiles) -> "pd.DataFrame":
+    """Operator timings of all devices: the `ops` table."""
+    import pandas as pd
+
+    parts = [
+        _timings(raw, path, split)
+        for split, pattern in (
+            ("train", f"{ROOT}/data/dataset/train/collect/*.csv"),
+            *(("test", f"{ROOT}/data/dataset/test/{name}.csv") for name in _TEST_FILES),
+            ("train", f"{ROOT}/data/dataset_amd/train/collect/*.csv"),
+            ("test", f"{ROOT}/data/dataset_amd/test/collect/*.csv"),
+        )
+        for path in raw.matching(pattern)
+    ]
+    if not parts:
+        return pd.DataFrame()
+    ops = pd.concat(parts, ignore_index=True)
+    for name in ("device", "op_class", "op", "split_published", "dtype", "software", "kernel"):
+        ops[name] = ops[name].astype("category")
+    return ops
+
+
+def _timings(raw: RawFiles, path: str, split: str) -> "pd.DataFrame":
+    """Rows of one file of timings.
+
+    Raises:
+        KeyError: a column is missing.
+    """
+    import pandas as pd
+
+    table = pd.read_csv(io.BytesIO(raw.read(path)))
+    op = table["OPName"].astype(str).str.strip()
+    op_class = op.map(_CLASS).fillna("elementwise")
+    kind = "convolutions" if "Input_Channel" in table else "rows" if "H" in table else "products"
+    names = NeuSight.facts["dimensions"][kind]
+    dims = table.rename(columns=names).reindex(columns=DIMENSIONS).astype("Int32")
+    tiles = table["Kernel Name"].astype(str).str.extract(_TILE)
+    rows = pd.DataFrame(
+        {
+            "device": table["Device"].astype(str).str.strip(),
+            "op_class": op_class,
+            "op": op,
+            "split_published": split,
+            "in_published_filter": _published_filter(op_class, dims),
+            "dtype": "fp32",
+            "software": AMD_SOFTWARE if "dataset_amd" in path else NVIDIA_SOFTWARE,
+            **{name: dims[name] for name in DIMENSIONS},
+            "latency_ms": table["Latency"].astype("float64"),
+            "kernel": table["Kernel Name"].astype(str).str[:KERNEL_CHARACTERS],
+            "tile_a": tiles[0].astype("Float64").astype("Int32"),
+            "tile_b": tiles[1].astype("Float64").astype("Int32"),
+            "grid_blocks": table[["Grid x", "Grid y", "Grid z"]].prod(axis=1).astype("int64"),
+            "block_threads": table[["Block x", "Block y", "Block z"]].prod(axis=1).astype("int32"),
+        }
+    )
+    return rows
+
+
+def _published_filter(op_class: "pd.Series[str]", dims: "pd.DataFrame") -> "pd.Series[bool]":
+    """Rows that the paper trains on: small vector operators are left out."""
+    least = op_class.map({"elementwise": 8192, "ln": 4096, "softmax": 4096})
+    large = (dims["batch"] > least) & (dims["h"] > 512)
+    return (least.isna() | large.fillna(False)).astype(bool)
+
+
+def read_devices(raw: RawFiles, trained: frozenset[str]) -> "pd.DataFrame":
+    """Spec sheets as given in the paper: the `devices` table."""
+    import pandas as pd
+
+    rows = []
+    for path in raw.matching(f"{ROOT}/data/device_configs/*.json"):
+        sheet = json.loads(raw.text(path))
+        key = _stem(path)
+        rows.append(
+            {
+                "device_key": key,
+                "device": sheet["Device"],
+                "mem_gb": sheet["Dev_Mem"],
+                "mem_bw_gbs": sheet["Mem_Bw"],
+                "num_sm": sheet["Num_Sm"],
+                "cores_per_sm": sheet["Core_Per_SM"],
+                "freq_mhz": sheet["Freq"],
+                "fp32_gflops_vec": sheet.get("SingleFLOPsVEC", sheet.get("SingleFLOPs")),
+                "fp32_gflops_mm": sheet.get("SingleFLOPsMM", sheet.get("SingleFLOPs")),
+                "l2_mb": sheet["L2Cache"],
+                "role": "train" if sheet["Device"] in trained else "unseen",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def read_models(raw: RawFiles) -> dict[str, Any]:
+    """Model name -> the part of its Hugging Face configuration that sets its shapes."""
+    found = {}
+    for path in raw.matching(f"{ROOT}/data/DLmodel_configs/*.json"):
+        content = json.loads(raw.text(path))
+        found[_stem(path)] = {
+            k: v for k, v in content.items() if k in NeuSight.facts["config_keys"]
+        }
+    return found
+
+
+def read_e2e(raw: RawFiles) -> "pd.DataFrame":
+    """Whole-network labels with the published predictions: the `e2e` table."""
+    import pandas as pd
+
+    rows = []
+    for path in raw.matching(f"{ROOT}/label/*.json"):
+        device, name = path.split("/")[-2], _stem(path)
+        label = json.loads(raw.text(path))
+        row = {"device_key": device, **_run(name)}
+        row["num_layer"] = float(label["num_layer"])
+        row["e2e_latency_ms"] = float(label["e2e_latency"])
+        row["fw_latency_ms"] = float(label["fw_latency"])
+        row["bw_latency_ms"] = float(label["bwall_latency"])
+        for column, folder in PREDICTORS.items():
+            guess = f"{ROOT}/results/prediction/{device}/{folder}/{name}.json"
+            there = guess in raw.paths
+            value = json.loads(raw.text(guess))["e2e_latency"] if there else float("nan")
+            row[f"pub_{column}_e2e_ms"] = float(value)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def read_opgraphs(raw: RawFiles, models: dict[str, Any]) -> "pd.DataFrame":
+    """Operator graphs without timings: the `opgraphs` table."""
+    import pandas as pd
+
+    columns = NeuSight.facts["columns"]["opgraphs"]
+    parts = []
+    for path in raw.matching(f"{ROOT}/results/opgraph/*.csv"):
+        run = _run(_stem(path))
+        table = pd.read_csv(io.BytesIO(raw.read(path)), dtype=str, keep_default_na=False)
+        table = table.rename(columns=columns)[list(columns.values())]
+        for place, (key, value) in enumerate([*run.items(), ("idx", range(len(table)))]):
+            table.insert(place, key, value)
+        expanded = bool(run["option"])
+        repeat = 1 if expanded else _repeats(table["name"], _layers(models.get(run["model"], {})))
+        parts.append(table.assign(repeat=repeat))
+    if not parts:
+        return pd.DataFrame(columns=[*GRAPH_KEYS, "idx", *columns.values(), "repeat"])
+    graphs = pd.concat(parts, ignore_index=True)
+    return graphs.astype({"idx": "int64", "repeat": "int64"})
+
+
+def read_graph_ops(raw: RawFiles, opgraphs: "pd.DataFrame") -> "pd.DataFrame":
+    """Nodes of the graphs as timed on each device: the `graph_ops` table.
+
+    Timings whose graph is missing are left out.
+    """
+    import pandas as pd
+
+    columns = NeuSight.facts["columns"]["graph_ops"]
+    parts = []
+    for path in raw.matching(f"{ROOT}/label/*.csv"):
+        run = _run(_stem(path))
+        table = pd.read_csv(io.BytesIO(raw.read(path)))
+        table = table.rename(columns=columns)[list(columns.values())]
+        keys = {"device_key": path.split("/")[-2], **{k: run[k] for k in GRAPH_KEYS[:4]}}
+        for place, (key, value) in enumerate([*keys.items(), ("idx", range(len(table)))]):
+            table.insert(place, key, value)
+        parts.append(table)
+    if not parts:
+        return pd.DataFrame()
+    nodes = pd.concat(parts, ignore_index=True)
+    plain = opgraphs[opgraphs["option"] == ""]
+    shared = [*GRAPH_KEYS[:4], "name"]
+    extra = ["op_class", "fw_ops", "bw_ops", "acc_ops", "repeat"]
+    joined = nodes.merge(plain[shared + extra], on=shared, how="inner", validate="m:1")
+    texts = ["device_key", "model", "mode", "name", "fx_op", "target", "input_shapes"]
+    texts += ["output_shape", "dtype", "op_class", "fw_ops", "bw_ops", "acc_ops"]
+    return joined.astype({"idx": "int64", **dict.fromkeys(texts, "string")})
+
+
+def _run(name: str) -> dict[str, Any]:
+    """`gpt2_large-train-1024-4-dp4` as model, mode, sequence length, batch size and option."""
+    found = _RUN.fullmatch(name)
+    if found is None:
+        raise ValueError(f"{name!r} does not name a run")
+    return {
+        "model": found["model"],
+        "mode": "inference" if found["mode"] == "inf" else "training",
+        "seqlen": int(found["seqlen"]),
+        "batch": int(found["batch"]),
+        "option": found["option"] or "",
+    }
+
+
+def _layers(config: dict[str, Any]) -> int:
+    """Number of transformer layers; 1 where a configuration does not give it."""
+    for key in ("num_hidden_layers", "n_layer", "num_layers"):
+        if key in config:
+            return int(config[key])
+    return 1
+
+
+def _repeats(names: "pd.Series[str]", layers: int) -> list[int]:
+    """Number of occurrences of each node: a graph with only layer 0 represents all layers.
+
+    The layer runs from its first named node to the final norm, or to its last named node.
+    """
+    found = [_LAYER.search(name) for name in names]
+    inside = [i for i, match in enumerate(found) if match]
+    if not inside or any(match and int(match[1]) > 0 for match in found):
+        return [1] * len(names)
+    norms = [i for i, name in enumerate(names) if _FINAL_NORM.search(name) and not found[i]]
+    end = min((i for i in norms if i > inside[-1]), default=inside[-1] + 1)
+    return [layers if inside[0] <= i < end else 1 for i in range(len(names))]
+
+
+def _stem(path: str) -> str:
+    return path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+
 
 NVIDIA_TRAINING: Final = (
     "Tesla P4",
@@ -30,64 +264,32 @@ NVIDIA_TRAINING: Final = (
     "NVIDIA A100-PCIE-40GB",
 )
 AMD_TRAINING: Final = ("AMD Instinct MI100", "AMD Instinct MI210")
-OPERATOR_QUERY: Final = ("device", "op", "dtype", "software", *files.DIMENSIONS)
+OPERATOR_QUERY: Final = ("device", "op", "dtype", "software", *DIMENSIONS)
 
 _WINOGRAD = 4.0
 """Winograd's F(4x4, 3x3) needs a quarter of the multiplications (Lavin and Gray 2016)."""
 _LAUNCH_BOUND_MS = 0.02
 
 
-class NeuSight(Dataset):
+class NeuSight(Dataset, declared="neusight"):
     """Trained on operators of five GPUs, evaluated on unseen GPUs and on whole networks."""
-
-    name = "neusight"
-    title = "operator and end-to-end latency on 11 GPUs (fp32)"
-    licence = "MIT (c) 2025 Georgia Institute of Technology and Microsoft Corporation"
-    citation = (
-        "Lee, Phanishayee, Mahajan: Forecasting GPU Performance for Deep Learning Training and "
-        "Inference, ASPLOS 2025, arXiv 2407.13853"
-    )
-    published = (
-        "end to end 8.9 % mean error over 83 NVIDIA points (roofline 31.4, Li et al. 60.3, "
-        "Habitat 385); operators of unseen GPUs: bmm 13.8, linear 13.9, elementwise 19.3, "
-        "softmax 13.9, layer norm 56.7 %"
-    )
-    upstream = Upstream(
-        "sitar-lab",
-        "NeuSight",
-        commit="6945927d9afcca2b9daf021f8395e53edc5b4eef",
-        checksums="neusight.json",
-    )
-    csv_tables = ("devices", "e2e")
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops`, `devices`, `e2e`, `opgraphs` and `graph_ops`, as far as their files are there."""
-        opgraphs = files.read_opgraphs(raw, files.read_models(raw))
+        opgraphs = read_opgraphs(raw, read_models(raw))
         trained = frozenset((*NVIDIA_TRAINING, *AMD_TRAINING))
         tables = {
-            "ops": files.read_ops(raw),
-            "devices": files.read_devices(raw, trained),
-            "e2e": files.read_e2e(raw),
+            "ops": read_ops(raw),
+            "devices": read_devices(raw, trained),
+            "e2e": read_e2e(raw),
             "opgraphs": opgraphs,
-            "graph_ops": files.read_graph_ops(raw, opgraphs),
+            "graph_ops": read_graph_ops(raw, opgraphs),
         }
         return {name: frame for name, frame in tables.items() if len(frame)}
 
     def documents(self, raw: RawFiles) -> dict[str, Any]:
         """`models`: transformer configurations by name."""
-        return {"models": files.read_models(raw)}
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of the five tables."""
-        import pandera.pandas as pa
-
-        return {
-            "ops": pa.DataFrameSchema(_ops_columns()),
-            "devices": pa.DataFrameSchema(_devices_columns()),
-            "e2e": pa.DataFrameSchema(_e2e_columns()),
-            "opgraphs": pa.DataFrameSchema(_opgraph_columns()),
-            "graph_ops": pa.DataFrameSchema(_graph_ops_columns()),
-        }
+        return {"models": read_models(raw)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device` (NVIDIA), `unseen_device_amd`, `leave_one_gpu_out/DEVICE`, `end_to_end`.
@@ -131,7 +333,7 @@ def bounds_ms(
     The second counts arithmetic alone (a small tensor stays in cache, a convolution may run by
     Winograd's algorithm). NaN for devices without a sheet.
     """
-    dims = {d: ops[d].fillna(0).to_numpy(dtype=np.float64) for d in files.DIMENSIONS}
+    dims = {d: ops[d].fillna(0).to_numpy(dtype=np.float64) for d in DIMENSIONS}
     b, m, n, k, h = (dims[d] for d in ("batch", "m", "n", "k", "h"))
     kind = ops["op_class"].astype(str).to_numpy()
     gemm, conv = np.isin(kind, ["bmm", "linear"]), kind == "conv"
@@ -172,81 +374,3 @@ def _operator_splits(ops: "pd.DataFrame") -> list[Split]:
         train = train_part & nvidia_trained & ~out
         splits.append(split(f"leave_one_gpu_out/{name}", train, tested & out))
     return splits
-
-
-def _ops_columns() -> "dict[str, Column]":
-    count = {name: number("Int32", low=0, nullable=True) for name in files.DIMENSIONS}
-    return {
-        "device": text(),
-        "op_class": text(values=("bmm", "linear", "conv", "elementwise", "ln", "softmax")),
-        "op": text(),
-        "split_published": text(values=("train", "test")),
-        "in_published_filter": number("bool"),
-        "dtype": text(values=("fp32",)),
-        "software": text(),
-        **count,
-        "latency_ms": number(above=0),
-        "kernel": text(),
-        "tile_a": number("Int32", above=0, nullable=True),
-        "tile_b": number("Int32", above=0, nullable=True),
-        "grid_blocks": number("int64", low=0),
-        "block_threads": number("int32", low=0),
-    }
-
-
-def _devices_columns() -> "dict[str, Column]":
-    figures = ("mem_gb", "mem_bw_gbs", "num_sm", "cores_per_sm", "freq_mhz", "fp32_gflops_vec")
-    return {
-        "device_key": text(),
-        "device": text(),
-        **{name: number("int64", above=0) for name in (*figures, "fp32_gflops_mm", "l2_mb")},
-        "role": text(values=("train", "unseen")),
-    }
-
-
-def _e2e_columns() -> "dict[str, Column]":
-    guesses = {f"pub_{name}_e2e_ms": number(above=0, nullable=True) for name in files.PREDICTORS}
-    return {
-        "device_key": text(),
-        **_graph_key_columns(),
-        "option": text(nullable=True),
-        "num_layer": number(low=0),
-        "e2e_latency_ms": number(above=0),
-        "fw_latency_ms": number(low=0),
-        "bw_latency_ms": number(low=0),
-        **guesses,
-    }
-
-
-def _graph_key_columns() -> "dict[str, Column]":
-    return {
-        "model": text(),
-        "mode": text(values=("inference", "training")),
-        "seqlen": number("int64", above=0),
-        "batch": number("int64", above=0),
-    }
-
-
-def _opgraph_columns() -> "dict[str, Column]":
-    texts = ("op_class", "fw_ops", "bw_ops", "acc_ops", "prev", "next", "input_shapes")
-    return {
-        **_graph_key_columns(),
-        "option": text(),
-        "idx": number("int64", low=0),
-        "name": text(),
-        **{name: text() for name in (*texts, "output_shape")},
-        "repeat": number("int64", above=0),
-    }
-
-
-def _graph_ops_columns() -> "dict[str, Column]":
-    return {
-        "device_key": text(),
-        **_graph_key_columns(),
-        "idx": number("int64", low=0),
-        **{name: text() for name in ("name", "fx_op", "target", "input_shapes", "output_shape")},
-        **{f"{part}_latency_ms": number(low=0) for part in ("fw", "bw", "acc")},
-        "dtype": text(nullable=True),
-        **{name: text() for name in ("op_class", "fw_ops", "bw_ops", "acc_ops")},
-        "repeat": number("int64", above=0),
-    }

@@ -4,51 +4,29 @@ One row of `runs` is one operator, or one of the networks of `forerun.data.colle
 of threads. Published networks are not among them: those are kept for evaluation.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.measured import MeasuredDataset
+from forerun.data.datasets.packaged import MeasuredDataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, folds_of, leave_folds_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 FOLDS = 5
 
 
-class OnnxruntimeCpu(MeasuredDataset):
+class OnnxruntimeCpu(MeasuredDataset, declared="onnxruntime_cpu"):
     """Networks held out in five folds, and unseen numbers of threads."""
 
-    name = "onnxruntime_cpu"
-    title = "operators and networks through onnxruntime on processors"
-    citation = "measured by forerun collect cpu"
-    published = "none on these rows"
-    collector = "forerun collect cpu"
     columns: ClassVar[tuple[str, ...]] = (
         *("device", "workload", "label", "kind", "framework_version", "instruction_set"),
         *("threads", "batch_size", "latency_ms", "fastest_ms", "peak_memory_mib", "spread"),
         "others_share",
     )
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schema of `runs`."""
-        import pandera.pandas as pa
-
-        columns: dict[str, Any] = {n: text() for n in ("device", "workload", "label")}
-        columns |= {"kind": text(values=("kernel", "network")), "framework_version": text()}
-        columns |= {"instruction_set": text()}
-        columns |= {n: number("int64", above=0) for n in ("threads", "batch_size")}
-        columns |= {n: number(above=0) for n in ("latency_ms", "fastest_ms")}
-        columns |= {"peak_memory_mib": number(above=0, nullable=True), "spread": number(low=0)}
-        columns |= {"others_share": number(nullable=True)}
-        assert tuple(columns) == self.columns
-        return {"runs": pa.DataFrameSchema(columns)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_networks/FOLD`: networks held out; `unseen_threads`: trained on one thread.

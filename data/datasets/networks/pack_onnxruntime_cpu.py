@@ -46,7 +46,7 @@ def write_package(tables: Sequence[Path], device: str, folder: Path) -> Bundle:
         dataset.name,
         {"runs": rows},
         datasheet=_datasheet(rows, frames),
-        facts={"source": f"measured by `{dataset.collector}`", "licence": dataset.licence},
+        facts={"source": f"measured by `{dataset.origin}`", "licence": dataset.licence},
     )
 
 
@@ -54,7 +54,7 @@ def _datasheet(rows: "pd.DataFrame", frames: "Sequence[pd.DataFrame]") -> str:
     first = frames[0].iloc[0]
     about = ("cpu_model", "instruction_set", "cpus", "system", "framework_version", "python")
     lines = ["# onnxruntime_cpu: operators and networks through onnxruntime on processors", ""]
-    lines += [f"{len(rows)} rows, made by `{OnnxruntimeCpu.collector}`; see the plan", ""]
+    lines += [f"{len(rows)} rows, made by `{OnnxruntimeCpu.origin}`; see the plan", ""]
     lines += ["`cpu-onnxruntime`.", "", "## Machine", ""]
     lines += [f"- {name}: {first[name]}" for name in about if name in first]
     kinds = zip(rows["threads"].tolist(), rows["kind"].tolist(), strict=True)

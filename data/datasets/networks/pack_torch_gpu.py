@@ -23,32 +23,6 @@ if TYPE_CHECKING:
 
 MACHINE = ("framework_version", "cuda", "driver", "cpu_model", "cpus", "system", "python")
 """Columns of the collector that describe software and host."""
-PRECISIONS = (
-    "TF32 is off for matrix products in `fp32`. For convolutions in `fp32` it was off too where "
-    "`fp32_convolutions` is `strict`, and `tf32` allows it for them, as PyTorch's default does. "
-    "The precision `tf32` allows it in both. `amp` and `amp_bf16` are autocast over fp32 weights, "
-    "whose casts are part of every run; `fp16` and `bf16` store weights so; `fp8` was measured for "
-    "linear layers alone."
-)
-COLUMNS = (
-    "`latency_ms` is the median of the fastest steady window of synchronised runs, `fastest_ms` "
-    "the fastest run and `spread` the interquartile range over the median. Of an operator it is "
-    "often the time that the host takes to launch it; `kernel_ms` is the time of the GPU alone, of "
-    "runs that were queued before the first one began. A network with `cuda_graph` was recorded as "
-    "one CUDA graph, so that its `latency_ms` is the time of the GPU without that of the host.",
-    "`allocated_memory_mib` and `reserved_memory_mib` are peaks of PyTorch's allocator with the "
-    "weights, `peak_memory_mib` the memory in use of the device with the CUDA context, less what "
-    "was in use before (null where the context was in use before). Those of recorded networks are "
-    "with the pool of the CUDA graph.",
-    "`power_w` is energy over time in a window (`power_window_s`) of queued runs, by the device's "
-    "energy counter; `energy_j` is that of one run in the window. One operator in six has such a "
-    "window, and every network. `power_capped_share` is the share of looks at the GPU in which its "
-    "power limit (`power_limit_w`) held the clock down; `sm_clock_mhz` is the mean clock.",
-    "Networks are those of forerun's own zoo, and of the package timm by its names. "
-    "A training step is a forward pass, the mean square of all outputs as loss, a backward pass "
-    "and a step of AdamW. Inference of language models computes logits of all positions, without a "
-    "cache. `workload` is an operator as JSON, or the digest of a network's graph in `graphs`.",
-)
 
 
 def write_package(
@@ -108,7 +82,7 @@ def write_package(
         written,
         datasheet=_datasheet(written["runs"], len(contents), machines),
         facts={
-            "source": f"measured by `{dataset.collector}`",
+            "source": f"measured by `{dataset.origin}`",
             "licence": dataset.licence,
             "machines": machines,
         },
@@ -152,7 +126,7 @@ def _contents(folders: Sequence[Path], labels: Sequence[str]) -> "pd.DataFrame":
 
 def _datasheet(rows: "pd.DataFrame", graphs: int, machines: Mapping[str, str]) -> str:
     lines = [f"# {TorchGpu.name}: {TorchGpu.title}", ""]
-    lines += [f"{len(rows):,} rows of `{TorchGpu.collector}`, {graphs} graphs of networks of"]
+    lines += [f"{len(rows):,} rows of `{TorchGpu.origin}`, {graphs} graphs of networks of"]
     trains = "Recorded networks and the power of eager ones train released predictors."
     lines += [f"`forerun collect graphs`. {trains}", ""]
     lines += ["## Machines", ""]
@@ -168,8 +142,8 @@ def _datasheet(rows: "pd.DataFrame", graphs: int, machines: Mapping[str, str]) -
                     figures = f"{len(own)} | {own['power_w'].notna().sum()}"
                     spread = f"{own['spread'].median():.3f}"
                     lines.append(f"| {device} | {mode} | {phase} | {figures} | {spread} |")
-    lines += ["", "## Precisions", "", PRECISIONS, "", "## Columns", ""]
-    return "\n".join(lines) + "\n" + "\n\n".join(COLUMNS) + "\n"
+    lines += ["", "## Precisions", "", TorchGpu.facts["precisions"], "", "## Columns", ""]
+    return "\n".join(lines) + "\n" + "\n\n".join(TorchGpu.facts["columns"]) + "\n"
 
 
 def main() -> None:

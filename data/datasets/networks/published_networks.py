@@ -7,37 +7,22 @@ Only facts were taken: figures and settings, no prose.
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.datasets.dataset import family_of, first_reasons
 from forerun.data.datasets.packaged import PackagedDataset
-from forerun.data.datasets.published import family_of, first_reasons
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
     Table = pd.DataFrame
 
-RUNTIMES: Final[Mapping[str, str]] = {
-    "native": "eager",
-    "pytorch eager": "eager",
-    "pytorch eager, attention eager": "eager",
-    "pytorch eager, attention sdpa": "eager",
-    "torch.compile": "compiled",
-    "torch.compile reduce-overhead": "reduce-overhead",
-    "torchscript": "torchscript",
-    "tensorrt": "tensorrt",
-    "tensorrt fp16 engine": "tensorrt",
-}
-"""Runtime as written -> as in `forerun.data.software.Runtime`. Others (autotuned compilation,
-pipelines with pre- and post-processing) are not used."""
 
 PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16", "amp")
 ITEMS: Final = ("img/s", "seq/s", "samples/s")
@@ -61,74 +46,13 @@ SUPERLINEAR: Final = 1.25
 Chosen by looking at the rows: contradicting ratios are above 1.7, all others below 1.1.
 """
 
-TRAINING_BATCHES: Final[Mapping[tuple[str, str, str], int]] = {
-    ("b0", "v100-sxm-16gb", "amp"): 128,
-    ("b0", "v100-sxm-16gb", "fp32"): 64,
-    ("b0", "v100-sxm-32gb", "amp"): 256,
-    ("b0", "v100-sxm-32gb", "fp32"): 128,
-    ("b0", "a100-sxm-80gb", "amp"): 256,
-    ("b0", "a100-sxm-80gb", "tf32"): 256,
-    ("b4", "v100-sxm-16gb", "amp"): 32,
-    ("b4", "v100-sxm-16gb", "fp32"): 16,
-    ("b4", "v100-sxm-32gb", "amp"): 64,
-    ("b4", "v100-sxm-32gb", "fp32"): 32,
-    ("b4", "a100-sxm-80gb", "amp"): 128,
-    ("b4", "a100-sxm-80gb", "tf32"): 64,
-}
-"""(size, GPU, precision) -> samples per step of EfficientNet training, which the tables omit:
-they say that the default configuration ran, which is the one of
-PyTorch/Classification/ConvNets/configs.yml at 0fadac23."""
 
 _EFFICIENTNET = re.compile(r"EfficientNet-(?:WideSE-)?(B[04])")
-_FAMILIES: Final = (
-    ("resnet", r"(?:SE-)?ResNe[Xx]?t-?(?:50|101)"),
-    ("vit", r"(?:ViT|BEiT|vit|beit|deit|data2vec-vision|audio-spect|videomae|yolos|depth_pro)"),
-    ("bert", r"(?:BERT|bert|albert)"),
-    ("gpt", r"(?:pythia|biogpt)"),
-    ("detr", r"(?:Conditional-)?DETR"),
-    ("maskformer", r"Mask(?:2)?Former"),
-    ("sam", r"SAM"),
-    ("rcnn", r"d2:|MaskRCNN"),
-    ("jasper", r"Jasper|QuartzNet"),
-)
 _CHIP = re.compile(r"(?:v100|a100)")
-_COUNTS = ("gpu_count", "nodes", "batch_size_per_gpu", "micro_batch_per_gpu", "concurrency")
-_TIMES = (
-    *("throughput", "latency_avg_ms", "latency_p50_ms", "latency_p90_ms", "latency_p95_ms"),
-    *("latency_p99_ms", "latency_p100_ms", "server_compute_infer_ms", "consistency_ratio"),
-)
-_TEXTS = ("kind", "framework", "runtime", "model", "gpu", "gpu_as_written", "phase", "precision")
-_SOURCE = ("source_repo", "source_path", "source_commit", "source_section", "consistency")
-_MAYBE = (
-    *("xla", "scenario", "variant", "device", "device_guess", "sequence_or_image", "container"),
-    *("throughput_unit", "table_label", "batch_source", "note"),
-)
 
 
-class PublishedNetworks(PackagedDataset):
+class PublishedNetworks(PackagedDataset, declared="published_networks"):
     """Whole networks; leave one architecture family or one GPU out."""
-
-    name = "published_networks"
-    title = "published throughput and latency of whole networks"
-    licence = (
-        "facts alone, each with its source; the sources are under Apache-2.0, BSD-3-Clause or "
-        "(YOLOv5) AGPL-3.0, as the document `sources` says"
-    )
-    citation = "the repository, path, commit and line of each row"
-    published = "no prediction protocol; the same network in two tables differs by up to 5 %"
-    origin = "tables of eight public repositories, collected November 2026"
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `table` and of `graphs`."""
-        import pandera.pandas as pa
-
-        table: dict[str, Any] = {name: text() for name in (*_TEXTS, *_SOURCE)}
-        table |= {name: text(nullable=True) for name in _MAYBE}
-        table |= {name: number(above=0, nullable=True) for name in (*_COUNTS, *_TIMES)}
-        table["source_line"] = number(above=0)
-        graphs: dict[str, Any] = {n: text() for n in ("graph", "configuration", "content")}
-        graphs["operators"] = number("int64", above=0)
-        return {"table": pa.DataFrameSchema(table), "graphs": pa.DataFrameSchema(graphs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_model/FAMILY` and `unseen_device/CHIP`: one is held out, the others train.
@@ -150,6 +74,10 @@ class PublishedNetworks(PackagedDataset):
         """Doubtful rows of `table`: those without a time, and repeats of an earlier row."""
         table = bundle.table("table")
         return check(table, Quantities(time_ms=step_ms(table)), same=REPEAT)
+
+
+RUNTIMES: Final[Mapping[str, str]] = PublishedNetworks.facts["runtimes"]
+"""Runtime as written -> as in `forerun.data.software.Runtime`."""
 
 
 def reasons(table: "Table") -> NDArray[np.str_]:
@@ -182,12 +110,13 @@ def reasons(table: "Table") -> NDArray[np.str_]:
 def micro_batch(table: "Table") -> NDArray[np.float64]:
     """Samples that one GPU processes at once, without accumulation; NaN where unknown."""
     found = table["micro_batch_per_gpu"].to_numpy(dtype=np.float64, copy=True)
+    batches = {tuple(key): size for *key, size in PublishedNetworks.facts["training_batches"]}
     columns = (table[n] for n in ("model", "gpu", "precision", "phase", "framework"))
     for row, (model, gpu, precision, phase, framework) in enumerate(zip(*columns, strict=True)):
         size = _EFFICIENTNET.fullmatch(model)
         if np.isnan(found[row]) and size and phase == "training" and framework == "pytorch":
             key = (size[1].lower(), gpu, precision)
-            found[row] = TRAINING_BATCHES.get(key, np.nan)
+            found[row] = batches.get(key, np.nan)
     return found
 
 
@@ -208,7 +137,10 @@ def step_ms(table: "Table") -> NDArray[np.float64]:
 
 def families(models: "pd.Series[str]") -> NDArray[np.str_]:
     """Architecture family of each of n published models: all sizes and variants are one."""
-    return np.array([family_of(str(model), _FAMILIES) for model in models], dtype=np.str_)
+    return np.array(
+        [family_of(str(model), PublishedNetworks.facts["families"]) for model in models],
+        dtype=np.str_,
+    )
 
 
 def chips(gpus: "pd.Series[str]") -> NDArray[np.str_]:

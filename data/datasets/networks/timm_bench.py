@@ -6,21 +6,18 @@ Source: huggingface/pytorch-image-models at aa4b5850, results/benchmark-*.csv, A
 
 import io
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, folds_of, is_one_of, leave_folds_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 TRAINING_GPUS: Final = ("rtx3090", "rtx4090")
 FOLDS: Final = 5
@@ -40,23 +37,8 @@ _SAME_DEVICE = {"4090": "rtx4090"}
 _MEASURES = ("img_size", "batch_size", "samples_per_sec", "step_time", "gmacs", "macts")
 
 
-class TimmBench(Dataset):
+class TimmBench(Dataset, declared="timm_bench"):
     """Evaluated on unseen devices, unseen families and unseen models."""
-
-    name = "timm_bench"
-    title = "throughput of vision models on GPUs and CPUs"
-    licence = "Apache-2.0"
-    citation = "Wightman: PyTorch Image Models, github.com/huggingface/pytorch-image-models"
-    published = (
-        "no prediction protocol; the same GPU under another torch version differs by 3 to 5 %, "
-        "below that is noise"
-    )
-    upstream = Upstream(
-        "huggingface",
-        "pytorch-image-models",
-        commit="aa4b5850c1543fa488abf260f18390eda46cf85d",
-        checksums="timm_bench.json",
-    )
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`bench`; the graphs of the models are traced, not downloaded."""
@@ -64,33 +46,6 @@ class TimmBench(Dataset):
 
         parts = [_bench_rows(raw, path) for path in raw.matching("results/benchmark-*.csv")]
         return {"bench": pd.concat(parts, ignore_index=True)}
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `bench` and of `graphs`."""
-        import pandera.pandas as pa
-
-        bench: dict[str, Any] = {
-            "model": text(),
-            "device": text(),
-            "phase": text(values=("inference", "training")),
-            "precision": text(),
-            "layout": text(values=("nchw", "nhwc")),
-            "torch": text(),
-            "cuda": text(),
-            "compiled": number("bool"),
-            "img_size": number("int64", above=0),
-        }
-        for name in ("batch_size", "samples_per_sec", "step_time_ms"):
-            bench[name] = number(above=0, nullable=True)
-        bench["params_m"] = number(above=0)
-        bench["gmacs"] = bench["macts_m"] = number(low=0, nullable=True)
-        bench["source_file"] = text()
-        graphs: dict[str, Any] = {"model": text(), "img_size": number("int64", above=0)}
-        graphs["idx"] = number("int64", low=0)
-        graphs |= {name: text() for name in ("op", "in_shapes", "out_shape", "preds", "attr")}
-        for name in ("flops", "in_elems", "out_elems", "param_elems"):
-            graphs[name] = number("int64", low=0)
-        return {"bench": pa.DataFrameSchema(bench), "graphs": pa.DataFrameSchema(graphs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device`, `unseen_family/FOLD` (ten folds) and `unseen_model/FOLD` (five).
@@ -111,21 +66,13 @@ class TimmBench(Dataset):
             return Split(protocol, "bench", train, held_out, keys, NETWORK_QUERY, derived)
 
         splits = [
-            split(
-                ("device",),
-                "unseen_device",
-                measured & trained,
-                measured & ~trained & ~cpu,
-            ),
+            split(("device",), "unseen_device", measured & trained, measured & ~trained & ~cpu),
             *leave_folds_out(
                 "unseen_device_and_family",
                 folds_of(families, FOLDS, "family"),
                 measured,
                 lambda name, train, held_out: split(
-                    ("device", "family"),
-                    name,
-                    train & trained,
-                    held_out & ~trained & ~cpu,
+                    ("device", "family"), name, train & trained, held_out & ~trained & ~cpu
                 ),
             ),
             *leave_folds_out(

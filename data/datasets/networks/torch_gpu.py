@@ -7,21 +7,18 @@ Recorded networks and the power of eager ones train released predictors; the oth
 """
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.measured import MeasuredDataset
-from forerun.data.datasets.published import family_of
+from forerun.data.datasets.dataset import family_of
+from forerun.data.datasets.packaged import MeasuredDataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, leave_values_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 EXECUTION_MODES: Final = ("operators", "eager", "recorded")
 """Operators by themselves; networks launched operator by operator; networks as one CUDA graph."""
@@ -32,7 +29,6 @@ QUERY: Final = (
 )
 """Columns that together make one query."""
 
-_TEXTS = ("device", "workload", "label", "runtime", "framework_version", "cuda", "driver")
 _MEMORY = ("allocated_memory_mib", "reserved_memory_mib", "peak_memory_mib")
 _TIMES = ("latency_ms", "fastest_ms", "kernel_ms")
 _POWER = ("power_w", "energy_j", "power_window_s", "power_limit_w", "sm_clock_mhz")
@@ -40,14 +36,9 @@ NUMBERS: Final = (*("batch_size", *_TIMES, "spread", *_MEMORY, *_POWER, "power_c
 """Columns of numbers; null where a figure was not measured or does not apply."""
 
 
-class TorchGpu(MeasuredDataset):
+class TorchGpu(MeasuredDataset, declared="torch_gpu"):
     """Networks and operators on data-centre GPUs; evaluated as they are, or one GPU held out."""
 
-    name = "torch_gpu"
-    title = "operators and networks through PyTorch on GPUs"
-    citation = "measured by forerun collect gpu"
-    published = "none on these rows"
-    collector = "forerun collect gpu"
     columns: ClassVar[tuple[str, ...]] = (
         *("device", "workload", "label", "kind", "precision", "batch_size", "phase", "runtime"),
         *("cuda_graph", "fp32_convolutions", "latency_ms", "fastest_ms", "spread", "kernel_ms"),
@@ -55,25 +46,6 @@ class TorchGpu(MeasuredDataset):
         *("power_w", "energy_j", "power_window_s", "power_limit_w"),
         *("sm_clock_mhz", "power_capped_share", "status", "framework_version", "cuda", "driver"),
     )
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `runs` and of `graphs`."""
-        import pandera.pandas as pa
-
-        precisions = ("fp32", "tf32", "fp16", "bf16", "fp8", "amp", "amp_bf16")
-        found: dict[str, Any] = {name: text() for name in _TEXTS}
-        found |= {"kind": text(values=("kernel", "network")), "precision": text(values=precisions)}
-        found |= {"phase": text(values=("inference", "training"), nullable=True)}
-        found |= {"status": text(values=("ok", "oom", "throttled", "failed"))}
-        found |= {"cuda_graph": pa.Column("bool")}
-        found |= {"fp32_convolutions": text(values=("strict", "tf32"))}
-        found |= {name: number(above=0, nullable=True) for name in NUMBERS}
-        found["spread"] = number(low=0, nullable=True)
-        found["power_capped_share"] = number(low=0, high=1, nullable=True)
-        runs = {name: found[name] for name in self.columns}
-        graphs: dict[str, Any] = {name: text() for name in ("graph", "digest", "content")}
-        graphs["operators"] = number("int64", above=0)
-        return {"runs": pa.DataFrameSchema(runs), "graphs": pa.DataFrameSchema(graphs)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`operators`, `eager` and `recorded` without training rows, and `unseen_device/GPU`.

@@ -11,50 +11,28 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from forerun.data.bundle import Bundle, home
+from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
-from forerun.data.upstream.downloads import RawFiles, Upstream, together
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 RUNS: Final = "mlenergy_v3_runs"
 CHATS: Final = "mlenergy_v1_chat_v100_a40_a100"
 TDP_W: Final = {"H100": 700.0, "B200": 1000.0}
 REQUESTS: Final = ("gpqa", "lm-arena-chat", "sourcegraph-fim", "image-chat", "video-chat")
-DRAWINGS: Final = ("text-to-image", "text-to-video")
 
 _MODEL = (
     *("activated_params_billions", "model_id", "task"),
     *("total_params_billions", "weight_precision"),
 )
-_DIFFUSION = (
-    *("avg_power_watts", "batch_latency_s", "batch_size", "energy_per_image_joules", "gpu_model"),
-    *("image_height", "image_width", "inference_steps", "num_gpus", "ring_degree"),
-    *("ulysses_degree", "throughput_images_per_sec"),
-)
-_SERVING = (
-    *("architecture", "avg_batch_size", "avg_output_len", "energy_per_request_joules"),
-    *("energy_per_token_joules", "max_num_seqs", "median_itl_ms"),
-    *("output_throughput_tokens_per_sec", "p90_itl_ms", "p95_itl_ms", "p99_itl_ms"),
-    *("data_parallel", "expert_parallel", "tensor_parallel"),
-)
-_VIDEO = (
-    *("energy_per_video_joules", "fps", "num_frames", "throughput_videos_per_sec"),
-    *("video_height", "video_width"),
-)
-COLUMNS: Final = (*_MODEL, *_DIFFUSION, *_SERVING, *_VIDEO)
-TEXTS: Final = ("model_id", "task", "weight_precision", "gpu_model", "architecture")
-_ALWAYS = ("activated_params_billions", "total_params_billions", "avg_power_watts")
 QUESTION: Final = (
     *("model_id", "task", "gpu_model", "num_gpus", "max_num_seqs", "batch_size"),
     *("tensor_parallel", "expert_parallel", "data_parallel", "ring_degree", "ulysses_degree"),
@@ -69,33 +47,8 @@ _CHAT_FILE = "data/legacy/{}_chat_benchmark.csv"
 _CHAT_GPUS = ("V100", "A40", "A100")
 
 
-class MlEnergy(Dataset):
+class MlEnergy(Dataset, declared="mlenergy"):
     """Leave one model out, and leave one device out."""
-
-    name = "mlenergy"
-    title = "power, energy and throughput of serving generative models on H100 and B200"
-    licence = "none stated: numbers only, for use on this machine"
-    citation = "Chung et al.: The ML.ENERGY Benchmark (NeurIPS 2025 Datasets and Benchmarks)"
-    published = "a leaderboard of measurements; no prediction of another model's is published"
-    upstream = Upstream(
-        "ml-energy",
-        "leaderboard",
-        commit="0cd52dab897c5d91a45f4d413038f3b8b4251b0f",
-        checksums="mlenergy.json",
-    )
-    former = Upstream(
-        "ml-energy",
-        "leaderboard",
-        commit="c814c36c078b48510f2b6dc5bdc82aea107aa2c5",
-        checksums="mlenergy_v1.json",
-    )
-    """The leaderboard of 2023, for the second table."""
-    csv_tables = (RUNS, CHATS)
-
-    def fetch(self, mirror: Path | None = None) -> RawFiles:
-        """Files of both commits, under the commit."""
-        cache = home() / "downloads"
-        return together([u.fetch(cache, mirror) for u in (self.upstream, self.former)])
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """Runs in the order of the files, and chats."""
@@ -107,29 +60,15 @@ class MlEnergy(Dataset):
         if runs:
             frame = pd.DataFrame(runs, columns=list(COLUMNS))
             for name in COLUMNS:
-                frame[name] = frame[name].astype("str" if name in TEXTS else "float64")
+                frame[name] = frame[name].astype(
+                    "str" if name in self.facts["texts"] else "float64"
+                )
             frame["num_gpus"] = frame["num_gpus"].astype("int64")
             tables[RUNS] = frame
         chats = [row for gpu in _CHAT_GPUS for row in _chats(raw, gpu)]
         if chats:
             tables[CHATS] = pd.DataFrame(chats)
         return tables
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; columns keep their upstream names, and are null where they do not apply."""
-        import pandera.pandas as pa
-
-        runs: dict[str, Any] = {
-            name: text(nullable=name == "architecture")
-            if name in TEXTS
-            else number(above=0, nullable=name not in _ALWAYS)
-            for name in COLUMNS
-        }
-        runs["task"] = text(values=(*REQUESTS, *DRAWINGS))
-        runs["num_gpus"] = number("int64", above=0)
-        chats: dict[str, Any] = {"model": text(), "gpu": text()}
-        chats |= {name: number(above=0) for name in _CHAT.values()}
-        return {RUNS: pa.DataFrameSchema(runs), CHATS: pa.DataFrameSchema(chats)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`leave_one_model_out/MODEL`, a model with all its tasks, and `unseen_device/GPU`."""
@@ -161,6 +100,10 @@ class MlEnergy(Dataset):
             ),
             same=(*QUESTION, "avg_power_watts"),
         )
+
+
+COLUMNS: Final = tuple(MlEnergy.facts["columns"])
+"""Columns of the runs, in order."""
 
 
 def _runs(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ Source: ConstantinNicolai/ml-operator-profiling at bd3aacea. It states no licenc
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Mask, Split, folds_of, leave_folds_out, leave_values_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 TDP_W: Final = {"A30": 165.0, "RTX2080Ti": 250.0}
 FOLDS: Final = 5
@@ -52,24 +50,8 @@ _MODEL = re.compile(r"(?P<model>[a-z]\w*) (?P<shape>\([\d, ]+\))")
 _TRAINED = ("latency", "latency_std", "energy", "energy_std", "runtime", "power", "power_std")
 
 
-class TorchOpEnergy(Dataset):
+class TorchOpEnergy(Dataset, declared="torch_op_energy"):
     """Evaluated on unseen operators of seen devices, and on unseen devices."""
-
-    name = "torch_op_energy"
-    title = "latency, power and energy of PyTorch modules and torchvision models"
-    licence = "none stated: numbers parsed from logs, for use on this machine only"
-    citation = "Nicolai: ml-operator-profiling, github.com/ConstantinNicolai/ml-operator-profiling"
-    published = (
-        "no prediction protocol; the same module measured in two campaigns differs by 0.8 % in "
-        "the median (7.4 % mean) in latency, 0.1 % (3.8 %) in power"
-    )
-    upstream = Upstream(
-        "ConstantinNicolai",
-        "ml-operator-profiling",
-        commit="bd3aacea06b2c4f592383bdf6b121406a866e1f2",
-        checksums="torch_op_energy.json",
-    )
-    csv_tables = ("full_models",)
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`ops` and `full_models`; log lines that are not measurements are skipped."""
@@ -83,25 +65,6 @@ class TorchOpEnergy(Dataset):
             "ops": frame.astype(dict.fromkeys(texts, "string")),
             "full_models": pd.DataFrame(networks),
         }
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas of `ops` and `full_models`."""
-        import pandera.pandas as pa
-
-        measured = {name: number(above=0) for name in ("latency_ms", "energy_mj", "power_w")}
-        errors = {name: number(low=0) for name in ("energy_err_mj", "energy_std_mj")}
-        ops: dict[str, Any] = {n: text() for n in ("device", "source_file", "layer", "op")}
-        ops |= {"input_shape": text(), "measured_at": text(), **measured, **errors}
-        ops |= {"iterations": number("int64", above=0), "total_runtime_s": number(above=0)}
-        ops |= {"power_std_w": number(low=0), "latency_std_ms": number(low=0)}
-        for name in ("latency_ms", "energy_mj", "power_w"):
-            ops[f"train_{name}"] = number(above=0, nullable=True)
-        for name in ("latency_std_ms", "energy_std_mj", "power_std_w"):
-            ops[f"train_{name}"] = number(low=0, nullable=True)
-        models: dict[str, Any] = {n: text() for n in ("device", "model", "input_shape")}
-        models |= {"phase": text(values=("inference", "training")), **measured, **errors}
-        models["source_file"] = text()
-        return {"ops": pa.DataFrameSchema(ops), "full_models": pa.DataFrameSchema(models)}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_operator/FOLD`, five folds over (op, shape), and `unseen_device/DEVICE`.

@@ -7,7 +7,6 @@ Source: ml-energy/zeus at 75a8b939, Apache-2.0 (You, Chung and Chowdhury, NSDI 2
 
 import io
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,13 +14,11 @@ import numpy as np
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.dataset import Dataset
 from forerun.data.quality import Quantities, check
-from forerun.data.schema import number, text
 from forerun.data.split import Split, leave_values_out
-from forerun.data.upstream.downloads import RawFiles, Upstream
+from forerun.data.upstream.downloads import RawFiles
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pandera.pandas import DataFrameSchema
 
 TRACE: Final = "power_trace_3gpus"
 SWEEP: Final = "power_limit_sweep_v100_a40"
@@ -36,21 +33,8 @@ _PROFILES = "tests/profile_data/*.csv"
 _PROFILE = re.compile(r"([^+/]+)\+([^+/]+)\+gpu([\d,]+)\.csv$")
 
 
-class ZeusPowerCap(Dataset):
+class ZeusPowerCap(Dataset, declared="zeus_powercap"):
     """Leave one GPU out: no row of the GPU under test is a training row."""
-
-    name = "zeus_powercap"
-    title = "power and time per epoch of training jobs under GPU power limits"
-    licence = "Apache-2.0"
-    citation = "You, Chung, Chowdhury: Zeus, NSDI 2023, github.com/ml-energy/zeus"
-    published = "none: Zeus profiles each job at every limit while it runs, it predicts nothing"
-    upstream = Upstream(
-        "ml-energy",
-        "zeus",
-        commit="75a8b9398034eb9baf74ca0a830c2c31bcce52cd",
-        checksums="zeus_powercap.json",
-    )
-    csv_tables = (TRACE, SWEEP, EPOCHS)
 
     def tidy(self, raw: RawFiles) -> dict[str, "pd.DataFrame"]:
         """`power_trace_3gpus`, `power_limit_sweep_v100_a40` and `train_trace`."""
@@ -66,24 +50,6 @@ class ZeusPowerCap(Dataset):
         if _TRAIN in raw.paths:
             tables[EPOCHS] = pd.read_csv(io.BytesIO(raw.read(_TRAIN)))
         return tables
-
-    def tables(self) -> Mapping[str, "DataFrameSchema"]:
-        """Schemas; seconds, watts and joules, as upstream has them."""
-        import pandera.pandas as pa
-
-        job: dict[str, Any] = {name: text() for name in JOB if name != "batch_size"}
-        job["batch_size"] = number("int64", above=0)
-        trace = {**job, "gpu": text(), LIMIT: number("int64", above=0)}
-        trace |= {name: number(above=0) for name in ("time_per_epoch", "average_power")}
-        sweep: dict[str, Any] = {name: text() for name in ("gpu", "model")}
-        sweep |= {name: number("int64", above=0) for name in ("num_gpus", "power_limit_w")}
-        sweep |= {n: number(above=0) for n in ("elapsed_s", "energy_j", "avg_power_w_per_gpu")}
-        epochs = {**job, "run": number("int64", above=0)}
-        epochs |= {n: number(above=0) for n in ("learning_rate", "target_metric")}
-        # A run that never reached the target has no epoch.
-        epochs["target_epoch"] = number(low=0, nullable=True)
-        schemas = ((TRACE, trace), (SWEEP, sweep), (EPOCHS, epochs))
-        return {name: pa.DataFrameSchema(columns) for name, columns in schemas}
 
     def splits(self, bundle: Bundle) -> list[Split]:
         """`unseen_device/GPU` on the trace and `unseen_device_of_sweep/GPU` on the windows."""

@@ -1,15 +1,92 @@
-"""The families of language models that are read, by `model_type`."""
+"""The families of language models that are read, by `model_type`.
 
+Some have an encoder, and a decoder that attends to its output.
+"""
+
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.language_models.attention import Attention
+from forerun.data.language_models.encoder import Encoder
 from forerun.data.language_models.feed_forward import Dense
 from forerun.data.language_models.model import Layer
 from forerun.features.readers.language_model import feed_forwards, mixers
-from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
-from forerun.features.readers.language_model.fields import Fields
+from forerun.features.readers.language_model.fields import Fields, short
+
+MOST_LAYERS: Final = 4096
+Parts = tuple[Encoder, tuple[Layer, ...]]
+
+
+def _t5(fields: Fields) -> Parts:
+    """T5 and its kin: one width and one number of heads for both halves."""
+    hidden, heads = fields.integer("d_model", "hidden_size"), fields.integer("num_heads")
+    width = fields.integer("d_kv", default=64)
+    attention = Attention(heads, heads, width, width)
+    dense = Dense(fields.integer("d_ff"), gated=_is_gated(fields))
+    layers = fields.integer("num_layers", most=MOST_LAYERS)
+    count = fields.integer("num_decoder_layers", default=layers, most=MOST_LAYERS)
+    encoder = Encoder(layers, hidden, attention, dense)
+    return encoder, (Layer(attention, (dense,), cross=attention),) * count
+
+
+def _is_gated(fields: Fields) -> bool:
+    """Whether a third matrix gates the inner values: two fields may say so."""
+    named = fields.text("feed_forward_proj") or "relu"
+    gated = named.startswith("gated-")
+    if fields.flag("is_gated_act", default=gated) != gated:
+        raise fields.bad("is_gated_act", f"contradicts feed_forward_proj, which is {short(named)}")
+    return gated
+
+
+def _bart(fields: Fields) -> Parts:
+    """BART and its kin: each half has sizes of its own but for the width of a token."""
+    hidden = fields.integer("d_model", "hidden_size")
+    attention, dense, layers = _half(fields, "encoder", hidden)
+    own, network, count = _half(fields, "decoder", hidden)
+    encoder = Encoder(layers, hidden, attention, dense)
+    return encoder, (Layer(own, (network,), cross=own),) * count
+
+
+def _whisper(fields: Fields) -> Parts:
+    """Whisper: two convolutions of three steps bring sound of 30 s to one length."""
+    encoder, layers = _bart(fields)
+    hidden = encoder.hidden_size
+    bands = fields.integer("num_mel_bins", default=80)
+    sound = Encoder(
+        layers=encoder.layers,
+        hidden_size=hidden,
+        attention=encoder.attention,
+        feed_forward=encoder.feed_forward,
+        tokens=fields.integer("max_source_positions", default=1500),
+        input_parameters=3 * hidden * (bands + hidden),
+    )
+    return sound, layers
+
+
+def _half(fields: Fields, name: str, hidden: int) -> tuple[Attention, Dense, int]:
+    """Attention, feed-forward network and number of layers of the encoder or the decoder."""
+    heads = fields.integer(f"{name}_attention_heads")
+    if hidden % heads:
+        raise fields.bad("d_model", f"is {hidden}, which {heads} heads do not divide")
+    width = hidden // heads
+    dense = Dense(fields.integer(f"{name}_ffn_dim"), gated=False)
+    fields.raw("num_hidden_layers")  # the same as encoder_layers, whatever the decoder has
+    layers = fields.integer(f"{name}_layers", most=MOST_LAYERS)
+    return Attention(heads, heads, width, width), dense, layers
+
+
+ENCODER_DECODERS: Final[Mapping[str, Callable[[Fields], Parts]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("t5", "mt5", "umt5"), _t5),
+        **dict.fromkeys(("bart", "mbart", "m2m_100", "marian", "pegasus", "blenderbot"), _bart),
+        "whisper": _whisper,
+    }
+)
+"""`model_type` -> how its encoder and its decoder's layers are read."""
+
 
 Layers = Callable[[Fields, int], tuple[Layer, ...]]
 """Fields of the decoder and its number of layers -> the layers."""
@@ -148,47 +225,14 @@ FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
 )
 """`model_type` -> how its layers are read."""
 
-TIED: Final = frozenset(
-    {"gemma", "gemma2", "gemma3_text", "gemma4_text", "gpt2", "opt", "bloom", "falcon"}
-    | {"gpt_bigcode", "cohere", "cohere2", "mpt", "starcoder2", "ernie4_5", "ernie4_5_moe", "lfm2"}
-    | set(ENCODER_DECODERS)
-)
+_FACTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+TIED: Final = frozenset({*_FACTS["tied"]["families"], *ENCODER_DECODERS})
 """Families whose output matrix is the table of embeddings unless the file says otherwise."""
-
-
-DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "gemma": {"head_dim": 256, "vocab_size": 256_000},
-        "gemma2": {"head_dim": 256, "num_key_value_heads": 4, "vocab_size": 256_000}
-        | {"num_attention_heads": 8, "sliding_window": 4096, "sliding_window_pattern": 2},
-        "gemma3_text": {"head_dim": 256, "num_key_value_heads": 4, "vocab_size": 262_208}
-        | {"num_attention_heads": 8, "sliding_window": 4096, "sliding_window_pattern": 6},
-        "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
-        "ernie4_5": {"head_dim": 128},
-        "qwen3": {"head_dim": 128},
-        "gpt_oss": {"head_dim": 64},
-    }
-)
-"""What the files of a family leave out where they mean the defaults of its published class.
-
-Source: the configuration classes of transformers 5.
-"""
-
-_ENCODER: Final = "it is an encoder, which generates no tokens"
-_LAYERS: Final = "its kind of layers is not described here yet"
-REFUSED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("albert", "bert", "deberta-v2", "distilbert", "electra"), _ENCODER),
-        **dict.fromkeys(("modernbert", "mpnet", "roberta", "xlm-roberta", "vit"), _ENCODER),
-        **dict.fromkeys(("clip", "siglip", "wav2vec2", "hubert"), _ENCODER),
-        **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba"), _LAYERS),
-        **dict.fromkeys(("mamba", "mamba2", "recurrent_gemma", "rwkv", "zamba2"), _LAYERS),
-        **dict.fromkeys(
-            ("chatglm", "deci", "exaone", "exaone4", "gemma3n_text", "openelm"), _LAYERS
-        ),
-        **dict.fromkeys(("led", "longt5", "nllb-moe", "switch_transformers", "t5gemma"), _LAYERS),
-    }
-)
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = _FACTS["defaults"]
+"""What the files of a family leave out where they mean the defaults of its published class."""
+REFUSED: Final[Mapping[str, str]] = {
+    name: why for why, names in _FACTS["refused"].items() for name in names
+}
 """`model_type` of families that are known and not read -> why."""
 
 

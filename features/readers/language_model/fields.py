@@ -1,9 +1,19 @@
-"""Typed access to the fields of a configuration, which remembers what was read."""
+"""Typed access to the fields of a configuration, which remembers what was read.
+
+Fields that change neither a size nor the cost of a token are listed by reason. An activation
+changes no size and next to no cost, so that one of another name does not prevent an answer; a name
+that is not known may be a misspelt one, and is said. `params.json`, Mistral's own description of a
+model, is read in the names of a `config.json`.
+"""
 
 import math
 import reprlib
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
@@ -229,3 +239,99 @@ def short(value: Any) -> str:
     except ValueError:  # Python writes no whole number of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+PATTERNS: Final = tuple(
+    pattern
+    for listed in tomllib.loads(
+        Path(__file__).with_name("ignored.toml").read_text(encoding="utf-8")
+    ).values()
+    for pattern in listed
+)
+"""Names and patterns of names of fields that change neither a size nor the cost of a token."""
+
+
+def of_meaning(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the fields that may change a size or a cost."""
+    return tuple(
+        name
+        for name in names
+        if not any(fnmatchcase(name.rpartition(".")[2], pattern) for pattern in PATTERNS)
+    )
+
+
+ACTIVATION_FIELDS: Final = (
+    "hidden_act",
+    "hidden_activation",
+    "activation_function",
+    "dense_act_fn",
+)
+ACTIVATIONS: Final = frozenset({
+    *("gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "hardswish"),
+    *("gelu_python_tanh", "gelu_pytorch_tanh", "laplace", "leaky_relu", "linear", "mish", "prelu"),
+    *("quick_gelu", "relu", "relu2", "relu6", "sigmoid", "silu", "sqrtsoftplus", "swish", "tanh"),
+    *("xielu", "swigluoai", "situ"),
+    *("gated-gelu", "geglu", "gelu_tanh", "reglu", "relu_squared", "squared_relu", "swiglu"),
+})  # fmt: skip
+"""Those of Hugging Face Transformers (`ACT2FN`), and of code that comes with published models."""
+
+
+def unknown_activations(fields: Fields) -> list[str]:
+    """Fields whose value is the name of no activation, each with a known one that is like it."""
+    found = []
+    for name in ACTIVATION_FIELDS:
+        value = fields.raw(name)
+        if isinstance(value, str) and value.lower() not in ACTIVATIONS:
+            close = get_close_matches(value.lower(), sorted(ACTIVATIONS), 1)
+            found.append(
+                f"{name} {short(value)}" + (f" (did you mean {close[0]}?)" if close else "")
+            )
+    return found
+
+
+NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "dim": "hidden_size",
+        "n_layers": "num_hidden_layers",
+        "hidden_dim": "intermediate_size",
+        "n_heads": "num_attention_heads",
+        "n_kv_heads": "num_key_value_heads",
+        "norm_eps": "rms_norm_eps",
+        "tied_embeddings": "tie_word_embeddings",
+        "max_seq_len": "max_position_embeddings",
+    }
+)
+"""Name in `params.json` -> name in `config.json`; others are alike."""
+_TELLING: Final = frozenset({"dim", "n_layers", "n_heads", "hidden_dim"})
+_APART: Final = ("moe", "quantization")
+_MIXTURE: Final[Mapping[str, str]] = MappingProxyType(
+    {"num_experts": "num_local_experts", "num_experts_per_tok": "num_experts_per_tok"}
+)
+
+
+def as_configuration(fields: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The fields as those of a `config.json`; unchanged where they are none of `params.json`.
+
+    Args:
+        fields: the object of a file.
+        where: what the file is called in errors.
+
+    Raises:
+        UnreadableModel: its layers or weights are of a kind that is only read from a `config.json`.
+    """
+    if "model_type" in fields or not fields.keys() >= _TELLING:
+        return fields
+    mixture = fields.get("moe")
+    others = mixture.keys() - _MIXTURE.keys() if isinstance(mixture, Mapping) else set()
+    if others or "q_lora_rank" in fields:
+        raise UnreadableModel(
+            where, "it is a params.json with layers of another kind; give the config.json."
+        )
+    if fields.get("quantization"):
+        raise UnreadableModel(
+            where, "it is a params.json with quantised weights; give the config.json."
+        )
+    found = {NAMES.get(name, name): value for name, value in fields.items() if name not in _APART}
+    if isinstance(mixture, Mapping):
+        found |= {_MIXTURE[name]: value for name, value in mixture.items()}
+    return {"model_type": "mixtral" if mixture else "mistral", **found}

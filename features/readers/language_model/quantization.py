@@ -1,66 +1,30 @@
-"""Number formats of weights from the quantisation block of a configuration.
+"""Number formats of weights from the quantisation block of a configuration, or by name.
 
 Blocks name modules: those that are not converted, or those that are. The modules of each part of a
 layer are therefore compared under the names that published checkpoints use.
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from forerun.data.language_models.weights import LayerFormats, WeightFormats
+from forerun.data.errors import UnreadableModel
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.language_models.weights import BYTES, GGUF, LayerFormats, WeightFormats
 from forerun.features.deadline import check
 from forerun.features.readers.language_model.fields import Fields, short
 
-_MIXER = (
-    *("self_attn.q_proj", "self_attn.q_a_proj", "self_attn.qkv_proj", "self_attn.q_b_proj"),
-    *("attn.wq_a", "linear_attn.in_proj_qkv", "mixer.in_proj", "mixer.q_proj"),
-)
-_PARTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "mixer": _MIXER,
-        "dense": ("mlp.up_proj", "mlp.gate_proj", "mlp.down_proj", "mixer.up_proj"),
-        "shared": (
-            *("mlp.shared_experts.up_proj", "mlp.shared_expert.up_proj"),
-            *("ffn.shared_experts.w1", "mixer.shared_experts.up_proj"),
-            *("block_sparse_moe.shared_experts.up_proj", "block_sparse_moe.shared_experts.w1"),
-        ),
-        "experts": (
-            *("mlp.experts.0.up_proj", "ffn.experts.0.w1", "block_sparse_moe.experts.0.w1"),
-            *("mixer.experts.0.up_proj", "experts.0.up_proj", "moe.experts.0.up_proj"),
-        ),
-    }
-)
+_NAMES: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_PARTS: Final[Mapping[str, list[str]]] = _NAMES["parts"]
 """Names, within a layer, of a module that stands for each part."""
-_OWN_EXPERTS: Final = MappingProxyType({"gemma4_text": ("experts.0.up_proj",)})
-"""Names of the module of routed experts in families where the usual ones stand for others."""
+_ALGORITHMS: Final[Mapping[str, str]] = _NAMES["algorithms"]
 _EXPERT_TYPES: Final = MappingProxyType({"fp4": "mxfp4", "fp8": "fp8"})
 _HEADS: Final = ("lm_head", "head")
-_ALGORITHMS: Final = MappingProxyType(
-    {
-        "fp8": "fp8",
-        "fp8_pb_wo": "fp8",
-        "fp8_per_channel_per_token": "fp8",
-        "fbgemm_fp8": "fp8",
-        "mxfp8": "mxfp8",
-        "mxfp4": "mxfp4",
-        "nvfp4": "nvfp4",
-        "w4a16_nvfp4": "nvfp4",
-        "w4a16_awq": "int4",
-        "awq": "int4",
-        "awq_marlin": "int4",
-        "gptq": "int4",
-        "gptq_marlin": "int4",
-        "auto-round": "int4",
-        "intel/auto-round": "int4",
-        "int4": "int4",
-        "int8": "int8",
-        "w8a8": "int8",
-    }
-)
 _OF_BITS: Final = MappingProxyType({4: "int4", 8: "int8", 16: None, 32: None})
 """Bits of AutoRound's modules -> their format; None for that of what is not converted."""
 _CLASS: Final = "Linear"
@@ -138,7 +102,7 @@ def formats_of(
     if given is None:
         return WeightFormats(unquantized=unquantized, head=unquantized, cache=unquantized)
     rules = _rules(given, unquantized)
-    parts = {**_PARTS, "experts": _OWN_EXPERTS.get(family, _PARTS["experts"])}
+    parts = {**_PARTS, "experts": _NAMES["own_experts"].get(family, _PARTS["experts"])}
     made = tuple(
         LayerFormats(
             **{
@@ -356,3 +320,84 @@ def _matcher(given: Fields, name: str, texts: Iterable[str]) -> Callable[[str], 
         return any(one.match(path) or one.match(f"model.{path}") for one in regular)
 
     return listed
+
+
+WEIGHTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **{name: name for name in BYTES},
+        **{"awq": "int4", "gptq": "int4", "bitsandbytes": "int4", "nf4": "int4"},
+        **{"w4a16": "int4", "w8a16": "int8", "w8a8": "int8", "fp4": "nvfp4", "half": "fp16"},
+        **{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
+        **{"f16": "fp16", "f32": "fp32"},
+    }
+)
+"""Name of a number format, or of a method of quantisation -> format of the weights."""
+BLOCK: Final = 256
+"""Weights of a block of the formats of GGUF files with `k` in their name."""
+OF_BLOCKS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("q2_k", "q3_k_s", "q3_k_m", "q3_k_l"), "q4_0"),
+        **{"q4_k_s": "q5_0", "q4_k_m": "q5_1", "q5_k_s": "q5_1", "q5_k_m": "q5_1", "q6_k": "q8_0"},
+    }
+)
+"""Such a format -> that of blocks of 32 which is nearest to what llama.cpp stores where a width is
+no multiple of `BLOCK`."""
+CACHE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **{name: name for name in ("fp32", "bf16", "fp16", "fp8", "int8", "nvfp4")},
+        **{"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "half": "fp16"},
+        **{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
+    }
+)
+"""Name of a number format -> format of keys and values."""
+
+
+def with_formats(
+    model: LanguageModel,
+    *,
+    weights: str | Mapping[str, Any] | None = None,
+    cache: str | None = None,
+) -> LanguageModel:
+    """The same layers in other number formats.
+
+    Args:
+        model: the description.
+        weights: a name such as `fp8`, `nvfp4`, `int4`, `awq`, for the matrices of all layers, while
+            embeddings, output matrix and routers stay, which a format of GGUF files such as
+            `q4_k_m` converts too; or the content of `hf_quant_config.json`,
+            which says which modules are converted; None for those of the description.
+        cache: name of the format of keys and values; None or `auto` for that of the description.
+
+    Raises:
+        UnreadableModel: a name is not known, or the content is not understood; it names the field.
+    """
+    formats = model.formats
+    if isinstance(weights, str):
+        name = _known(weights, WEIGHTS, "weights")
+        if name in OF_BLOCKS and model.hidden_size % BLOCK:
+            name = OF_BLOCKS[name]
+        layers = (LayerFormats.all_in(name),) * len(model.layers)
+        formats = replace(formats, layers=layers)
+        if name in GGUF:
+            formats = replace(formats, unquantized=name, head=name)
+    elif weights is not None:
+        whole = Fields("the quantisation", weights)
+        formats = formats_of(
+            None,
+            whole.part("quantization") or whole,
+            unquantized=formats.unquantized,
+            decoder=None,
+            family=model.family,
+            layers=len(model.layers),
+        )
+    if cache is not None and cache.lower() != "auto":
+        formats = replace(formats, cache=_known(cache, CACHE, "cache"))
+    return replace(model, formats=formats)
+
+
+def _known(name: str, known: Mapping[str, str], field: str) -> str:
+    if name.lower() not in known:
+        raise UnreadableModel(
+            "the quantisation", f"{field} {short(name)} is not known; known are {', '.join(known)}."
+        )
+    return known[name.lower()]

@@ -14,8 +14,7 @@ import onnx
 
 from forerun.data.graph import Operator
 from forerun.features.deadline import check
-from forerun.features.readers.onnx_graph.binding import Tensor
-from forerun.features.readers.onnx_graph.shapes import Shapes
+from forerun.features.readers.onnx_graph.shapes import Shapes, Tensor
 
 DEEPEST = 16
 _ENDLESS = 2**31

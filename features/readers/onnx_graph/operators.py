@@ -8,16 +8,10 @@ import onnx
 from onnx import helper
 
 from forerun.data.graph import Attribute, Operator, Shape
-from forerun.features.readers.onnx_graph.binding import Tensor
-from forerun.features.readers.onnx_graph.kinds import KIND_OF, function_of
+from forerun.features.readers.onnx_graph.shapes import KIND_OF, Tensor, function_of
 
 _INDEX_TYPES = frozenset(
-    {
-        onnx.TensorProto.INT64,
-        onnx.TensorProto.INT32,
-        onnx.TensorProto.BOOL,
-        onnx.TensorProto.STRING,
-    }
+    {onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL, onnx.TensorProto.STRING}
 )
 _QUANTISED_OPERANDS: Mapping[str, tuple[int, int]] = {
     "QLinearConv": (0, 3),

@@ -6,9 +6,8 @@ from typing import get_args
 from forerun.data.device import Device
 from forerun.data.language_models.deployment import EngineName
 from forerun.data.language_models.weights import BYTES
-from forerun.features.readers.language_model.encoder_decoders import ENCODER_DECODERS
-from forerun.features.readers.language_model.families import FAMILIES
-from forerun.features.readers.language_model.named import named_config, named_models
+from forerun.features.readers.language_model.families import ENCODER_DECODERS, FAMILIES
+from forerun.features.readers.language_model.reader import named_config, named_models
 from forerun.models.answers.deployments.metrics import (
     METRICS,
     datasets_behind,

@@ -23,7 +23,7 @@ def circuit(
 ) -> None:
     """Make circuits with yosys and nextpnr-ice40: the delay of every net, frequency, resources."""
     from forerun.data.collectors.circuits.collection import Collection
-    from forerun.data.collectors.circuits.designs import STANDARD
+    from forerun.data.collectors.circuits.tools import STANDARD
 
     collection = Collection.open(output, plan or STANDARD)
     try:

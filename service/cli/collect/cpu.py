@@ -36,8 +36,7 @@ def cpu(
     json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """Measure this machine's processor: latency, memory beyond that of the runtime, energy."""
-    from forerun.data.collectors.latency.cpu import CpuCollector
-    from forerun.data.collectors.latency.cpu_run import CpuRun
+    from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
     from forerun.data.collectors.system.host import library, load, usable_cpus
     from forerun.data.errors import InputError
     from forerun.service.adaptation.collecting import check_can, planned_trials, quick_trials

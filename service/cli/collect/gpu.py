@@ -40,7 +40,7 @@ def gpu(
 ) -> None:
     """Measure a GPU: latency, memory at three levels, power and energy, clocks and throttling."""
     from forerun.data.collectors.latency.gpu import GpuCollector
-    from forerun.data.collectors.latency.gpu_windows import Pacing
+    from forerun.data.collectors.latency.gpu_plan import Pacing
     from forerun.service.cli.collect.shared import run_collector
     from forerun.service.stores.local_device import nvidia_gpu
 

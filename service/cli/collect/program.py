@@ -40,7 +40,7 @@ def program(
     the programs of the training set did, and the machine should be idle otherwise. Its output is
     discarded.
     """
-    from forerun.data.collectors.interference.own_program import SETTINGS, OwnProgram
+    from forerun.data.collectors.interference.collection import SETTINGS, OwnProgram
     from forerun.data.collectors.interference.tables import build
     from forerun.data.collectors.system.host_inventory import usable_cpus
     from forerun.features.tables.contention import colocations

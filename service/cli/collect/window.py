@@ -22,8 +22,7 @@ def window(
     ] = None,
 ) -> None:
     """Print metrics of this host per second, as a window for `POST /v1/colocation/now`."""
-    from forerun.data.collectors.interference.live_window import watch
-    from forerun.data.collectors.interference.own_program import SETTINGS
+    from forerun.data.collectors.interference.collection import SETTINGS, watch
     from forerun.data.collectors.interference.tables import build
     from forerun.features.host_windows import PINNED
     from forerun.features.tables.contention import colocations

@@ -11,7 +11,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import EngineName
 from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
-from forerun.features.readers.language_model.named import named_models
+from forerun.features.readers.language_model.reader import named_models
 from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import Cell, Chart

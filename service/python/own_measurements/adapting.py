@@ -227,8 +227,7 @@ def _processor(
     threads: int | None,
 ) -> tuple[Any, float]:
     """The collector of a processor with its trials, and its time budget in minutes."""
-    from forerun.data.collectors.latency.cpu import CpuCollector
-    from forerun.data.collectors.latency.cpu_run import CpuRun
+    from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
     from forerun.data.collectors.system.host import usable_cpus
     from forerun.service.adaptation.collecting import check_can, planned_trials, quick_trials
 

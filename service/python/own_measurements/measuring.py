@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from forerun.data.collectors.runner.stopwatch import Timing, summary
+from forerun.data.collectors.system.host import resident_mib
 from forerun.data.collectors.system.nvml import Nvml
-from forerun.data.collectors.system.resident_memory import resident_mib
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.workload import Network

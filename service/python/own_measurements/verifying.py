@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from forerun.data.collectors.latency.cpu_run import CpuRun
+from forerun.data.collectors.latency.cpu import CpuRun
 from forerun.data.collectors.system.host import usable_cpus
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownDevice

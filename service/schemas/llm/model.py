@@ -10,9 +10,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from forerun.data.errors import in_field
 from forerun.data.language_models.model import LanguageModel
-from forerun.features.readers.language_model.formats import CACHE, with_formats
-from forerun.features.readers.language_model.named import named_config
-from forerun.features.readers.language_model.reader import read_language_model
+from forerun.features.readers.language_model.quantization import CACHE, with_formats
+from forerun.features.readers.language_model.reader import named_config, read_language_model
 from forerun.service.requests.field_names import also
 from forerun.service.schemas.fields import Name
 from forerun.service.schemas.language_model import ModelSizesOut

@@ -15,7 +15,7 @@ from forerun.data.circuits.assembly import assembled
 from forerun.data.circuits.netlist import Circuit
 from forerun.data.circuits.yosys import packed_cells, read_netlist
 from forerun.data.collectors.circuits import tools
-from forerun.data.collectors.circuits.designs import Plan
+from forerun.data.collectors.circuits.tools import Plan
 from forerun.data.named.synthesis import HX8K, NEXTPNR
 from forerun.data.query import Query
 from forerun.models.artifact.loading import bundled

@@ -15,9 +15,8 @@ import numpy as np
 
 from forerun.data.circuits.netlist import CELL_KINDS, Connections, Netlist
 from forerun.data.collectors.circuits import tools
-from forerun.data.collectors.circuits.designs import SOURCES, Design
-from forerun.data.collectors.circuits.sdf import Delays
-from forerun.data.collectors.circuits.tables import KINDS
+from forerun.data.collectors.circuits.tables import KINDS, Delays
+from forerun.data.collectors.circuits.tools import SOURCES, Design
 from forerun.features.circuits.connections import fixed_connections
 from forerun.features.circuits.longest_path import TimingGraph
 

@@ -4,7 +4,7 @@ import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-from forerun.data.collectors.latency import cuda_graph
+from forerun.data.collectors.latency import gpu_run as cuda_graph
 
 MIB = 2**20
 

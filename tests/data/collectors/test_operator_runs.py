@@ -3,18 +3,21 @@
 import pytest
 
 from forerun.data.collectors.workloads.onnx_nodes import model_of
-from forerun.data.collectors.workloads.operator_shapes import NotRunnable, padding_of
-from forerun.data.collectors.workloads.operator_sweep import dense_sweep, operator_sweep, touched
-from forerun.data.collectors.workloads.single_operators import (
+from forerun.data.collectors.workloads.operators import (
+    NotRunnable,
     attention,
     batch_norm,
     conv,
+    dense_sweep,
     elements,
     embedding,
     linear,
+    operator_sweep,
+    padding_of,
     pool,
     product,
     rows,
+    touched,
     transpose,
 )
 from forerun.data.graph import Operator
@@ -56,7 +59,7 @@ def test_onnxruntime_gives_the_output_that_the_operator_says(operator):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_torch_gives_the_output_that_the_operator_says(operator, precision):
     torch = pytest.importorskip("torch")
-    from forerun.data.collectors.workloads.torch_operators import operator_run
+    from forerun.data.collectors.workloads.torch_run import operator_run
 
     output = operator_run(operator, precision, "cpu")()
     assert tuple(output.shape) == operator.output_shapes[0]
@@ -66,7 +69,7 @@ def test_torch_gives_the_output_that_the_operator_says(operator, precision):
 
 def test_every_operator_of_the_sweep_can_be_run_by_both():
     pytest.importorskip("torch")
-    from forerun.data.collectors.workloads.torch_operators import operator_run
+    from forerun.data.collectors.workloads.torch_run import operator_run
 
     for op in operator_sweep(8):
         if op.kind == "conv":
@@ -78,7 +81,7 @@ def test_every_operator_of_the_sweep_can_be_run_by_both():
 
 def test_every_operator_of_a_dense_sweep_can_be_run_by_torch():
     pytest.importorskip("torch")
-    from forerun.data.collectors.workloads.torch_operators import operator_run
+    from forerun.data.collectors.workloads.torch_run import operator_run
 
     ran = set()
     for op in dense_sweep(8):
@@ -94,7 +97,7 @@ def test_every_operator_of_a_dense_sweep_can_be_run_by_torch():
 
 def test_what_cannot_be_run_says_so():
     torch = pytest.importorskip("torch")
-    from forerun.data.collectors.workloads.torch_operators import operator_run
+    from forerun.data.collectors.workloads.torch_run import operator_run
 
     assert torch
     with pytest.raises(NotRunnable, match="recurrent"):

@@ -2,8 +2,13 @@
 
 import pytest
 
-from forerun.data.named.networks import network_named, network_names, network_with_digest
-from forerun.data.named.programs import program_named, program_names
+from forerun.data.named.networks import (
+    network_named,
+    network_names,
+    network_with_digest,
+    program_named,
+    program_names,
+)
 
 WEIGHTS = {
     "alexnet": 61.1e6,

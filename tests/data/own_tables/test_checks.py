@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from forerun.data.errors import BadTable
-from forerun.data.own_tables.checks import Hardware, findings_of
-from forerun.data.own_tables.tidy import Description
+from forerun.data.own_tables.tidy import Description, Hardware, findings_of
 
 TABLE = Description("mine", "settings", ("latency_ms", "power_w", "peak_memory_mib"), ("n",))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.data.errors import BadTable, InputError
-from forerun.data.own_tables.columns import (
+from forerun.data.own_tables.tidy import (
     IGNORED,
     KEYS,
     METRIC_NAMES,

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from forerun.data.errors import BadTable, MissingData
-from forerun.data.own_tables.columns import mapped
-from forerun.data.own_tables.tidy import read_table, text_keys, tidy_runs
+from forerun.data.own_tables.tidy import mapped, read_table, text_keys, tidy_runs
 
 
 def tidied(frame, given=None, rest="setting"):

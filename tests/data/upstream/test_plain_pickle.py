@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.errors import DamagedData
-from forerun.data.upstream.plain_pickle import plain_data
+from forerun.data.upstream.plain_files import plain_data
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**31), 2**31 - 1) | st.floats(allow_nan=False)

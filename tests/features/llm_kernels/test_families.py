@@ -12,8 +12,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.llm_kernels.deployed import families_of
 from forerun.features.llm_kernels.families import family_of, kernel_groups, llm_kernel_of
-from forerun.features.readers.language_model.named import named_config
-from forerun.features.readers.language_model.reader import read_language_model
+from forerun.features.readers.language_model.reader import named_config, read_language_model
 
 LINEAR = Operator("linear", "aten.addmm", ((8, 16, 512),), ((8, 16, 256),), 512 * 256)
 MATMUL = Operator("matmul", "aten.mm", ((128, 512), (512, 256)), ((128, 256),))

@@ -15,7 +15,7 @@ from forerun.features.llm_serving.device_bytes import (
     weight_bytes,
 )
 from forerun.features.llm_serving.memory import pool_memory, smallest_parallelism
-from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.readers.language_model.reader import named_language_model
 
 GIB = 2.0**30
 LOAD = RequestLoad(1000, 200, concurrency=8)

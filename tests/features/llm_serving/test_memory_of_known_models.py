@@ -6,7 +6,7 @@ from forerun.data.device import Device
 from forerun.data.language_models.deployment import Engine, Parallelism, RequestLoad
 from forerun.features.llm_serving.device_bytes import cache_bytes, mixer_weights, weight_bytes
 from forerun.features.llm_serving.memory import smallest_parallelism
-from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.readers.language_model.reader import named_language_model
 
 LOAD = RequestLoad(1000, 200, concurrency=8)
 

@@ -15,7 +15,7 @@ from forerun.data.language_models.deployment import (
 )
 from forerun.data.query import Operation, Query
 from forerun.features.llm_serving.static_batch import FEATURES, StaticBatches
-from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.readers.language_model.reader import named_language_model
 
 CATALOG = DeviceCatalog.load()
 

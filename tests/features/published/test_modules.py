@@ -2,7 +2,7 @@
 
 import pytest
 
-from forerun.features.published.modules import (
+from forerun.features.published.sources import (
     einsum_as_products,
     ssd300,
     wide_squeeze_efficientnet,

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import pytest
 
 from forerun.features.published.powered import CIFAR, SQUAD, TWEETS, powered
-from forerun.features.readers.torchvision_operators import declare_operators
+from forerun.features.readers.torch_trace import declare_operators
 from forerun.training.protocols.power.power_networks import power_graphs
 
 

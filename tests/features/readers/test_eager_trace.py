@@ -8,7 +8,7 @@ import pytest
 
 from forerun.data.errors import UnreadableModel
 from forerun.features.operators.table import OperatorTable
-from forerun.features.readers.eager_trace import EagerCall, eager_calls
+from forerun.features.readers.model_zoo import EagerCall, eager_calls
 from forerun.features.tables.timm_bench import timm_graphs
 
 torch = pytest.importorskip("torch")

@@ -9,8 +9,7 @@ from onnx import TensorProto, helper
 
 from forerun.features.operators.table import OperatorTable
 from forerun.features.readers import read_graph
-from forerun.features.readers.torch_trace import trace_module
-from forerun.features.readers.torchvision_operators import declare_operators
+from forerun.features.readers.torch_trace import declare_operators, trace_module
 
 torch = pytest.importorskip("torch")
 COLUMNS = ("flops", "in_elements", "out_elements", "parameter_elements", "batch", "m", "n", "k")

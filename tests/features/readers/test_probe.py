@@ -1,8 +1,8 @@
 """Operators that were read at the probing batch size, at another one."""
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.features.readers.input_sizes import PROBE_BATCH, Probe
 from forerun.features.readers.operator_json import graph_of
-from forerun.features.readers.probe import PROBE_BATCH, Probe
 
 
 def test_groups_that_hold_the_batch_are_scaled_with_the_channels():

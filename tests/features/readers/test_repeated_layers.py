@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from forerun.features.readers import repeated_layers, torch_trace
+from forerun.features.readers import torch_trace
+from forerun.features.readers import torch_trace as repeated_layers
 from forerun.features.readers.huggingface import HuggingFaceReader
 from forerun.features.readers.input_sizes import InputSizes
-from forerun.features.readers.repeated_layers import with_blocks
+from forerun.features.readers.torch_trace import with_blocks
 from tests.features.configurations import SIZES, traced
 
 LAYERS = 6

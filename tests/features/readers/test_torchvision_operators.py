@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from forerun.features.readers import torchvision_operators
-from forerun.features.readers.torchvision_operators import declare_operators
+from forerun.features.readers import torch_trace as torchvision_operators
+from forerun.features.readers.torch_trace import declare_operators
 
 
 def test_without_torchvision_nothing_is_declared(monkeypatch):
@@ -34,7 +34,7 @@ def test_a_torchvision_of_another_build_can_be_imported(tmp_path):
             import torchvision
         except RuntimeError as error:
             print("alone:", error)
-        from forerun.features.readers.torchvision_operators import declare_operators
+        from forerun.features.readers.torch_trace import declare_operators
         declare_operators()
         import torchvision
         print("declared:", torchvision.ready)

@@ -8,8 +8,7 @@ import pytest
 from forerun.data.bundle import table_digest
 from forerun.data.datasets.networks.timm_bench import TimmBench
 from forerun.data.errors import BadTable, MissingData, UnreadableModel
-from forerun.features.readers.eager_trace import EagerCall, eager_calls
-from forerun.features.readers.trace_journal import TraceJournal, trace_missing
+from forerun.features.readers.model_zoo import EagerCall, TraceJournal, eager_calls, trace_missing
 from forerun.features.tables.timm_bench import timm_graphs
 
 KEYS = [("net_a", 32), ("net_a", 64), ("net_b", 32), ("net_c.v1", 32)]

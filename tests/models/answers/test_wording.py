@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.collectors.workloads.reference_operators import reference_operators
+from forerun.data.collectors.workloads.operators import reference_operators
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Kernel

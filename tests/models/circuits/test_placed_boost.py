@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from forerun.data.circuits.netlist import Circuit
-from forerun.data.datasets.circuits.circuit_fpga import SEEDS, designs
+from forerun.data.datasets.circuits.circuit_fpga import designs
 from forerun.data.measurements import Measurements
 from forerun.data.named.synthesis import HX8K, NEXTPNR
 from forerun.data.query import Query
 from forerun.models.circuits.placed_boost import PlacedBoost
 from forerun.models.circuits.timing import frequencies
 from forerun.models.contract import PredictorContract
-from tests.contracts.tiny_circuits import CONGESTED_PS, tiny_tables
+from tests.contracts.tiny_circuits import CONGESTED_PS, SEEDS, tiny_tables
 
 
 @lru_cache(maxsize=1)

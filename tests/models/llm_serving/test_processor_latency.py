@@ -17,8 +17,8 @@ from forerun.data.language_models.deployment import (
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.features.readers.language_model.formats import with_formats
-from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.readers.language_model.quantization import with_formats
+from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.contract import PredictorContract
 from forerun.models.llm_serving.processor_latency import (
     FEW_MODELS,

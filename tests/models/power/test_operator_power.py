@@ -15,7 +15,7 @@ from forerun.data.workload import Kernel, Network
 from forerun.features.operators.query_table import query_table
 from forerun.features.operators.roofline import roofline_ms
 from forerun.features.power.operator_features import waiting_w
-from forerun.features.tables.bundles import torch_op_energy_kernels
+from forerun.features.tables.torch_op_energy import torch_op_energy_kernels
 from forerun.models.conformal import held_out_folds
 from forerun.models.contract import PredictorContract
 from forerun.models.power.intervals import LEAST_SHARE, MOST_SHARE

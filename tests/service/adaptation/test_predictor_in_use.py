@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.data.collectors.workloads.reference_operators import reference_operators
+from forerun.data.collectors.workloads.operators import reference_operators
 from forerun.data.device import Device
 from forerun.data.errors import UnanswerableQuery, UnknownBandwidth, UnknownDevice
 from forerun.data.query import Query

@@ -1,6 +1,6 @@
 """Which to measure next: the predictor says where it knows, else they are spread."""
 
-from forerun.data.collectors.workloads.reference_operators import reference_operators
+from forerun.data.collectors.workloads.operators import reference_operators
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Kernel

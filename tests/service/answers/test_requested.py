@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from forerun.data.named.programs import program_named
+from forerun.data.named.networks import program_named
 from forerun.data.named.search_spaces import FbnetBlock, Nb201Operation
 from tests.golden.stored import questions_of, stored_answers
 

@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from forerun.data.collectors.interference import native
+from forerun.data.collectors.interference import victims as native
 from forerun.data.collectors.interference.collection import Collection
 from forerun.data.errors import BadTable, MissingData, MissingTool
 from forerun.service.cli import app

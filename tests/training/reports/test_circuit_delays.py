@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle, bundle_folder
-from forerun.data.datasets.circuits.circuit_fpga import SEEDS, CircuitFpga, designs
+from forerun.data.datasets.circuits.circuit_fpga import CircuitFpga, designs
 from forerun.models.circuits.netlist_boost import NetlistBoost
 from forerun.models.circuits.placed_boost import PlacedBoost
 from forerun.training.reports import circuit_delays
 from forerun.training.reports.circuit_delays import line, lines, r2
-from tests.contracts.tiny_circuits import tiny_tables
+from tests.contracts.tiny_circuits import SEEDS, tiny_tables
 from tests.contracts.tiny_upstream import tiny_upstream
 
 

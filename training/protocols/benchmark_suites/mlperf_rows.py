@@ -8,16 +8,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from forerun.data.datasets.benchmark_suites.mlperf_accelerators import (
-    accelerator,
-    runs_on_cpu,
-    share_in_use,
-)
 from forerun.data.datasets.benchmark_suites.mlperf_inference import (
     LATENCY,
     TOKENS,
+    accelerator,
     device_keys,
     round_numbers,
+    runs_on_cpu,
+    share_in_use,
 )
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements

@@ -30,7 +30,7 @@ from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
-from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.replay import replay
 from forerun.models.llm_serving.worker import Worker

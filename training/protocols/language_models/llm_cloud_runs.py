@@ -35,9 +35,8 @@ from forerun.data.measurements import Measurements
 from forerun.data.processor_cores import CORES
 from forerun.data.query import Operation, Query
 from forerun.data.software import Software
-from forerun.features.readers.language_model.formats import with_formats
-from forerun.features.readers.language_model.named import named_language_model
-from forerun.features.readers.language_model.reader import read_language_model
+from forerun.features.readers.language_model.quantization import with_formats
+from forerun.features.readers.language_model.reader import named_language_model, read_language_model
 from forerun.models.llm_serving.processor_latency import ProcessorLlmLatency
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.columns import Positions
-from forerun.data.datasets.language_models.serving_deployments import (
+from forerun.data.datasets.language_models.aiconfigurator_serving import (
     deployments,
     layout,
     networks,
@@ -28,7 +28,7 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.weights import LayerFormats, WeightFormats
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
-from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.readers.language_model.reader import named_language_model
 
 DEVICES: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -24,7 +24,7 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.software import Software
-from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.readers.language_model.reader import named_language_model
 
 DEVICES: Final[Mapping[str, str]] = MappingProxyType(
     {

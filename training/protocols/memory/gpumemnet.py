@@ -22,8 +22,8 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network, TrainingSetup
 from forerun.features.memory.plan import memory_plan
-from forerun.features.tables.bundles import timm_graphs
 from forerun.features.tables.gpumemnet import mlp_graph
+from forerun.features.tables.timm_bench import timm_graphs
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted

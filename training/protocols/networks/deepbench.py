@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.networks.deepbench import GENERATION
+from forerun.data.datasets.networks.deepbench import DeepBench
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import UnknownDevice
 from forerun.data.graph import Operator
@@ -120,7 +120,9 @@ def _class_measurements(
         )
         if operator is not None and precision is not None
     ]
-    generations = [GENERATION.get(str(device), "") for device in frame["device"]]
+    generations = [
+        DeepBench.facts["generations"].get(str(device), "") for device in frame["device"]
+    ]
     return Measurements(
         queries=queries,
         values={"latency_ms": frame[column].to_numpy(dtype=np.float64)},

@@ -17,7 +17,7 @@ from forerun.data.quality import row_weights
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network, TrainingSetup
-from forerun.features.tables.bundles import neusight_graphs, neusight_kernels
+from forerun.features.tables.neusight import neusight_graphs, neusight_kernels
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 

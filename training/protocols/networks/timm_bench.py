@@ -16,7 +16,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network, TrainingSetup
-from forerun.features.tables.bundles import timm_graphs
+from forerun.features.tables.timm_bench import timm_graphs
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.networks.few_models import PROTOCOL as FEW_MODELS
 from forerun.training.protocols.networks.few_models import few_models_tasks

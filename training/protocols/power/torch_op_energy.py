@@ -19,7 +19,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network, NumberFormat
-from forerun.features.tables.bundles import torch_op_energy_kernels
+from forerun.features.tables.torch_op_energy import torch_op_energy_kernels
 from forerun.models.conformal import held_out_folds
 from forerun.models.power.operator_booster import fit_boosters, mean_boosted_w
 from forerun.models.power.operator_power import OperatorPower

@@ -8,7 +8,7 @@ import pytest
 
 from forerun.data.collectors.circuits import tools
 from forerun.data.collectors.circuits.collection import TABLES, Collection, Made
-from forerun.data.collectors.circuits.designs import Design, Plan
+from forerun.data.collectors.circuits.tools import Design, Plan
 from forerun.data.datasets.circuits.circuit_fpga import designs
 from forerun.data.errors import MissingTool
 from forerun.features.circuits.longest_path import TimingGraph, fmax_mhz

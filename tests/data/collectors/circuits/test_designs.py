@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from forerun.data.collectors.circuits.designs import SOURCES, Plan
+from forerun.data.collectors.circuits.tools import SOURCES, Plan
 from forerun.data.errors import BadTable
 
 

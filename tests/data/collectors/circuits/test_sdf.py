@@ -1,6 +1,6 @@
 """Files of delays are read as nextpnr writes them."""
 
-from forerun.data.collectors.circuits.sdf import Delays
+from forerun.data.collectors.circuits.tables import Delays
 
 TEXT = r"""(DELAYFILE
   (SDFVERSION "3.0")

@@ -3,8 +3,7 @@
 import pytest
 
 from forerun.data.collectors.circuits import tools
-from forerun.data.collectors.circuits.designs import Design, Plan
-from forerun.data.collectors.circuits.wrapping import WRAPPER, wrapper
+from forerun.data.collectors.circuits.tools import WRAPPER, Design, Plan, wrapper
 from tests.circuit_tools import needs_circuit_tools
 
 NETLIST = {

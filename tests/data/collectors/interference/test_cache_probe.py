@@ -2,7 +2,7 @@
 
 import pytest
 
-from forerun.data.collectors.interference import native
+from forerun.data.collectors.interference import victims as native
 from forerun.data.collectors.interference.cache_probe import (
     COLUMNS,
     CacheProbe,

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.data.collectors.interference import native, neighbours
+from forerun.data.collectors.interference import neighbours
+from forerun.data.collectors.interference import victims as native
 from forerun.data.collectors.interference.collection import Collection
 from forerun.data.collectors.interference.neighbours import State
 from forerun.data.collectors.interference.plan import ContentionPlan, Shared
 from forerun.data.collectors.interference.tables import NEAREST, build, write_tables
-from forerun.data.collectors.runner.line_journal import LineJournal
+from forerun.data.collectors.runner.journal import LineJournal
 from tests.conftest import REPOSITORY
 from tests.data.collectors.processes import runs as group_runs
 from tests.waiting import eventually

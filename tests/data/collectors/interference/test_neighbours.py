@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.collectors.interference import native, neighbours
+from forerun.data.collectors.interference import neighbours
+from forerun.data.collectors.interference import victims as native
 from forerun.data.collectors.interference.neighbours import (
     DUTY,
     ISOLATED,

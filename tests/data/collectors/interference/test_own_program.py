@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.data.collectors.interference import native, neighbours, own_program
+from forerun.data.collectors.interference import collection as own_program
+from forerun.data.collectors.interference import neighbours
+from forerun.data.collectors.interference import victims as native
+from forerun.data.collectors.interference.collection import OwnProgram
 from forerun.data.collectors.interference.neighbours import ISOLATED, ONE_LOAD
-from forerun.data.collectors.interference.own_program import OwnProgram
 from forerun.data.collectors.interference.tables import build
 from forerun.data.collectors.system.host_inventory import usable_cpus
 from forerun.data.errors import FailedProgram, MissingTool

@@ -1,7 +1,7 @@
 """Readings are taken on a clock of their own and journaled as they come."""
 
-from forerun.data.collectors.interference.sampler import Sampler
-from forerun.data.collectors.runner.line_journal import LineJournal
+from forerun.data.collectors.interference.run import Sampler
+from forerun.data.collectors.runner.journal import LineJournal
 from forerun.data.collectors.system.host_inventory import all_sources
 from tests.data.collectors.recorded import V2, tree
 

@@ -6,9 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forerun.data.collectors.interference.datasheet import noise
-from forerun.data.collectors.interference.tables import build, placed, with_references, write_tables
-from forerun.data.collectors.runner.line_journal import LineJournal
+from forerun.data.collectors.interference.tables import (
+    build,
+    noise,
+    placed,
+    with_references,
+    write_tables,
+)
+from forerun.data.collectors.runner.journal import LineJournal
 from tests.contracts.tiny_contention import FAULTS, STATES, write_journal
 
 LONGER = {(n, p, m): longer for n, _, p, m, longer in STATES}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.collectors.interference import native
+from forerun.data.collectors.interference import victims as native
 from forerun.data.collectors.interference.victim_networks import NETWORKS, build, timed
 from forerun.data.collectors.interference.victims import (
     FAMILIES,

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from forerun.data.collectors.latency.cuda_graph import WARM_UP_RUNS, RecordingFailed, recorded
+from forerun.data.collectors.latency.gpu_run import WARM_UP_RUNS, RecordingFailed, recorded
 from tests.data.collectors.fake_gpu import fake_graphs
 
 

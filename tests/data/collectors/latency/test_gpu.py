@@ -11,16 +11,15 @@ pytest.importorskip("torch")
 
 from forerun.data.collectors.latency import gpu
 from forerun.data.collectors.latency.gpu import GpuCollector, _arguments, main
+from forerun.data.collectors.latency.gpu_plan import Pace, Pacing
 from forerun.data.collectors.latency.gpu_run import GpuRun
-from forerun.data.collectors.latency.gpu_windows import Pace, Pacing
 from forerun.data.collectors.runner.collector import Broken, collect
 from forerun.data.collectors.runner.journal import Journal
 from forerun.data.collectors.runner.stopwatch import Stopwatch
 from forerun.data.collectors.runner.trial import Source, Trial
 from forerun.data.collectors.system.nvml import Nvml, PowerWindow
-from forerun.data.collectors.workloads.single_operators import linear, rows
-from forerun.data.collectors.workloads.torch_language import encoder_block
-from forerun.data.collectors.workloads.torch_networks import NETWORKS, Definition
+from forerun.data.collectors.workloads.operators import linear, rows
+from forerun.data.collectors.workloads.torch_networks import NETWORKS, Definition, encoder_block
 from forerun.data.measurement import read_measurements
 from tests.data.collectors.fake_gpu import FakeNvml, fake_cuda, fake_graphs
 

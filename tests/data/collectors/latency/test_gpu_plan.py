@@ -10,13 +10,10 @@ from forerun.data.collectors.latency.gpu_plan import (
     precisions_of,
     recorded_trials,
 )
-from forerun.data.collectors.runner.budget import work
-from forerun.data.collectors.runner.collector import collect
+from forerun.data.collectors.runner.collector import collect, work
 from forerun.data.collectors.runner.journal import Journal
-from forerun.data.collectors.workloads.operator_sweep import touched
-from forerun.data.collectors.workloads.timm_networks import TIMM_NETWORKS
-from forerun.data.collectors.workloads.torch_networks import NETWORKS
-from forerun.data.collectors.workloads.zoos import ZOOS
+from forerun.data.collectors.workloads.operators import touched
+from forerun.data.collectors.workloads.torch_networks import NETWORKS, TIMM_NETWORKS, ZOOS
 from forerun.data.graph import Operator
 
 HOPPER = precisions_of((9, 0))

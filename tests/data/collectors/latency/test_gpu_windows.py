@@ -1,8 +1,8 @@
 """Pacing: who gets a window of power, the same each time, and how long that is."""
 
-from forerun.data.collectors.latency.gpu_windows import LONG_S, SHORT_S, Pacing
+from forerun.data.collectors.latency.gpu_plan import LONG_S, SHORT_S, Pacing
 from forerun.data.collectors.runner.trial import Source, Trial
-from forerun.data.collectors.workloads.single_operators import linear
+from forerun.data.collectors.workloads.operators import linear
 
 OPERATORS = [Trial(linear(8, 16 * n, 16)) for n in range(1, 400)]
 NETWORKS = [Trial(Source("resnet50"), batch_size=n) for n in range(1, 400)]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.collectors.runner.budget import Budget, coverage_first, side_by_side, work
+from forerun.data.collectors.runner.collector import Budget, coverage_first, side_by_side, work
 from forerun.data.collectors.runner.trial import Source, Trial
 
 trials = st.lists(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.collectors.runner.line_journal import LineJournal
+from forerun.data.collectors.runner.journal import LineJournal
 
 ROWS = [{"n": i, "text": "ä\n" * i} for i in range(4)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forerun.data.collectors.system import cgroup
+from forerun.data.collectors.system import procfs as cgroup
 from forerun.data.collectors.system.host_inventory import all_sources, read_all
 from tests.data.collectors.recorded import HYBRID, PROC, V1, V2, tree
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.data.collectors.system.counters import growth, is_gap, rates
+from forerun.data.collectors.system.procfs import growth, is_gap, rates
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from forerun.data.collectors.system import libvirt
-from forerun.data.collectors.system.libvirt import SOCKET, Libvirt, machines
+from forerun.data.collectors.system import host_inventory as libvirt
+from forerun.data.collectors.system.host_inventory import SOCKET, Libvirt, machines
 
 OUTPUT = """\
 Domain: 'web'

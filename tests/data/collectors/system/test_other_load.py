@@ -2,11 +2,10 @@
 
 import pytest
 
-from forerun.data.collectors.latency.cpu import CpuCollector
-from forerun.data.collectors.latency.cpu_run import CpuRun
+from forerun.data.collectors.latency.cpu import CpuCollector, CpuRun
 from forerun.data.collectors.runner.trial import Trial
-from forerun.data.collectors.system.other_load import OtherLoad, QuietWait, Ticks, read_ticks
-from forerun.data.collectors.workloads.single_operators import linear
+from forerun.data.collectors.system.host import OtherLoad, QuietWait, Ticks, read_ticks
+from forerun.data.collectors.workloads.operators import linear
 
 
 def readings(*busy):

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from forerun.data.collectors.system import perf_counters as perf
-from forerun.data.collectors.system.host_inventory import usable_cpus
-from forerun.data.collectors.system.perf_counters import SOFTWARE, PerfCounters, perf_counters
+from forerun.data.collectors.system import host_inventory as perf
+from forerun.data.collectors.system.host_inventory import (
+    SOFTWARE,
+    PerfCounters,
+    perf_counters,
+    usable_cpus,
+)
 
 ROOT = Path("/")
 OPEN = Path("/proc/self/fd")

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from forerun.data.collectors.system.rapl import Rapl
+from forerun.data.collectors.system.host import Rapl
 
 RANGE_UJ = 262_143_328_850
 """As Intel's packages of one socket report it."""

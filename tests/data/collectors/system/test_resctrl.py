@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.data.collectors.system.host_inventory import all_sources, read_all
-from forerun.data.collectors.system.resctrl import Resctrl
+from forerun.data.collectors.system.procfs import Resctrl
 from tests.data.collectors.recorded import tree
 
 MONITOR = {

@@ -2,14 +2,14 @@
 
 import pytest
 
-from forerun.data.collectors.workloads.operator_sweep import (
+from forerun.data.collectors.workloads.operators import (
     dense_sweep,
+    flops,
     operator_sweep,
+    reference_operators,
     spaced,
     touched,
 )
-from forerun.data.collectors.workloads.reference_operators import reference_operators
-from forerun.data.collectors.workloads.single_operators import flops
 from forerun.data.graph import OperatorGraph
 from forerun.features.operators.costs import operator_cost
 from forerun.features.operators.kinds import IS_GEMM, KIND_CODE

@@ -1,6 +1,6 @@
 """Reference operators: of every common class, small to large, and what they say they are."""
 
-from forerun.data.collectors.workloads.reference_operators import reference_operators
+from forerun.data.collectors.workloads.operators import reference_operators
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query

@@ -8,10 +8,8 @@ pytest.importorskip("torch")
 if find_spec("timm") is None:
     pytest.skip("timm is not installed", allow_module_level=True)
 
-from forerun.data.collectors.workloads.timm_networks import TIMM_NETWORKS
-from forerun.data.collectors.workloads.torch_networks import NETWORKS
-from forerun.data.collectors.workloads.zoos import definition_of
-from forerun.features.readers.torchvision_operators import declare_operators
+from forerun.data.collectors.workloads.torch_networks import NETWORKS, TIMM_NETWORKS, definition_of
+from forerun.features.readers.torch_trace import declare_operators
 from forerun.service.adaptation.measured_networks import flops_of, zoo_graph
 from tests.every import for_every
 

@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.benchmark_suites.mlperf_accelerators import (
-    accelerator,
-    accelerator_key,
-    share_in_use,
-)
 from forerun.data.datasets.benchmark_suites.mlperf_inference import (
     CLOSED,
     MlperfInference,
+    accelerator,
+    accelerator_key,
     device_keys,
     round_numbers,
+    share_in_use,
 )
 from forerun.data.device import DeviceCatalog
 from tests.contracts.dataset_contract import DatasetContract

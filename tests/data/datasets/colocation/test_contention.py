@@ -17,7 +17,7 @@ from forerun.data.datasets.colocation.contention import (
     features,
     windows,
 )
-from forerun.data.datasets.measured import raw_files
+from forerun.data.datasets.packaged import raw_files
 from forerun.data.errors import MissingData
 from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_contention import FAULTS

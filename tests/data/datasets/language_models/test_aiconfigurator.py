@@ -6,8 +6,6 @@ import pytest
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.aiconfigurator import (
-    OPERATORS,
-    SYSTEMS,
     AiConfigurator,
     message_bytes,
 )
@@ -78,6 +76,6 @@ def test_the_packaged_rows_are_valid():
     dataset = AiConfigurator()
     tables = dataset.tidy(dataset.packaged())
     dataset.validate(tables)
-    assert set(tables) == set(OPERATORS)
+    assert set(tables) == set(AiConfigurator.operators)
     assert len(tables["gemm"]) == 814_611
-    assert set(tables["gemm"]["system"].astype(str)) == set(SYSTEMS)
+    assert set(tables["gemm"]["system"].astype(str)) == set(AiConfigurator.generations)

@@ -7,8 +7,6 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.aiconfigurator_serving import (
     RUNS,
     AiConfiguratorServing,
-)
-from forerun.data.datasets.language_models.serving_deployments import (
     deployments,
     layout,
     networks,

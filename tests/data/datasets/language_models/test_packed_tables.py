@@ -14,9 +14,10 @@ from forerun.data.datasets.language_models.pack import (
     half_of_the_curves,
     main,
     missing_where_zero,
+    ordered,
     packed,
+    write_packed,
 )
-from forerun.data.datasets.language_models.packed_tables import ordered, write_packed
 from forerun.data.datasets.language_models.splitwise import Splitwise
 from forerun.data.errors import MissingData
 
@@ -72,7 +73,7 @@ def test_each_datasheet_names_licence_source_and_tables():
 
 
 def test_an_installation_without_the_tables_says_where_they_are(monkeypatch):
-    monkeypatch.setattr(Splitwise, "package_path", lambda self: ("llm_tables", "nowhere"))
+    monkeypatch.setattr(Splitwise, "room", "nowhere")
     with pytest.raises(MissingData, match=r"a clone of the repository has them .* --data DIR"):
         Splitwise().packaged()
 

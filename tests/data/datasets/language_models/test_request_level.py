@@ -9,8 +9,8 @@ from forerun.data.datasets.language_models.llm_inference_bench import (
     LlmInferenceBench,
     contradictory,
 )
-from forerun.data.datasets.language_models.llm_traces import AZURE, LlmTraces
-from forerun.data.datasets.language_models.splitwise import POWER_SHARES, Splitwise
+from forerun.data.datasets.language_models.llm_traces import LlmTraces
+from forerun.data.datasets.language_models.splitwise import Splitwise
 from forerun.data.quality import counts
 from tests.contracts.dataset_contract import DatasetContract
 from tests.contracts.tiny_upstream import tiny_upstream
@@ -52,7 +52,7 @@ class TestSplitwise(DatasetContract):
 def test_power_that_was_not_measured_is_missing():
     runs = Splitwise().tidy(Splitwise().packaged())["perf_model"]
     measured = runs["hardware"].eq("a100-80gb")
-    for name in POWER_SHARES:
+    for name in ("peak_power_frac_tdp", "avg_power_frac_tdp"):
         assert runs[name].isna()[~measured].all()
         assert (runs[name].dropna() > 0).all()
 
@@ -76,7 +76,7 @@ def test_the_packaged_rows_are_valid(cls):
 
 def test_arrivals_never_go_back():
     traces = LlmTraces().tidy(LlmTraces().packaged())
-    for name in AZURE:
+    for name in ("splitwise_code", "splitwise_conv"):
         assert traces[name]["arrived_at"].is_monotonic_increasing
     for _, trace in traces["apex_traces"].groupby(["tokenizer_family", "trace"]):
         assert trace["arrival_offset_ns"].is_monotonic_increasing

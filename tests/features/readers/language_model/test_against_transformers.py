@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.features.readers.language_model.reader import read_language_model
-from forerun.features.readers.torchvision_operators import declare_operators
+from forerun.features.readers.torch_trace import declare_operators
 from tests.zoo import needs_zoo
 
 SMALL = {

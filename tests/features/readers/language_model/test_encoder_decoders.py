@@ -3,8 +3,11 @@
 import pytest
 
 from forerun.data.errors import UnreadableModel
-from forerun.features.readers.language_model.named import named_config, named_language_model
-from forerun.features.readers.language_model.reader import read_language_model
+from forerun.features.readers.language_model.reader import (
+    named_config,
+    named_language_model,
+    read_language_model,
+)
 
 TOKEN = 6 * 8 * 64 * 2 * 2
 """Bytes of keys and values of a token in T5-small: layers, heads, width, two of them, bf16."""

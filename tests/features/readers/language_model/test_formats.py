@@ -4,8 +4,8 @@ import pytest
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.language_models.weights import BYTES
-from forerun.features.readers.language_model.formats import with_formats
-from forerun.features.readers.language_model.named import named_language_model
+from forerun.features.readers.language_model.quantization import with_formats
+from forerun.features.readers.language_model.reader import named_language_model
 
 LLAMA = named_language_model("llama-3.1-8b")
 LAYERS = LLAMA.parameters() - 2 * LLAMA.table_parameters()

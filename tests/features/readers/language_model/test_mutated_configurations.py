@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forerun.data.errors import UnreadableModel
-from forerun.features.readers.language_model.named import named_config, named_models
-from forerun.features.readers.language_model.reader import read_language_model
+from forerun.features.readers.language_model.reader import (
+    named_config,
+    named_models,
+    read_language_model,
+)
 
 ANY = st.recursive(
     st.one_of(

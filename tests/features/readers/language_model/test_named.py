@@ -3,13 +3,13 @@
 import pytest
 
 from forerun.data.errors import UnknownLanguageModel
-from forerun.features.readers.language_model.named import (
+from forerun.features.readers.language_model.reader import (
     named_config,
     named_language_model,
     named_model,
     named_models,
+    read_language_model,
 )
-from forerun.features.readers.language_model.reader import read_language_model
 from tests.every import for_every
 
 STATED = [name for name in named_models() if named_model(name).stated_parameters is not None]

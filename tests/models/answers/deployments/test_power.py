@@ -8,8 +8,7 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Operation, Query
 from forerun.features.power.operator_features import waiting_w
-from forerun.features.readers.language_model.named import named_config
-from forerun.features.readers.language_model.reader import read_language_model
+from forerun.features.readers.language_model.reader import named_config, read_language_model
 from forerun.models.answers.deployments.power import (
     FEWEST_MEASURED,
     as_serving,

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from forerun.data.collectors.interference import live_window, native, neighbours, own_program
+from forerun.data.collectors.interference import collection as live_window
+from forerun.data.collectors.interference import collection as own_program
+from forerun.data.collectors.interference import neighbours
+from forerun.data.collectors.interference import victims as native
 from forerun.data.collectors.latency import fingerprint
-from forerun.data.collectors.system.other_load import OtherLoad
-from forerun.data.collectors.workloads import processor_operators
-from forerun.data.collectors.workloads.operator_sweep import operator_sweep
+from forerun.data.collectors.system.host import OtherLoad
+from forerun.data.collectors.workloads import operators as processor_operators
+from forerun.data.collectors.workloads.operators import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
 from forerun.service.adaptation import collecting, measured_networks, measurement_files

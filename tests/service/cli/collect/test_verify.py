@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from forerun.data.collectors.system.other_load import QuietWait
+from forerun.data.collectors.system.host import QuietWait
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import forerun
-from forerun.data.collectors.system import other_load
+from forerun.data.collectors.system import host as other_load
 from forerun.data.collectors.system.nvml import Sample
 from forerun.data.measurement import read_measurements
 from forerun.models.prediction import Estimate
