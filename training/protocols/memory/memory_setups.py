@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from forerun.data.software import Runtime
 from forerun.data.workload import InferenceSetup, NumberFormat, TrainingSetup
-from forerun.training.protocols.networks.published_rows import ATTENTION_TABLES, SEQUENCE_TABLES
+from forerun.training.protocols.networks.published_networks import ATTENTION_TABLES, SEQUENCE_TABLES
 
 Row = Mapping[Any, Any]
 NO_GRAPH: Final = "no graph: configuration not certain"

@@ -21,7 +21,7 @@ from forerun.training.protocols.benchmark_suites.lambda_bench import (
     LambdaBenchProtocols,
     step_measurements,
 )
-from forerun.training.protocols.power.power_networks import power_graphs
+from forerun.training.protocols.power.torch_op_energy import power_graphs
 
 FAMILIES = {"resnet50": "resnet", "bert_base_squad": "bert", "bert_large_squad": "bert"}
 """Model -> architecture family, as in published_networks."""

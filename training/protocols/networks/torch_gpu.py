@@ -6,6 +6,10 @@ rows. Of eager networks on these GPUs, the training sets hold three training run
 H100 (lambda_bench) and the power of diffusion models on an H100 (mlenergy). The matrix products
 of aiconfigurator, in 16 bits and fp8, were measured on both, so that linear layers in these
 precisions are no test of an unseen GPU.
+
+A recorded network does not wait for the host, so that its latency is the device time, at any batch
+size. Rows of convolutional networks in fp32 are left out where TF32 was off for convolutions, which
+no query expresses; so are recurrent networks, whose steps the additive model does not describe.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +19,15 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from forerun.data.bundle import Bundle, find
 from forerun.data.columns import Column, Mask
+from forerun.data.datasets.networks.published_networks import chips
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
-from forerun.data.measurements import Measurements
+from forerun.data.measurements import NO_HOST, Measurements
+from forerun.data.query import Query
 from forerun.data.split import folds_of
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import MEMORY, gpu_measurements
@@ -30,12 +37,57 @@ from forerun.models.networks.latency import NetworkLatency
 from forerun.models.power.operator_power import OperatorPower
 from forerun.models.predictor import Predictor
 from forerun.training.protocols.networks.published_networks import bundled_latency
-from forerun.training.protocols.networks.recorded_networks import (
-    described,
-    recorded_networks,
-    trains,
-)
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, counted, is_seen
+
+MOST_CONVOLUTIONS: Final = 1
+"""Convolutions of a transformer that embeds patches: a few percent of its work."""
+
+
+def trains(rows: Measurements) -> Mask:
+    """Which of n rows train, shape (n,).
+
+    Args:
+        rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
+    """
+    return described(rows, "recorded")
+
+
+def described(rows: Measurements, mode: str) -> Mask:
+    """Which of n rows are networks of a mode that mean what a query says, shape (n,).
+
+    Args:
+        rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
+        mode: how the networks were launched: `recorded` or `eager`.
+    """
+    kept = rows.groups["mode"] == mode
+    strict = rows.groups["fp32_convolutions"] == "strict"
+    for row in np.flatnonzero(kept).tolist():
+        kept[row] = _is_described(rows.queries[row], bool(strict[row]))
+    return np.asarray(kept, dtype=np.bool_)
+
+
+def recorded_networks(rows: Measurements) -> Measurements:
+    """The rows of `trains`, which wait for no host.
+
+    Args:
+        rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
+
+    Returns:
+        `latency_ms` with the groups of `rows`, `host` and `chip`.
+    """
+    kept = rows.take(trains(rows))
+    chip = chips(pd.Series(kept.groups["device"], dtype=str))
+    groups = {**kept.groups, "host": np.full(len(kept), NO_HOST), "chip": chip}
+    return Measurements(kept.queries, {"latency_ms": kept.values["latency_ms"]}, groups)
+
+
+def _is_described(query: Query, strict: bool) -> bool:
+    """Whether the query means what was measured, and the additive model describes the network."""
+    kinds = [operator.kind for operator in query.network.graph.operators]
+    convolutional = kinds.count("conv") > MOST_CONVOLUTIONS
+    other = strict and query.network.precision == "fp32" and convolutional
+    return not other and "recurrent" not in kinds
+
 
 CONSTANT_SHARE: Final = 0.9
 """Share of the design power that the baseline `constant_share` predicts for every run."""
@@ -127,7 +179,7 @@ class TorchGpuProtocols(DatasetProtocols):
         yield replace(unseen, protocol="operators_only", tasks=adapted)
 
     def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
+        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
     ) -> Iterator[Task]:
         """One task for each execution mode, phase, metric and GPU, without training rows.
 
@@ -150,9 +202,7 @@ class TorchGpuProtocols(DatasetProtocols):
                     name = f"{mode}/{phase}_{_quantity(metric)}"
                     yield from _tasks(rows.take(alike), name, metric)
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Runs that ran out of memory, failed or were throttled, and those of the training set."""
         rows = measured_runs(bundle, catalog)
         known, powered = _known(rows, seen), np.isfinite(rows.values["power_w"])
@@ -201,13 +251,12 @@ def _adapted_to(operators: Measurements, task: Task) -> Task:
     return replace(task, pool=pool, shots=len(pool))
 
 
-def _known(rows: Measurements, seen: Mapping[str, Sequence[str]]) -> Mask:
+def _known(rows: Measurements, seen: Seen) -> Mask:
     """Which of n rows are of a network and a GPU of the training set, shape (n,)."""
-    known = [np.isin(rows.groups[key], list(seen.get(key, ()))) for key in ("device", "model")]
-    return np.asarray(known[0] & known[1], dtype=np.bool_)
+    return is_seen(rows, "device", seen) & is_seen(rows, "model", seen)
 
 
-def _not_trained_on(rows: Measurements, seen: Mapping[str, Sequence[str]]) -> Measurements:
+def _not_trained_on(rows: Measurements, seen: Seen) -> Measurements:
     """The rows without those that the current predictors were trained on.
 
     Recorded networks are left out as rows, operators without their time, and eager networks without
