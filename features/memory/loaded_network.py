@@ -24,10 +24,15 @@ from forerun.features.memory.allocation_requests import (
     Place,
     RequestLog,
 )
-from forerun.features.memory.attention import cached_elements, is_causal
+from forerun.features.memory.attention import (
+    cached_elements,
+    first_pass_elements,
+    is_causal,
+    prompt_tokens,
+    steps_after,
+)
 from forerun.features.memory.execution import EAGER, Execution
 from forerun.features.memory.gather_buffers import casts_when_gathered
-from forerun.features.memory.joined_cache import first_pass_elements, prompt_tokens, steps_after
 from forerun.features.memory.recomputation import kept_results
 from forerun.features.memory.saved_tensors import saved_tensors
 from forerun.features.memory.tensor_parallel import divided_results, divided_weights

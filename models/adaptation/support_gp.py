@@ -17,7 +17,7 @@ from forerun.data.level import HALF_WIDTH
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.models.adaptation.device_error import DeviceError
-from forerun.models.adaptation.held_out_errors import HeldOutErrors
+from forerun.models.adaptation.error_process import HeldOutErrors
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.domain.feature_range import same_sheet, sheet
 from forerun.models.limit import LATENCY, Limit

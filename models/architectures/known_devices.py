@@ -15,9 +15,9 @@ import numpy as np
 from forerun.data.columns import Column, Matrix
 from forerun.data.workload import Space
 from forerun.features.nas_cells import Codes, features_of, present_choices, random_codes
-from forerun.models.adaptation.low_rank_factors import LowRankFactors
-from forerun.models.gaussian_process.covariances import Covariance
+from forerun.models.adaptation.black_box import LowRankFactors
 from forerun.models.gaussian_process.regression import (
+    Covariance,
     GaussianProcessRegression,
     covariances_over,
     scale_of,

@@ -2,10 +2,17 @@
 
 Few-shot adaptation to a new device stacks several Gaussian processes: over the structure of an
 architecture, over the latencies that a pool of known devices has for it, and over both; for cells,
-one of them is linear in milliseconds (`forerun.models.architectures.time_expert`). Their weights
+one of them is linear in milliseconds (`forerun.models.architectures.latency`). Their weights
 follow from leave-one-out predictions of the support set. Where the pool is unlike the device, the
 processes over structure gain weight; where it is alike, twenty rows are enough to resolve the
 device's own detail.
+
+An expert in milliseconds: times as a linear function of counts, with a normal prior.
+
+A cell's operations run one after another, so its time is close to a sum over them, while the
+logarithm of that sum is not linear in the counts. The process is fitted to times over the mean of
+the support set; its predictions become normal distributions of log times by linearisation (the
+delta method), so that they mix with those of processes of log times.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,8 +36,8 @@ from forerun.features.nas_cells import (
     codes_of,
     fbnet_launches,
 )
-from forerun.models.adaptation.stacking import Stacking
-from forerun.models.adaptation.suggestions import in_turns, suggest
+from forerun.models.adaptation.black_box import Stacking
+from forerun.models.adaptation.support_set import in_turns, suggest
 from forerun.models.architectures.known_devices import (
     DevicePool,
     log_times,
@@ -38,18 +45,70 @@ from forerun.models.architectures.known_devices import (
     structure,
     usual_codes,
 )
-from forerun.models.architectures.time_expert import TimeExpert
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.estimator import SETTING
-from forerun.models.gaussian_process.covariances import Covariance
 from forerun.models.gaussian_process.regression import (
     Answer,
+    Covariance,
     GaussianProcessRegression,
     covariances_over,
     scale_of,
 )
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import PredictionColumns, Predictions
+from forerun.models.predictor import SETTING
+
+_LEAST = 0.1
+"""Least predicted time over the mean of the support set, which keeps logarithms finite."""
+_LARGEST_VARIANCE = 4.0
+"""Largest variance of a log time: far from its mean the linearisation does not hold."""
+
+
+@dataclass(frozen=True, eq=False)
+class TimeExpert:
+    """A process of times in milliseconds, whose predictions are of log times.
+
+    Attributes:
+        process: process of times over `mean_ms`.
+        mean_ms: mean time of the support set, ms.
+    """
+
+    process: GaussianProcessRegression
+    mean_ms: float
+
+    @classmethod
+    def fit(
+        cls,
+        covariances: tuple[Covariance, ...],
+        rows: Matrix,
+        latency_ms: Column,
+        known_noise: Column,
+    ) -> Self:
+        """Fit the process to k measured times.
+
+        Args:
+            covariances: terms of the covariance, each with the prior of its weight.
+            rows: standardised columns, shape (k, columns).
+            latency_ms: k times, ms.
+            known_noise: known variance of each log time, shape (k,).
+        """
+        mean_ms = float(latency_ms.mean())
+        relative = latency_ms / mean_ms
+        process = GaussianProcessRegression(covariances)
+        return cls(process.fit(rows, relative, known_noise * relative**2), mean_ms)
+
+    def predict(self, rows: Matrix) -> Answer:
+        """Log times of m rows: means and variances of new measurements."""
+        return self._logarithm(self.process.predict(rows))
+
+    def leave_one_out(self) -> Answer:
+        """Log time of each row of the support set from all others."""
+        return self._logarithm(self.process.leave_one_out())
+
+    def _logarithm(self, answer: Answer) -> Answer:
+        mean = np.maximum(answer.mean, _LEAST)
+        variance = np.minimum(answer.variance / mean**2, _LARGEST_VARIANCE)
+        return Answer(np.log(mean * self.mean_ms), variance)
+
 
 FEWEST_ROWS: Final = 3
 """A smaller support set of a device is refused."""

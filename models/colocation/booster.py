@@ -14,9 +14,9 @@ from forerun.features.host_windows import HOST_METRICS, NAMES, RESOURCES, Resour
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.features import METRICS, ColocationRows
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 VIEWS: Mapping[str, tuple[tuple[Resource, ...], ...]] = {
     "p_cpu": (

@@ -22,10 +22,9 @@ from forerun.data.query import Query
 from forerun.data.workload import Design
 from forerun.features.hls.directives import PLACE_COLUMNS, coordinates
 from forerun.features.hls.loop_tree import LOOP_FEATURES
-from forerun.models.adaptation.suggestions import farthest_points
+from forerun.models.adaptation.support_set import farthest_points
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import FeatureRange
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
     ARE_SHARES,
@@ -62,6 +61,7 @@ from forerun.models.hls_designs.settings import (
 from forerun.models.hls_designs.support_set import SupportDesigns
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 SHOTS = 20
 """Size of the support set with which intervals after adaptation are calibrated."""

@@ -24,29 +24,33 @@ from forerun.features.operators.features import (
     assumed,
     operator_features,
 )
-from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES
-from forerun.features.operators.labels import workload_labels
+from forerun.features.operators.kinds import CLASS_CODE, OPERATOR_CLASSES, workload_labels
 from forerun.features.operators.query_table import Gathered, gather
 from forerun.features.recent import Recent
-from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, SupportGP, graph_digests
+from forerun.models.adaptation.support_set import suggest_for_errors
 from forerun.models.conformal import Intervals, LogQuantiles
-from forerun.models.domain.device_novelty import (
+from forerun.models.domain.feature_range import (
     ARITHMETIC_SCALES,
     MEMORY_SCALES,
     device_position,
     novelty_limits,
 )
 from forerun.models.equal_runs import RunKey, batch_key
-from forerun.models.estimator import SETTING
 from forerun.models.kernel_experts.base_time import BaseTime
-from forerun.models.kernel_experts.calibration import Sums, interval_scale
-from forerun.models.kernel_experts.experts import KernelExperts
-from forerun.models.kernel_experts.family import HUBER, Family, Settings
+from forerun.models.kernel_experts.family import (
+    HUBER,
+    Family,
+    KernelExperts,
+    Settings,
+    Sums,
+    interval_scale,
+)
 from forerun.models.kernel_experts.operator_times import OperatorTime, merged_times
 from forerun.models.kernel_experts.recurrent_law import HELD_OUT_REACH, LAW, recurrent_limits
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 PARAMETERS: Final[Mapping[str, Any]] = {
     "objective": "huber",

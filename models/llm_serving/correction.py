@@ -8,20 +8,168 @@ Of a model and a device of the training set, boosters on all features are believ
 device they are believed as far as `OTHER_DEVICE` says. Of another model, the time per token is the
 closed form with its fitted factors, since boosters made its error larger; the time to the first
 token is the closed form times a ratio that boosters predict from features that carry over.
+
+Times of iterations in closed form, scaled to what a fitted predictor says of the same worker.
+
+Factors on the parts of the closed form, fitted to the logarithms of measured times.
+
+The time for each token after the first is an iteration of decoding and the prompts that are
+processed meanwhile. The time to the first token is the prompt's own work, waiting for a part of
+an iteration, for prompts that started at the same time, for independent arrivals, and host time.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, Mask, Matrix
-from forerun.features.llm_serving.features import DeploymentRows
+from forerun.features.llm_serving.features import ENGINES, FIRST_MS, DeploymentRows
+from forerun.features.llm_serving.iteration import Iterations, IterationTime
+from forerun.features.llm_serving.steady_state import FIRST_WAVE
+from forerun.features.llm_serving.step import PARTS
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.gradient_boosting.lean import coarse
-from forerun.models.llm_serving.part_scales import FORMS, PartScales, as_started
+from forerun.models.gradient_boosting.bags import coarse
+
+WIDEST_SCALE: Final = 4.0
+"""Scales beyond this factor either way are cut off: there the two disagree about something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTime:
+    """Times of iterations, those of decoding and those of prompts each times a factor.
+
+    Attributes:
+        time: times that are scaled.
+        prefill: factor of what prompts add to an iteration.
+        decode: factor of an iteration that only decodes.
+        least: times that no iteration is faster than; None for no such bound.
+    """
+
+    time: IterationTime
+    prefill: float
+    decode: float
+    least: IterationTime | None = None
+
+    def seconds(self, iterations: Iterations) -> Column:
+        """Time of each iteration, shape (n,), seconds."""
+        none = np.zeros(len(iterations))
+        plain = np.asarray(self.time.seconds(iterations))
+        decodes = np.asarray(
+            self.time.seconds(
+                replace(iterations, prefill_tokens=none, prefill_pairs=none, prefill_sequences=none)
+            )
+        )
+        alone = np.where(iterations.decode_sequences > 0, np.minimum(decodes, plain), 0.0)
+        found = self.decode * alone + self.prefill * (plain - alone)
+        return found if self.least is None else np.maximum(found, self.least.seconds(iterations))
+
+
+def cut_off(factor: float) -> float:
+    """A factor of at most `WIDEST_SCALE` either way."""
+    return min(max(factor, 1.0 / WIDEST_SCALE), WIDEST_SCALE)
+
+
+SCALE: Final = 0.15
+"""Log error from which on a row counts less than by its square."""
+PRIOR_ROWS: Final = 0.05
+"""Weight of a factor of one, as a share of the weight of all rows, for a log factor of one."""
+P: Final = len(PARTS)
+E: Final = len(ENGINES)
+EXTRA: Final = 2 * E + 4
+
+Time = Callable[[Column, DeploymentRows], Column]
+
+
+def token_seconds(logs: Column, rows: DeploymentRows) -> Column:
+    """Time for each token after the first, shape (n,).
+
+    Args:
+        logs: (2 parts,) logarithms of the factors on parts of decoding and of prompts.
+        rows: n deployments.
+    """
+    prompt = rows.prefill @ np.exp(logs[P : 2 * P])
+    step = rows.decode @ np.exp(logs[:P])
+    return np.asarray(step / rows.accepted + rows.per_token * prompt)
+
+
+def first_token_seconds(logs: Column, rows: DeploymentRows) -> Column:
+    """Time to the first token, shape (n,).
+
+    Args:
+        logs: (parts + `EXTRA`,) logarithms of the factors on parts of prompts; on host time and on
+            prompts that start together, by engine; on host time where prompts have workers of
+            their own, on an iteration, on waiting, and on an iteration for each further chunk.
+        rows: n deployments.
+    """
+    prompt = rows.prefill @ np.exp(logs[:P])
+    step = rows.decode.sum(axis=1)
+    host = rows.engine @ np.exp(logs[P : P + E])
+    together = rows.engine @ np.exp(logs[P + E : P + 2 * E])
+    handover, iteration, arrivals, chunk = np.exp(logs[P + 2 * E :])
+    waiting = together * FIRST_WAVE * rows.burst * prompt + arrivals * rows.waiting
+    chunks = (iteration + chunk * (rows.chunks - 1.0)) * step
+    fixed = np.where(rows.apart > 0.0, handover, host) * FIRST_MS
+    return np.asarray(prompt + chunks + fixed + waiting)
+
+
+FORMS: Final[tuple[tuple[str, Time, int], ...]] = (
+    ("tpot_ms", token_seconds, 2 * P),
+    ("ttft_ms", first_token_seconds, P + EXTRA),
+)
+"""Metric, its closed form, and the number of its factors."""
+
+
+def as_started(metric: str, logs: Column, rows: DeploymentRows) -> Column:
+    """Logarithms of a time, shape (n,), of requests that start as those of each deployment do.
+
+    Prompts start together in the closed loops of the training set, and what is fitted to them holds
+    that. The time to the first token of a prompt that starts alone is its time without queueing and
+    the waiting of arrivals, in closed form.
+
+    Args:
+        metric: the time.
+        logs: (n,) logarithms of the seconds of prompts that start together.
+        rows: n deployments.
+    """
+    if metric != "ttft_ms":
+        return logs
+    alone = np.log(rows.service + rows.waiting)
+    return np.asarray(alone + rows.together * (logs - alone))
+
+
+@dataclass(frozen=True)
+class PartScales:
+    """Logarithms of the factors on the parts of one time.
+
+    Attributes:
+        logs: the logarithms.
+    """
+
+    logs: Column
+
+    @classmethod
+    def fit(cls, form: Time, number: int, rows: DeploymentRows, target: Column) -> Self:
+        """Robust least squares on log errors, with a prior at factors of one.
+
+        Args:
+            form: closed form of the time.
+            number: number of factors.
+            rows: n deployments.
+            target: (n,) logarithms of measured seconds.
+        """
+        from scipy.optimize import least_squares
+
+        weight = float(np.sqrt(PRIOR_ROWS * len(rows)))
+
+        def errors(logs: Column) -> Column:
+            return np.append(np.log(form(logs, rows)) - target, weight * SCALE * logs)
+
+        found = least_squares(errors, np.zeros(number), loss="soft_l1", f_scale=SCALE, max_nfev=25)
+        return cls(found.x)
+
 
 SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
     {

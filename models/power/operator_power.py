@@ -22,7 +22,6 @@ from forerun.features.power.operator_features import POWER_FEATURES, gather_powe
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, held_out_folds
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import POWER, Limit
 from forerun.models.power.held_out_errors import (
@@ -49,6 +48,7 @@ from forerun.models.power.operator_booster import (
 from forerun.models.power.runs import PowerRuns, are_kernels
 from forerun.models.power.training_domain import MeasuredRuns, is_network, phase_of
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,16 @@ from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
-from forerun.models.estimator import SETTING
 from forerun.models.known_suites import KnownSetting, KnownSuite
 from forerun.models.limit import Limit
-from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
-from forerun.models.power.limit_response_fit import fit_response
+from forerun.models.power.limit_response import (
+    ENERGY,
+    LOWEST,
+    POWER,
+    TIME,
+    LimitResponse,
+    fit_response,
+)
 from forerun.models.power.training_jobs_errors import calibrate
 from forerun.models.power.training_jobs_fit import (
     MeasuredJobs,
@@ -39,6 +44,7 @@ from forerun.models.power.training_jobs_law import (
     job_of,
 )
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 METRICS: Final = (TIME, POWER)
 TRAINED_OFFSET_SHARE: Final = 0.3

@@ -15,7 +15,7 @@ import numpy as np
 
 from forerun.data.columns import Column, Columns, Positions
 from forerun.data.query import Query
-from forerun.models.power.limit_physics import clock, stretched
+from forerun.models.power.limit_response import clock, stretched
 
 SUITE: Final = "zeus_powercap"
 

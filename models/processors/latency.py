@@ -16,7 +16,7 @@ from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import OperatorWorkload, phase_of
-from forerun.features.operators.labels import operator_label
+from forerun.features.operators.kinds import operator_label
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import conformal_quantile

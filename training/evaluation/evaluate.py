@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
@@ -29,21 +29,20 @@ from forerun.models.predictor import Predictor
 from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
 from forerun.training.evaluation.breakdown import (
     broken_down,
+    cells_of,
     check_file,
     conditional_coverage,
     write_answers,
 )
-from forerun.training.evaluation.cells import cells_of
-from forerun.training.evaluation.own_rows import check_tables, unanswered
 from forerun.training.evaluation.predictions import TaskPredictions, predict_task
 from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
-from forerun.training.evaluation.stored import released_artifact
+from forerun.training.evaluation.stored import check_tables, released_artifact, unanswered
 from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
-from forerun.training.scores.choices import choice_scores
 from forerun.training.scores.errors import (
     Score,
     capacity_scores,
+    choice_scores,
     mean_and_standard_error,
     score,
 )

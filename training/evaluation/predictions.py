@@ -16,7 +16,7 @@ from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.training.evaluation.offset_baseline import median_offset
 from forerun.training.protocols import Task
-from forerun.training.scores.choices import Alternatives
+from forerun.training.scores.errors import Alternatives
 
 Column = NDArray[np.float64]
 

@@ -18,8 +18,7 @@ from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.evaluation.refit import Refits
 from forerun.training.evaluation.stored import released_artifact
 from forerun.training.leaderboard.entries import FIELDS, Entry, Leaderboard
-from forerun.training.leaderboard.evaluated import code_version, settings_by_name
-from forerun.training.leaderboard.from_predictions import entries_of
+from forerun.training.leaderboard.evaluated import code_version, entries_of, settings_by_name
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
 from forerun.training.protocols import (
     DATASET_PROTOCOLS,
@@ -28,7 +27,7 @@ from forerun.training.protocols import (
     protocols_of_dataset,
 )
 from forerun.training.tracking import runs as tracking
-from forerun.training.tracking.environment import environment
+from forerun.training.tracking.runs import environment
 
 
 @dataclass(frozen=True)

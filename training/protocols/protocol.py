@@ -29,7 +29,7 @@ from forerun.models.artifact.loading import bundled
 from forerun.models.catalog import predictors_evaluated_on, unfitted
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
-from forerun.training.scores.choices import Alternatives
+from forerun.training.scores.errors import Alternatives
 
 Column = NDArray[np.float64]
 NAMES: Final = ("model", "op_shape")

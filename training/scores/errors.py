@@ -2,15 +2,91 @@
 
 Relative errors, coverage and other shares are in percent. A score that is not defined for the given
 rows is None, never NaN.
+
+Scores of the choice that a predictor makes: the alternative with the least predicted value.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from forerun.data.shapes import Bool, Float64
+from forerun.data.shapes import Bool, Float64, Text
+
+FEWEST = 3
+"""Fewest alternatives of a group that is scored."""
+WITHIN = 0.02
+"""Relative excess over the best alternative up to which a choice counts as good."""
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """Groups of rows, from each of which one row is to be chosen.
+
+    Attributes:
+        groups: shape (n,); rows with the same label are alternatives to each other.
+        rivals: name of a simple rule -> shape (n,); the rule chooses the row with the least value.
+    """
+
+    groups: Text[np.ndarray, " n"]
+    rivals: Mapping[str, Float64[np.ndarray, " n"]] = field(default_factory=dict)
+
+    def take(self, rows: Bool[np.ndarray, " n"]) -> "Alternatives":
+        """The rows where the mask is True."""
+        rivals = {name: column[rows] for name, column in self.rivals.items()}
+        return Alternatives(self.groups[rows], rivals)
+
+
+def choice_scores(
+    measured: Float64[np.ndarray, " n"],
+    predicted: Float64[np.ndarray, " n"],
+    alternatives: Alternatives,
+) -> dict[str, float | int | dict[str, float] | None]:
+    """Scores of choosing the least predicted value, over groups of at least `FEWEST` alternatives.
+
+    Args:
+        measured: shape (n,).
+        predicted: shape (n,); not finite where there is no prediction.
+        alternatives: groups of the n rows, and rules to compare with.
+
+    Returns:
+        `choices`: number of groups; `chosen_within_2pct`: percent of the groups in which the
+        measured value of the choice exceeds that of the best by at most 2 %; `chosen_excess`: mean
+        relative excess over the best, percent; `chosen_by_rule`: rule -> its `chosen_within_2pct`.
+    """
+    excess = _excess(measured, predicted, alternatives.groups)
+    rules = {
+        name: _share(_excess(measured, column, alternatives.groups))
+        for name, column in alternatives.rivals.items()
+    }
+    return {
+        "choices": len(excess),
+        "chosen_within_2pct": _share(excess) if len(excess) else None,
+        "chosen_excess": 100.0 * float(excess.mean()) if len(excess) else None,
+        "chosen_by_rule": rules if len(excess) else {},
+    }
+
+
+def _excess(
+    measured: Float64[np.ndarray, " n"],
+    predicted: Float64[np.ndarray, " n"],
+    groups: Text[np.ndarray, " n"],
+) -> Float64[np.ndarray, " groups"]:
+    """Relative excess of each group's choice over its best alternative, shape (groups,)."""
+    known = np.isfinite(measured) & np.isfinite(predicted)
+    excess = []
+    for group in np.unique(groups[known]):
+        rows = np.flatnonzero(known & (groups == group))
+        if len(rows) >= FEWEST:
+            chosen = rows[np.argmin(predicted[rows])]
+            excess.append(measured[chosen] / measured[rows].min() - 1.0)
+    return np.array(excess)
+
+
+def _share(excess: Float64[np.ndarray, " groups"]) -> float:
+    return 100.0 * float(np.mean(excess <= WITHIN * (1.0 + 1e-9)))
+
 
 _WITHIN = 10.0 * (1.0 + 1e-9)
 
@@ -87,7 +163,7 @@ class Score:
             unanswered=int((known & ~scored).sum()),
             mape=_mean(applies),
             median_ape=percentile(applies, 50.0),
-            within_10pct=_share(applies <= _WITHIN),
+            within_10pct=_errors_share(applies <= _WITHIN),
             spearman=spearman(truth[scored], answer[scored]),
             coverage_90=coverage,
             mean_interval_ratio=ratio,
@@ -142,9 +218,9 @@ def capacity_scores(
     truth, answer, above = truth[known], answer[known], above[known]
     bounded = np.isfinite(above)
     return {
-        "bin_accuracy": _share(truth // bin_width == answer // bin_width),
-        "under_predicted": _share(answer < truth),
-        "below_high": _share(truth[bounded] <= above[bounded]),
+        "bin_accuracy": _errors_share(truth // bin_width == answer // bin_width),
+        "under_predicted": _errors_share(answer < truth),
+        "below_high": _errors_share(truth[bounded] <= above[bounded]),
         "over_allocation": _mean(100.0 * (above[bounded] / truth[bounded] - 1.0)),
     }
 
@@ -252,7 +328,7 @@ def _intervals(
     """Coverage in percent, and mean and median of high / low."""
     given = np.isfinite(low) & np.isfinite(high)
     truth, low, high = truth[given], low[given], high[given]
-    coverage = _share((low <= truth) & (truth <= high))
+    coverage = _errors_share((low <= truth) & (truth <= high))
     if not (low > 0.0).all():
         return coverage, None, None
     with np.errstate(over="ignore"):
@@ -264,7 +340,7 @@ def _is_constant(values: Float64[np.ndarray, " n"]) -> bool:
     return len(values) < 2 or bool((values == values[0]).all())
 
 
-def _share(hits: Bool[np.ndarray, " n"]) -> float | None:
+def _errors_share(hits: Bool[np.ndarray, " n"]) -> float | None:
     return 100.0 * float(hits.mean()) if len(hits) else None
 
 

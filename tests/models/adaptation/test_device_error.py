@@ -16,7 +16,7 @@ from forerun.models.adaptation.error_process import (
     LeftOut,
     leave_groups_out,
 )
-from forerun.models.adaptation.offsets import Offsets
+from forerun.models.adaptation.shrunk_scalar import Offsets
 from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.adaptation.support_set import SupportSet
 

@@ -13,7 +13,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Operation, Query
 from forerun.data.software import Software
 from forerun.data.workload import Design, Kernel, Network
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.models.catalog import Scope
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS

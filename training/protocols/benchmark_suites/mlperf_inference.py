@@ -32,7 +32,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
-from forerun.models.benchmark_suites.history_features import (
+from forerun.models.benchmark_suites.history import (
     device_counts,
     history_rows,
     is_stream,

@@ -26,8 +26,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.named.synthesis import HX8K, NEXTPNR
 from forerun.data.query import Query
-from forerun.models.circuits.netlist_boost import fixed_kinds
-from forerun.models.circuits.timing import frequencies
+from forerun.models.circuits.netlist_boost import fixed_kinds, frequencies
 from forerun.training.protocols.protocol import NEW, DatasetProtocols, Kept, Task
 
 METRIC = "fmax_mhz"

@@ -45,11 +45,10 @@ from forerun.data.software import Software
 from forerun.features.llm_serving.operators import parameter_counts
 from forerun.features.readers.language_model.named import named_language_model
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.llm_serving.static_batch import RATE, StaticBatch
 from forerun.models.prediction import Predictions
-from forerun.models.predictor import Predictor
+from forerun.models.predictor import SETTING, Predictor
 from forerun.training.protocols.protocol import (
     NEW,
     DatasetProtocols,

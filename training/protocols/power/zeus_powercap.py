@@ -15,7 +15,7 @@ from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
 from forerun.models.power.training_jobs_law import SUITE
 from forerun.training.protocols.protocol import EVERY, DatasetProtocols, Kept, Seen, Task, is_seen
-from forerun.training.scores.choices import Alternatives
+from forerun.training.scores.errors import Alternatives
 
 BOARDS: Final[Mapping[str, str]] = {
     "A40": "a40",

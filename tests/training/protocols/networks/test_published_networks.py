@@ -190,7 +190,7 @@ def test_no_row_is_faster_than_its_roofline_but_where_the_reason_is_known(measur
 
 
 def test_shipped_scores_are_listed_without_loading_a_bundled_predictor(monkeypatch):
-    monkeypatch.setattr(published_networks, "bundled", lambda: pytest.fail("loaded"))
+    monkeypatch.setattr(protocol, "bundled", lambda: pytest.fail("loaded"))
     assert shipped()
 
 
