@@ -171,22 +171,20 @@ class PartScales:
         return cls(found.x)
 
 
-SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "objective": "l1",
-        "extra_trees": True,
-        "num_leaves": 31,
-        "learning_rate": 0.05,
-        "min_data_in_leaf": 5,
-        "feature_fraction": 0.8,
-        "bagging_fraction": 0.8,
-        "bagging_freq": 1,
-        "lambda_l2": 1.0,
-    }
-)
+SETTINGS: Final[Mapping[str, Any]] = {
+    "objective": "l1",
+    "extra_trees": True,
+    "num_leaves": 31,
+    "learning_rate": 0.05,
+    "min_data_in_leaf": 5,
+    "feature_fraction": 0.8,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+}
 TRANSFER_SETTINGS: Final = MappingProxyType({**SETTINGS, "num_leaves": 15, "feature_fraction": 0.5})
 TRANSFER_TREES: Final = 300
-OTHER_DEVICE: Final[Mapping[str, float]] = MappingProxyType({"tpot_ms": 0.5, "ttft_ms": 1.0})
+OTHER_DEVICE: Final[Mapping[str, float]] = {"tpot_ms": 0.5, "ttft_ms": 1.0}
 """Share of a predicted log ratio that is believed on a device outside the training set."""
 THRESHOLD_DIGITS: Final = 9
 """Releases such as 10200.03 differ in the last of seven digits."""

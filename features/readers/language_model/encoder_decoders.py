@@ -1,7 +1,6 @@
 """Families with an encoder, and a decoder that attends to its output."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Final
 
 from forerun.data.language_models.attention import Attention
@@ -72,11 +71,9 @@ def _half(fields: Fields, name: str, hidden: int) -> tuple[Attention, Dense, int
     return Attention(heads, heads, width, width), dense, layers
 
 
-ENCODER_DECODERS: Final[Mapping[str, Callable[[Fields], Parts]]] = MappingProxyType(
-    {
-        **dict.fromkeys(("t5", "mt5", "umt5"), _t5),
-        **dict.fromkeys(("bart", "mbart", "m2m_100", "marian", "pegasus", "blenderbot"), _bart),
-        "whisper": _whisper,
-    }
-)
+ENCODER_DECODERS: Final[Mapping[str, Callable[[Fields], Parts]]] = {
+    **dict.fromkeys(("t5", "mt5", "umt5"), _t5),
+    **dict.fromkeys(("bart", "mbart", "m2m_100", "marian", "pegasus", "blenderbot"), _bart),
+    "whisper": _whisper,
+}
 """`model_type` -> how its encoder and its decoder's layers are read."""

@@ -1,7 +1,6 @@
 """The families of language models that are read, by `model_type`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.language_models.attention import Attention
@@ -105,47 +104,39 @@ def _deci_width(multiple: float, hidden: int) -> int:
     return -(-width // _DECI_STEP) * _DECI_STEP
 
 
-FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
-    {
-        **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "mimo"), _DENSE),
-        **dict.fromkeys(("phi3", "granite", "olmo", "olmo2", "olmo3", "smollm3"), _DENSE),
-        **dict.fromkeys(("seed_oss", "stablelm", "cohere", "ernie4_5", "Yi"), _DENSE),
-        **dict.fromkeys(
-            ("internlm", "internlm3", "aquila", "baichuan", "hunyuan_v1_dense"), _DENSE
-        ),
-        **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "glm4", "cohere2", "internlm2"), _DENSE),
-        **dict.fromkeys(("qwen3_vl", "qwen3_vl_text", "qwen2_vl", "qwen2_5_vl"), _DENSE),
-        **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"), _EXPERTS),
-        **dict.fromkeys(("gpt_oss", "minimax_m2", "glm4_moe", "step3p7", "phimoe"), _EXPERTS),
-        **dict.fromkeys(("olmoe", "granitemoe"), _EXPERTS),
-        **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"), _LATENT),
-        "glm_moe_dsa": _LATENT,
-        **dict.fromkeys(("gpt2", "gpt_neox", "opt", "bloom", "falcon", "gpt_bigcode"), _PLAIN),
-        **dict.fromkeys(("gptj", "codegen", "mpt", "phi"), _PLAIN),
-        **dict.fromkeys(("starcoder2", "nemotron", "persimmon"), _UNGATED),
-        "ernie4_5_moe": _of(mixers.grouped, feed_forwards.between),
-        "hunyuan_v1_moe": _of(mixers.grouped, feed_forwards.numbered),
-        "lfm2": _of(mixers.convolutions_and_attention, feed_forwards.adjusted),
-        "granitemoehybrid": _of(mixers.spaces_and_attention, feed_forwards.hybrid),
-        "qwen": _of(mixers.grouped, feed_forwards.halved),
-        "dbrx": _of(mixers.nested, feed_forwards.nested),
-        **dict.fromkeys(
-            ("deepseek_v4", "deepseek_ref"), _of(mixers.compressed, feed_forwards.experts)
-        ),
-        **dict.fromkeys(
-            ("minimax_m3", "minimax_m3_text"), _of(mixers.selected, feed_forwards.experts)
-        ),
-        "llama4_text": _of(mixers.chunked, feed_forwards.interleaved),
-        "gemma4_text": _of(mixers.sized_by_kind, feed_forwards.both),
-        "mimo_v2_flash": _of(mixers.sized_by_pattern, feed_forwards.experts),
-        "qwen3_next": _of(mixers.delta, feed_forwards.experts),
-        "qwen3_5_text": _of(mixers.delta, feed_forwards.gated),
-        "qwen3_5_moe_text": _of(mixers.delta, feed_forwards.experts),
-        "kimi_linear": _of(mixers.kimi, feed_forwards.experts),
-        "nemotron_h": _nemotron_h,
-        "nemotron-nas": _deci,
-    }
-)
+FAMILIES: Final[Mapping[str, Layers]] = {
+    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "mimo"), _DENSE),
+    **dict.fromkeys(("phi3", "granite", "olmo", "olmo2", "olmo3", "smollm3"), _DENSE),
+    **dict.fromkeys(("seed_oss", "stablelm", "cohere", "ernie4_5", "Yi"), _DENSE),
+    **dict.fromkeys(("internlm", "internlm3", "aquila", "baichuan", "hunyuan_v1_dense"), _DENSE),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "glm4", "cohere2", "internlm2"), _DENSE),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_text", "qwen2_vl", "qwen2_5_vl"), _DENSE),
+    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"), _EXPERTS),
+    **dict.fromkeys(("gpt_oss", "minimax_m2", "glm4_moe", "step3p7", "phimoe"), _EXPERTS),
+    **dict.fromkeys(("olmoe", "granitemoe"), _EXPERTS),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"), _LATENT),
+    "glm_moe_dsa": _LATENT,
+    **dict.fromkeys(("gpt2", "gpt_neox", "opt", "bloom", "falcon", "gpt_bigcode"), _PLAIN),
+    **dict.fromkeys(("gptj", "codegen", "mpt", "phi"), _PLAIN),
+    **dict.fromkeys(("starcoder2", "nemotron", "persimmon"), _UNGATED),
+    "ernie4_5_moe": _of(mixers.grouped, feed_forwards.between),
+    "hunyuan_v1_moe": _of(mixers.grouped, feed_forwards.numbered),
+    "lfm2": _of(mixers.convolutions_and_attention, feed_forwards.adjusted),
+    "granitemoehybrid": _of(mixers.spaces_and_attention, feed_forwards.hybrid),
+    "qwen": _of(mixers.grouped, feed_forwards.halved),
+    "dbrx": _of(mixers.nested, feed_forwards.nested),
+    **dict.fromkeys(("deepseek_v4", "deepseek_ref"), _of(mixers.compressed, feed_forwards.experts)),
+    **dict.fromkeys(("minimax_m3", "minimax_m3_text"), _of(mixers.selected, feed_forwards.experts)),
+    "llama4_text": _of(mixers.chunked, feed_forwards.interleaved),
+    "gemma4_text": _of(mixers.sized_by_kind, feed_forwards.both),
+    "mimo_v2_flash": _of(mixers.sized_by_pattern, feed_forwards.experts),
+    "qwen3_next": _of(mixers.delta, feed_forwards.experts),
+    "qwen3_5_text": _of(mixers.delta, feed_forwards.gated),
+    "qwen3_5_moe_text": _of(mixers.delta, feed_forwards.experts),
+    "kimi_linear": _of(mixers.kimi, feed_forwards.experts),
+    "nemotron_h": _nemotron_h,
+    "nemotron-nas": _deci,
+}
 """`model_type` -> how its layers are read."""
 
 TIED: Final = frozenset(
@@ -156,19 +147,17 @@ TIED: Final = frozenset(
 """Families whose output matrix is the table of embeddings unless the file says otherwise."""
 
 
-DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "gemma": {"head_dim": 256, "vocab_size": 256_000},
-        "gemma2": {"head_dim": 256, "num_key_value_heads": 4, "vocab_size": 256_000}
-        | {"num_attention_heads": 8, "sliding_window": 4096, "sliding_window_pattern": 2},
-        "gemma3_text": {"head_dim": 256, "num_key_value_heads": 4, "vocab_size": 262_208}
-        | {"num_attention_heads": 8, "sliding_window": 4096, "sliding_window_pattern": 6},
-        "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
-        "ernie4_5": {"head_dim": 128},
-        "qwen3": {"head_dim": 128},
-        "gpt_oss": {"head_dim": 64},
-    }
-)
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "gemma": {"head_dim": 256, "vocab_size": 256_000},
+    "gemma2": {"head_dim": 256, "num_key_value_heads": 4, "vocab_size": 256_000}
+    | {"num_attention_heads": 8, "sliding_window": 4096, "sliding_window_pattern": 2},
+    "gemma3_text": {"head_dim": 256, "num_key_value_heads": 4, "vocab_size": 262_208}
+    | {"num_attention_heads": 8, "sliding_window": 4096, "sliding_window_pattern": 6},
+    "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
+    "ernie4_5": {"head_dim": 128},
+    "qwen3": {"head_dim": 128},
+    "gpt_oss": {"head_dim": 64},
+}
 """What the files of a family leave out where they mean the defaults of its published class.
 
 Source: the configuration classes of transformers 5.
@@ -176,19 +165,15 @@ Source: the configuration classes of transformers 5.
 
 _ENCODER: Final = "it is an encoder, which generates no tokens"
 _LAYERS: Final = "its kind of layers is not described here yet"
-REFUSED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("albert", "bert", "deberta-v2", "distilbert", "electra"), _ENCODER),
-        **dict.fromkeys(("modernbert", "mpnet", "roberta", "xlm-roberta", "vit"), _ENCODER),
-        **dict.fromkeys(("clip", "siglip", "wav2vec2", "hubert"), _ENCODER),
-        **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba"), _LAYERS),
-        **dict.fromkeys(("mamba", "mamba2", "recurrent_gemma", "rwkv", "zamba2"), _LAYERS),
-        **dict.fromkeys(
-            ("chatglm", "deci", "exaone", "exaone4", "gemma3n_text", "openelm"), _LAYERS
-        ),
-        **dict.fromkeys(("led", "longt5", "nllb-moe", "switch_transformers", "t5gemma"), _LAYERS),
-    }
-)
+REFUSED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("albert", "bert", "deberta-v2", "distilbert", "electra"), _ENCODER),
+    **dict.fromkeys(("modernbert", "mpnet", "roberta", "xlm-roberta", "vit"), _ENCODER),
+    **dict.fromkeys(("clip", "siglip", "wav2vec2", "hubert"), _ENCODER),
+    **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba"), _LAYERS),
+    **dict.fromkeys(("mamba", "mamba2", "recurrent_gemma", "rwkv", "zamba2"), _LAYERS),
+    **dict.fromkeys(("chatglm", "deci", "exaone", "exaone4", "gemma3n_text", "openelm"), _LAYERS),
+    **dict.fromkeys(("led", "longt5", "nllb-moe", "switch_transformers", "t5gemma"), _LAYERS),
+}
 """`model_type` of families that are known and not read -> why."""
 
 

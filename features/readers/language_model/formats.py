@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
@@ -11,33 +10,27 @@ from forerun.data.language_models.weights import BYTES, GGUF, LayerFormats
 from forerun.features.readers.language_model.fields import Fields, short
 from forerun.features.readers.language_model.quantization import formats_of
 
-WEIGHTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **{name: name for name in BYTES},
-        **{"awq": "int4", "gptq": "int4", "bitsandbytes": "int4", "nf4": "int4"},
-        **{"w4a16": "int4", "w8a16": "int8", "w8a8": "int8", "fp4": "nvfp4", "half": "fp16"},
-        **{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
-        **{"f16": "fp16", "f32": "fp32"},
-    }
-)
+WEIGHTS: Final[Mapping[str, str]] = {
+    **{name: name for name in BYTES},
+    **{"awq": "int4", "gptq": "int4", "bitsandbytes": "int4", "nf4": "int4"},
+    **{"w4a16": "int4", "w8a16": "int8", "w8a8": "int8", "fp4": "nvfp4", "half": "fp16"},
+    **{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
+    **{"f16": "fp16", "f32": "fp32"},
+}
 """Name of a number format, or of a method of quantisation -> format of the weights."""
 BLOCK: Final = 256
 """Weights of a block of the formats of GGUF files with `k` in their name."""
-OF_BLOCKS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("q2_k", "q3_k_s", "q3_k_m", "q3_k_l"), "q4_0"),
-        **{"q4_k_s": "q5_0", "q4_k_m": "q5_1", "q5_k_s": "q5_1", "q5_k_m": "q5_1", "q6_k": "q8_0"},
-    }
-)
+OF_BLOCKS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("q2_k", "q3_k_s", "q3_k_m", "q3_k_l"), "q4_0"),
+    **{"q4_k_s": "q5_0", "q4_k_m": "q5_1", "q5_k_s": "q5_1", "q5_k_m": "q5_1", "q6_k": "q8_0"},
+}
 """Such a format -> that of blocks of 32 which is nearest to what llama.cpp stores where a width is
 no multiple of `BLOCK`."""
-CACHE: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **{name: name for name in ("fp32", "bf16", "fp16", "fp8", "int8", "nvfp4")},
-        **{"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "half": "fp16"},
-        **{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
-    }
-)
+CACHE: Final[Mapping[str, str]] = {
+    **{name: name for name in ("fp32", "bf16", "fp16", "fp8", "int8", "nvfp4")},
+    **{"fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "half": "fp16"},
+    **{"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"},
+}
 """Name of a number format -> format of keys and values."""
 
 

@@ -1,29 +1,27 @@
 """`params.json`, Mistral's own description of a model, in the names of a `config.json`."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
 
-NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "dim": "hidden_size",
-        "n_layers": "num_hidden_layers",
-        "hidden_dim": "intermediate_size",
-        "n_heads": "num_attention_heads",
-        "n_kv_heads": "num_key_value_heads",
-        "norm_eps": "rms_norm_eps",
-        "tied_embeddings": "tie_word_embeddings",
-        "max_seq_len": "max_position_embeddings",
-    }
-)
+NAMES: Final[Mapping[str, str]] = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "hidden_dim": "intermediate_size",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "norm_eps": "rms_norm_eps",
+    "tied_embeddings": "tie_word_embeddings",
+    "max_seq_len": "max_position_embeddings",
+}
 """Name in `params.json` -> name in `config.json`; others are alike."""
 _TELLING: Final = frozenset({"dim", "n_layers", "n_heads", "hidden_dim"})
 _APART: Final = ("moe", "quantization")
-_MIXTURE: Final[Mapping[str, str]] = MappingProxyType(
-    {"num_experts": "num_local_experts", "num_experts_per_tok": "num_experts_per_tok"}
-)
+_MIXTURE: Final[Mapping[str, str]] = {
+    "num_experts": "num_local_experts",
+    "num_experts_per_tok": "num_experts_per_tok",
+}
 
 
 def as_configuration(fields: Mapping[str, Any], where: str) -> Mapping[str, Any]:

@@ -19,21 +19,19 @@ _MIXER = (
     *("self_attn.q_proj", "self_attn.q_a_proj", "self_attn.qkv_proj", "self_attn.q_b_proj"),
     *("attn.wq_a", "linear_attn.in_proj_qkv", "mixer.in_proj", "mixer.q_proj"),
 )
-_PARTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "mixer": _MIXER,
-        "dense": ("mlp.up_proj", "mlp.gate_proj", "mlp.down_proj", "mixer.up_proj"),
-        "shared": (
-            *("mlp.shared_experts.up_proj", "mlp.shared_expert.up_proj"),
-            *("ffn.shared_experts.w1", "mixer.shared_experts.up_proj"),
-            *("block_sparse_moe.shared_experts.up_proj", "block_sparse_moe.shared_experts.w1"),
-        ),
-        "experts": (
-            *("mlp.experts.0.up_proj", "ffn.experts.0.w1", "block_sparse_moe.experts.0.w1"),
-            *("mixer.experts.0.up_proj", "experts.0.up_proj", "moe.experts.0.up_proj"),
-        ),
-    }
-)
+_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "mixer": _MIXER,
+    "dense": ("mlp.up_proj", "mlp.gate_proj", "mlp.down_proj", "mixer.up_proj"),
+    "shared": (
+        *("mlp.shared_experts.up_proj", "mlp.shared_expert.up_proj"),
+        *("ffn.shared_experts.w1", "mixer.shared_experts.up_proj"),
+        *("block_sparse_moe.shared_experts.up_proj", "block_sparse_moe.shared_experts.w1"),
+    ),
+    "experts": (
+        *("mlp.experts.0.up_proj", "ffn.experts.0.w1", "block_sparse_moe.experts.0.w1"),
+        *("mixer.experts.0.up_proj", "experts.0.up_proj", "moe.experts.0.up_proj"),
+    ),
+}
 """Names, within a layer, of a module that stands for each part."""
 _OWN_EXPERTS: Final = MappingProxyType({"gemma4_text": ("experts.0.up_proj",)})
 """Names of the module of routed experts in families where the usual ones stand for others."""

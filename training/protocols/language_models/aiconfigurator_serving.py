@@ -42,22 +42,22 @@ from forerun.features.readers.language_model.named import named_language_model
 from forerun.models.llm_serving import LlmLatency
 from forerun.training.protocols.protocol import KNOWN, NEW, DatasetProtocols, Kept, Task
 
-DEVICES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "h100_sxm": "h100-sxm-80gb",
-        "h200_sxm": "h200-sxm-141gb",
-        "b200_sxm": "b200-sxm-180gb",
-        "gb200": "gb200-186gb",
-        "gb300": "gb300-279gb",
-    }
-)
+DEVICES: Final[Mapping[str, str]] = {
+    "h100_sxm": "h100-sxm-80gb",
+    "h200_sxm": "h200-sxm-141gb",
+    "b200_sxm": "b200-sxm-180gb",
+    "gb200": "gb200-186gb",
+    "gb300": "gb300-279gb",
+}
 """System of the table -> name in the catalogue."""
-FORMATS: Final[Mapping[str, str]] = MappingProxyType(
-    {"fp8": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4", "fp4": "nvfp4", "bf16": "bf16"}
-)
-ENGINES: Final[Mapping[str, EngineName]] = MappingProxyType(
-    {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
-)
+FORMATS: Final[Mapping[str, str]] = {
+    "fp8": "fp8",
+    "fp8_block": "fp8",
+    "nvfp4": "nvfp4",
+    "fp4": "nvfp4",
+    "bf16": "bf16",
+}
+ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
 NODE: Final = 8
 """Devices from which on a worker whose ranks are not stated has data-parallel attention."""
 TIMES: Final = ("tpot_ms", "ttft_ms")

@@ -48,8 +48,8 @@ DEVICE: Final = "h100-sxm-80gb"
 METRIC: Final = "request_latency_ms"
 MAX_SEQUENCES: Final = 256
 """Sequences of an iteration by default in engines of 2024."""
-ENGINES: Final[Mapping[str, EngineName]] = MappingProxyType({"vllm": "vllm", "sglang": "sglang"})
-VERSIONS: Final[Mapping[str, str]] = MappingProxyType({"vllm": "0.6"})
+ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang"}
+VERSIONS: Final[Mapping[str, str]] = {"vllm": "0.6"}
 """A release of 2024, before vLLM 0.8; the table does not give them."""
 
 

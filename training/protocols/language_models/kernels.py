@@ -180,33 +180,32 @@ def bounds_ms(measured: Measurements, groups: Groups = kernel_groups) -> Column:
 
 
 Phase = Literal["prefill", "decode"]
-DEVICES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "a100_sxm": "a100-sxm-80gb",
-        "h100_sxm": "h100-sxm-80gb",
-        "h200_sxm": "h200-sxm-141gb",
-        "l40s": "l40s",
-        "b200_sxm": "b200-sxm-180gb",
-        "gb200": "gb200-186gb",
-        "gb300": "gb300-279gb",
-    }
-)
+DEVICES: Final[Mapping[str, str]] = {
+    "a100_sxm": "a100-sxm-80gb",
+    "h100_sxm": "h100-sxm-80gb",
+    "h200_sxm": "h200-sxm-141gb",
+    "l40s": "l40s",
+    "b200_sxm": "b200-sxm-180gb",
+    "gb200": "gb200-186gb",
+    "gb300": "gb300-279gb",
+}
 """System of the tables -> name in the catalog."""
-FORMATS: Final[Mapping[str, ProductFormat]] = MappingProxyType(
-    {
-        "bfloat16": "bf16",
-        "fp8": "fp8",
-        "fp8_block": "fp8_block",
-        "nvfp4": "nvfp4",
-        "int4_wo": "int4",
-        "w4a16_mxfp4": "mxfp4",
-        "w4a8_mxfp4_mxfp8": "mxfp4_mxfp8",
-    }
-)
+FORMATS: Final[Mapping[str, ProductFormat]] = {
+    "bfloat16": "bf16",
+    "fp8": "fp8",
+    "fp8_block": "fp8_block",
+    "nvfp4": "nvfp4",
+    "int4_wo": "int4",
+    "w4a16_mxfp4": "mxfp4",
+    "w4a8_mxfp4_mxfp8": "mxfp4_mxfp8",
+}
 """Type of the tables -> number format."""
-ENGINES: Final[Mapping[str, EngineName]] = MappingProxyType(
-    {"sglang": "sglang", "vllm": "vllm", "trtllm": "trtllm", "other": "other"}
-)
+ENGINES: Final[Mapping[str, EngineName]] = {
+    "sglang": "sglang",
+    "vllm": "vllm",
+    "trtllm": "trtllm",
+    "other": "other",
+}
 ATTENTION_TABLES: Final = ("context_attention", "generation_attention")
 _EXPERTS: Final = (
     "num_tokens",
@@ -426,14 +425,12 @@ def _of_table(frame: pd.DataFrame, catalog: DeviceCatalog, table: str) -> Measur
     return Measurements.of(queries, {"power_w": frame["power_w"]}, groups)
 
 
-_TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "power_gemm": ("gemm_dtype",),
-        "power_context_attention": ("attn_dtype", "kv_cache_dtype"),
-        "power_generation_attention": ("attn_dtype", "kv_cache_dtype"),
-        "power_moe": ("moe_dtype",),
-    }
-)
+_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "power_gemm": ("gemm_dtype",),
+    "power_context_attention": ("attn_dtype", "kv_cache_dtype"),
+    "power_generation_attention": ("attn_dtype", "kv_cache_dtype"),
+    "power_moe": ("moe_dtype",),
+}
 
 
 def _power_kernels(frame: pd.DataFrame, table: str) -> Sequence[KernelShape]:
@@ -530,20 +527,20 @@ def other_rows(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
         yield collective_rows(bundle.table("nccl"), bundle.table("custom_allreduce"), catalog)
 
 
-VIDUR_DEVICES: Final[Mapping[str, str]] = MappingProxyType(
-    {"a100": "a100-sxm-80gb", "a40": "a40", "h100": "h100-sxm-80gb"}
-)
+VIDUR_DEVICES: Final[Mapping[str, str]] = {
+    "a100": "a100-sxm-80gb",
+    "a40": "a40",
+    "h100": "h100-sxm-80gb",
+}
 """Device of the table -> name in the catalog."""
-ELEMENTWISE: Final[Mapping[str, ElementwiseName]] = MappingProxyType(
-    {
-        "emb": "embedding",
-        "input_layernorm": "norm",
-        "post_attention_layernorm": "norm",
-        "attn_rope": "rotary",
-        "mlp_act": "activation",
-        "add": "add",
-    }
-)
+ELEMENTWISE: Final[Mapping[str, ElementwiseName]] = {
+    "emb": "embedding",
+    "input_layernorm": "norm",
+    "post_attention_layernorm": "norm",
+    "attn_rope": "rotary",
+    "mlp_act": "activation",
+    "add": "add",
+}
 """Operator of the table -> operation, for those that are no matrix products."""
 HELD_OUT: Final = "h100-sxm-80gb"
 SIZES: Final = ("n_head", "n_kv_head", "n_embd", "n_expanded_embd", "use_gated_mlp", "tp")

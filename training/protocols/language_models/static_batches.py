@@ -60,17 +60,15 @@ from forerun.training.protocols.protocol import (
     tasks_by,
 )
 
-DEVICES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "Nvidia A100 GPU": "a100-sxm-40gb",
-        "Nvidia H100 GPU": "h100-sxm-80gb",
-        "AMD MI250 GPU": "mi250",
-        "AMD MI300X GPU": "mi300x",
-        "Intel Max 1550": "intel-max-1550",
-    }
-)
+DEVICES: Final[Mapping[str, str]] = {
+    "Nvidia A100 GPU": "a100-sxm-40gb",
+    "Nvidia H100 GPU": "h100-sxm-80gb",
+    "AMD MI250 GPU": "mi250",
+    "AMD MI300X GPU": "mi300x",
+    "Intel Max 1550": "intel-max-1550",
+}
 """Accelerator of the table -> name in the catalogue."""
-DIES: Final[Mapping[str, int]] = MappingProxyType({"AMD MI250 GPU": 2})
+DIES: Final[Mapping[str, int]] = {"AMD MI250 GPU": 2}
 """Devices of the catalogue in one accelerator, where that is not one."""
 SN40L: Final = Device(
     name="sn40l",
@@ -82,28 +80,29 @@ SN40L: Final = Device(
     peak_tflops={"bf16": 638},
 )
 """Prabhakar, "SambaNova SN40L RDU", Hot Chips 2024: figures of one of 16 sockets."""
-ENGINES: Final[Mapping[str, EngineName]] = MappingProxyType(
-    {"vLLM": "vllm", "TensorRT-LLM": "trtllm", "llama.cpp": "llama.cpp"}
-)
-VERSIONS: Final[Mapping[str, str]] = MappingProxyType({"vLLM": "0.6"})
+ENGINES: Final[Mapping[str, EngineName]] = {
+    "vLLM": "vllm",
+    "TensorRT-LLM": "trtllm",
+    "llama.cpp": "llama.cpp",
+}
+VERSIONS: Final[Mapping[str, str]] = {"vLLM": "0.6"}
 """Releases of autumn 2024, when the rows were published; the table does not give them."""
 LAYERS_APART: Final = "llama.cpp"
 """Framework that runs one sequence, its layers on one device after the other, and whose batch size
 is that of the tokens of a prompt that are processed at once."""
-NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
-    {"llama2-70b": "meta-llama/Llama-2-70b-hf", "bloom-176b": "bigscience/bloom"}
-)
+NETWORKS: Final[Mapping[str, str]] = {
+    "llama2-70b": "meta-llama/Llama-2-70b-hf",
+    "bloom-176b": "bigscience/bloom",
+}
 WRITTEN: Final = 0.8
 """Share of the tokens of an answer that must have been written, by the times of its phases."""
 SPLITWISE_VERSION: Final = "0.2"
 """Release of vLLM in November 2023, when `splitwise` was published."""
-SERVERS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "a100-80gb": "a100-sxm-80gb",
-        "h100-80gb": "h100-sxm-80gb",
-        "h100-80gb-pcap": "h100-sxm-80gb",
-    }
-)
+SERVERS: Final[Mapping[str, str]] = {
+    "a100-80gb": "a100-sxm-80gb",
+    "h100-80gb": "h100-sxm-80gb",
+    "h100-80gb-pcap": "h100-sxm-80gb",
+}
 """Hardware of `perf_model` -> name in the catalogue."""
 
 Row = Mapping[Hashable, object]

@@ -9,7 +9,6 @@ and problems of the MI50 for which a single algorithm was timed.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -46,17 +45,15 @@ MOST_ROWS: Final = 10_000
 """Most training rows of one GPU and family."""
 SHOTS: Final = 50
 CONV_FORMATS: Final[Mapping[str, NumberFormat]] = {"FP32": "fp32", "FP16": "fp16", "BF16": "bf16"}
-PRODUCT_FORMATS: Final[Mapping[tuple[str, str, str], ProductFormat]] = MappingProxyType(
-    {
-        ("bf16", "bf16", "none"): "bf16",
-        ("fp8", "fp8", "1x128"): "fp8_block",
-        ("fp8", "fp8", "row_or_tensor"): "fp8",
-        ("fp8", "fp8", "row"): "fp8",
-        ("fp4", "fp4", "1x32"): "mxfp4_mxfp4",
-        ("fp8", "fp4", "1x32"): "mxfp4_mxfp8",
-        ("bf16", "fp4", "1x32"): "mxfp4",
-    }
-)
+PRODUCT_FORMATS: Final[Mapping[tuple[str, str, str], ProductFormat]] = {
+    ("bf16", "bf16", "none"): "bf16",
+    ("fp8", "fp8", "1x128"): "fp8_block",
+    ("fp8", "fp8", "row_or_tensor"): "fp8",
+    ("fp8", "fp8", "row"): "fp8",
+    ("fp4", "fp4", "1x32"): "mxfp4_mxfp4",
+    ("fp8", "fp4", "1x32"): "mxfp4_mxfp8",
+    ("bf16", "fp4", "1x32"): "mxfp4",
+}
 """Types of activations and of weights, and their scales -> number format."""
 PRODUCTS: Final[Mapping[str, tuple[str, str, tuple[str, ...], Callable[..., KernelShape]]]] = {
     "gemm": ("gemm", "a_dtype", ("M", "N", "K"), GemmKernel),

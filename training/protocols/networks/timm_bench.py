@@ -85,9 +85,12 @@ def few_models_tasks(
                     )
 
 
-OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
-    {"phase": "inference", "layout": "nchw", "torch": "", "cuda": ""}
-)
+OPTIONAL: Final[Mapping[str, str]] = {
+    "phase": "inference",
+    "layout": "nchw",
+    "torch": "",
+    "cuda": "",
+}
 """Columns that your own table may leave out -> their defaults."""
 
 

@@ -97,13 +97,11 @@ BIN_MIB: Final = 8000.0
 """Width of the bins of the score `bin_accuracy` of memory, as in `gpumemnet`."""
 BOUNDS_MS: Final = (0.005, 0.05, 0.5)
 """Roofline times that divide rows into the groups `roofline`."""
-METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "operators": ("latency_ms", "power_w"),
-        "eager": ("latency_ms", "power_w", *MEMORY),
-        "recorded": ("latency_ms",),
-    }
-)
+METRICS: Final[Mapping[str, tuple[str, ...]]] = {
+    "operators": ("latency_ms", "power_w"),
+    "eager": ("latency_ms", "power_w", *MEMORY),
+    "recorded": ("latency_ms",),
+}
 """Execution mode -> metrics that are scored. Memory and power of recorded networks are not: no
 query says that the launches of an eager network were recorded."""
 

@@ -47,14 +47,12 @@ from forerun.training.protocols.protocol import (
     tasks_by,
 )
 
-JOBS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
-    {
-        ("imagenet", "resnet50"): "resnet50-224",
-        ("squad", "bert_base_uncased"): SQUAD,
-        ("sentiment140", "bert_base_uncased"): TWEETS,
-        ("cifar100", "shufflenetv2"): CIFAR,
-    }
-)
+JOBS: Final[Mapping[tuple[str, str], str]] = {
+    ("imagenet", "resnet50"): "resnet50-224",
+    ("squad", "bert_base_uncased"): SQUAD,
+    ("sentiment140", "bert_base_uncased"): TWEETS,
+    ("cifar100", "shufflenetv2"): CIFAR,
+}
 """Dataset and network of a job of Zeus -> its graph. Not used are DeepSpeech2, whose input lengths
 are unknown, and NCF, which waits for its input."""
 ZEUS_SOFTWARE: Final = Software(version="1.10.0")

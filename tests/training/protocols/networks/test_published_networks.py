@@ -10,7 +10,7 @@ from forerun.features.published.zoo import read_graphs
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.networks.host_time import HostTime
 from forerun.training.leaderboard.store import shipped
-from forerun.training.protocols.networks import published_networks
+from forerun.training.protocols import protocol
 from forerun.training.protocols.networks.published_networks import (
     CONTAINER_TORCH,
     MODELLED,
