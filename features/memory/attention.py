@@ -19,7 +19,7 @@ from math import prod
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.graph_cache import GraphKey, kept_by_graph
-from forerun.features.memory.allocation_requests import ACTIVATIONS, RequestLog
+from forerun.features.memory.allocator import ACTIVATIONS, RequestLog
 
 MASK_BYTES = 1.0
 SOFTMAX_BYTES = 4.0

@@ -13,7 +13,7 @@ from math import prod
 from forerun.data.graph import Operator, OperatorGraph, Shape
 from forerun.data.workload import InferenceSetup, NumberFormat
 from forerun.features.deadline import check
-from forerun.features.memory.allocation_requests import (
+from forerun.features.memory.allocator import (
     ACTIVATIONS,
     WEIGHTS,
     Requests,
@@ -21,8 +21,7 @@ from forerun.features.memory.allocation_requests import (
 from forerun.features.memory.attention import write_scores
 from forerun.features.memory.execution import EAGER, Execution
 from forerun.features.memory.loaded_network import LoadedNetwork
-from forerun.features.memory.recomputation import is_fused
-from forerun.features.memory.saved_tensors import Saved, kept_operands
+from forerun.features.memory.saved_tensors import Saved, is_fused, kept_operands
 
 _CAST_DOWN = frozenset({"conv", "conv_transpose", "linear", "matmul", "attention", "recurrent"})
 _CAST_UP = frozenset({"softmax", "layer_norm", "group_norm"})

@@ -14,7 +14,7 @@ from forerun.features.graphs.blocks import stretch
 from forerun.features.graphs.dropout import dropped
 from forerun.features.graphs.norm_upcast import in_full_precision, norm_chains
 from forerun.features.graphs.operand_edges import copied_operands, with_operand_edges
-from forerun.features.memory.allocation_requests import (
+from forerun.features.memory.allocator import (
     ACTIVATIONS,
     AFTER,
     BEFORE,
@@ -32,12 +32,15 @@ from forerun.features.memory.attention import (
     steps_after,
 )
 from forerun.features.memory.execution import EAGER, Execution
-from forerun.features.memory.gather_buffers import casts_when_gathered
-from forerun.features.memory.recomputation import kept_results
-from forerun.features.memory.saved_tensors import saved_tensors
-from forerun.features.memory.tensor_parallel import divided_results, divided_weights
-from forerun.features.memory.training_state import Weight
-from forerun.features.memory.weights import graph_weights, head_of
+from forerun.features.memory.saved_tensors import kept_results, saved_tensors
+from forerun.features.memory.weights import (
+    Weight,
+    casts_when_gathered,
+    divided_results,
+    divided_weights,
+    graph_weights,
+    head_of,
+)
 from forerun.features.operators.roofline import ELEMENT_BYTES
 
 

@@ -25,7 +25,13 @@ from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import NAMES, natural
 from forerun.models.adaptation.shrunk_scalar import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.colocation.calibration import calibrated, calibrated_forecasts
+from forerun.models.colocation.calibration import (
+    POOLED_PROGRAM,
+    Mode,
+    calibrated,
+    calibrated_forecasts,
+    limits_of,
+)
 from forerun.models.colocation.features import (
     FACTS,
     METRICS,
@@ -33,9 +39,7 @@ from forerun.models.colocation.features import (
     ProgramEffects,
     idle_window,
 )
-from forerun.models.colocation.held_out_runs import POOLED_PROGRAM, Mode
 from forerun.models.colocation.host_forecast import Mixing, mixing_of
-from forerun.models.colocation.limits import limits_of
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange

@@ -28,13 +28,18 @@ from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
     ARE_SHARES,
+    BAGS,
     BOUND_COLUMNS,
+    COMMON,
     FEATURES,
     FLOORS,
     LEAST,
+    MEMBERS,
     METRICS,
     NETWORK_FEATURES,
     ROUNDED,
+    SETTINGS,
+    TREES,
     Key,
     by_metric,
     deviations_within,
@@ -51,13 +56,6 @@ from forerun.models.hls_designs.known_designs import KnownDesigns, Nearest
 from forerun.models.hls_designs.limits import chip_limits
 from forerun.models.hls_designs.loop_module import LoopShape
 from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
-from forerun.models.hls_designs.settings import (
-    BAGS,
-    COMMON,
-    MEMBERS,
-    SETTINGS,
-    TREES,
-)
 from forerun.models.hls_designs.support_set import SupportDesigns
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions

@@ -37,9 +37,9 @@ from forerun.models.domain.feature_range import (
     novelty_limits,
 )
 from forerun.models.equal_runs import RunKey, batch_key
-from forerun.models.kernel_experts.base_time import BaseTime
 from forerun.models.kernel_experts.family import (
     HUBER,
+    BaseTime,
     Family,
     KernelExperts,
     Settings,

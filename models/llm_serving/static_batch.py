@@ -20,7 +20,7 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
 from forerun.models.limit import Limit
-from forerun.models.llm_serving.transfer_process import (
+from forerun.models.llm_serving.correction import (
     DEVICE,
     FRAMEWORK,
     VENDOR,

@@ -27,10 +27,12 @@ from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
-from forerun.models.memory.boosters import AffineMap, FittedPeaks, booster_features
 from forerun.models.memory.domain import (
+    AffineMap,
+    FittedPeaks,
     MemoryDomain,
     assumptions,
+    booster_features,
     concerning,
     inert_notes,
     kind_of,

@@ -5,19 +5,93 @@ deviations lower or higher. A run whose demand is far above the limit thus has a
 because its power is close to the limit in either case. The number of standard deviations that
 covers nine runs in ten is measured on held-out chips, which all have the same weight. As the chips
 are few, it is multiplied by the ratio of the Student t to the normal quantile.
+
+Domain of a training set of power: its devices, precisions, phases and operator classes.
+
+Held-out groups for the calibration of the power law: chips, jobs, and chips with few rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Mask
+from forerun.data.device import Device
 from forerun.data.level import HALF_WIDTH, LEVEL
-from forerun.models.conformal import group_weights, student_quantile, weighted_quantile
-from forerun.models.power.law import EFFECTS, MOST_WAITING, Demand, limited_w
-from forerun.models.power.runs import PowerRuns
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.workload import Diffusion, Kernel, Network
+from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.features.power.operator_features import gather_power
+from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
+from forerun.models.conformal import (
+    group_weights,
+    held_out_folds,
+    student_quantile,
+    weighted_quantile,
+)
+from forerun.models.domain.feature_range import KnownDevices
+from forerun.models.power.law import (
+    EFFECTS,
+    MOST_WAITING,
+    Demand,
+    PowerLaw,
+    PowerRuns,
+    are_kernels,
+    limited_w,
+    unlimited_w,
+)
+
+
+@dataclass(frozen=True)
+class MeasuredRuns:
+    """Categories that occur in a training set.
+
+    Attributes:
+        devices: all devices.
+        operators: devices on which single operators were measured.
+        networks: devices on which networks were measured.
+        precisions: number formats of operators and networks.
+        phases: phases of networks: `inference`, `training`.
+        classes: operator classes of the single operators.
+    """
+
+    devices: KnownDevices = field(default_factory=KnownDevices)
+    operators: KnownDevices = field(default_factory=KnownDevices)
+    networks: KnownDevices = field(default_factory=KnownDevices)
+    precisions: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, queries: Sequence[Query]) -> "MeasuredRuns":
+        """The categories that occur in these queries."""
+        kernels = [q for q in queries if isinstance(q.workload, Kernel)]
+        networks = [q for q in queries if is_network(q)]
+        runs = [q.run for q in queries if not isinstance(q.workload, Diffusion)]
+        classes = np.unique(gather_power(kernels).op_class) if kernels else ()
+        return cls(
+            KnownDevices.of([q.device for q in queries]),
+            KnownDevices.of([q.device for q in kernels]),
+            KnownDevices.of([q.device for q in networks]),
+            tuple(sorted({run.precision for run in runs})),
+            tuple(sorted({phase_of(q) for q in networks})),
+            tuple(sorted(OPERATOR_CLASSES[c] for c in classes)),
+        )
+
+
+def is_network(query: Query) -> bool:
+    """Whether the workload is a network of more than one operator."""
+    return isinstance(query.workload, Network) and len(query.workload.graph) > 1
+
+
+def phase_of(query: Query) -> str:
+    """Phase of a network: `training` or `inference`."""
+    workload = query.network
+    return "training" if workload.graph.training else workload.phase
+
 
 LEAST_SHARE, MOST_SHARE = 0.15, 1.05
 """Least and greatest end of an interval over the design power: a waiting device, and a short
@@ -147,3 +221,85 @@ def calibrated(parts: Sequence[HeldOut]) -> LawIntervals:
                 weights = group_weights(group[rows])
                 reach[name] = wider * weighted_quantile(scores[rows], weights, LEVEL)
     return LawIntervals(reach)
+
+
+SHOTS, DRAWS = 20, 5
+"""Size of the support set of a held-out chip, and number of random support sets."""
+JOB_FOLDS: Final = 5
+
+
+def held_out_runs(
+    runs: PowerRuns, watts: Column, folds: Iterable[Mask], known: str
+) -> Iterator[HeldOut]:
+    """Groups of runs in turn, with a law fitted to all other runs.
+
+    Args:
+        runs: n training runs.
+        watts: (n,) measured average power, W.
+        folds: masks (n,) of the groups.
+        known: how well that law knows the devices of a group, a key of `DEVIATIONS`.
+    """
+    for held in folds:
+        law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
+        yield HeldOut(own, law.demand(own), watts[held], known)
+
+
+def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[HeldOut]:
+    """Operators on held-out chips, after adaptation to random support sets of `SHOTS` operators.
+
+    Args:
+        rows: n training rows with `power_w`.
+        runs: the inputs of the law for the same rows.
+        seed: selects the support sets.
+    """
+    random = np.random.default_rng(seed)
+    watts = rows.values["power_w"]
+    kernels = are_kernels(rows.queries)
+    for chip in held_out_folds(runs.chips):
+        own = kernels & chip
+        if own.sum() <= SHOTS:
+            continue
+        law = PowerLaw().fit(runs.take(~chip), watts[~chip])
+        for _ in range(DRAWS):
+            order = random.permutation(np.flatnonzero(own))
+            support = np.zeros(len(rows), dtype=np.bool_)
+            support[order[:SHOTS]] = True
+            yield _adapted(rows, runs, law, support, own & ~support)
+
+
+def law_residuals(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
+    """Log of the dynamic demand behind a measured power over that of the law, shape (n,).
+
+    Args:
+        runs: n runs.
+        demand: their demand by the law.
+        watts: (n,) measured power, W.
+    """
+    residuals: Column = np.log(unlimited_w(runs, demand, watts) / demand.dynamic_w)
+    return residuals
+
+
+def kind_of(query: Query) -> str:
+    """Stratum of the few-shot correction: the kind of a single operator, or `network`."""
+    if isinstance(query.workload, Kernel):
+        return query.workload.operator.kind
+    graph = query.network.graph
+    return graph.operators[0].kind if len(graph) == 1 else "network"
+
+
+def _adapted(
+    rows: Measurements, runs: PowerRuns, law: PowerLaw, support: Mask, held: Mask
+) -> HeldOut:
+    """The held-out rows, with the demand by the law adapted to the support rows."""
+    watts = rows.values["power_w"]
+    support_runs, held_runs = runs.take(support), runs.take(held)
+    residuals = law_residuals(support_runs, law.demand(support_runs), watts[support])
+    scalars = ShrunkScalars().updated(residuals, *correction_keys(rows.take(support).queries))
+    factors = np.exp(scalars.correction(*correction_keys(rows.take(held).queries)))
+    demand = law.demand(held_runs).times(np.ones(len(held_runs)), factors)
+    return HeldOut(held_runs, demand, watts[held], "adapted")
+
+
+def correction_keys(queries: Sequence[Query]) -> tuple[list[Device], list[str]]:
+    """Device of each of n queries, and the stratum of its few-shot correction."""
+    return [q.device for q in queries], [kind_of(q) for q in queries]

@@ -24,20 +24,21 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, held_out_folds
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import POWER, Limit
-from forerun.models.power.held_out_errors import (
-    JOB_FOLDS,
-    adapted_chips,
-    correction_keys,
-    held_out_runs,
-    law_residuals,
-)
 from forerun.models.power.intervals import (
+    JOB_FOLDS,
     LEAST_SHARE,
     MOST_SHARE,
     LawIntervals,
+    MeasuredRuns,
+    adapted_chips,
     calibrated,
+    correction_keys,
+    held_out_runs,
+    is_network,
+    law_residuals,
+    phase_of,
 )
-from forerun.models.power.law import TERMS, PowerLaw, limited_w
+from forerun.models.power.law import TERMS, PowerLaw, PowerRuns, are_kernels, limited_w
 from forerun.models.power.operator_booster import (
     boosted_w,
     dynamic_residuals,
@@ -45,8 +46,6 @@ from forerun.models.power.operator_booster import (
     held_out_shapes,
     strata,
 )
-from forerun.models.power.runs import PowerRuns, are_kernels
-from forerun.models.power.training_domain import MeasuredRuns, is_network, phase_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 

@@ -5,7 +5,7 @@ import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import InferenceSetup, Network
-from forerun.features.memory.allocation_requests import WEIGHTS
+from forerun.features.memory.allocator import WEIGHTS
 from forerun.features.memory.attention import first_pass_elements, is_causal
 from forerun.features.memory.liveness import inference_requests
 from forerun.features.memory.plan import memory_plan

@@ -17,11 +17,12 @@ from forerun.models.power.law import (
     TERMS,
     Demand,
     PowerLaw,
+    PowerRuns,
     SiliconEffect,
     limited_w,
+    silicon,
     unlimited_w,
 )
-from forerun.models.power.runs import PowerRuns, silicon
 from forerun.training.protocols.power.torch_op_energy import power_graphs
 
 CATALOG = DeviceCatalog.load()
