@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from forerun.data.columns import Column
 from forerun.data.errors import MissingExtra
 from forerun.data.metrics import metric
 from forerun.training.scores.errors import absolute_percentage_errors, percentile
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-Column = NDArray[np.float64]
 Level = tuple[str, float]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#B0A000", "#666666")

@@ -22,9 +22,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.features.deadline import check
-
-Column = NDArray[np.float64]
 
 CATEGORIES: Final = ("weights", "gradients", "optimizer", "activations", "cache")
 WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, CACHE = range(5)

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import groups_of
+from forerun.data.columns import Column, groups_of
 from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
 from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.memory.allocator import (
@@ -25,7 +24,6 @@ from forerun.features.memory.traits import OVER_RESERVED, TRAITS, network_sizes
 from forerun.features.memory.weights import device_shares, gathered_bytes, reserved_by_stream
 from forerun.features.operators.roofline import ELEMENT_BYTES
 
-Column = NDArray[np.float64]
 MIB: Final = 2.0**20
 
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.columns import Column, Columns, Mask
 from forerun.data.device import Device
@@ -227,7 +226,6 @@ def _cheapest(runs: Sequence[LimitedRun]) -> LimitedRun:
     return min(runs, key=lambda run: (run.energy_j.value, -run.limit_w))
 
 
-Column = NDArray[np.float64]
 POWER, TIME, ENERGY = "power_w", "latency_ms", "energy_j"
 NAN: Final = float("nan")
 LAW: Final = ("headroom", "onset", "static", "linear", "compute", "growth")

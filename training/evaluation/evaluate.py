@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle, find
+from forerun.data.columns import Column
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.models.answers.served_models import InUse
@@ -39,6 +39,7 @@ from forerun.training.evaluation.refit import Refit, Refits, predictors_of_other
 from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.evaluation.stored import check_tables, released_artifact, unanswered
 from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
+from forerun.training.protocols.protocol import Seen
 from forerun.training.scores.errors import (
     Score,
     capacity_scores,
@@ -50,7 +51,6 @@ from forerun.training.scores.relative_speed import contention_scores
 from forerun.training.scores.slices import graded
 from forerun.training.tracking import runs as tracking
 
-Column = NDArray[np.float64]
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
 AVERAGED = tuple(own.name for own in fields(Score) if own.name not in ("n", "unanswered"))
 
@@ -102,14 +102,15 @@ def evaluate(
     whole = _fits(dataset_protocols, bundle, data_dir, record, protocols)
     if whole:
         _check_protocols(dataset_protocols, bundle, protocols)
-        left_out = _never_evaluated(dataset_protocols, bundle)
+        any_folder = dataset_protocols.fits_any_folder
+        left_out = _left_out(dataset_protocols, bundle, {}) if any_folder else {}
         settings = (shots, seeds, protocols, predictors, progress, engine)
         predictions = list(run_protocols(dataset_protocols, bundle, *settings))
         keep(dataset_protocols, bundle, predictions)
     else:
         check_tables(dataset_protocols, bundle)
         tasks = _selected_tasks(dataset_protocols, bundle, record.seen(name), protocols)
-        left_out = _seen_before(dataset_protocols, bundle, record)
+        left_out = _left_out(dataset_protocols, bundle, record.seen(name))
         medians = record.medians.get(name, {})
         predictions = list(_evaluate_fitted(tasks, current, medians, shots, seeds, progress))
     if rows_file is not None:
@@ -234,7 +235,7 @@ def fit_and_predict(
 def _selected_tasks(
     dataset_protocols: DatasetProtocols,
     bundle: Bundle,
-    seen: Mapping[str, Sequence[str]],
+    seen: Seen,
     protocols: Sequence[str],
 ) -> list[Task]:
     """Tasks on a folder that nothing is fitted on, of the named protocols or of all."""
@@ -244,18 +245,8 @@ def _selected_tasks(
     return [t for t, n in zip(tasks, names, strict=True) if not protocols or n in protocols]
 
 
-def _never_evaluated(dataset_protocols: DatasetProtocols, bundle: Bundle) -> dict[str, int]:
-    """Reason -> rows that no protocol evaluates, where the protocols accept any folder."""
-    if not dataset_protocols.fits_any_folder:
-        return {}
-    return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), {}))
-
-
-def _seen_before(
-    dataset_protocols: DatasetProtocols, bundle: Bundle, record: TrainingRecord
-) -> dict[str, int]:
-    """Reason -> rows of another folder that are left out, such as those of the training set."""
-    seen = record.seen(dataset_protocols.dataset)
+def _left_out(dataset_protocols: DatasetProtocols, bundle: Bundle, seen: Seen) -> dict[str, int]:
+    """Reason -> rows that are left out, such as those of the training set."""
     return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen))
 
 
@@ -271,12 +262,10 @@ def _selected_predictors(
 
 def _check_names(dataset_protocols: DatasetProtocols, names: Sequence[str]) -> None:
     known = [p.name for p in dataset_protocols.predictors()]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise InputError(
-            f"No predictor {unknown[0]!r} for {dataset_protocols.dataset}; "
-            f"there are {', '.join(known)}."
-        )
+    for name in names:
+        if name not in known:
+            there = f"there are {', '.join(known)}"
+            raise InputError(f"No predictor {name!r} for {dataset_protocols.dataset}; {there}.")
 
 
 def _check_protocols(
@@ -385,7 +374,9 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
         if same_seed[0].repeats is not None:
             relative_speed.append(_relative_speed(same_seed, columns))
         choices += [
-            _choices(prediction) for prediction in same_seed if prediction.alternatives is not None
+            choice_scores(one.columns["measured"], one.columns["predicted"], one.alternatives)
+            for one in same_seed
+            if one.alternatives is not None
         ]
         others.append(
             {
@@ -435,13 +426,6 @@ def _relative_speed(
     named = {s: np.concatenate([a.baselines[s] for a in same_seed]) for s in same_seed[0].baselines}
     held_out = columns["measured"], columns["predicted"], repeats, named
     return contention_scores(*held_out, columns["low"])
-
-
-def _choices(prediction: TaskPredictions) -> dict[str, Any]:
-    assert prediction.alternatives is not None
-    return choice_scores(
-        prediction.columns["measured"], prediction.columns["predicted"], prediction.alternatives
-    )
 
 
 def _mean_choices(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,13 +1,11 @@
 """Baseline for few-shot adaptation: one median multiplicative offset per execution mode."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.data.measurements import Measurements
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.predictor import Predictor
-
-Column = NDArray[np.float64]
 
 
 def median_offset(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.answers.whole import WholeAnswers
@@ -17,8 +18,6 @@ from forerun.models.predictor import Predictor, Suggesting
 from forerun.training.evaluation.offset_baseline import median_offset
 from forerun.training.protocols import Task
 from forerun.training.scores.errors import Alternatives
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

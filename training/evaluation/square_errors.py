@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.training.scores.errors import mean_and_standard_error
 
 if TYPE_CHECKING:
     from forerun.training.evaluation.predictions import TaskPredictions
 
-Column = NDArray[np.float64]
 Scores = dict[str, Any]
 SUM = "sum"
 """Value of the field `metric` in a row of summed errors."""

@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
 from forerun.data.datasets import dataset
 from forerun.data.datasets.networks.published_networks import chips
 from forerun.data.datasets.networks.timm_bench import family
@@ -31,7 +32,6 @@ from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.training.scores.errors import Alternatives
 
-Column = NDArray[np.float64]
 NAMES: Final = ("model", "op_shape")
 """Grouping keys whose values are names of networks or of operators with their shapes."""
 Seen = Mapping[str, Sequence[str]]
