@@ -1,6 +1,6 @@
 """Imported tables: random groups, unseen devices and unseen models, with simple baselines."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -21,6 +21,8 @@ from forerun.training.protocols.protocol import (
     Kept,
     Seen,
     Task,
+    Tasks,
+    Trained,
     counted,
     is_seen,
 )
@@ -62,9 +64,7 @@ class OwnTableProtocols(DatasetProtocols):
         measured = [np.isfinite(column) for column in rows.values.values()]
         return rows.take(np.any(measured, axis=0))
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each metric."""
         for metric in self.table.description.metrics:
             mine = held_out.take(np.isfinite(held_out.values[metric]))

@@ -95,6 +95,11 @@ class Task:
     device_only: bool = False
 
 
+Tasks = Iterator[Task]
+Trained = Measurements | None
+"""Training rows of a fold; None where nothing is fitted."""
+
+
 def counted(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
     """Reason -> number of rows left out for it; reasons without a row are absent.
 
@@ -210,9 +215,7 @@ class DatasetProtocols(ABC):
         """The rows of the table as queries, and their positions in it."""
         raise NotImplementedError(f"{type(self).__name__} declares no table")
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterable[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """What is scored of held-out rows.
 
         Args:
@@ -275,9 +278,7 @@ class DatasetProtocols(ABC):
             source = self.source if fold.source is None else fold.source
             yield replace(fold, source=source, without=without)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Tasks on a bundle that nothing is fitted on.
 
         Args:
@@ -313,7 +314,7 @@ def tasks_by(
     baselines: Mapping[str, Column] | None = None,
     columns: Mapping[str, Iterable[object]] | None = None,
     **options: Any,
-) -> Iterator[Task]:
+) -> Tasks:
     """One task for each combination of values of grouping keys, where it has rows with the metric.
 
     Args:

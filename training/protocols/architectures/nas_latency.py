@@ -21,7 +21,7 @@ from forerun.data.device import Device, DeviceCatalog, DeviceKind
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, Tasks
 
 Ids = NDArray[np.intp]
 SHOTS: Final = 20
@@ -69,9 +69,7 @@ class NasLatencyProtocols(DatasetProtocols):
             tasks = [_task(f"every_other_device/{name}_boards", space, board) for board in boards]
             yield from _folds_of("every_other_device", space, whole, tasks)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Devices without training rows in a search space."""
         known = set(seen.get("space_device", ()))
         for space in spaces(bundle):

@@ -5,7 +5,7 @@ those with several. Rows of different nodes with the same configuration are repe
 median is evaluated, so that devices with many nodes have no more weight.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -24,7 +24,8 @@ from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Kept,
     Seen,
-    Task,
+    Tasks,
+    Trained,
     is_seen,
     tasks_by,
 )
@@ -51,9 +52,7 @@ class LambdaBenchProtocols(DatasetProtocols):
         """Throughput of each configuration: the median over nodes."""
         return benchmark_measurements(bundle.table(THROUGHPUT), catalog), EVERY
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """Tasks by precision and device, separately for systems with one GPU and with several."""
         baselines = {} if train is None else {"peak_ratio": scaled_by_peak(train, held_out)}
         name = f"{protocol}/throughput_{{part}}_{{precision}}"
@@ -62,9 +61,7 @@ class LambdaBenchProtocols(DatasetProtocols):
         parts = {"part": ["many" if count > 1 else "1" for count in counts]}
         return tasks_by(held_out, keys, name, "samples_per_s", baselines, parts)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Unseen GPUs: training steps, and throughput where this suite is in the training set."""
         if not bundle.has(THROUGHPUT):
             return

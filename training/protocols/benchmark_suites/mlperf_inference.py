@@ -6,7 +6,7 @@ round, `throughput_new` those without such a history, `throughput_cpu*` systems 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
 from forerun.data.datasets.benchmark_suites.mlperf_accelerators import (
     accelerator,
     runs_on_cpu,
@@ -40,11 +41,12 @@ from forerun.models.benchmark_suites.history import (
 )
 from forerun.training.protocols.protocol import (
     EVERY,
-    Column,
     DatasetProtocols,
     Kept,
     Seen,
     Task,
+    Tasks,
+    Trained,
     counted,
     is_seen,
     median_by,
@@ -291,9 +293,7 @@ class MlperfInferenceProtocols(DatasetProtocols):
         """All rows of the closed division."""
         return run_measurements(bundle.table(CLOSED), catalog), EVERY
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """Metrics of rows with and without a history in the training set."""
         assert train is not None, "without a training set, the record says what has a history"
         known = np.isin(held_out.groups["question"], train.groups["question"])
@@ -301,9 +301,7 @@ class MlperfInferenceProtocols(DatasetProtocols):
         others = {metric: earlier_rounds(train, held_out, metric) for metric in metrics}
         return _split_tasks(protocol, held_out, known, others)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Rounds that are not in the training set, with and without a history in it."""
         rows = self.training_rows(bundle, catalog)
         rows = rows.take(~is_seen(rows, "round", seen))
@@ -327,7 +325,7 @@ def _split_tasks(
     held_out: Measurements,
     known: NDArray[np.bool_],
     others: Mapping[str, Mapping[str, NDArray[np.float64]]],
-) -> Iterator[Task]:
+) -> Tasks:
     on_cpu = held_out.groups["accelerator"] == "none"
     rate = "samples_per_s"
     parts = [

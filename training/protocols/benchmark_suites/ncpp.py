@@ -20,7 +20,7 @@ from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Fold,
     Seen,
-    Task,
+    Tasks,
     is_seen,
     tasks_by,
 )
@@ -65,9 +65,7 @@ class NcppProtocols(DatasetProtocols):
                 tasks = tasks_by(rows, ("suite",), f"{protocol}/{{suite}}", "score")
                 yield Fold(protocol, run_measurements(train), list(tasks))
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Runs on CPUs that are not in the training set."""
         for table in ("train", "test"):
             if bundle.has(table):

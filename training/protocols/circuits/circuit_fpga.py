@@ -4,7 +4,7 @@ Nothing is published for these designs. The baseline `nextpnr` is the placer's o
 delay through the same exact longest path.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -27,7 +27,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.named.synthesis import HX8K, NEXTPNR
 from forerun.data.query import Query
 from forerun.models.circuits.netlist_boost import fixed_kinds, frequencies
-from forerun.training.protocols.protocol import NEW, DatasetProtocols, Kept, Task
+from forerun.training.protocols.protocol import NEW, DatasetProtocols, Kept, Task, Tasks, Trained
 
 METRIC = "fmax_mhz"
 KEYS = ("family", "design", "seed")
@@ -50,9 +50,7 @@ class CircuitFpgaProtocols(DatasetProtocols):
         """Circuits with a single clock."""
         return circuit_measurements(bundle)
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """The frequency of placed circuits, and of netlists before they are placed."""
         asked = without_routes(held_out)
         baselines = {}

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
 from forerun.data.datasets.colocation.cloudprophet_runs import (
     NEIGHBOUR_COLUMNS,
     NEIGHBOURS,
@@ -29,7 +30,6 @@ from forerun.models.colocation.application_booster import (
     SUITE,
 )
 from forerun.training.protocols.protocol import (
-    Column,
     DatasetProtocols,
     Fold,
     Task,

@@ -34,6 +34,8 @@ from forerun.training.protocols.protocol import (
     Kept,
     Seen,
     Task,
+    Tasks,
+    Trained,
     is_seen,
     median_by,
 )
@@ -153,15 +155,11 @@ class ContentionProtocols(DatasetProtocols):
             if len(train) and tasks:
                 yield Fold(protocol, train, tasks)
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each metric, with rules and with baselines by program."""
         return contention_tasks(protocol, train, held_out)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Runs of unseen families, else of unseen neighbours, else of other sessions."""
         rows = contention_measurements(bundle)
         rows = rows.take(np.isfinite(rows.values[TARGETS[0]]))
@@ -185,9 +183,7 @@ def with_steady(held_out: Mapping[str, Measurements]) -> dict[str, Measurements]
     return found
 
 
-def contention_tasks(
-    protocol: str, train: Measurements | None, held_out: Measurements
-) -> Iterator[Task]:
+def contention_tasks(protocol: str, train: Trained, held_out: Measurements) -> Tasks:
     """One task for each metric, with rules and with baselines by program."""
     for metric in TARGETS:
         if not np.isfinite(held_out.values[metric]).any():
@@ -296,9 +292,7 @@ class ContentionPilotProtocols(DatasetProtocols):
         """All runs."""
         return pilot_measurements(bundle.table(TABLE)), EVERY
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """As of `contention`."""
         return contention_tasks(protocol, train, held_out)
 

@@ -1,7 +1,6 @@
 """hlsyn: cycles and area of hardware designs, of unseen programs and of programs in training."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -9,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Mask
+from forerun.data.columns import Column, Mask
 from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
@@ -21,11 +20,11 @@ from forerun.models.hls_designs.features import METRICS
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.protocol import (
     EVERY,
-    Column,
     DatasetProtocols,
     Kept,
     Seen,
-    Task,
+    Tasks,
+    Trained,
     is_seen,
     tasks_by,
 )
@@ -54,9 +53,7 @@ class HLSynProtocols(DatasetProtocols):
         out = [kernel for kernels in INDUCTIVE.values() for kernel in kernels]
         return rows.take(_labelled(rows) & ~np.isin(rows.groups["kernel"], out))
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each metric and program; tasks of the same name are pooled.
 
         Held-out programs are asked about without and with 20 designs of each.
@@ -72,9 +69,7 @@ class HLSynProtocols(DatasetProtocols):
                     if len(task.held_out) > shots:
                         yield replace(task, name=name, shots=shots, suggested=shots > 0)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Designs of programs that are not in the training set."""
         rows, _ = self.measured(bundle, catalog)
         rows = rows.take(_labelled(rows) & ~is_seen(rows, "kernel", seen))

@@ -20,7 +20,15 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.scores import GROUP
-from forerun.training.protocols.protocol import EVERY, NEW, DatasetProtocols, Kept, Task
+from forerun.training.protocols.protocol import (
+    EVERY,
+    NEW,
+    DatasetProtocols,
+    Kept,
+    Task,
+    Tasks,
+    Trained,
+)
 
 SUITE = "hls4ml dense layer"
 
@@ -57,9 +65,7 @@ class WaHls4mlProtocols(DatasetProtocols):
                 train, held_out = _by_width(train), _by_width(held_out)
             yield protocol, train, held_out
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each metric."""
         return (Task(f"{protocol}/{metric}", metric, held_out) for metric in LABELS)
 

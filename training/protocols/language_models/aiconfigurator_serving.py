@@ -5,7 +5,7 @@ rate at which it answered them. The second has no time to the first token: clien
 start at once, and requests of a rate arrive one by one.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -40,7 +40,15 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.named import named_language_model
 from forerun.models.llm_serving import LlmLatency
-from forerun.training.protocols.protocol import KNOWN, NEW, DatasetProtocols, Kept, Task
+from forerun.training.protocols.protocol import (
+    KNOWN,
+    NEW,
+    DatasetProtocols,
+    Kept,
+    Task,
+    Tasks,
+    Trained,
+)
 
 DEVICES: Final[Mapping[str, str]] = {
     "h100_sxm": "h100-sxm-80gb",
@@ -168,9 +176,7 @@ class AiConfiguratorServingProtocols(DatasetProtocols):
         """All runs, without repeats."""
         return serving_runs(bundle.table(RUNS), catalog)
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """Both times; of folds also the time per token, asked by rate."""
         yield from _tasks(held_out, protocol)
         if train is not None:
@@ -196,7 +202,7 @@ def asked_by_rate(runs: Measurements) -> Measurements:
     return replace(rows, queries=queries)
 
 
-def _tasks(rows: Measurements, protocol: str, metrics: Sequence[str] = TIMES) -> Iterator[Task]:
+def _tasks(rows: Measurements, protocol: str, metrics: Sequence[str] = TIMES) -> Tasks:
     """Tasks of times, over all rows; the closed form alone is the baseline."""
     plain = LlmLatency().predict(rows.queries).values
     for metric in metrics:

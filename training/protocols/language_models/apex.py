@@ -40,6 +40,7 @@ from forerun.training.protocols.protocol import (
     Fold,
     Seen,
     Task,
+    Tasks,
     counted,
     tasks_by,
 )
@@ -84,9 +85,7 @@ class ApexProtocols(DatasetProtocols):
         """One fold without a training set."""
         yield Fold("replay", self.training_rows(bundle, catalog), [*_tasks(bundle, catalog)])
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """The same tasks."""
         yield from _tasks(bundle, catalog)
 
@@ -100,7 +99,7 @@ def _known(table: pd.DataFrame) -> Mask:
     return ~table["trace"].str.startswith("summarization").to_numpy(dtype=np.bool_)
 
 
-def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Task]:
+def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> Tasks:
     """All runs, and those of each engine; the event model as a baseline of the closed form."""
     table = bundle.table(RUNS)
     runs = [Run.of(row, catalog) for row in table[_known(table)].to_dict("records")]

@@ -38,6 +38,7 @@ from forerun.training.protocols.protocol import (
     Fold,
     Seen,
     Task,
+    Tasks,
     counted,
     is_seen,
     median_by,
@@ -477,9 +478,7 @@ class AiConfiguratorProtocols(DatasetProtocols):
             yield other.held_out_sites(OTHER_ROWS)
         yield from power_folds(bundle, catalog)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Products on devices that are not in the training set."""
         rows = gemm_rows(bundle.table("gemm"), catalog).measured
         new = rows.take(~is_seen(rows, "device", seen))
@@ -564,9 +563,7 @@ class VidurProtocols(DatasetProtocols):
         yield from rows.unseen_devices(OPERATOR_ROWS, [HELD_OUT])
         yield rows.random_rows(OPERATOR_ROWS)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Operators of devices that are not in the training set."""
         rows = operator_rows(bundle.table("ops_mlp"), catalog).measured
         new = rows.take(~is_seen(rows, "device", seen))

@@ -4,7 +4,7 @@
 on its side. `splitwise` holds out pairs of model and hardware, or a hardware.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
@@ -55,6 +55,8 @@ from forerun.training.protocols.protocol import (
     Kept,
     Seen,
     Task,
+    Tasks,
+    Trained,
     counted,
     is_seen,
     tasks_by,
@@ -352,9 +354,7 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
         """All rows whose model is known."""
         return benchmark_rows(bundle.table(RESULTS), catalog)
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """Rows of an accelerator also with a support set, by `suggest` and by lot."""
         name = f"{protocol}/{RATE}"
         closed = {"closed_form": StaticBatch().predict(held_out.queries).values[RATE]}
@@ -391,9 +391,7 @@ class SplitwiseProtocols(DatasetProtocols):
         """All batches, the median of the repeats of each."""
         return splitwise_rows(bundle.table(RUNS), catalog)
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """The rate of all batches."""
         closed = StaticBatch().predict(held_out.queries).values[RATE]
         yield Task(f"{protocol}/{RATE}", RATE, held_out, baselines={"closed_form": closed})

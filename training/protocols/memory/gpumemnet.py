@@ -27,7 +27,15 @@ from forerun.features.tables.bundles import timm_graphs
 from forerun.features.tables.gpumemnet import mlp_graph
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, counted, is_seen
+from forerun.training.protocols.protocol import (
+    DatasetProtocols,
+    Fold,
+    Seen,
+    Task,
+    Tasks,
+    counted,
+    is_seen,
+)
 
 GRAPHS: Final = "timm_bench"
 FAKETENSOR: Final = "faketensor_after_forward_mib"
@@ -84,9 +92,7 @@ class GpuMemNetProtocols(DatasetProtocols):
                 yield Fold(protocol, train, [task])
         yield from _across_kinds(vision)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Vision models that are not in the training set, by whether their family is."""
         vision, _ = vision_peaks(bundle, catalog)
         if not len(vision):

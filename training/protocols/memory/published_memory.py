@@ -47,7 +47,8 @@ from forerun.training.protocols.protocol import (
     Fold,
     Kept,
     Seen,
-    Task,
+    Tasks,
+    Trained,
     bundled_part,
     tasks_by,
 )
@@ -179,9 +180,7 @@ class PublishedMemoryProtocols(DatasetProtocols):
         )
         yield from super().folds(bundle, catalog)
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each metric, part and phase."""
         for metric in METRICS:
             own = held_out.take(held_out.groups["metric"] == metric)

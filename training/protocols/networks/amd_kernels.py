@@ -35,7 +35,7 @@ from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Fold,
     Seen,
-    Task,
+    Tasks,
     counted,
     is_seen,
     tasks_by,
@@ -89,9 +89,7 @@ class AmdKernelProtocols(DatasetProtocols):
                 yield with_few(rows.fold("unseen_device", chip == name, MOST_ROWS))
             yield rows.held_out_sites(MOST_ROWS)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Kernels of GPUs that are not in the training set."""
         for table, read in _present(bundle):
             rows = read(bundle.table(table), catalog).measured

@@ -33,7 +33,8 @@ from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Fold,
     Kept,
-    Task,
+    Tasks,
+    Trained,
     tasks_by,
 )
 
@@ -76,9 +77,7 @@ class DeepBenchProtocols(DatasetProtocols):
         for fold in super().folds(bundle, catalog):
             yield replace(fold, train=_of_classes(fold.train, KERNELS_TO_TRAIN))
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """A class of operators in one precision on one device each."""
         keys = ("device", "kernel_class", "precision")
         name, columns = (

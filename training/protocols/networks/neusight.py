@@ -19,7 +19,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network, TrainingSetup
 from forerun.features.tables.bundles import neusight_graphs, neusight_kernels
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, counted
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, Tasks, counted
 
 GraphKey = tuple[str, str, int, int, str]
 SIZES = ("batch", "m", "n", "k", "h")
@@ -65,9 +65,7 @@ class NeuSightProtocols(DatasetProtocols):
                 tasks += _left_out_networks(bundle, catalog, left_out)
             yield Fold(protocol, train, tasks, held_out)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Operators of unseen devices, and all end-to-end rows, which are never training rows."""
         if bundle.has("ops"):
             ops = bundle.table("ops")
@@ -117,7 +115,7 @@ def operator_measurements(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurem
     )
 
 
-def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) -> Iterator[Task]:
+def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) -> Tasks:
     for (device, op_class), rows in ops.groupby(["device", "op_class"], observed=True):
         held_out = operator_measurements(rows, catalog)
         name = f"{protocol}/{op_class}"

@@ -1,6 +1,6 @@
 """onnxruntime_cpu: latency and memory on CPUs, with networks or thread counts held out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -12,7 +12,15 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.operators.costs import operator_cost
 from forerun.features.tables.onnxruntime_cpu import processor_measurements
-from forerun.training.protocols.protocol import EVERY, NEW, DatasetProtocols, Kept, Task
+from forerun.training.protocols.protocol import (
+    EVERY,
+    NEW,
+    DatasetProtocols,
+    Kept,
+    Task,
+    Tasks,
+    Trained,
+)
 
 METRICS = ("latency_ms", "peak_memory_mib")
 
@@ -28,9 +36,7 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
         """All rows."""
         return processor_measurements(bundle.table("runs")), EVERY
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """Latency and memory; without a training set, of networks alone."""
         networks = [query.workload.kind == "network" for query in held_out.queries]
         held_out = held_out if train is not None else held_out.take(np.flatnonzero(networks))

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -35,7 +35,8 @@ from forerun.training.protocols.protocol import (
     NEW,
     DatasetProtocols,
     Kept,
-    Task,
+    Tasks,
+    Trained,
     bundled_part,
     tasks_by,
 )
@@ -332,9 +333,7 @@ class PublishedNetworksProtocols(DatasetProtocols):
         """All usable rows with an operator graph."""
         return published_measurements(bundle.table("table"), graphs_of(bundle), catalog)
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each part."""
         return tasks_by(held_out, ("part",), f"{protocol}/{{part}}", "latency_ms")
 

@@ -1,6 +1,6 @@
 """timm_bench: latency of vision networks on held-out devices, families and models."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -25,7 +25,8 @@ from forerun.training.protocols.protocol import (
     Fold,
     Kept,
     Seen,
-    Task,
+    Tasks,
+    Trained,
     counted,
     held_out_rows,
     is_seen,
@@ -37,9 +38,7 @@ MODES = ("eager", "compiled")
 MODELS, DRAWS = 10, 5
 
 
-def few_models_tasks(
-    rows: Measurements, models: int = MODELS, draws: int = DRAWS
-) -> Iterator[Task]:
+def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAWS) -> Tasks:
     """Tasks that adapt on some models in both execution modes and evaluate all other models.
 
     The support set of each draw has one row of each drawn model in each mode. Tasks of all draws
@@ -139,24 +138,18 @@ class TimmBenchProtocols(DatasetProtocols):
             if fold.protocol == "unseen_device" and few:
                 yield Fold(FEW_MODELS, fold.train, few)
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each part; of a folder that nothing is fitted on, also by device."""
         keys = ("part", "device") if train is None else ("part",)
         return tasks_by(held_out, keys, f"{protocol}/{{part}}", "latency_ms", offset_by="part")
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Rows by what is not in the training set, and adaptation with a few models."""
         yield from super().evaluation_tasks(bundle, catalog, seen)
         rows, _ = self.measured(bundle, catalog)
         yield from few_models_tasks(rows.take(~is_seen(rows, "device", seen)))
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows without a graph or a time, and models in the training set on the same device."""
         bench, graphs = bundle.table("bench"), _graphs(bundle)
         traced = set(zip(graphs["model"].astype(str), graphs["img_size"].astype(int), strict=True))

@@ -37,7 +37,15 @@ from forerun.models.networks.latency import NetworkLatency
 from forerun.models.power.operator_power import OperatorPower
 from forerun.models.predictor import Predictor
 from forerun.training.protocols.networks.published_networks import bundled_latency
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, counted, is_seen
+from forerun.training.protocols.protocol import (
+    DatasetProtocols,
+    Fold,
+    Seen,
+    Task,
+    Tasks,
+    counted,
+    is_seen,
+)
 
 MOST_CONVOLUTIONS: Final = 1
 """Convolutions of a transformer that embeds patches: a few percent of its work."""
@@ -176,9 +184,7 @@ class TorchGpuProtocols(DatasetProtocols):
         adapted = [_adapted_to(operators, task) for task in tasks]
         yield replace(unseen, protocol="operators_only", tasks=adapted)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """One task for each execution mode, phase, metric and GPU, without training rows.
 
         `operators/latency` is the time of the GPU alone, `operators/launched_latency` that of one
@@ -232,7 +238,7 @@ def _parts(rows: Measurements, key: str) -> Iterator[Measurements]:
     return (rows.take(part == one) for one in np.unique(part))
 
 
-def _by_mode(rows: Measurements, protocol: str) -> Iterator[Task]:
+def _by_mode(rows: Measurements, protocol: str) -> Tasks:
     """Tasks of latencies by how the runs were launched, of eager networks also by phase."""
     phases = np.where(rows.groups["mode"] == "eager", rows.groups["phase"], "")
     kinds = np.char.add(np.char.add(rows.groups["mode"], "_"), phases)
@@ -361,7 +367,7 @@ def _other_training_rows(predictor: str, catalog: DeviceCatalog) -> Measurements
     return sum(parts[1:], parts[0])
 
 
-def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Iterator[Task]:
+def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Tasks:
     """One task for each GPU, or for the one named, of rows with a measured value."""
     rows = rows.take(np.isfinite(rows.values[metric]))
     for device in [only] if only else np.unique(rows.groups["device"]):

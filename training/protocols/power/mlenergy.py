@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
 from forerun.data.datasets.power.mlenergy import COLUMNS, RUNS
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
@@ -26,10 +27,11 @@ from forerun.training.protocols.protocol import (
     EVERY,
     KNOWN,
     NEW,
-    Column,
     DatasetProtocols,
     Kept,
     Task,
+    Tasks,
+    Trained,
 )
 
 LlmFacts = tuple[int, int, float | None]
@@ -143,9 +145,7 @@ class MlEnergyProtocols(DatasetProtocols):
             if len(alike):
                 yield protocol, alike, held_out
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """Tasks of each metric: over all rows, by kind of request and by architecture.
 
         Those of folds are asked once more without the facts of a model's configuration.
@@ -234,9 +234,7 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
     )
 
 
-def _tasks(
-    rows: Measurements, protocol: str, train: Measurements | None, *, parts: bool = True
-) -> Iterator[Task]:
+def _tasks(rows: Measurements, protocol: str, train: Trained, *, parts: bool = True) -> Tasks:
     for metric in SCORED_METRICS:
         known = rows.take(~np.isnan(rows.values[metric]))
         if not len(known):
@@ -252,7 +250,7 @@ def _tasks(
                 yield Task(f"{name}/{label}", metric, known.take(own), published=mine)
 
 
-def _baselines(rows: Measurements, metric: str, train: Measurements | None) -> Mapping[str, Column]:
+def _baselines(rows: Measurements, metric: str, train: Trained) -> Mapping[str, Column]:
     """Baselines: design power, its median share in the training rows, and the roofline bound."""
     tdp = np.array([q.device.tdp_w or np.nan for q in rows.queries])
     count = np.array([float(q.operation.device_count) for q in rows.queries])

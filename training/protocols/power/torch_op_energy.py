@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
 from forerun.data.datasets.power.mlenergy import RUNS
 from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy
 from forerun.data.datasets.power.zeus_powercap import LIMIT, TRACE
@@ -37,11 +38,10 @@ from forerun.training.protocols.joined_tables import companion
 from forerun.training.protocols.power.mlenergy import MlEnergyProtocols, serving_runs
 from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols, board
 from forerun.training.protocols.protocol import (
-    Column,
     DatasetProtocols,
     Fold,
     Seen,
-    Task,
+    Tasks,
     counted,
     is_seen,
     tasks_by,
@@ -189,9 +189,7 @@ class TorchOpEnergyProtocols(DatasetProtocols):
         yield from _unseen_networks(whole)
         yield from _unseen_devices(whole)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Operators of devices that are not in the training set."""
         rows, _ = operator_power(bundle.table("ops"), catalog)
         yield from _tasks(rows.take(~is_seen(rows, "device", seen)), "unseen_device/power")
@@ -335,7 +333,5 @@ def _tdp_w(rows: Measurements) -> Column:
     return np.array([query.device.tdp_w for query in rows.queries], dtype=np.float64)
 
 
-def _tasks(
-    rows: Measurements, name: str, baselines: Mapping[str, Column] | None = None
-) -> Iterator[Task]:
+def _tasks(rows: Measurements, name: str, baselines: Mapping[str, Column] | None = None) -> Tasks:
     return tasks_by(rows, ("device",), name, "power_w", baselines)

@@ -1,6 +1,6 @@
 """zeus_powercap: power, time and energy of training jobs under power limits on a held-out GPU."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -14,7 +14,16 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
 from forerun.models.power.training_jobs_law import SUITE
-from forerun.training.protocols.protocol import EVERY, DatasetProtocols, Kept, Seen, Task, is_seen
+from forerun.training.protocols.protocol import (
+    EVERY,
+    DatasetProtocols,
+    Kept,
+    Seen,
+    Task,
+    Tasks,
+    Trained,
+    is_seen,
+)
 from forerun.training.scores.errors import Alternatives
 
 BOARDS: Final[Mapping[str, str]] = {
@@ -40,9 +49,7 @@ class ZeusPowerCapProtocols(DatasetProtocols):
         """All rows of the trace."""
         return runs(bundle.table(TRACE), catalog), EVERY
 
-    def tasks(
-        self, protocol: str, held_out: Measurements, train: Measurements | None
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """Power, time and energy on one GPU, and choices of the limit of least energy."""
         device = str(held_out.groups["device"][0])
         shares = np.array([_share(query) for query in held_out.queries])
@@ -54,9 +61,7 @@ class ZeusPowerCapProtocols(DatasetProtocols):
             among = limits if part == "energy" else None
             yield Task(f"unseen_device/{part}", metric, held_out, device=device, alternatives=among)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """GPUs that are not in the training set."""
         if not bundle.has(TRACE):
             return
