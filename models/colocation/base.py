@@ -32,14 +32,15 @@ from forerun.models.colocation.calibration import (
     calibrated_forecasts,
     limits_of,
 )
-from forerun.models.colocation.features import (
+from forerun.models.colocation.host_forecast import (
     FACTS,
     METRICS,
     ColocationRows,
+    Mixing,
     ProgramEffects,
     idle_window,
+    mixing_of,
 )
-from forerun.models.colocation.host_forecast import Mixing, mixing_of
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange

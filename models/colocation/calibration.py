@@ -14,8 +14,14 @@ import numpy as np
 from forerun.data.columns import Column, Mask, Names, finite_log, groups_of
 from forerun.data.measurements import Measurements
 from forerun.features.host_windows import NAMES, PINNED, missing_metrics, natural
-from forerun.models.colocation.features import METRICS, SCATTER, SENSITIVITY_PROXIES, ColocationRows
-from forerun.models.colocation.host_forecast import OWN, forecast_queries
+from forerun.models.colocation.host_forecast import (
+    METRICS,
+    OWN,
+    SCATTER,
+    SENSITIVITY_PROXIES,
+    ColocationRows,
+    forecast_queries,
+)
 from forerun.models.colocation.slowed_class import ClassErrors
 from forerun.models.conformal import POOLED, LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import FeatureRange

@@ -24,7 +24,7 @@ from forerun.data.workload import TrainingSetup
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.graphs.dropout import says_of_dropout
 from forerun.features.memory.attention import is_causal
-from forerun.features.memory.inert_options import without_inert
+from forerun.features.memory.liveness import without_inert
 from forerun.features.memory.plan import MemoryPlan, with_optimizer_slots
 from forerun.features.memory.traits import TRAITS
 from forerun.models.domain.feature_range import FeatureRange

@@ -28,7 +28,7 @@ from forerun.features.operators.kinds import operator_label
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import conformal_quantile
-from forerun.models.kernel_experts.operator_times import OperatorTime, merged_times
+from forerun.models.kernel_experts.operators import OperatorTime, merged_times
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.processors.features import latency_rows, node_amounts, sheet_shift

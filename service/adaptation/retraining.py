@@ -33,7 +33,7 @@ from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.prediction import KernelIn, NetworkIn
 from forerun.service.stores.measurement_sets import MeasurementSet
 from forerun.training.retraining.comparison import FILE, Comparison, held_out
-from forerun.training.scores.slices import PairedErrors, SliceChange, compared
+from forerun.training.scores.errors import PairedErrors, SliceChange, compared
 
 MOST_WORKLOADS: Final = 2_000
 """Workloads of a device that a candidate adapts to; the newest count."""

@@ -11,7 +11,7 @@ from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange, novelty_of
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
 from forerun.models.gaussian_process.regression import Answer, Posterior, distances
-from forerun.training.scores.relative_speed import class_errors
+from forerun.training.scores.errors import class_errors
 from tests.shapes import CHECKED, CHECKED_CALLS
 
 POSTERIOR = Posterior.of(np.eye(2), 0.1, np.zeros(2))

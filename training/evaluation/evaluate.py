@@ -32,11 +32,12 @@ from forerun.training.evaluation.breakdown import (
     cells_of,
     check_file,
     conditional_coverage,
+    root_mean_squares,
+    summed_rows,
     write_answers,
 )
 from forerun.training.evaluation.predictions import TaskPredictions, predict_task
 from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others
-from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.evaluation.stored import check_tables, released_artifact, unanswered
 from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
 from forerun.training.protocols.protocol import Seen
@@ -44,11 +45,11 @@ from forerun.training.scores.errors import (
     Score,
     capacity_scores,
     choice_scores,
+    contention_scores,
+    graded,
     mean_and_standard_error,
     score,
 )
-from forerun.training.scores.relative_speed import contention_scores
-from forerun.training.scores.slices import graded
 from forerun.training.tracking import runs as tracking
 
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]

@@ -28,7 +28,7 @@ from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.store import score_of
 from forerun.training.retraining.comparison import FILE as COMPARISON_FILE
 from forerun.training.retraining.comparison import Comparison
-from forerun.training.scores.slices import SEED_NOISE
+from forerun.training.scores.errors import SEED_NOISE
 
 STANDARD_ERRORS: Final = 2.0
 """A difference of up to this many combined standard errors is noise (about 95 % confidence)."""

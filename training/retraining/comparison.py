@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from forerun.data.columns import Mask
-from forerun.training.scores.slices import SliceChange
+from forerun.training.scores.errors import SliceChange
 
 HELD_OUT_SHARE: Final = 0.25
 """Share of the groups that are held out, by a hash of their names."""

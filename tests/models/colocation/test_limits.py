@@ -14,7 +14,7 @@ from forerun.models.colocation.calibration import (
     UNLIKE_ALL,
     limits_of,
 )
-from forerun.models.colocation.features import ColocationRows
+from forerun.models.colocation.host_forecast import ColocationRows
 from forerun.models.domain.feature_range import FeatureRange
 
 HOST = Device(name="host", vendor="nobody", kind="cpu")

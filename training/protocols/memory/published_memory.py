@@ -4,12 +4,19 @@ The prediction intervals of the bundled `CalibratedMemory` were calibrated on th
 evaluating it as shipped would be optimistic. The protocols evaluate its estimates, which were not
 fitted on these rows, and intervals calibrated without the source or the family of the held-out
 rows.
+
+Set-ups of the rows of published memory tables: network, batch size, precision and options.
+
+Each source has a function here that returns the set-up of a row (`Described`), or the reason why no
+query can express it. Facts that a table omits and its repository states elsewhere (a script's
+default, a configuration file) are documented at the rule that uses them.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -32,14 +39,14 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.software import Software
-from forerun.data.workload import Network, Phase
+from forerun.data.software import Runtime, Software
+from forerun.data.workload import InferenceSetup, Network, NumberFormat, Phase, TrainingSetup
 from forerun.features.operators.roofline import ELEMENT_BYTES
 from forerun.features.published.zoo import read_graphs
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.memory.peak_memory import Memory
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.memory.memory_setups import NO_GRAPH, Described, described
+from forerun.training.protocols.networks.published_networks import ATTENTION_TABLES, SEQUENCE_TABLES
 from forerun.training.protocols.protocol import (
     KNOWN,
     NEW,
@@ -52,6 +59,315 @@ from forerun.training.protocols.protocol import (
     bundled_part,
     tasks_by,
 )
+
+Row = Mapping[Any, Any]
+NO_GRAPH: Final = "no graph: configuration not certain"
+PIPELINE: Final = "a pipeline of several networks"
+LENGTHS: Final = "sequence lengths depend on the data"
+NO_BATCH: Final = "batch size is not printed"
+NO_RUNTIME: Final = "runtime is not modelled"
+OFFLOADED: Final = "offloaded to the host"
+PER_OPERATOR: Final = "checkpointing by operator is not modelled"
+CONTEXT_PARALLEL: Final = "context parallelism is not modelled"
+NO_METHOD: Final = "adapter method is not modelled"
+NO_TARGETS: Final = "adapters on layers that no option names"
+
+BATCHES: Final[Mapping[str, int]] = {"timm/vit_huge_patch14_224": 8}
+"""Model -> images per step, from the text above the table (torchao/optim/README.md)."""
+
+TORCHTUNE_CHUNKS: Final = 8
+"""Default number of chunks of torchtune's `CEWithChunkedOutputLoss`."""
+
+TORCHTITAN_BATCH: Final = 1
+"""Samples per device where torchao's float8 table, made with torchtitan, states none: `batch_size`
+of torchtitan's train_configs/llama3_8b.toml."""
+
+LOW_RANK: Final = ("ADALORA", "DELORA", "GRALORA", "PVERA", "RANDLORA", "UNILORA", "VBLORA", "VERA")
+"""PEFT methods that add two low-rank products to the output of a linear layer, as LoRA does, but
+train other parts of them. They are predicted as LoRA of the same rank and scored separately."""
+SAME_AS_LORA: Final = ("rank32", "rank64", "rank64-rslora")
+"""Suffixes of PEFT's experiments with plain LoRA; others change its arithmetic."""
+NEAR_LORA: Final = ("lorafa", "mica")
+"""Suffixes of experiments with the arithmetic of LoRA that train fewer weights."""
+
+WITHOUT_LOSS: Final = ("google-bert/bert-base-uncased", "microsoft/biogpt")
+"""Checkpoints whose training tables use the sum of the logits as the loss."""
+IN_FP32: Final = ("microsoft/beit-base-patch16-224", "facebook/data2vec-vision-base")
+"""Checkpoints whose inference ran in fp32 although the text says half precision: the peak of one
+image, 359 MiB, is the weights in fp32 (330 MiB) and more than twice what fp16 takes."""
+HEADLESS: Final = "google-bert/bert-base-uncased"
+"""Checkpoint whose head in inference is not stated; no single head explains the peaks."""
+
+GPT_NEOX_TABLES_BYTES: Final = 24 * (2048 * 2048 + 2 * 2048 * 16 * 2)
+"""Buffers of the 24 layers of Pythia 410M, which later versions no longer have: a causal mask of
+2,048 by 2,048 booleans and rotary tables of 16 columns in 16 bits (`_init_bias` and
+`GPTNeoXRotaryEmbedding` of modeling_gpt_neox.py). They were discovered on these rows, whose peaks
+in generation and training were 100 MiB above the plan at every length and batch size."""
+
+DIFFUSION: Final[Mapping[str, str]] = {
+    "stable_diffusion_1_5": "stable_diffusion_1.5-512",
+    "sd_turbo": "sd_turbo-512",
+    "lcm": "lcm_dreamshaper-768",
+}
+"""Pipeline -> graph of its text encoder, denoiser and decoder."""
+
+OPTIMIZERS: Final[tuple[tuple[str, str], ...]] = (
+    (r".*rank-1", ""),
+    (r".*8-bit|.*FP8|Adam 8-bit", "adam8bit"),
+    (r".*4-bit", "adam4bit"),
+    (r"Adafactor", "adafactor"),
+    (r"Adam", "adamw"),
+    (r"none", "none"),
+)
+"""Pattern of an optimizer's name -> name in `TrainingSetup`; FP8 moments count as 8-bit ones."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """The set-up of a row.
+
+    Attributes:
+        part: table or benchmark of one source, whose rows are scored together.
+        graph: name of the network's graph.
+        batch_size: samples per step and device, over all micro-batches.
+        precision: number format of the run.
+        training, inference: options of training or inference; the other one is None.
+        runtime: eager or compiled.
+        stored_bytes: size of buffers of the network that are not in its graph.
+    """
+
+    part: str
+    graph: str
+    batch_size: int
+    precision: NumberFormat
+    training: TrainingSetup | None = None
+    inference: InferenceSetup | None = None
+    runtime: Runtime = "eager"
+    stored_bytes: float = 0.0
+
+
+def described(source: str, row: Row) -> Described | str:
+    """The set-up of a row, or the reason why no query can express it.
+
+    Args:
+        source: name of the source, as in `forerun.data.datasets.memory.published_memory.sources`.
+        row: column -> value.
+    """
+    rule = _SOURCES.get(source)
+    return NO_GRAPH if rule is None else rule(row)
+
+
+def optimizer(written: object) -> str:
+    """The optimizer of a row; empty where it is not modelled, AdamW where nothing is said."""
+    if not isinstance(written, str):
+        return "adamw"
+    return next((name for pattern, name in OPTIMIZERS if re.match(pattern, written)), "")
+
+
+def _transformers(row: Row) -> Described | str:
+    task, attention = str(row["task"]), row["attention"]
+    if task == "load":
+        return "no run: the network is loaded only"
+    if row["model"] == "google-bert/bert-large-uncased":
+        return _guide(row)
+    if attention not in ("eager", "sdpa"):
+        return NO_GRAPH
+    training = task.startswith("training")
+    name = _attention_graph(row, "training" if training else "inference")
+    if training and row["model"] == "google/vivit-b-16x2-kinetics400":
+        return "the columns of eager and fused attention are exchanged"
+    if not name or (row["model"] == HEADLESS and not training):
+        return NO_GRAPH
+    summed = training and row["model"] in WITHOUT_LOSS
+    batch, graph = int(row["batch"]), f"{name}-{'sum' if summed else 'sdpa'}"
+    stored = GPT_NEOX_TABLES_BYTES if name.startswith("pythia_410m") else 0.0
+    if training:
+        setup, part = TrainingSetup("none", attention=attention), "transformers_attention"
+        return Described(part, graph, batch, "fp16", training=setup, stored_bytes=stored)
+    if not task.startswith("generate"):
+        forward = InferenceSetup(attention, "all")
+        precision: NumberFormat = "fp32" if row["model"] in IN_FP32 else "fp16"
+        return Described("transformers_attention", graph, batch, precision, inference=forward)
+    # Releases of that time made the logits of every position of the prompt, in the run's precision,
+    # and GPT-NeoX had no cache class (`GPTNeoXForCausalLM.forward`, `_attn_projections_and_rope`).
+    tokens = int(row["seq_or_resolution"]) + 100
+    steps = InferenceSetup(attention, "all", cache_tokens=tokens, joined_cache=True)
+    part = "transformers_generation"
+    return Described(part, graph, batch, "fp16", inference=steps, stored_bytes=stored)
+
+
+def _attention_graph(row: Row, phase: str) -> str:
+    model, side = str(row["model"]), row["seq_or_resolution"]
+    sequence = SEQUENCE_TABLES.get((model, phase))
+    if model == "EleutherAI/pythia-410m-deduped":
+        sequence = "pythia_410m"
+    if model == "albert/albert-base-v2":
+        # Its training peaks hold no logits over the vocabulary: there was no masked-token head.
+        sequence = "albert_base"
+    if sequence:
+        return f"{sequence}-{side}"
+    if model == "google/vivit-b-16x2-kinetics400":
+        # The script casts to fp16 although the text says fp32: weights alone would pass the peak.
+        return "vivit_b-32x224"
+    # Images of another size are those of semantic segmentation, whose head is not said.
+    return ATTENTION_TABLES.get(model, "") if phase == "inference" else ""
+
+
+def _guide(row: Row) -> Described:
+    """The single-GPU guide: BERT large on 512 tokens, before transformers fused attention.
+
+    Its Trainer stepped with transformers' own AdamW, one tensor after another, on PyTorch 1.10.
+    """
+    micro, accumulation = int(row["batch"]), int(row["grad_accum"])
+    setup = TrainingSetup(
+        optimizer(row["optimizer"]),  # type: ignore[arg-type]
+        accumulation=accumulation,
+        attention="eager",
+        checkpoint_blocks=row["checkpointing"] == "True",
+        optimizer_kernel="fused",
+        legacy_pytorch=True,
+    )
+    precision: NumberFormat = "amp" if str(row["precision"]).startswith("amp") else "fp32"
+    graph, batch = "bert_large_classification-512", micro * accumulation
+    return Described("transformers_guide", graph, batch, precision, training=setup)
+
+
+def _torchtune(row: Row) -> Described | str:
+    steps, variant = str(row["config"]), row["packed"]
+    if not steps.startswith("cumulative"):
+        return "no run: the network is loaded only" if "init" in str(row["task"]) else LENGTHS
+    name = steps.partition(": ")[2]
+    if variant != "True" and name == "baseline":
+        return LENGTHS
+    if name == "+optimizer in backward":
+        return "an optimizer that steps in the backward pass is not modelled"
+    order = ("+packed", "+compile", "+chunked CE", "+activation checkpointing")
+    if name not in order:
+        return OFFLOADED
+    setup = TrainingSetup(
+        "adamw",
+        optimizer_kernel="fused",
+        loss_chunks=TORCHTUNE_CHUNKS if order.index(name) >= 2 else 1,
+        checkpoint_blocks=order.index(name) >= 3,
+    )
+    runtime: Runtime = "compiled" if order.index(name) >= 1 else "eager"
+    batch = int(row["batch"])
+    return Described("torchtune", "llama_3.2_3b-4096", batch, "bf16", setup, None, runtime)
+
+
+def _peft(row: Row) -> Described | str:
+    if row["model"] != "meta-llama/Llama-3.2-3B":
+        return NO_GRAPH
+    method, rank, part = row["method"], 0, "peft_llama"
+    if method != "full":
+        targets = set(re.findall(r"\w+", str(row["target_modules"])))
+        variant = str(row["peft_variant"])
+        plain = method == "LORA" and variant.endswith(SAME_AS_LORA)
+        near = method in LOW_RANK or (method == "LORA" and variant.endswith(NEAR_LORA))
+        if not plain and not near:
+            return NO_METHOD
+        if targets != {"q_proj", "v_proj"}:
+            return NO_TARGETS
+        rank, part = int(row["lora_rank"]), part if plain else "peft_llama_as_lora"
+    setup = TrainingSetup(
+        "adamw",
+        lora_rank=rank,
+        lora_targets="query_value",
+        adapter_precision="fp32" if rank else None,
+    )
+    return Described(part, "llama_3.2_3b-768", int(row["batch"]), "bf16", training=setup)
+
+
+def _torchao(row: Row) -> Described | str:
+    model, written = str(row["model"]), str(row["optimizer"])
+    if not model.startswith("timm/"):
+        return _torchtitan(row) if model.startswith("Llama-3") else LENGTHS
+    if "offload" in written and not written.endswith("none"):
+        return OFFLOADED
+    stepped = optimizer(written)
+    if not stepped:
+        return "optimizer is not modelled"
+    setup = TrainingSetup(
+        stepped,  # type: ignore[arg-type]
+        checkpoint_blocks=row["checkpointing"] == "True",
+        optimizer_kernel="fused",
+    )
+    huge = model == "timm/vit_huge_patch14_224"
+    batch = BATCHES.get(model) or int(row["batch"])
+    precision: NumberFormat = "amp_bf16" if huge else "bf16"
+    runtime: Runtime = "compiled" if huge or row["compile"] == "True" else "eager"
+    graph = "vit_huge_patch14-224" if huge else "vit_giant_patch14-224"
+    return Described("torchao_optimizers", graph, batch, precision, setup, None, runtime)
+
+
+def _torchtitan(row: Row) -> Described | str:
+    """Sharded fp32 weights, cast to bf16 where they are used; float8 keeps them.
+
+    Its tensor parallelism divides embeddings, norms and inputs of blocks along the sequence and the
+    loss by vocabulary (`apply_tp` of parallelize_llama.py; `disable_loss_parallel` is off).
+    """
+    checkpointing = str(row["checkpointing"])
+    if row["cp"] != 1:
+        return CONTEXT_PARALLEL
+    if checkpointing.startswith("selective"):
+        return PER_OPERATOR
+    batch = row["batch"] if row["batch"] > 0 else TORCHTITAN_BATCH
+    sizes = {8030000000.0: "llama_3.1_8b", 70600000000.0: "llama_3.1_70b"}
+    graph = sizes.get(float(row["params"]))
+    if graph is None:
+        return NO_GRAPH
+    setup = TrainingSetup(
+        "adamw",
+        checkpoint_blocks=checkpointing == "full",
+        data_parallel=int(row["dp"]),
+        tensor_parallel=int(row["tp"]),
+        pipeline_parallel=int(row["pp"]),
+        zero_stage=3,
+        sequence_parallel=row["tp"] > 1,
+    )
+    runtime: Runtime = "compiled" if row["compile"] == "True" else "eager"
+    name = f"{graph}-{int(float(row['seq_or_resolution']))}"
+    part = "torchtitan" if row["source_repo"] == "pytorch/torchtitan" else "torchao_float8"
+    return Described(part, name, int(batch), "amp_bf16", setup, None, runtime)
+
+
+def _segment_anything(row: Row) -> Described | str:
+    """The image encoder; the mask decoder is some per cent of it."""
+    if row["compile"] != "False":
+        return NO_RUNTIME
+    graph = f"sam_{str(row['model'])[4:]}_encoder-1024"
+    forward = InferenceSetup("eager", "all", cache_tokens=0)
+    precision = row["precision"]
+    return Described("segment_anything", graph, int(row["batch"]), precision, inference=forward)
+
+
+def _open_muse(row: Row) -> Described | str:
+    """Pipelines in fp16 throughout, at the image size that the script asks for.
+
+    The script prints 1024 for the latent consistency model but asks for no size, so that it draws
+    768 pixels, its configuration's. SDXL's decoder runs in fp32; the others are not in `diffusers`
+    or not described.
+    """
+    graph = DIFFUSION.get(str(row["model"]))
+    if graph is None:
+        return PIPELINE
+    forward = InferenceSetup("sdpa", "all", cache_tokens=0)
+    return Described("open_muse", graph, int(row["batch"]), "fp16", inference=forward)
+
+
+_SOURCES: Final[Mapping[str, Callable[[Row], Described | str]]] = {
+    "transformers": _transformers,
+    "torchtune": _torchtune,
+    "peft": _peft,
+    "ao": _torchao,
+    "torchtitan": _torchtitan,
+    "segment-anything-fast": _segment_anything,
+    "diffusers": lambda row: PIPELINE,
+    "open-muse": _open_muse,
+    "deepspeed": lambda row: NO_BATCH,
+    "detectron2": lambda row: "no graph: proposals depend on the images",
+}
+
 
 METRICS: Final = (ALLOCATED, RESERVED, DEVICE)
 

@@ -32,8 +32,7 @@ from forerun.features.published.powered import CIFAR, SQUAD, TWEETS
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.bundles import torch_op_energy_kernels
 from forerun.models.conformal import held_out_folds
-from forerun.models.power.operator_booster import fit_boosters, mean_boosted_w
-from forerun.models.power.operator_power import OperatorPower
+from forerun.models.power.operator_power import OperatorPower, fit_boosters, mean_boosted_w
 from forerun.training.protocols.joined_tables import companion
 from forerun.training.protocols.power.mlenergy import MlEnergyProtocols, serving_runs
 from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols, board

@@ -13,7 +13,7 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
-from forerun.models.power.training_jobs_law import SUITE
+from forerun.models.power.training_jobs import SUITE
 from forerun.training.protocols.protocol import (
     EVERY,
     DatasetProtocols,

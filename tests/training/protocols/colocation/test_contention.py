@@ -22,7 +22,7 @@ from forerun.training.protocols.colocation.contention import (
     contention_measurements,
     steadiness,
 )
-from forerun.training.scores.relative_speed import (
+from forerun.training.scores.errors import (
     auc,
     class_errors,
     contention_scores,

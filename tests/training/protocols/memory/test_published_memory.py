@@ -17,12 +17,14 @@ from forerun.models.artifact.loading import bundled
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.memory.peak_memory import PEAK, Memory
 from forerun.training.protocols.memory import published_memory
-from forerun.training.protocols.memory.memory_setups import Described, described, optimizer
 from forerun.training.protocols.memory.published_memory import (
+    Described,
     PublishedMemoryProtocols,
+    described,
     graphs_of,
     left_out,
     memory_measurements,
+    optimizer,
 )
 from tests.contracts.tiny_published_memory import (
     SEGMENT,
