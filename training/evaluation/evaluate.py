@@ -103,8 +103,7 @@ def evaluate(
     whole = _fits(dataset_protocols, bundle, data_dir, record, protocols)
     if whole:
         _check_protocols(dataset_protocols, bundle, protocols)
-        any_folder = dataset_protocols.fits_any_folder
-        left_out = _left_out(dataset_protocols, bundle, {}) if any_folder else {}
+        left_out = _left_out(dataset_protocols, bundle, None)
         settings = (shots, seeds, protocols, predictors, progress, engine)
         predictions = list(run_protocols(dataset_protocols, bundle, *settings))
         keep(dataset_protocols, bundle, predictions)
@@ -246,9 +245,16 @@ def _selected_tasks(
     return [t for t, n in zip(tasks, names, strict=True) if not protocols or n in protocols]
 
 
-def _left_out(dataset_protocols: DatasetProtocols, bundle: Bundle, seen: Seen) -> dict[str, int]:
-    """Reason -> rows that are left out, such as those of the training set."""
-    return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen))
+def _left_out(
+    dataset_protocols: DatasetProtocols, bundle: Bundle, seen: Seen | None
+) -> dict[str, int]:
+    """Reason -> rows that are left out, such as those of the training set.
+
+    Where each fold is fitted (`seen` is None) it is empty, unless the protocols accept any folder.
+    """
+    if seen is None and not dataset_protocols.fits_any_folder:
+        return {}
+    return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen or {}))
 
 
 def _selected_predictors(
@@ -379,15 +385,8 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
             for one in same_seed
             if one.alternatives is not None
         ]
-        others.append(
-            {
-                system: score(
-                    columns["measured"],
-                    np.concatenate([a.baselines[system] for a in same_seed]),
-                )
-                for system in same_seed[0].baselines
-            }
-        )
+        named = _baselines(same_seed)
+        others.append({name: score(columns["measured"], own) for name, own in named.items()})
     row: dict[str, Any] = {"task": task.name, "device": task.device, "metric": task.metric}
     row["predictor"] = predictions[0].predictor
     row["n"] = per_seed[0]["n"]
@@ -420,12 +419,17 @@ def _grades(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     return {"grades": graded(measured, predicted, low, high, every)}
 
 
+def _baselines(same_seed: Sequence[TaskPredictions]) -> dict[str, Column]:
+    """Name -> predictions of a baseline, over the folds of one seed."""
+    names = same_seed[0].baselines
+    return {name: np.concatenate([one.baselines[name] for one in same_seed]) for name in names}
+
+
 def _relative_speed(
     same_seed: Sequence[TaskPredictions], columns: Mapping[str, Column]
 ) -> dict[str, float | None]:
     repeats = np.concatenate([a.repeats for a in same_seed if a.repeats is not None])
-    named = {s: np.concatenate([a.baselines[s] for a in same_seed]) for s in same_seed[0].baselines}
-    held_out = columns["measured"], columns["predicted"], repeats, named
+    held_out = columns["measured"], columns["predicted"], repeats, _baselines(same_seed)
     return contention_scores(*held_out, columns["low"])
 
 
