@@ -378,6 +378,11 @@ def median_by(
     return found
 
 
+def design_w(rows: Measurements) -> Column:
+    """Design power of each row's device in watts, shape (n,); NaN where its sheet gives none."""
+    return np.array([query.device.tdp_w for query in rows.queries], dtype=np.float64)
+
+
 def held_out_rows(tasks: Sequence[Task]) -> Measurements:
     """The rows of all tasks, once for each task."""
     return sum((task.held_out for task in tasks[1:]), tasks[0].held_out)

@@ -40,6 +40,7 @@ from forerun.training.protocols.protocol import (
     Task,
     Tasks,
     counted,
+    design_w,
     is_seen,
     median_by,
     tasks_by,
@@ -398,16 +399,12 @@ def power_folds(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
     names = rows.groups["device"]
     for device in np.unique(names).tolist():
         train, held_out = rows.take(names != device), rows.take(names == device)
-        shares = replace(train, values={"share": train.values["power_w"] / _design_w(train)})
+        shares = replace(train, values={"share": train.values["power_w"] / design_w(train)})
         share = median_by(shares, held_out, "share", ("part",))
-        baselines = {"constant_share": share * _design_w(held_out)}
+        baselines = {"constant_share": share * design_w(held_out)}
         name = "power_unseen_device/{part}"
         tasks = tasks_by(held_out, ("device", "part"), name, "power_w", baselines)
         yield Fold("power_unseen_device", train, list(tasks), source="aiconfigurator/power")
-
-
-def _design_w(rows: Measurements) -> Column:
-    return np.array([query.device.tdp_w or np.nan for query in rows.queries])
 
 
 def _of_table(frame: pd.DataFrame, catalog: DeviceCatalog, table: str) -> Measurements:

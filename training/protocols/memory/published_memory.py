@@ -46,6 +46,7 @@ from forerun.features.published.zoo import read_graphs
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.memory.peak_memory import Memory
 from forerun.models.predictor import Predictor
+from forerun.training.protocols.memory.gpumemnet import VISION_BIN_MIB
 from forerun.training.protocols.networks.published_networks import ATTENTION_TABLES, SEQUENCE_TABLES
 from forerun.training.protocols.protocol import (
     KNOWN,
@@ -458,10 +459,6 @@ def _device(row: Mapping[object, object], catalog: DeviceCatalog) -> Device:
     return catalog.get(BOARDS.get(named, named) if isinstance(named, str) else UNNAMED)
 
 
-BIN_MIB: Final = 8000.0
-"""Width of the bins of the score `bin_accuracy`, as in `gpumemnet`."""
-
-
 class PublishedMemoryProtocols(DatasetProtocols):
     """Allocated, reserved or device memory, as measured, by source and kind of set-up."""
 
@@ -501,7 +498,7 @@ class PublishedMemoryProtocols(DatasetProtocols):
         for metric in METRICS:
             own = held_out.take(held_out.groups["metric"] == metric)
             name = f"{protocol}/{{part}}_{{phase}}"
-            yield from tasks_by(own, ("part", "phase"), name, metric, bin_width=BIN_MIB)
+            yield from tasks_by(own, ("part", "phase"), name, metric, bin_width=VISION_BIN_MIB)
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows that are no exact measurement, or whose set-up no query can express."""

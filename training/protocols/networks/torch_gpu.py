@@ -36,7 +36,9 @@ from forerun.models.catalog import PREDICTORS, unfitted
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.power.operator_power import OperatorPower
 from forerun.models.predictor import Predictor
+from forerun.training.protocols.memory.gpumemnet import VISION_BIN_MIB
 from forerun.training.protocols.networks.published_networks import bundled_latency
+from forerun.training.protocols.power.torch_op_energy import CONSTANT_SHARE
 from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Fold,
@@ -44,6 +46,7 @@ from forerun.training.protocols.protocol import (
     Task,
     Tasks,
     counted,
+    design_w,
     is_seen,
 )
 
@@ -97,12 +100,8 @@ def _is_described(query: Query, strict: bool) -> bool:
     return not other and "recurrent" not in kinds
 
 
-CONSTANT_SHARE: Final = 0.9
-"""Share of the design power that the baseline `constant_share` predicts for every run."""
 FOLDS: Final = 3
 """Number of folds of families or of shapes that are held out in turn."""
-BIN_MIB: Final = 8000.0
-"""Width of the bins of the score `bin_accuracy` of memory, as in `gpumemnet`."""
 BOUNDS_MS: Final = (0.005, 0.05, 0.5)
 """Roofline times that divide rows into the groups `roofline`."""
 METRICS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -379,7 +378,7 @@ def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Tasks:
             held_out,
             device=str(device),
             baselines=_baselines(held_out, rows.take(~own), metric),
-            bin_width=BIN_MIB if metric in MEMORY else 0.0,
+            bin_width=VISION_BIN_MIB if metric in MEMORY else 0.0,
             device_only="recorded" in name,
         )
 
@@ -389,12 +388,8 @@ def _baselines(held_out: Measurements, others: Measurements, metric: str) -> dic
     scale = np.ones(len(held_out))
     values, found = others.values[metric], {}
     if metric == "power_w":
-        scale, values = _tdp_w(held_out), values / _tdp_w(others)
+        scale, values = design_w(held_out), values / design_w(others)
         found["constant_share"] = CONSTANT_SHARE * scale
     if len(others):
         found["other_devices"] = float(np.median(values)) * scale
     return found
-
-
-def _tdp_w(rows: Measurements) -> Column:
-    return np.array([query.device.tdp_w for query in rows.queries], dtype=np.float64)

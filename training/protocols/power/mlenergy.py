@@ -32,6 +32,7 @@ from forerun.training.protocols.protocol import (
     Task,
     Tasks,
     Trained,
+    design_w,
 )
 
 LlmFacts = tuple[int, int, float | None]
@@ -252,15 +253,15 @@ def _tasks(rows: Measurements, protocol: str, train: Trained, *, parts: bool = T
 
 def _baselines(rows: Measurements, metric: str, train: Trained) -> Mapping[str, Column]:
     """Baselines: design power, its median share in the training rows, and the roofline bound."""
-    tdp = np.array([q.device.tdp_w or np.nan for q in rows.queries])
+    tdp = design_w(rows)
     count = np.array([float(q.operation.device_count) for q in rows.queries])
     bound = np.array([cycle_bound(q).seconds for q in rows.queries])
     gives = np.array([outputs(generative(q)) for q in rows.queries])
     if metric == "power_w":
         found = {"tdp": tdp}
         if train is not None:
-            limits = np.array([q.device.tdp_w or np.nan for q in train.queries])
-            found["median_share_of_tdp"] = tdp * float(np.median(train.values[metric] / limits))
+            shares = train.values[metric] / design_w(train)
+            found["median_share_of_tdp"] = tdp * float(np.median(shares))
         return found
     if metric == "latency_ms":
         return {"bound": 1e3 * bound}

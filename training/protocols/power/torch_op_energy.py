@@ -42,6 +42,7 @@ from forerun.training.protocols.protocol import (
     Seen,
     Tasks,
     counted,
+    design_w,
     is_seen,
     tasks_by,
 )
@@ -305,10 +306,10 @@ def _part(query: Query) -> str:
 
 def _baselines(held_out: Measurements, alike: Measurements) -> dict[str, Column]:
     """Baselines: a constant share of the design power, and the median share of similar runs."""
-    tdp = _tdp_w(held_out)
+    tdp = design_w(held_out)
     found = {"constant_share": CONSTANT_SHARE * tdp}
     if len(alike):
-        found["median_share"] = float(np.median(alike.values["power_w"] / _tdp_w(alike))) * tdp
+        found["median_share"] = float(np.median(alike.values["power_w"] / design_w(alike))) * tdp
     return found
 
 
@@ -326,10 +327,6 @@ def _booster_of(train: Measurements) -> Callable[[Measurements], dict[str, Colum
         return {"operator_boosters": mean_boosted_w(boosters, held_out.queries)}
 
     return answer
-
-
-def _tdp_w(rows: Measurements) -> Column:
-    return np.array([query.device.tdp_w for query in rows.queries], dtype=np.float64)
 
 
 def _tasks(rows: Measurements, name: str, baselines: Mapping[str, Column] | None = None) -> Tasks:
