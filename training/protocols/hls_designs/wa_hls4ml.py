@@ -84,6 +84,9 @@ def layer_measurements(grid: pd.DataFrame) -> Measurements:
         settings |= {"multipliers": d_in * d_out / reuse, "strategy": str(strategy)}
         workload = Benchmark(SUITE, tuple(sorted(settings.items())))
         queries.append(Query(workload, VU13P, Software(framework="hls4ml")))
-    setting = grid[list(ASKED)].astype(str).agg(" ".join, axis=1)
-    groups = {"d_out": grid["d_out"], "setting": setting, GROUP: grid["d_out"]}
-    return Measurements.of(queries, {m: grid[column] for m, column in LABELS.items()}, groups)
+    groups = {
+        "d_out": grid["d_out"].astype(str).to_numpy(dtype=np.str_),
+        "setting": grid[list(ASKED)].astype(str).agg(" ".join, axis=1).to_numpy(dtype=np.str_),
+    }
+    values = {m: grid[column].to_numpy(dtype=np.float64) for m, column in LABELS.items()}
+    return Measurements(queries, values, {**groups, GROUP: groups["d_out"]})
