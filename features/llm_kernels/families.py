@@ -1,14 +1,9 @@
-"""Queries about kernels of language models, by device and family.
+"""Kernels of language models by family: bounds, terms of their times and features.
 
-Matrix products as a family of kernels: bounds, terms of their times and features.
-
-Collective operations as families of kernels: a law of latency and rate of the links.
-
-Operations that memory traffic bounds, as a family of kernels.
-
-Routed experts of a layer as a family of kernels: loads of experts, bounds and features.
-
-Attention with a cache of keys and values: kernels of prompts, and of decoding.
+Matrix products; collective operations, by a law of latency and rate of the links; elementwise
+operations, which memory traffic bounds; routed experts of a layer, with the loads of experts; and
+attention with a cache of keys and values, of prompts and of decoding. `kernel_groups` divides
+queries by device and family.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,17 +1,12 @@
-"""Experts of one family of kernels: a booster of each measured device, on ratios to a base time.
+"""Predictors of kernels by an expert of each family: fit, few-shot adaptation, intervals, sums.
 
     seconds = base(terms) x exp(ratio), joined with the time under the power limit
 
-The base is a closed form of the terms of a `KernelTable`, and each device has a booster of the
-logarithm of the ratio, which sees figures of the kernel and no figure of a device. A measured
-device takes its own booster, another one takes those of the devices whose sheets are most like its
-own, weighted by similarity.
-
-Prediction intervals of kernels and of their sums, from devices and sizes that are held out.
-
-Predictors of kernels by an expert of each family: fit, few-shot adaptation, intervals, sums.
-
-Times of kernels in closed form: a launch, serial terms, and terms that overlap.
+The base is a closed form of the terms of a `KernelTable` (`BaseTime`): a launch, serial terms, and
+terms that overlap. Each device has a booster of the logarithm of the ratio, which sees figures of
+the kernel and no figure of a device. A measured device takes its own booster, another one takes
+those of the devices whose sheets are most like its own, weighted by similarity. Intervals of
+kernels and of their sums come from devices and sizes that are held out (`calibrate`).
 """
 
 from abc import abstractmethod

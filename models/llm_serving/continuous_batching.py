@@ -1,18 +1,13 @@
 """Continuous batching on one data-parallel rank, from one event to the next.
 
 While no request arrives, ends or begins, every iteration decodes the same sequences; such
-iterations are advanced together, and their times summed as arithmetic series.
+iterations are advanced together, and their times summed as arithmetic series. A `Scheduler` has the
+limits by which an engine forms iterations; rates and times of requests follow from both times of a
+deployment by Little's law.
 
-Rates and times of requests from both times of deployments, by Little's law.
-
-Limits by which an inference engine forms iterations on one data-parallel rank.
-
-Times of batches for simulators of inference engines, by the interface of SGLang's simulator.
-
-An `IterationPredictor` stands where that simulator has an `InferTimePredictor`, or the regressor of
-its predictor by features; neither library is imported.
-
-Mean and percentiles of the times of requests.
+An `IterationPredictor` gives times of batches to simulators of inference engines: it stands where
+SGLang's simulator has an `InferTimePredictor`, or the regressor of its predictor by features;
+neither library is imported.
 """
 
 from collections import deque

@@ -1,26 +1,16 @@
 """Power and time per epoch of known training jobs at a power limit, on any GPU.
 
 A hierarchical model: parameters of the law and of each job are shared by all GPUs, and each GPU has
-offsets from them with a normal prior, which a few rows of that GPU determine. Energy is power times
-time.
-
-Law of power and time of training jobs on a GPU under a power limit.
+offsets from them with a normal prior, which a few rows of that GPU determine; all are maximum a
+posteriori estimates, by nonlinear least squares with a pseudo-Huber loss. Energy is power times
+time. Intervals are calibrated on held-out jobs and on held-out devices, each predicted without any
+of its rows and after few-shot adaptation to random support sets of several sizes.
 
 An epoch with batch size b takes A / b for launches and the host and B for arithmetic. The two
 overlap, so that the epoch takes ((A / b)^q + B^q)^(1/q). The busy share, B over that time,
 determines how much dynamic power the job demands above the static power of the device; a limit that
-allows less lowers the clock, which lengthens B (`limit_physics`). All parameters are in log space
+allows less lowers the clock, which lengthens B (`limit_response`). All parameters are in log space
 (shares in log odds), so that a device differs from others by additive offsets with a normal prior.
-
-Maximum a posteriori estimates of the parameters of training jobs under power limits.
-
-Nonlinear least squares over residuals divided by their standard deviation, with a pseudo-Huber
-loss, and over parameters divided by the standard deviation of their prior.
-
-Prediction intervals of training jobs, calibrated on held-out jobs and held-out devices.
-
-Each held-out device is predicted without any of its rows, and after few-shot adaptation to random
-support sets of several sizes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

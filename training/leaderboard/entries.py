@@ -1,14 +1,9 @@
 """The leaderboard: scores of predictors, baselines and published systems in every task.
 
 An entry is the score of one predictor in one task. Only entries that were evaluated on the same
-rows (same data, same number of shots) are ranked among each other. Figures cited from a paper, or
-evaluated on other data, are listed without a rank and marked.
-
-Who is ahead in each task of the leaderboard, and one task that stands for each dataset.
-
-Entries are compared where they were scored on the same rows: one digest, one number of shots and
-the same number of rows. A figure cited from a publication is kept apart, since it was scored on the
-rows of its source.
+rows (one digest of the data, one number of shots and of rows) are ranked among each other, and
+compared to say who is ahead in a task. Figures cited from a paper, or evaluated on other data, are
+listed without a rank and marked: they were scored on the rows of their source.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

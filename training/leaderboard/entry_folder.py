@@ -3,8 +3,6 @@
 Anybody can write one: `verify` recomputes the held-out rows from the dataset and the scores from
 the predictions. `predictions.csv` (or `.parquet`) has the columns of `COLUMNS`; `row` counts the
 held-out rows of a task, over its folds, from 0.
-
-The files of a leaderboard entry: `entry.yaml`, and the predictions as CSV or Parquet.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

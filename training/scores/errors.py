@@ -1,19 +1,14 @@
 """Scores of predictions: pure functions of measured and predicted values.
 
 Relative errors, coverage and other shares are in percent. A score that is not defined for the given
-rows is None, never NaN.
+rows is None, never NaN. Choices are scored by the alternative with the least predicted value.
+Relative speeds P of co-located programs (the time when isolated over the time when co-located;
+below 1 it is slowed) are scored by absolute errors and by the detection of slowdowns.
 
-Scores of the choice that a predictor makes: the alternative with the least predicted value.
-
-Scores of relative speeds P of co-located programs: absolute errors, and detection of slowdowns.
-
-P is the time of a program when isolated over its time when co-located; below 1 it is slowed.
-
-Errors of two predictors on the same rows, by slice, and which slices got worse beyond the noise.
-
-Slices are all combinations of properties (device, family, precision, phase). Rows of one group,
-such as a workload, are drawn together by the bootstrap. A slice of few groups is judged by what
-there is: it got worse where each of its groups did, by more than seeds explain.
+Two predictors are compared on the same rows by slice: all combinations of properties (device,
+family, precision, phase). Rows of one group, such as a workload, are drawn together by the
+bootstrap. A slice of few groups is judged by what there is: it got worse where each of its groups
+did, by more than seeds explain.
 """
 
 import hashlib
