@@ -412,7 +412,7 @@ class FittedGpu:
 
     Attributes:
         sheet: spec sheet of the device.
-        offsets: as in `training_jobs_law.answers`.
+        offsets: as in `answers`.
         rows: for each job, how many of its rows on this device the offsets were fitted to.
         trained_on: whether the device is in the training set, from which the parameters of the
             jobs were fitted; otherwise only its offsets come from its rows.
