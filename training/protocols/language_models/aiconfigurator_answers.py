@@ -15,7 +15,7 @@ from typing import Final
 from forerun.data.errors import InputError
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.query import Query
-from forerun.training.protocols.language_models.aiconfigurator_serving import DEVICES
+from forerun.training.protocols.language_models.kernels import DEVICES
 
 Arguments = dict[str, str | int]
 

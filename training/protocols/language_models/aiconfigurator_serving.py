@@ -40,6 +40,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.features.readers.language_model.named import named_language_model
 from forerun.models.llm_serving import LlmLatency
+from forerun.training.protocols.language_models.kernels import DEVICES
 from forerun.training.protocols.protocol import (
     KNOWN,
     NEW,
@@ -50,14 +51,6 @@ from forerun.training.protocols.protocol import (
     Trained,
 )
 
-DEVICES: Final[Mapping[str, str]] = {
-    "h100_sxm": "h100-sxm-80gb",
-    "h200_sxm": "h200-sxm-141gb",
-    "b200_sxm": "b200-sxm-180gb",
-    "gb200": "gb200-186gb",
-    "gb300": "gb300-279gb",
-}
-"""System of the table -> name in the catalogue."""
 FORMATS: Final[Mapping[str, str]] = {
     "fp8": "fp8",
     "fp8_block": "fp8",
