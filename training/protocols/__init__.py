@@ -4,7 +4,10 @@ from forerun.data.datasets import imported_tables
 from forerun.data.errors import UnknownDataset
 from forerun.data.plugins import plugins
 from forerun.training.protocols.architectures.nas_latency import NasLatencyProtocols
-from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
+from forerun.training.protocols.benchmark_suites.lambda_bench import (
+    LambdaBenchProtocols,
+    LambdaSteps,
+)
 from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceProtocols
 from forerun.training.protocols.benchmark_suites.ncpp import NcppProtocols
 from forerun.training.protocols.circuits.circuit_fpga import CircuitFpgaProtocols
@@ -33,7 +36,6 @@ from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols
 from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols
 from forerun.training.protocols.networks.amd_kernels import AmdKernelProtocols
 from forerun.training.protocols.networks.deepbench import DeepBenchProtocols, Fp32Convolutions
-from forerun.training.protocols.networks.lambda_steps import LambdaSteps
 from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
 from forerun.training.protocols.networks.published_networks import (
