@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,21 @@ class Measurements:
     values: Mapping[str, NDArray[np.float64]]
     groups: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
     weights: NDArray[np.float64] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        queries: Sequence[Query],
+        values: Mapping[str, Any],
+        groups: Mapping[str, Any],
+    ) -> "Measurements":
+        """Rows of columns of any kind; the group `device` is that of the queries."""
+        texts = {"device": [query.device.name for query in queries], **groups}
+        return cls(
+            queries,
+            {name: np.asarray(column, dtype=np.float64) for name, column in values.items()},
+            {name: np.array([*map(str, column)], dtype=np.str_) for name, column in texts.items()},
+        )
 
     def __len__(self) -> int:
         return len(self.queries)

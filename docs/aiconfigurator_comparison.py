@@ -25,7 +25,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.models.llm_serving import LlmLatency
 from forerun.training.protocols.language_models.aiconfigurator_answers import arguments, asked
-from forerun.training.protocols.language_models.serving_queries import serving_runs
+from forerun.training.protocols.language_models.aiconfigurator_serving import serving_runs
 
 STORED = Path(__file__).parent / "results" / "aiconfigurator.csv"
 METRICS = ("tpot_ms", "ttft_ms")

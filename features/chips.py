@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.data.device import Device, Precision
 from forerun.data.workload import NumberFormat
 from forerun.features.operators.roofline import COMPUTE_PRECISION, sustained_tflops
-
-Column = NDArray[np.float64]
 
 DEVICE_RATIOS = ("log_ridge", "log_tensor_over_vector", "log_l2_per_unit")
 """Features from which a device's distance from the training devices is computed."""

@@ -12,10 +12,9 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.columns import groups_of
+from forerun.data.columns import Matrix, groups_of
 from forerun.data.workload import HostWindow
 
-Matrix = NDArray[np.float64]
 Resource = Literal["cpu", "cache", "memory_bandwidth", "disk", "network"]
 RESOURCES: Final[tuple[Resource, ...]] = ("cpu", "cache", "memory_bandwidth", "disk", "network")
 

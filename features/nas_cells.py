@@ -10,7 +10,6 @@ and over the live ones; a device's measurements decide which of the two it follo
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -25,7 +24,7 @@ Codes = Int[np.ndarray, "n places"]
 NONE, SKIP, CONV1, CONV3, POOL = range(5)
 """Choices at an edge of a NAS-Bench-201 cell."""
 
-PLACES: Final[Mapping[Space, int]] = MappingProxyType({"nb201": 6, "fbnet": 22, "ofa": 46})
+PLACES: Final[Mapping[Space, int]] = {"nb201": 6, "fbnet": 22, "ofa": 46}
 """Number of choices of an architecture, by space."""
 
 _EDGES: Final = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
@@ -303,9 +302,11 @@ def ofa_features(codes: Int[np.ndarray, "n 46"]) -> Float64[np.ndarray, "n 20"]:
     return np.stack([np.asarray(c, dtype=np.float64) for c in columns], axis=1)
 
 
-_FEATURES: Final[Mapping[Space, Callable[[Codes], Float64[np.ndarray, "n features"]]]] = (
-    MappingProxyType({"nb201": nb201_features, "fbnet": fbnet_features, "ofa": ofa_features})
-)
+_FEATURES: Final[Mapping[Space, Callable[[Codes], Float64[np.ndarray, "n features"]]]] = {
+    "nb201": nb201_features,
+    "fbnet": fbnet_features,
+    "ofa": ofa_features,
+}
 
 
 def features_of(space: Space, codes: Codes) -> Float64[np.ndarray, "n features"]:
@@ -351,11 +352,9 @@ def present_choices(space: Space, codes: Codes) -> Codes:
     return np.concatenate([codes[:, :20] * blocks, codes[:, 20:40] * blocks, codes[:, 40:]], axis=1)
 
 
-COARSE: Final[Mapping[Space, tuple[int, ...]]] = MappingProxyType(
-    {
-        "nb201": tuple(map(NB201_FEATURES.index, ("log_macs", "log_live_macs", "launches"))),
-        "fbnet": tuple(map(FBNET_FEATURES.index, ("blocks", "log_macs", "log_parameters"))),
-        "ofa": tuple(map(OFA_FEATURES.index, ("blocks", "log_macs", "log_activations"))),
-    }
-)
+COARSE: Final[Mapping[Space, tuple[int, ...]]] = {
+    "nb201": tuple(map(NB201_FEATURES.index, ("log_macs", "log_live_macs", "launches"))),
+    "fbnet": tuple(map(FBNET_FEATURES.index, ("blocks", "log_macs", "log_parameters"))),
+    "ofa": tuple(map(OFA_FEATURES.index, ("blocks", "log_macs", "log_activations"))),
+}
 """Columns that explain most of any device's times: launches, arithmetic, memory."""

@@ -9,7 +9,6 @@ token) are estimated from their growth with active weights over public models: w
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, assert_never
 
 import numpy as np
@@ -38,42 +37,36 @@ Generative = LlmServing | Diffusion
 Amount = float | Column
 """A number, or one for each of n numbers of sequences, (n,)."""
 
-WEIGHT_BYTES: Final[Mapping[WeightFormat, float]] = MappingProxyType(
-    {
-        "fp32": 4.0,
-        "tf32": 4.0,
-        "fp16": 2.0,
-        "bf16": 2.0,
-        "fp8": 1.0,
-        "int8": 1.0,
-        "mxfp4": 0.53,
-        "nvfp4": BYTES["nvfp4"],
-        "int4": BYTES["int4"],
-    }
-)
-ARITHMETIC: Final[Mapping[WeightFormat, Precision]] = MappingProxyType(
-    {
-        "fp32": "fp32",
-        "tf32": "tf32",
-        "fp16": "fp16",
-        "bf16": "bf16",
-        "fp8": "fp8",
-        "int8": "int8",
-        "mxfp4": "fp8",
-        "nvfp4": "fp4",
-        "int4": "bf16",
-    }
-)
+WEIGHT_BYTES: Final[Mapping[WeightFormat, float]] = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "mxfp4": 0.53,
+    "nvfp4": BYTES["nvfp4"],
+    "int4": BYTES["int4"],
+}
+ARITHMETIC: Final[Mapping[WeightFormat, Precision]] = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "fp8": "fp8",
+    "int8": "int8",
+    "mxfp4": "fp8",
+    "nvfp4": "fp4",
+    "int4": "bf16",
+}
 """The fastest arithmetic that weights of a format are multiplied in."""
-TOKENS: Final[Mapping[RequestKind, tuple[float, float]]] = MappingProxyType(
-    {
-        "chat": (200.0, 650.0),
-        "reasoning": (250.0, 5800.0),
-        "code": (500.0, 250.0),
-        "image_chat": (1500.0, 870.0),
-        "video_chat": (8000.0, 390.0),
-    }
-)
+TOKENS: Final[Mapping[RequestKind, tuple[float, float]]] = {
+    "chat": (200.0, 650.0),
+    "reasoning": (250.0, 5800.0),
+    "code": (500.0, 250.0),
+    "image_chat": (1500.0, 870.0),
+    "video_chat": (8000.0, 390.0),
+}
 """Typical tokens of a prompt and of an answer, by kind; images count as tokens."""
 
 CACHE_BYTES: Final = 64e3

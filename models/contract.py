@@ -23,9 +23,8 @@ from forerun.data.measurements import Measurements
 from forerun.data.metrics import CONTENTION_METRICS, DESIGN_METRICS, METRICS, SERVING_METRICS
 from forerun.data.query import Query
 from forerun.models.artifact.sealed_folder import load_predictor, seal
-from forerun.models.estimator import Estimator
 from forerun.models.prediction import Predictions
-from forerun.models.predictor import Predictor, Suggesting
+from forerun.models.predictor import Estimator, Predictor, Suggesting
 
 
 class PredictorContract(ABC):
@@ -153,7 +152,7 @@ class PredictorContract(ABC):
 def _clone(predictor: Predictor) -> Any:
     from sklearn.base import clone
 
-    assert isinstance(predictor, Estimator), "a predictor inherits from forerun.models.estimator"
+    assert isinstance(predictor, Estimator), "a predictor inherits from forerun.models.predictor"
     return clone(predictor)
 
 

@@ -11,13 +11,12 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.models.adaptation.black_box import BlackBoxes
-from forerun.models.adaptation.suggestions import in_turns
+from forerun.models.adaptation.support_set import in_turns
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.estimator import SETTING
 from forerun.models.power.limit_response import LimitResponse, binds
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.prediction import PredictionColumns, Predictions
-from forerun.models.predictor import Learning, Predictor, Suggesting
+from forerun.models.predictor import SETTING, Learning, Predictor, Suggesting
 
 TIMES = ("latency_ms", "latency_cycles")
 """Metrics whose predictors suggest queries to measure; other metrics are measured in the same

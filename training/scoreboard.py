@@ -18,8 +18,7 @@ import numpy as np
 
 from forerun.data.bundle import find
 from forerun.data.errors import InputError, MissingData
-from forerun.training.engines.jobs import LOCAL, Engine, Progress
-from forerun.training.engines.named import engine_named
+from forerun.training.engines.jobs import LOCAL, Engine, Progress, engine_named
 from forerun.training.evaluation.evaluate import evaluation_of, run_protocols
 from forerun.training.evaluation.refit import Refits
 from forerun.training.evaluation.stored import (

@@ -5,17 +5,69 @@
 pipelined unless a directive says otherwise. So every innermost loop has a count of sequential steps
 and a count of copies of its operations; bounds on cycles and on DSP blocks follow, and a design is
 described by these bounds, by the sums over its loops and by its busiest loop.
+
+The directives of a design by the loop that they stand on.
+
+Slots of a program for directives, and the values that they take.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
+from forerun.data.errors import BadDesign, in_field
+from forerun.data.program import ProgramGraph
 from forerun.data.workload import Design
 from forerun.features.hls.instructions import KINDS
 from forerun.features.hls.program_graph import Loop, LoopNest, loop_nest
+
+_SLOT = re.compile(r"__(PARA|PIPE|TILE)__(\w+)")
+NEUTRAL: Final[Mapping[str, str]] = {"PARA": "1", "PIPE": "off", "TILE": "1"}
+"""Kind of a directive -> its value that changes nothing, which absent ones have."""
+_WORDS: Final[Mapping[str, str]] = {"PARA": "parallel", "PIPE": "pipeline", "TILE": "tile"}
+
+
+def directives_by_loop(design: Design) -> dict[str, dict[str, str]]:
+    """Loop, as slots name it -> slot -> value; only values that change something."""
+    found: dict[str, dict[str, str]] = {}
+    for slot, value in sorted(dict(design.directives).items()):
+        match = _SLOT.fullmatch(slot)
+        kind, loop = match.groups() if match else ("", slot)
+        if value != NEUTRAL.get(kind):
+            found.setdefault(loop, {})[slot] = value
+    return found
+
+
+def only_on(design: Design, loops: Collection[str]) -> Design:
+    """The design with the directives on these loops alone.
+
+    Args:
+        design: any design.
+        loops: names as in `directives_by_loop`.
+    """
+    by_loop = directives_by_loop(design)
+    kept = {slot: value for loop in loops for slot, value in by_loop[loop].items()}
+    neutral = {slot: _neutral(slot) for slot in dict(design.directives)}
+    return replace(design, directives=tuple(sorted({**neutral, **kept}.items())))
+
+
+def loop_label(loop: str, directives: Mapping[str, str]) -> str:
+    """The loop with its directives in words, such as `loop L0: pipeline flatten, parallel 4`."""
+    words = []
+    for slot, value in directives.items():
+        match = _SLOT.fullmatch(slot)
+        words.append(f"{_WORDS[match[1]] if match else slot} {value or 'on'}")
+    return f"loop {loop}: {', '.join(words)}"
+
+
+def _neutral(slot: str) -> str:
+    match = _SLOT.fullmatch(slot)
+    return NEUTRAL[match[1]] if match else ""
+
 
 Row = dict[str, float]
 DSP_OF: Mapping[str, float] = {"fadd": 3.0, "fmul": 11.0, "fdiv": 0.0, "imul": 3.0}
@@ -254,3 +306,37 @@ def _single_loop() -> Row:
 
 DESIGN_FEATURES: tuple[str, ...] = tuple(_single_loop())
 """Names of the features, in order."""
+
+
+_SLOTS_SLOT = re.compile(r"auto\{(\w+)\}")
+LARGEST_FACTOR = 2**31
+
+
+def slots_of(program: ProgramGraph) -> tuple[str, ...]:
+    """Names of the slots of a program, such as `__PIPE__L0`, sorted."""
+    found = (_SLOTS_SLOT.search(text) for text in program.full_texts)
+    return tuple(sorted({match[1] for match in found if match}))
+
+
+def check_directives(program: ProgramGraph, directives: Mapping[str, str]) -> None:
+    """Refuse directives that the program has no slot for, and values that a slot does not take.
+
+    Raises:
+        BadDesign: the message names the slots, or the values; `field` is the slot.
+    """
+    slots = slots_of(program)
+    for slot, value in directives.items():
+        with in_field(slot):
+            _check_directive(slot, value, slots)
+
+
+def _check_directive(slot: str, value: str, slots: Sequence[str]) -> None:
+    if slot not in slots:
+        known = ", ".join(slots) or "none"
+        raise BadDesign(f"The program has no slot {slot!r:.80}; its slots are {known}.")
+    if slot.startswith("__PIPE__"):
+        if value not in PIPES:
+            known = ", ".join(map(repr, PIPES))
+            raise BadDesign(f"{slot} is {value!r:.80}, not one of {known}.")
+    elif not (value.isascii() and value.isdigit() and 1 <= int(value) <= LARGEST_FACTOR):
+        raise BadDesign(f"{slot} is {value!r:.80}, not a whole number from 1.")

@@ -36,7 +36,7 @@ from forerun.features.lowering import (
 from forerun.features.lowering.kernel_kinds import IS_CONV, IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
 from forerun.features.lowering.mode import torch_version
 from forerun.features.memory.weights import FORMAT_BYTES, WHOLE_FORMATS, adapted_layers
-from forerun.features.operators.labels import (
+from forerun.features.operators.kinds import (
     DEQUANTIZATION,
     EMBEDDING_GRADIENTS,
     LOSS,

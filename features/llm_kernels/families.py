@@ -1,9 +1,16 @@
-"""Queries about kernels of language models, by device and family."""
+"""Kernels of language models by family: bounds, terms of their times and features.
+
+Matrix products; collective operations, by a law of latency and rate of the links; elementwise
+operations, which memory traffic bounds; routed experts of a layer, with the loads of experts; and
+attention with a cache of keys and values, of prompts and of decoding. `kernel_groups` divides
+queries by device and family.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from math import prod
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -12,23 +19,562 @@ from forerun.data.device import Device
 from forerun.data.language_models.kernel import (
     AttentionKernel,
     CollectiveKernel,
+    CollectiveName,
     ElementwiseKernel,
+    ElementwiseName,
     ExpertsKernel,
     GemmKernel,
     KernelShape,
     LlmKernel,
     ProductFormat,
 )
+from forerun.data.language_models.weights import BYTES
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, NumberFormat, Workload
-from forerun.features.llm_kernels.attention import Heads, decode_table, prefill_table
-from forerun.features.llm_kernels.chip import Chip
-from forerun.features.llm_kernels.collectives import collective_table
-from forerun.features.llm_kernels.elementwise import elementwise_table
-from forerun.features.llm_kernels.experts import ExpertSizes, experts_table
-from forerun.features.llm_kernels.gemm import gemm_table
-from forerun.features.llm_kernels.table import KernelGroup, KernelTable
+from forerun.features.llm_kernels.table import (
+    ACTIVATION_BYTES,
+    ARITHMETIC,
+    LAUNCH_CLOCK_HZ,
+    WEIGHT_BYTES,
+    Chip,
+    KernelGroup,
+    KernelTable,
+)
 from forerun.features.operators.kinds import CLASS_CODE, CLASS_OF_NAME
+
+TILES: Final = ((256, 128), (128, 128), (64, 128), (64, 64))
+"""Rows and columns of the result that one compute unit makes at a time, in common libraries."""
+COPIES: Final = 6
+"""Sets of operands that AIConfigurator's benchmark uses in turn, so that the shared cache rarely
+holds the next one (`outside_loop_count` of its collector)."""
+_RESULT_BYTES = 2.0
+
+PRODUCT_SIZES: Final = ("log_m", "log_n", "log_k")
+GEMM_FEATURES: Final = (
+    *PRODUCT_SIZES,
+    "log_bound",
+    "log_intensity_over_ridge",
+    *(f"log_waves_{rows}x{columns}" for rows, columns in TILES),
+    *(f"last_wave_{rows}x{columns}" for rows, columns in TILES),
+    "log_weights_over_l2",
+    "log_activations_over_l2",
+    "log_result_over_l2",
+    "log_bytes_over_l2",
+    "m_fill_64",
+    "m_fill_128",
+    "m_alignment",
+    "n_alignment",
+    "k_alignment",
+    "memory_over_bound",
+)
+LAUNCH_S: Final = 1.2e-6
+"""Shorter than any kernel that was measured."""
+
+
+def gemm_table(m: Column, n: Column, k: Column, form: ProductFormat, device: Device) -> KernelTable:
+    """Products of (m, k) activations with (n, k) weights on one device.
+
+    Args:
+        m: (rows,) tokens.
+        n: (rows,) outputs.
+        k: (rows,) inputs.
+        form: number format.
+        device: where they run.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
+    """
+    chip = Chip.of(device)
+    peak = device.peak(ARITHMETIC[form], matrix=True) * 1e12
+    weights, result = n * k * WEIGHT_BYTES[form], m * n * _RESULT_BYTES
+    activations = m * k * ACTIVATION_BYTES[form]
+    moved = weights + activations + result
+    compute_s, memory_s = 2.0 * m * n * k / peak, moved / chip.bandwidth
+    cached_s = chip.memory_s(moved, COPIES * moved)
+    bound = np.maximum(compute_s, memory_s)
+    waves = [np.ceil(m / rows) * np.ceil(n / columns) / chip.units for rows, columns in TILES]
+    features = [
+        *map(np.log2, (m, n, k)),
+        np.log(bound * 1e6),
+        np.log(compute_s / memory_s),
+        *map(np.log, waves),
+        *(wave / np.ceil(wave) for wave in waves),
+        *(np.log(part / chip.l2_bytes) for part in (weights, activations, result, moved)),
+        m / (np.ceil(m / 64) * 64),
+        m / (np.ceil(m / 128) * 128),
+        *map(_alignment, (m, n, k)),
+        np.log(cached_s / memory_s),
+    ]
+    # Libraries read 16-bit activations to make those of fewer bits, in a kernel before.
+    quantised_s = 2.0 * m * k / chip.bandwidth
+    return KernelTable.at_full_clock(
+        features=np.column_stack(features),
+        bound_s=bound,
+        serial_s=np.column_stack([k / chip.clock_hz, quantised_s]),
+        parallel_s=np.column_stack([compute_s, cached_s]),
+        launch=np.ones(len(bound)),
+        least_s=np.maximum(compute_s, LAUNCH_S),
+        site=n * 2.0**20 + k,
+    )
+
+
+def _alignment(size: Column) -> Column:
+    """Largest power of two, up to 256, that divides each size, as its logarithm to base 2."""
+    whole = np.asarray(size, dtype=np.int64)
+    return np.asarray(np.log2(np.minimum(whole & -whole, 256)), dtype=np.float64)
+
+
+COLLECTIVE_FEATURES: Final = (
+    "log_message",
+    "log_devices",
+    "log_bound",
+    "log_message_over_l2",
+    "log_message_per_device_over_units",
+    "log_link_over_memory",
+)
+_ROUNDS: Final[dict[CollectiveName, float]] = {
+    "all_reduce": 2.0,
+    "all_gather": 1.0,
+    "reduce_scatter": 1.0,
+    "all_to_all": 1.0,
+    "send_receive": 1.0,
+}
+"""How often the data of a device crosses its link."""
+_TYPICAL_LINK_GBS = 64.0
+
+
+def collective_table(
+    message_bytes: Column, devices: Column, operation: CollectiveName, device: Device
+) -> KernelTable:
+    """One operation on n messages, between devices of one kind and one node.
+
+    The bound is that of a ring: each device sends (devices - 1) / devices of the message, twice
+    where it is reduced and gathered, at half the rate that the sheet gives for both directions.
+    A link that the sheet does not give is assumed to be PCI Express of the fourth generation.
+
+    Args:
+        message_bytes: (n,) size of the whole message, bytes.
+        devices: (n,) devices that take part.
+        operation: what is exchanged.
+        device: each of them.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
+    """
+    chip = Chip.of(device)
+    link = (device.interconnect_gbs or _TYPICAL_LINK_GBS) * 1e9 / 2.0
+    crossing = 1.0 if operation == "send_receive" else (devices - 1.0) / devices
+    bound = _ROUNDS[operation] * crossing * message_bytes / link
+    features = [
+        np.log2(message_bytes),
+        np.log2(devices),
+        np.log(bound * 1e6),
+        np.log(message_bytes / chip.l2_bytes),
+        np.log(message_bytes / devices / chip.units),
+        np.full(len(bound), np.log(link / chip.bandwidth)),
+    ]
+    steps_s = (devices - 1.0) * 1e-6
+    copied_s = message_bytes / chip.bandwidth
+    return KernelTable.at_full_clock(
+        features=np.column_stack(features),
+        bound_s=bound,
+        serial_s=np.column_stack([steps_s, copied_s]),
+        parallel_s=np.column_stack([bound]),
+        launch=np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz),
+        least_s=np.full(len(bound), LAUNCH_S),
+        site=devices,
+    )
+
+
+TRAFFIC: Final[dict[ElementwiseName, float]] = {
+    "norm": 2.0,
+    "rotary": 2.0,
+    "activation": 3.0,
+    "add": 3.0,
+    "embedding": 2.0,
+}
+"""Values that each operation reads and writes for one value of its result."""
+ELEMENTWISE_FEATURES: Final = (
+    "log_tokens",
+    "log_width",
+    "alignment",
+    "log_bound",
+    "log_bytes_over_l2",
+    "log_rows_over_units",
+    "memory_over_bound",
+)
+_BYTES = 2.0
+
+
+def elementwise_table(
+    tokens: Column, width: Column, operation: ElementwiseName, device: Device
+) -> KernelTable:
+    """One operation at n sizes on one device.
+
+    Args:
+        tokens: (n,) rows.
+        width: (n,) values of one row of the result.
+        operation: what is computed.
+        device: where it runs.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
+    """
+    chip = Chip.of(device)
+    moved = TRAFFIC[operation] * tokens * width * _BYTES
+    bound = moved / chip.bandwidth
+    cached_s = chip.memory_s(moved, moved)
+    whole = np.asarray(width, dtype=np.int64)
+    features = [
+        np.log2(tokens),
+        np.log2(width),
+        np.log2(np.minimum(whole & -whole, 256)),
+        np.log(bound * 1e6),
+        np.log(moved / chip.l2_bytes),
+        np.log(tokens / chip.units),
+        np.log(cached_s / bound),
+    ]
+    return KernelTable.at_full_clock(
+        features=np.column_stack(features),
+        bound_s=bound,
+        serial_s=np.column_stack([tokens / chip.units / chip.clock_hz]),
+        parallel_s=np.column_stack([cached_s]),
+        launch=np.ones(len(bound)),
+        least_s=np.full(len(bound), LAUNCH_S),
+        site=np.asarray(width, dtype=np.float64),
+    )
+
+
+EXPERTS_FEATURES: Final = (
+    "log_tokens",
+    "log_hidden_size",
+    "log_width",
+    "log_local_experts",
+    "log_experts_per_token",
+    "log_expert_parallel",
+    "skew",
+    "log_bound",
+    "covered_share",
+    "log_tokens_per_covered_expert",
+    "log_waves",
+    "last_wave",
+    "tile_fill",
+    "log_intensity_over_ridge",
+    "log_weights_over_l2",
+)
+_PRODUCTS: Final = 3.0
+"""Matrices of a gated network: gate, up and down."""
+_TILE, _TILE_COLUMNS = 64.0, 128.0
+_LARGEST_SHARE: Final = 0.8
+"""Load of the most loaded expert before normalisation, over the tokens, in AIConfigurator's
+benchmark of skewed loads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSizes:
+    """Dimensions of the routed experts of n kernels, and the devices that share them.
+
+    Attributes:
+        hidden_size: (n,) width of a token.
+        width: (n,) inner width of a whole expert.
+        experts: (n,) routed experts of the layer.
+        experts_per_token: (n,) experts that a token is routed to.
+        tensor: (n,) devices that each expert is divided over.
+        expert: (n,) devices that experts are spread over.
+        skew: (n,) exponent of the power law of the experts' loads; 0 for equal loads.
+    """
+
+    hidden_size: Column
+    width: Column
+    experts: Column
+    experts_per_token: Column
+    tensor: Column
+    expert: Column
+    skew: Column
+
+
+def experts_table(
+    tokens: Column, sizes: ExpertSizes, form: ProductFormat, device: Device
+) -> KernelTable:
+    """The gated networks of routed experts on one device of those that share a layer.
+
+    Args:
+        tokens: (n,) tokens of all devices together.
+        sizes: dimensions and division of the experts.
+        form: number format of the products.
+        device: where they run.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
+    """
+    hidden_size, expert, skew = sizes.hidden_size, sizes.expert, sizes.skew
+    experts, experts_per_token = sizes.experts, sizes.experts_per_token
+    chip = Chip.of(device)
+    peak = device.peak(ARITHMETIC[form], matrix=True) * 1e12
+    own_width, local = sizes.width / sizes.tensor, np.maximum(experts / expert, 1.0)
+    routed = tokens * experts_per_token / expert
+    covered_share, tiles_share = _loads(tokens, experts, experts_per_token, skew)
+    covered, tiles = covered_share * local, tiles_share * local
+    weights = covered * _PRODUCTS * hidden_size * own_width * WEIGHT_BYTES[form]
+    activations = routed * (2.0 * hidden_size + 2.0 * own_width) * ACTIVATION_BYTES[form]
+    compute_s = 2.0 * _PRODUCTS * routed * hidden_size * own_width / peak
+    memory_s = (weights + activations) / chip.bandwidth
+    bound = np.maximum(compute_s, memory_s)
+    fill = np.minimum(routed / (tiles * _TILE), 1.0)
+    waves = tiles * np.ceil(2.0 * own_width / _TILE_COLUMNS) / chip.units
+    features = [
+        np.log2(tokens),
+        np.log2(hidden_size),
+        np.log2(own_width),
+        np.log2(local),
+        np.log2(experts_per_token),
+        np.log2(expert),
+        skew,
+        np.log(bound * 1e6),
+        covered_share,
+        np.log2(np.maximum(routed / covered, 1.0)),
+        np.log(waves),
+        waves / np.ceil(waves),
+        fill,
+        np.log(compute_s / memory_s),
+        np.log(weights / chip.l2_bytes),
+    ]
+    scattered_s = routed * hidden_size * 4.0 / chip.bandwidth
+    return KernelTable.at_full_clock(
+        features=np.column_stack(features),
+        bound_s=bound,
+        serial_s=np.column_stack([hidden_size / chip.clock_hz, scattered_s]),
+        parallel_s=np.column_stack([compute_s / fill, memory_s]),
+        launch=np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz),
+        least_s=np.full(len(bound), LAUNCH_S),
+        site=hidden_size * 2.0**36 + sizes.width * 2.0**18 + experts * 2.0**6 + experts_per_token,
+    )
+
+
+def _loads(
+    tokens: Column, experts: Column, experts_per_token: Column, skew: Column
+) -> tuple[Column, Column]:
+    """Share of experts that get a token, and tiles of rows for each expert, each (n,)."""
+    cases = np.column_stack([tokens, experts, experts_per_token, skew])
+    unique, place = np.unique(cases, axis=0, return_inverse=True)
+    results = np.array([_load(*map(float, case)) for case in unique]).reshape(-1, 2)
+    covered, tiles = results[place.ravel()].T
+    return covered, tiles
+
+
+@lru_cache(maxsize=65_536)
+def _load(
+    tokens: float, experts: float, experts_per_token: float, skew: float
+) -> tuple[float, float]:
+    """Share of experts that get a token, and mean number of tiles of each expert."""
+    total = tokens * experts_per_token
+    if skew == 0.0:
+        covered = min(1.0, total / experts)
+        return covered, covered * float(np.ceil(max(1.0, total / experts) / _TILE))
+    # Loads at evenly spaced quantiles of a bounded power law, normalised to their total.
+    quantiles = (np.arange(experts) + 0.5) / experts
+    power, most = 1.0 - skew, max(_LARGEST_SHARE * tokens, 2.0)
+    loads = (1.0 + quantiles * (most**power - 1.0)) ** (1.0 / power)
+    loads *= total / loads.sum()
+    covered = float(np.minimum(loads, 1.0).mean())
+    tiles = np.minimum(loads, 1.0) * np.ceil(np.maximum(loads, 1.0) / _TILE)
+    return covered, float(tiles.mean())
+
+
+AttentionFormat = Literal["bf16", "fp8"]
+
+DECODE_FEATURES: Final = (
+    "log_sequences_and_heads",
+    "log_attended",
+    "log_group",
+    "head_dim",
+    "log_bound",
+    "log_bytes_over_l2",
+    "log_waves",
+    "last_wave",
+    "log_split_waves",
+    "log_intensity_over_ridge",
+    "window_over_context",
+    "log_chain_over_bound",
+)
+PREFILL_FEATURES: Final = (
+    "log_tokens",
+    "log_context",
+    "log_sequences",
+    "log_heads",
+    "log_group",
+    "head_dim",
+    "log_bound",
+    "log_bytes_over_l2",
+    "log_waves",
+    "last_wave",
+    "tile_fill",
+    "log_intensity_over_ridge",
+    "window_over_context",
+    "log_chain_over_bound",
+)
+_SPLIT_TOKENS = 256.0
+"""Fewest tokens of a cache for which decoding uses a compute unit of its own."""
+_QUERY_TILE = 128.0
+_ACTIVATION_BYTES = BYTES["bf16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Heads of attention in n kernels, on one device.
+
+    Attributes:
+        query, key_value: (n,) number of heads of queries, and of keys and values.
+        width: (n,) width of a head.
+        window: (n,) most tokens that a token attends to; infinite for all.
+    """
+
+    query: Column
+    key_value: Column
+    width: Column
+    window: Column
+
+    @property
+    def site(self) -> Column:
+        """(n,) keys; equal where all but the window is."""
+        return np.asarray(self.query * 2.0**40 + self.key_value * 2.0**20 + self.width)
+
+
+def decode_table(
+    sequences: Column,
+    context: Column,
+    heads: Heads,
+    cache_format: AttentionFormat,
+    device: Device,
+) -> KernelTable:
+    """Attention of one new token in each of several sequences, on one device.
+
+    The bound reads the cache once for each head of keys and values.
+
+    Args:
+        sequences: (n,) number of sequences.
+        context: (n,) tokens of each, the new one included.
+        heads: heads of the n kernels.
+        cache_format: number format of keys and values.
+        device: where it runs.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
+    """
+    chip = Chip.of(device)
+    query_heads, key_value_heads = heads.query, heads.key_value
+    head_dim, window = heads.width, heads.window
+    attended, group = np.minimum(context, window), query_heads / key_value_heads
+    blocks = sequences * key_value_heads
+    cached = 2.0 * blocks * attended * head_dim * BYTES[cache_format]
+    moved = cached + 2.0 * sequences * query_heads * head_dim * _ACTIVATION_BYTES
+    compute_s = 4.0 * sequences * query_heads * attended * head_dim / chip.flops
+    memory_s = moved / chip.bandwidth
+    bound = np.maximum(compute_s, memory_s)
+    splits = np.clip(chip.units / blocks, 1.0, np.ceil(attended / _SPLIT_TOKENS))
+    waves = blocks * splits / chip.units
+    chain_s = np.ceil(waves) * attended / splits / chip.clock_hz
+    cached_s = chip.memory_s(moved, moved)
+    features = [
+        np.log2(blocks),
+        np.log2(attended),
+        np.log2(group),
+        head_dim,
+        np.log(bound * 1e6),
+        np.log(moved / chip.l2_bytes),
+        np.log(blocks / chip.units),
+        waves / np.ceil(waves),
+        np.log(waves),
+        np.log(compute_s / memory_s),
+        attended / context,
+        np.log(chain_s / bound),
+    ]
+    launch = np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz)
+    return KernelTable.at_full_clock(
+        features=np.column_stack(features),
+        bound_s=bound,
+        serial_s=np.column_stack([np.where(splits > 1.0, 1e-6, 0.0) * launch]),
+        parallel_s=np.column_stack([compute_s, cached_s, chain_s]),
+        launch=launch,
+        least_s=np.full(len(bound), LAUNCH_S),
+        site=heads.site,
+    )
+
+
+def prefill_table(
+    sequences: Column,
+    tokens: Column,
+    context: Column,
+    heads: Heads,
+    product_format: AttentionFormat,
+    cache_format: AttentionFormat,
+    device: Device,
+) -> KernelTable:
+    """Causal attention of the tokens of prompts, on one device.
+
+    Args:
+        sequences: (n,) number of prompts.
+        tokens: (n,) tokens of each that attend.
+        context: (n,) tokens of each that were in the cache before.
+        heads: heads of the n kernels.
+        product_format: number format of the products.
+        cache_format: number format of keys and values.
+        device: where it runs.
+
+    Raises:
+        UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
+    """
+    chip = Chip.of(device)
+    query_heads, key_value_heads, head_dim = heads.query, heads.key_value, heads.width
+    length = tokens + context
+    attended = np.minimum(length, heads.window + tokens - 1.0)
+    pairs = attended_pairs(tokens, context, heads.window)
+    flops = 4.0 * sequences * query_heads * head_dim * pairs
+    cached = 2.0 * sequences * key_value_heads * attended * head_dim * BYTES[cache_format]
+    moved = cached + 2.0 * sequences * tokens * query_heads * head_dim * _ACTIVATION_BYTES
+    compute_s = flops / (device.peak(product_format, matrix=True) * 1e12)
+    memory_s = moved / chip.bandwidth
+    bound = np.maximum(compute_s, memory_s)
+    tiles = np.ceil(tokens / _QUERY_TILE)
+    waves = sequences * query_heads * tiles / chip.units
+    fill = tokens / (tiles * _QUERY_TILE)
+    chain_s = np.ceil(waves) * pairs / tokens / chip.clock_hz
+    features = [
+        *map(np.log2, (tokens, length, sequences, query_heads, query_heads / key_value_heads)),
+        head_dim,
+        np.log(bound * 1e6),
+        np.log(moved / chip.l2_bytes),
+        np.log(waves),
+        waves / np.ceil(waves),
+        fill,
+        np.log(compute_s / memory_s),
+        np.minimum(heads.window, length) / length,
+        np.log(chain_s / bound),
+    ]
+    return KernelTable.at_full_clock(
+        features=np.column_stack(features),
+        bound_s=bound,
+        serial_s=np.column_stack([memory_s]),
+        parallel_s=np.column_stack([compute_s / np.maximum(fill, 0.125), memory_s, chain_s]),
+        launch=np.full(len(bound), LAUNCH_CLOCK_HZ / chip.clock_hz),
+        least_s=np.maximum(compute_s, LAUNCH_S),
+        site=heads.site,
+    )
+
+
+def attended_pairs(tokens: Column, context: Column, window: Column) -> Column:
+    """Pairs of a token of one prompt and a token that it attends to, itself included, shape (n,).
+
+    Args:
+        tokens: (n,) tokens that attend.
+        context: (n,) tokens before them.
+        window: (n,) most tokens that a token attends to; infinite for all.
+    """
+    growing = np.clip(window - context, 0.0, tokens)
+    whole = growing * context + growing * (growing + 1.0) / 2.0
+    limited = np.where(np.isfinite(window), window, 0.0) * (tokens - growing)
+    return np.asarray(whole + limited)
+
 
 PRODUCT_FORMATS: Final[Mapping[NumberFormat, ProductFormat]] = {"bf16": "bf16", "fp16": "fp16"}
 """Precision of an operator -> number format of the matrix product that computes it.

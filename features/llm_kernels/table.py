@@ -1,12 +1,122 @@
-"""Kernels of one family on one device, as arrays: features, bounds and terms of their times."""
+"""Kernels of one family on one device, as arrays: features, bounds and terms of their times.
+
+Figures of a device that times of kernels depend on; some are assumed where a sheet has none.
+"""
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from functools import lru_cache
+from typing import Any, Final, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, Columns, Mask, Matrix, Names, Positions
-from forerun.data.device import Device
+from forerun.data.device import Device, Precision
+from forerun.data.language_models.kernel import ProductFormat
+from forerun.data.language_models.weights import BYTES
+
+ARITHMETIC: Final[dict[ProductFormat, Precision]] = {
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp8": "fp8",
+    "fp8_block": "fp8",
+    "nvfp4": "fp4",
+    "int4": "bf16",
+    "mxfp4": "bf16",
+    "mxfp4_mxfp8": "fp8",
+    "mxfp4_mxfp4": "fp4",
+}
+"""Precision in which matrix units multiply each format."""
+WEIGHT_BYTES: Final[dict[ProductFormat, float]] = {
+    **{name: BYTES[name] for name in ("bf16", "fp16", "fp8", "nvfp4", "int4", "mxfp4")},
+    "fp8_block": BYTES["fp8"],
+    "mxfp4_mxfp8": BYTES["mxfp4"],
+    "mxfp4_mxfp4": BYTES["mxfp4"],
+}
+"""Bytes of one weight in each format, with its share of the scales."""
+ACTIVATION_BYTES: Final[dict[ProductFormat, float]] = {
+    **WEIGHT_BYTES,
+    "int4": BYTES["bf16"],
+    "mxfp4": BYTES["bf16"],
+    "mxfp4_mxfp8": BYTES["mxfp8"],
+}
+"""Bytes of one activation that a matrix product reads in each format."""
+
+_TYPICAL_CLOCK_MHZ = 1900.0
+_TYPICAL_L2_MIB_PER_UNIT = 0.4
+_FLOPS_PER_CYCLE_AND_UNIT = 4096.0
+_L2_BYTES_PER_CYCLE_AND_UNIT = 32.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """Figures of a device.
+
+    Attributes:
+        bandwidth: memory bandwidth, bytes/s.
+        units: compute units.
+        clock_hz: highest clock, Hz.
+        l2_bytes: shared cache, bytes.
+        flops: dense rate of matrix units in bf16, FLOP/s.
+    """
+
+    bandwidth: float
+    units: float
+    clock_hz: float
+    l2_bytes: float
+    flops: float
+
+    @classmethod
+    @lru_cache(maxsize=1024)
+    def of(cls, device: Device) -> "Chip":
+        """Figures of the sheet; clock, compute units and cache are assumed where it has none.
+
+        Raises:
+            UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
+        """
+        flops = device.peak("bf16", matrix=True) * 1e12
+        clock_hz = (device.boost_clock_mhz or _TYPICAL_CLOCK_MHZ) * 1e6
+        units = float(
+            device.compute_units or max(1.0, flops / clock_hz / _FLOPS_PER_CYCLE_AND_UNIT)
+        )
+        l2_bytes = (device.l2_mib or _TYPICAL_L2_MIB_PER_UNIT * units) * 2**20
+        return cls(device.bandwidth_gbs * 1e9, units, clock_hz, l2_bytes, flops)
+
+    @property
+    def l2_bandwidth(self) -> float:
+        """Rate at which all compute units read the shared cache, bytes/s."""
+        return _L2_BYTES_PER_CYCLE_AND_UNIT * self.units * self.clock_hz
+
+    @property
+    def position(self) -> Column:
+        """Logarithms of ratios by which devices are compared, shape (4,).
+
+        They are bytes over FLOPs, FLOPs and bytes of one compute unit and cycle, and shared cache
+        of one compute unit.
+        """
+        cycles = self.units * self.clock_hz
+        return np.log(
+            [
+                self.bandwidth / self.flops,
+                self.flops / cycles,
+                self.bandwidth / cycles,
+                self.l2_bytes / self.units,
+            ]
+        )
+
+    def memory_s(self, moved_bytes: Column, resident_bytes: Column) -> Column:
+        """Time to move n amounts of data, shape (n,), seconds.
+
+        The data comes from the shared cache where half of that cache or less would hold everything
+        that is used in turn, and from memory where it has no room; between, both have a share.
+
+        Args:
+            moved_bytes: (n,) data that a kernel moves.
+            resident_bytes: (n,) data that is used before the same is used again.
+        """
+        cached = np.clip(2.0 - resident_bytes / self.l2_bytes, 0.0, 1.0)
+        rate = np.maximum(self.l2_bandwidth, self.bandwidth)
+        return np.asarray(moved_bytes * ((1.0 - cached) / self.bandwidth + cached / rate))
+
 
 LAUNCH_CLOCK_HZ = 1.9e9
 """Clock that launches are relative to."""

@@ -21,20 +21,18 @@ from forerun.data.language_models.model import LanguageModel, Layer, Mixer
 from forerun.data.language_models.recurrent import Recurrent
 from forerun.data.language_models.weights import BYTES, GGUF, LayerFormats
 
-ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = MappingProxyType(
-    {
-        "fp32": ("tf32", "fp32"),
-        "bf16": ("bf16", "fp16"),
-        "fp16": ("fp16", "bf16"),
-        "fp8": ("fp8", "bf16", "fp16"),
-        "int8": ("int8", "bf16", "fp16"),
-        "mxfp8": ("fp8", "bf16", "fp16"),
-        "nvfp4": ("fp4", "bf16", "fp16"),
-        "mxfp4": ("fp4", "bf16", "fp16"),
-        "int4": ("bf16", "fp16"),
-        **dict.fromkeys(GGUF, ("int8", "fp16", "bf16")),
-    }
-)
+ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = {
+    "fp32": ("tf32", "fp32"),
+    "bf16": ("bf16", "fp16"),
+    "fp16": ("fp16", "bf16"),
+    "fp8": ("fp8", "bf16", "fp16"),
+    "int8": ("int8", "bf16", "fp16"),
+    "mxfp8": ("fp8", "bf16", "fp16"),
+    "nvfp4": ("fp4", "bf16", "fp16"),
+    "mxfp4": ("fp4", "bf16", "fp16"),
+    "int4": ("bf16", "fp16"),
+    **dict.fromkeys(GGUF, ("int8", "fp16", "bf16")),
+}
 """Format of weights -> precisions that products are computed in, best first. Kernels unpack
 four-bit weights to half precision where the device does not multiply them; those of llama.cpp
 multiply integers of eight bits."""

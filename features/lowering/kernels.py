@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.features.lowering.kernel_kinds import (
     CLASS_OF_KERNEL,
     IS_CONV,
@@ -15,7 +16,6 @@ from forerun.features.lowering.kernel_kinds import (
     KERNEL_CODE,
 )
 
-Column = NDArray[np.float64]
 TILE = 128.0
 _BMM = KERNEL_CLASSES.index("bmm")
 

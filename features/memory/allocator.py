@@ -4,15 +4,186 @@ Rules of c10/cuda/CUDACachingAllocator.cpp: sizes round up to 512 B; requests of
 from segments of 2 MiB, those under 10 MiB from segments of 20 MiB, larger ones from segments
 rounded up to 2 MiB; the smallest free block that fits is split, free neighbours are merged, and
 segments are not released. One stream, no memory limit.
+
+Requests for device memory, in the order in which a pass or a training step makes them.
+
+`CachingAllocator.run` for many runs at once that make equal requests of different sizes.
+
+All runs take one step at a time: an event is a few operations on arrays with a column per run. A
+free block is a number whose order is that of the allocator's search: the pool, the size, the
+address, all in units of `ROUND` bytes.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.features.deadline import check
+
+CATEGORIES: Final = ("weights", "gradients", "optimizer", "activations", "cache")
+WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, CACHE = range(5)
+
+BEFORE, WITHIN, AFTER = range(3)
+"""Position of a tensor: before the network's repeated blocks, within them, after them."""
+
+
+class Place(NamedTuple):
+    """How a tensor is distributed over several devices that share a network.
+
+    Attributes:
+        divided: whether tensor parallelism divides it.
+        stage: `BEFORE`, `WITHIN` or `AFTER` the repeated blocks.
+    """
+
+    divided: bool = False
+    stage: int = WITHIN
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests for memory in order.
+
+    Attributes:
+        events: t >= 0 allocates tensor t, ~t frees it.
+        constant: (tensors,) bytes that do not depend on the batch size.
+        batched: (tensors,) bytes at the graph's own batch size that grow with it.
+        category: (tensors,) positions in `CATEGORIES`.
+        divided: (tensors,) whether tensor parallelism divides a tensor.
+        stage: (tensors,) `BEFORE`, `WITHIN` or `AFTER`.
+    """
+
+    events: NDArray[np.intp]
+    constant: Column
+    batched: Column
+    category: NDArray[np.intp]
+    divided: NDArray[np.bool_]
+    stage: NDArray[np.intp]
+
+    def sizes(self, factor: float, shares: Column | None = None) -> Column:
+        """Whole bytes of each tensor with `factor` times as many samples.
+
+        Args:
+            factor: batch size over the graph's own.
+            shares: (tensors,) part of each that one device holds; all of it when None.
+        """
+        size = self.constant + factor * self.batched
+        if shares is not None:
+            size = size * shares
+        whole: Column = np.ceil(size - 1e-6)
+        return whole
+
+    def live(self, sizes: Column) -> Column:
+        """Bytes alive after each event."""
+        alive: Column = np.cumsum(self._changes(sizes))
+        return alive
+
+    def peak_parts(self, sizes: Column) -> dict[str, float]:
+        """Bytes of each category when most bytes are live; `cache` only where there is one."""
+        totals: Column = np.zeros(len(CATEGORIES))
+        if len(self.events):
+            changes = self._changes(sizes)
+            until = int(np.argmax(np.cumsum(changes))) + 1
+            tensors = np.where(self.events < 0, ~self.events, self.events)[:until]
+            counted = np.bincount(self.category[tensors], changes[:until], len(CATEGORIES))
+            totals = counted.astype(np.float64)
+        parts = dict(zip(CATEGORIES, totals.tolist(), strict=True))
+        if not (self.category == CACHE).any():
+            del parts[CATEGORIES[CACHE]]
+        return parts
+
+    def _changes(self, sizes: Column) -> Column:
+        freed = self.events < 0
+        changes: Column = sizes[np.where(freed, ~self.events, self.events)]
+        return np.where(freed, -changes, changes)
+
+
+class RequestLog:
+    """A log of requests; a tensor is freed when its last holder releases it.
+
+    Attributes:
+        place: place of the tensors that are made from now on.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[float] = []
+        self.holders: list[int] = []
+        self.place = Place()
+        self._events: list[int] = []
+        self._constant: list[float] = []
+        self._batched: list[float] = []
+        self._category: list[int] = []
+        self._places: list[Place] = []
+
+    def new(self, elements: float, item_bytes: float, category: int, batched: bool) -> int:
+        """Request a new tensor, with one holder."""
+        size = elements * item_bytes
+        self._constant.append(0.0 if batched else size)
+        self._batched.append(size if batched else 0.0)
+        self._category.append(category)
+        self._places.append(self.place)
+        self.items.append(item_bytes)
+        self.holders.append(1)
+        self._events.append(len(self.items) - 1)
+        return len(self.items) - 1
+
+    def like(self, tensor: int, item_bytes: float | None = None) -> int:
+        """A tensor with as many elements, of the same category and in the same place."""
+        elements = self.bytes_of(tensor) / self.items[tensor]
+        item = self.items[tensor] if item_bytes is None else item_bytes
+        made = self.new(elements, item, self._category[tensor], self._batched[tensor] > 0)
+        self._places[made] = self._places[tensor]
+        return made
+
+    def bytes_of(self, tensor: int) -> float:
+        """Bytes at the graph's own batch size."""
+        return self._constant[tensor] + self._batched[tensor]
+
+    def hold(self, tensor: int) -> int:
+        """Count one more holder of a tensor, which is returned."""
+        self.holders[tensor] += 1
+        return tensor
+
+    def release(self, *tensors: int) -> None:
+        """Count one holder less of each tensor; a tensor without holders is freed."""
+        for tensor in tensors:
+            self.holders[tensor] -= 1
+            if not self.holders[tensor]:
+                self._events.append(~tensor)
+
+    def pass_through(self, elements: float, items: tuple[float, ...], batched: bool) -> int:
+        """A chain of results, each of which frees the one before.
+
+        Args:
+            elements: elements of each result.
+            items: bytes per element of each, in order.
+            batched: whether they grow with the batch.
+
+        Returns:
+            The last one, with one holder.
+        """
+        last = self.new(elements, items[0], ACTIVATIONS, batched)
+        for item in items[1:]:
+            made = self.new(elements, item, ACTIVATIONS, batched)
+            self.release(last)
+            last = made
+        return last
+
+    def requests(self) -> Requests:
+        """The requests that were logged."""
+        return Requests(
+            np.array(self._events, dtype=np.intp),
+            np.array(self._constant),
+            np.array(self._batched),
+            np.array(self._category, dtype=np.intp),
+            np.array([place.divided for place in self._places], dtype=np.bool_),
+            np.array([place.stage for place in self._places], dtype=np.intp),
+        )
+
 
 ROUND = 512
 SMALL_REQUEST, SMALL_SEGMENT = 1 << 20, 2 << 20
@@ -188,3 +359,140 @@ def peaks(
 ) -> Peaks:
     """Peaks of a run; arguments as for `CachingAllocator` and its method `run`."""
     return CachingAllocator(expandable_segments=expandable_segments).run(events, sizes)
+
+
+Integers = NDArray[np.int64]
+FEWEST = 64
+"""Runs from which on they are faster together than one after another: six times for 1,000 runs of
+ResNet-50. Training leaves so many free blocks that little is gained."""
+_BITS = 31
+_LOW = (1 << _BITS) - 1
+_LARGE = 1 << 2 * _BITS
+"""Bits of a size and of an address, and the bit of the large pool."""
+_NONE = np.iinfo(np.int64).max
+
+
+def peaks_of_each(events: Sequence[int], sizes: Integers, begun: CachingAllocator) -> list[Peaks]:
+    """Peaks of n runs that go on from one state of an allocator whose segments do not expand.
+
+    Args:
+        events: as for `CachingAllocator.run`.
+        sizes: (tensors, n) bytes of each tensor in each run.
+        begun: the state; it is not changed.
+    """
+    empty = (sizes == 0).any(axis=1)
+    if sizes.shape[1] < FEWEST or (sizes[empty] > 0).any():
+        return [begun.copy().run(events, own) for own in sizes.T.tolist()]
+    state = _Columns(begun, -(-sizes // ROUND))
+    for event in events:
+        if not empty[event if event >= 0 else ~event]:
+            state.allocate(event) if event >= 0 else state.free(~event)
+    found = np.stack([state.most, state.reserved], axis=1) * ROUND
+    # Beyond that, an address may have taken the bits of a size.
+    beyond = np.flatnonzero(state.reserved > _LOW // 2)
+    runs = [Peaks(live, reserved) for live, reserved in found.tolist()]
+    for run in beyond.tolist():
+        runs[run] = begun.copy().run(events, sizes[:, run].tolist())
+    return runs
+
+
+class _Columns:
+    """n allocators, in units of `ROUND` bytes; addresses hold the bit of the pool.
+
+    Attributes:
+        most, reserved: (n,) peaks so far.
+    """
+
+    def __init__(self, begun: CachingAllocator, needs: Integers) -> None:
+        n = needs.shape[1]
+        self._needs, self._columns = needs, np.arange(n)
+        free = [(size // ROUND, _address(start)) for pool in begun.free for size, start in pool]
+        # Rows are places for free blocks: the key that orders them, first and last address.
+        self._key, self._first, self._last = np.full((3, max(8, 2 * len(free)), n), -1)
+        for place, (size, start) in enumerate(free):
+            self._key[place] = start & _LARGE | size << _BITS | start & _LOW
+            self._first[place], self._last[place] = start, start + size
+        self._blocks = {
+            tensor: (np.full(n, length // ROUND), np.full(n, _address(start)))
+            for tensor, (length, start) in begun.blocks.items()
+        }
+        self._ends = [np.full(n, _address(end)) for end in begun.ends]
+        self._live, self.reserved = (
+            np.full(n, begun.live // ROUND),
+            np.full(n, begun.reserved // ROUND),
+        )
+        self.most = np.full(n, begun.most // ROUND)
+
+    def allocate(self, tensor: int) -> None:
+        """A block from the smallest free one that fits, else from a new segment."""
+        need = self._needs[tensor]
+        small = need <= SMALL_REQUEST // ROUND
+        pool = np.where(small, 0, _LARGE)
+        key = self._key
+        best = np.where(key >= (pool | need << _BITS), key, _NONE).min(axis=0)
+        found = (best < _LARGE) | ~small & (best < _NONE)
+        start = pool | best & _LOW
+        length = best >> _BITS & _LOW
+        if not found.all():
+            new_start, new_length = self._grown(need, small, ~found)
+            start, length = np.where(found, start, new_start), np.where(found, length, new_length)
+        rest = length - need
+        split = np.where(small, rest > 0, rest > SMALL_REQUEST // ROUND)
+        part = start + need
+        own = key == np.where(found, best, _NONE)
+        np.copyto(key, np.where(split, pool | rest << _BITS | part & _LOW, -1), where=own)
+        np.copyto(self._first, np.where(split, part, -1), where=own)
+        np.copyto(self._last, np.where(split, part + rest, -1), where=own)
+        more = np.flatnonzero(split & ~found)
+        if len(more):
+            self._keep(more, part[more], (part + rest)[more])
+        length = np.where(split, need, length)
+        self._live += length
+        np.maximum(self.most, self._live, out=self.most)
+        self._blocks[tensor] = length, start
+
+    def free(self, tensor: int) -> None:
+        """Free a block and merge it with free neighbours."""
+        length, start = self._blocks.pop(tensor)
+        self._live -= length
+        end = start + length
+        behind, before = self._first == end, self._last == start
+        end = np.maximum(end, np.where(behind, self._last, -1).max(axis=0))
+        start = np.minimum(start, np.where(before, self._first, _NONE).min(axis=0))
+        behind |= before
+        for array in (self._key, self._first, self._last):
+            array[behind] = -1
+        self._keep(self._columns, start, end)
+
+    def _keep(self, columns: Integers, start: Integers, end: Integers) -> None:
+        """Put a free block into a free place of each of these columns."""
+        while True:
+            vacant = self._key[:, columns] < 0
+            place = vacant.argmax(axis=0)
+            if vacant[place, np.arange(len(columns))].all():
+                break
+            self._key, self._first, self._last = (
+                np.concatenate([array, np.full_like(array, -1)])
+                for array in (self._key, self._first, self._last)
+            )
+        self._key[place, columns] = start & _LARGE | end - start << _BITS | start & _LOW
+        self._first[place, columns], self._last[place, columns] = start, end
+
+    def _grown(
+        self, need: Integers, small: NDArray[np.bool_], where: NDArray[np.bool_]
+    ) -> tuple[Integers, Integers]:
+        """Address and length of a new segment in each of these columns."""
+        granule = GRANULE // ROUND
+        whole = -(-need // granule) * granule
+        large = np.where(need < LARGE_REQUEST // ROUND, LARGE_SEGMENT // ROUND, whole)
+        taken = np.where(small, SMALL_SEGMENT // ROUND, large)
+        start = np.where(small, *self._ends)
+        for end, own in zip(self._ends, (small & where, ~small & where), strict=True):
+            end[own] += taken[own] + 1
+        self.reserved[where] += taken[where]
+        return start, taken
+
+
+def _address(start: int) -> int:
+    """An address in units, with the bit of its pool."""
+    return start // ROUND if start < LARGE_POOL else _LARGE | (start - LARGE_POOL) // ROUND

@@ -14,7 +14,7 @@ from forerun.features.graphs.blocks import stretch
 from forerun.features.graphs.dropout import dropped
 from forerun.features.graphs.norm_upcast import in_full_precision, norm_chains
 from forerun.features.graphs.operand_edges import copied_operands, with_operand_edges
-from forerun.features.memory.allocation_requests import (
+from forerun.features.memory.allocator import (
     ACTIVATIONS,
     AFTER,
     BEFORE,
@@ -24,15 +24,23 @@ from forerun.features.memory.allocation_requests import (
     Place,
     RequestLog,
 )
-from forerun.features.memory.attention import cached_elements, is_causal
+from forerun.features.memory.attention import (
+    cached_elements,
+    first_pass_elements,
+    is_causal,
+    prompt_tokens,
+    steps_after,
+)
 from forerun.features.memory.execution import EAGER, Execution
-from forerun.features.memory.gather_buffers import casts_when_gathered
-from forerun.features.memory.joined_cache import first_pass_elements, prompt_tokens, steps_after
-from forerun.features.memory.recomputation import kept_results
-from forerun.features.memory.saved_tensors import saved_tensors
-from forerun.features.memory.tensor_parallel import divided_results, divided_weights
-from forerun.features.memory.training_state import Weight
-from forerun.features.memory.weights import graph_weights, head_of
+from forerun.features.memory.saved_tensors import kept_results, saved_tensors
+from forerun.features.memory.weights import (
+    Weight,
+    casts_when_gathered,
+    divided_results,
+    divided_weights,
+    graph_weights,
+    head_of,
+)
 from forerun.features.operators.roofline import ELEMENT_BYTES
 
 

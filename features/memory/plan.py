@@ -5,23 +5,25 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.data.columns import groups_of
+from forerun.data.columns import Column, groups_of
 from forerun.data.workload import InferenceSetup, Network, NumberFormat, TrainingSetup
 from forerun.features.graph_cache import OPERATORS_KEPT, GraphKey, kept_by_graph
-from forerun.features.memory.allocation_requests import Requests
-from forerun.features.memory.allocator import CachingAllocator, Peaks, peaks
-from forerun.features.memory.allocator_columns import FEWEST, peaks_of_each
+from forerun.features.memory.allocator import (
+    FEWEST,
+    CachingAllocator,
+    Peaks,
+    Requests,
+    peaks,
+    peaks_of_each,
+)
 from forerun.features.memory.execution import EAGER, Execution
-from forerun.features.memory.gather_buffers import gathered_bytes, reserved_by_stream
 from forerun.features.memory.liveness import inference_requests
-from forerun.features.memory.training_state import device_shares
 from forerun.features.memory.training_step import training_requests
 from forerun.features.memory.traits import OVER_RESERVED, TRAITS, network_sizes
+from forerun.features.memory.weights import device_shares, gathered_bytes, reserved_by_stream
 from forerun.features.operators.roofline import ELEMENT_BYTES
 
-Column = NDArray[np.float64]
 MIB: Final = 2.0**20
 
 

@@ -13,12 +13,11 @@ from forerun.data.graph import OperatorGraph
 from forerun.data.workload import NumberFormat, TrainingSetup
 from forerun.features.deadline import check, watched
 from forerun.features.graphs.blocks import Part, parts, spans
-from forerun.features.memory.allocation_requests import ACTIVATIONS, GRADIENTS, OPTIMIZER, Requests
+from forerun.features.memory.allocator import ACTIVATIONS, GRADIENTS, OPTIMIZER, Requests
 from forerun.features.memory.attention import is_causal, write_score_gradients
 from forerun.features.memory.execution import EAGER, Execution
 from forerun.features.memory.liveness import Walk
-from forerun.features.memory.training_state import slot_bytes, step_copies
-from forerun.features.memory.weights import head_of
+from forerun.features.memory.weights import head_of, slot_bytes, step_copies
 
 STEPS: Final = 2
 CAUSAL_LOSS_BYTES: Final = 4.0

@@ -13,12 +13,10 @@ from math import prod
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.data.graph import Operator
 from forerun.features.graph_cache import GraphKey, kept_by_graph
-
-Column = NDArray[np.float64]
 
 CLASSES: Final = (
     "channel_groups",

@@ -7,7 +7,6 @@ the units that have work: a kernel with fewer threads than the chip holds leaves
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -16,17 +15,15 @@ from forerun.data.shapes import Float64, Int
 from forerun.features.operators.kinds import IS_GEMM, KIND_CODE
 from forerun.features.operators.table import OperatorTable
 
-EFFICIENCY: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "product": 0.75,
-        "depthwise": 0.35,
-        "normalization": 0.6,
-        "row_normalization": 0.65,
-        "streaming": 1.0,
-        "pooling": 0.5,
-        "reduction": 1.0,
-    }
-)
+EFFICIENCY: Final[Mapping[str, float]] = {
+    "product": 0.75,
+    "depthwise": 0.35,
+    "normalization": 0.6,
+    "row_normalization": 0.65,
+    "streaming": 1.0,
+    "pooling": 0.5,
+    "reduction": 1.0,
+}
 """Activity class -> roofline time over measured time of long kernels. Rounded from latencies of
 torch_op_energy's operators, A30 and RTX 2080 Ti: 0.75 and 0.79 (dense products and convolutions in
 fp32), 0.31 and 0.41 (grouped convolutions), 0.69 and 0.49 (batch norm, whose statistics are a

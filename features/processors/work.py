@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.data.columns import Column
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.deadline import watched
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.processors.lowering import cpu_nodes, owned_nodes
 from forerun.features.processors.nodes import CONV_KINDS, NODE_KINDS, CpuNode
-
-Column = NDArray[np.float64]
 
 PRODUCTS = (*CONV_KINDS, "gemm", "bmm", "attention", "recurrent")
 OTHERS = tuple(kind for kind in NODE_KINDS if kind not in PRODUCTS)

@@ -24,12 +24,16 @@ from forerun.data.workload import (
     Workload,
 )
 from forerun.features.operators.roofline import COMPUTE_PRECISION
-from forerun.models.answers.assumed import assumed_in_reading, other_arithmetic
+from forerun.models.answers.assumed import (
+    assumed_in_reading,
+    not_known,
+    not_run,
+    other_arithmetic,
+    set_up_limits,
+)
 from forerun.models.answers.drawn_power import measured_above, within_drawn
 from forerun.models.answers.evidence import distinct, evidence_of
-from forerun.models.answers.in_use import InUse
-from forerun.models.answers.served_models import too_heavy, within_sheet
-from forerun.models.answers.set_up import not_known, not_run, set_up_limits
+from forerun.models.answers.served_models import InUse, too_heavy, within_sheet
 from forerun.models.answers.threads import on_part_of_processor
 from forerun.models.answers.trust import Evidence, Trust, trust_in
 from forerun.models.answers.unpriced import below_a_launch, not_priced

@@ -1,11 +1,151 @@
-"""Limits by what was assumed: by the reader of a graph, and of the arithmetic of a device."""
+"""Limits by what was assumed: by the reader of a graph, and of the arithmetic of a device.
 
+Ask a predictor about many queries, of which it may reject some.
+
+Limits that follow from the training set-up: several devices, costs that are not modelled.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
-from forerun.data.workload import Network, OperatorWorkload, Workload, operator_graph
+from forerun.data.workload import Network, OperatorWorkload, TrainingSetup, Workload, operator_graph
 from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.models.answers.wording import readable
 from forerun.models.limit import LATENCY, PEAK_MEMORY, Limit
+from forerun.models.power.limit_response import too_low
+from forerun.models.prediction import Prediction, Predictions
+from forerun.models.predictor import Predictor
+
+
+def predicted(predictor: Predictor, queries: Sequence[Query]) -> list[Prediction | InputError]:
+    """The prediction of each query, in one call, or one call a query where one is rejected."""
+    rows, found, errors = answered(predictor, queries)
+    outcomes: dict[int, Prediction | InputError] = {**errors}
+    if found is not None:
+        outcomes |= zip(rows, found, strict=True)
+    return [outcomes[row] for row in range(len(queries))]
+
+
+def answered(
+    predictor: Predictor, queries: Sequence[Query]
+) -> tuple[list[int], Predictions | None, dict[int, InputError]]:
+    """Predictions of the queries that are not rejected.
+
+    Args:
+        predictor: a predictor.
+        queries: n queries.
+
+    Returns:
+        Positions of those that are answered, their predictions, which are None where there are
+        none, and position -> error of those that are rejected.
+    """
+    errors: dict[int, InputError] = {}
+    # Absurd sheets and sizes overflow here; answers that are not finite are rejected later.
+    with np.errstate(all="ignore"):
+        try:
+            return list(range(len(queries))), predictor.predict(queries) if queries else None, {}
+        except InputError as error:
+            errors = {0: error} if len(queries) == 1 else _errors(predictor, queries)
+        rows = [row for row in range(len(queries)) if row not in errors]
+        found = predictor.predict([queries[row] for row in rows]) if rows else None
+    return rows, found, errors
+
+
+def _errors(predictor: Predictor, queries: Sequence[Query]) -> dict[int, InputError]:
+    """Position -> error of each query that is rejected alone."""
+    errors: dict[int, InputError] = {}
+    for row, query in enumerate(queries):
+        try:
+            predictor.predict([query])
+        except InputError as error:
+            errors[row] = error
+    return errors
+
+
+TIMES = ("latency_ms", "utilisation")
+DRAWN = ("power_w", "energy_j")
+
+
+def not_known(query: Query) -> dict[str, str]:
+    """Metric -> the reason why it has no answer for this set-up or power limit."""
+    setup, below = _setup(query), _below_limits(query)
+    if below or setup is None or _devices(setup) == 1:
+        return below
+    count = _devices(setup)
+    drawn = f"what {count} devices draw together was not measured"
+    if setup.tensor_parallel == setup.pipeline_parallel == 1:
+        return dict.fromkeys(DRAWN, drawn)
+    time = f"no predictor knows the time of a network divided among {count} devices"
+    return dict.fromkeys(TIMES, time) | dict.fromkeys(DRAWN, drawn)
+
+
+def not_run(query: Query) -> dict[str, str]:
+    """Metric -> the reason, where the device does not run it, or no figure tells how fast.
+
+    No predictor was fitted to such runs, so this concerns devices that nobody measured.
+    """
+    device = query.device
+    if not isinstance(query.workload, OperatorWorkload):
+        return {}
+    if query.software.runtime == "tensorrt" and device.vendor != "nvidia":
+        return dict.fromkeys((*TIMES, *DRAWN), "TensorRT runs on GPUs of NVIDIA alone")
+    wanted = COMPUTE_PRECISION[query.run.precision]
+    if device.kind != "cpu" or wanted in (*device.peak_tflops, "tf32"):
+        return {}
+    said = f"the sheet of {device.name} has no rate of {wanted}; give one, or ask for fp32"
+    return dict.fromkeys((*TIMES, *DRAWN), said)
+
+
+def _below_limits(query: Query) -> dict[str, str]:
+    limit, tdp = query.operation.power_limit_w, query.device.tdp_w
+    lines = () if limit is None or tdp is None else too_low(limit, tdp)
+    return dict.fromkeys((*TIMES, *DRAWN), lines[0].message) if lines else {}
+
+
+def set_up_limits(query: Query) -> list[Limit]:
+    """Limits of the predicted time that follow from the training set-up alone."""
+    setup, lines = _setup(query) or TrainingSetup(), []
+    if setup.data_parallel > 1:
+        lines.append(f"communication among {setup.data_parallel} devices is not in the time")
+    counted = {
+        "recomputation": bool(setup.checkpoint_segments or setup.checkpoint_blocks),
+        f"{setup.accumulation} micro-batches": setup.accumulation > 1,
+        "adapters": bool(setup.lora_rank),
+        f"frozen weights in {setup.frozen_weights}": setup.frozen_weights is not None,
+    }
+    lines += [
+        f"no training step with {what} was measured; its kernels are counted by rule"
+        for what, applies in counted.items()
+        if applies
+    ]
+    return [Limit(line, LATENCY) for line in lines] + _attention_limits(query)
+
+
+def _attention_limits(query: Query) -> list[Limit]:
+    """A limit where FlashAttention is asked of a graph whose attention is in steps."""
+    if not isinstance(network := query.workload, Network):
+        return []
+    kinds = {op.kind for op in network.graph.operators}
+    if network.attention != "flash" or "attention" in kinds or "softmax" not in kinds:
+        return []
+    line = (
+        "the graph computes attention in steps, so the time is that of steps; "
+        "for FlashAttention, trace the network with scaled_dot_product_attention"
+    )
+    return [Limit(line, LATENCY)]
+
+
+def _setup(query: Query) -> TrainingSetup | None:
+    return query.workload.training if isinstance(query.workload, Network) else None
+
+
+def _devices(setup: TrainingSetup) -> int:
+    return setup.data_parallel * setup.tensor_parallel * setup.pipeline_parallel
+
 
 MANY = 8
 """Convolutions of a network that hardly trains without norms."""

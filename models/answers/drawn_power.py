@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from forerun.data.query import Query
@@ -11,16 +10,19 @@ from forerun.models.limit import POWER, Limit
 from forerun.models.power.limit_response import ENERGY, binds
 from forerun.models.prediction import Estimate
 
-ABOVE_DESIGN_POWER: Final[Mapping[str, float]] = MappingProxyType(
-    {"a30": 1.008, "h100-sxm-80gb": 1.078, "h200-sxm-141gb": 1.105}
-)
+ABOVE_DESIGN_POWER: Final[Mapping[str, float]] = {
+    "a30": 1.008,
+    "h100-sxm-80gb": 1.078,
+    "h200-sxm-141gb": 1.105,
+}
 """Device -> highest measured average power of a run over the design power, where it exceeds 1,
 rounded up: 12 of 4,710 runs on A30 (torch_op_energy), and 8 of 645 on H100 and 2 of 518 on H200
 (torch_gpu, in windows of 0.3 s). No run on the other devices in the training set exceeds it: RTX
 2080 Ti, B200, and A40, P100 and V100 at their own limits."""
-ABOVE_A_LIMIT: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
-    {"a40": (1.208, 1.012), "v100-pcie-32gb": (1.021, 1.0)}
-)
+ABOVE_A_LIMIT: Final[Mapping[str, tuple[float, float]]] = {
+    "a40": (1.208, 1.012),
+    "v100-pcie-32gb": (1.021, 1.0),
+}
 """Device -> the same over a power limit below the design power (zeus_powercap): at the lowest
 measured limit of 100 W, and from the next one on, `NEXT_LIMIT_W`."""
 NEXT_LIMIT_W: Final = 125.0

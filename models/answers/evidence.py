@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from forerun.data.query import Query
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.trust import Evidence
 from forerun.models.limit import Limit
 from forerun.models.router import Router

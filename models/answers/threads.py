@@ -11,7 +11,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.operators.roofline import ELEMENT_BYTES
 from forerun.features.processors.work import CACHE_BYTES, COLUMNS, work_of
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.power.limit_response import ENERGY
 from forerun.models.prediction import Estimate

@@ -13,7 +13,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.answers.answer import Answer, Asked, answers_to
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Suggesting
 

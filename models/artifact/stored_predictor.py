@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 from forerun.data.errors import BadArtifact
 from forerun.models.artifact.codec import CONVERTER, Pairs, checked, from_content, to_content
 from forerun.models.catalog import Scope, predictor_class
-from forerun.models.estimator import Estimator
-from forerun.models.predictor import Predictor
+from forerun.models.predictor import Estimator, Predictor
 
 FORMAT = "forerun.predictor/2"
 LONG_BYTES = 100_000

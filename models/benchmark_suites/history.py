@@ -5,42 +5,434 @@ per sample. Systems whose model, scenario and device occur in the training set a
 from their own history, others from what those keys have in common and from the spec sheet of the
 device. A second process predicts how much slower a stream is, which runs one query at a time,
 relative to the first; a third one predicts power at the wall. Energy is power over throughput.
+
+Which systems are in the training set: how much history a query has, and which keys are new.
+
+Benchmarks of systems as rows of the additive process: categorical keys, and numbers.
+
+What histories of benchmark results know of their suites, and usual values of settings.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, Columns, Mask, Names, finite_log
+from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.benchmark_suites.history_coverage import HistoryCoverage
-from forerun.models.benchmark_suites.history_features import (
-    SPEED,
-    STREAM,
-    WALL_POWER,
-    as_offline,
-    device_counts,
-    history_rows,
-    in_streams,
-    samples_per_query,
-)
-from forerun.models.benchmark_suites.history_suites import history_suites, usual_history_settings
 from forerun.models.conformal import LogQuantiles, held_out_folds
-from forerun.models.estimator import SETTING
+from forerun.models.domain.feature_range import sheet
 from forerun.models.gaussian_process.additive_categorical import (
     NOISE,
     AdditiveCategoricalProcess,
     KeyedRows,
     Term,
 )
-from forerun.models.known_suites import KnownSuite
+from forerun.models.known_suites import KnownSetting, KnownSuite
+from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
+
+HISTORIES = (
+    ("system", ("submitter", "part", "model", "scenario", "stack")),
+    ("part", ("part", "model", "scenario", "stack")),
+    ("device", ("device", "base")),
+    ("model", ("base", "kind")),
+)
+"""(level, keys) from the most to the least specific. A query's level of history is the first one
+whose keys have the same values in a row of the training set."""
+
+NOTHING = "nothing"
+"""Level of a query without history."""
+YEARS_AHEAD = 1.0
+"""A query about a round later than the last one by more than this many years has a limit."""
+
+
+@dataclass(frozen=True)
+class HistoryCoverage:
+    """Values of the keys in the training set.
+
+    Attributes:
+        suites: names of the suites.
+        known: level of history -> joined values of its keys.
+        values: key -> its values.
+        years: first and last round, in years since v2.0.
+        scale: largest centred logarithm of a number of devices.
+    """
+
+    suites: tuple[str, ...] = ()
+    known: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    values: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    years: tuple[float, float] = (0.0, 0.0)
+    scale: float = 0.0
+
+    @classmethod
+    def of(cls, queries: Sequence[Query], rows: KeyedRows) -> Self:
+        """Coverage of n training queries, given with their rows."""
+        suites = {q.workload.suite for q in queries if isinstance(q.workload, Benchmark)}
+        known = {level: frozenset(_joined(rows, keys)) for level, keys in HISTORIES}
+        values = {
+            key: frozenset(np.unique(rows.keys[key]).tolist())
+            for key in ("base", "scenario", "device")
+        }
+        time, scale = rows.numbers["time"], rows.numbers["scale"]
+        years = (float(time.min()), float(time.max()))
+        return cls(tuple(sorted(suites)), known, values, years, float(scale.max()))
+
+    def strata(self, rows: KeyedRows) -> Names:
+        """Level of history of each row, shape (n,)."""
+        levels = np.full(len(rows), NOTHING, dtype="<U16")
+        for level, keys in reversed(HISTORIES):
+            known = [text in self.known.get(level, ()) for text in _joined(rows, keys)]
+            levels[np.array(known, dtype=np.bool_)] = level
+        return levels
+
+    def limits(self, queries: Sequence[Query], rows: KeyedRows) -> list[tuple[Limit, ...]]:
+        """Limits: what in each of n queries lies outside the training set."""
+        limits = []
+        for row, query in enumerate(queries):
+            model, scenario = rows.keys["base"][row], rows.keys["scenario"][row]
+            lines = []
+            if model not in self.values.get("base", ()):
+                lines.append(f"no result of the model {model} was seen")
+            if scenario not in self.values.get("scenario", ()):
+                lines.append(f"no result of the scenario {scenario} was seen")
+            if rows.keys["device"][row] not in self.values.get("device", ()):
+                sheet = "" if query.device.has_sheet else ", and it has no spec sheet"
+                lines.append(f"no result of this device was seen{sheet}")
+            if rows.numbers["scale"][row] > self.scale + 1e-9:
+                count = query.operation.device_count
+                lines.append(f"{count} devices are more than any system seen had")
+            if rows.numbers["time"][row] > self.years[1] + YEARS_AHEAD:
+                lines.append("the round is more than a year after the last one seen")
+            limits.append(tuple(map(Limit, lines)))
+        return limits
+
+
+def _joined(rows: KeyedRows, keys: Sequence[str]) -> list[str]:
+    columns = [rows.keys[key].tolist() for key in keys]
+    return ["|".join(texts) for texts in zip(*columns, strict=True)]
+
+
+STREAMS: Final = ("SingleStream", "MultiStream")
+"""Scenarios that run one query at a time and measure its latency."""
+KEYS: Final = (
+    *("model", "base", "scenario", "framework", "power_mode", "system_type", "submitter"),
+    *("platform", "part", "device", "kind", "power", "server"),
+    *("reference", "stack"),
+)
+FIRST_ROUND: Final = 200.0
+"""Number of round v2.0, which a query without a round takes."""
+USUAL_GFLOP: Final = 500.0
+"""Arithmetic per sample, in GFLOP, that counts as 0 in the number `work`."""
+USUAL_COUNT: Final = 1.4
+"""Logarithm of four devices, which counts as 0 in the number `scale`."""
+
+SPEED: Final = (
+    Term((), "one", 3.0),
+    Term((), "linear", 0.3),
+    Term((), "near", 0.5),
+    Term((), "scale", 0.05),
+    Term((), "host", 0.05),
+    Term(("kind",), "one", 1.0),
+    Term(("base",), "one", 0.7),
+    Term(("model",), "one", 0.3),
+    Term(("scenario",), "one", 0.5),
+    Term(("scenario", "base"), "one", 0.5),
+    Term(("scenario", "model"), "one", 0.2),
+    Term(("scenario",), "near", 0.2),
+    Term(("scenario",), "host", 0.1),
+    Term(("base",), "linear", 0.2),
+    Term(("base",), "near", 0.3),
+    Term(("base", "scenario"), "near", 0.2),
+    Term(("base",), "host", 0.1),
+    Term(("device",), "one", 0.5),
+    Term(("part",), "one", 0.3),
+    Term(("device", "scenario"), "one", 0.2),
+    Term(("device", "base"), "one", 0.3),
+    Term(("device", "base", "scenario"), "one", 0.2),
+    Term(("device", "model", "scenario"), "one", 0.2),
+    Term(("device", "model", "scenario"), "recent", 0.1),
+    Term(("device", "base"), "recent", 0.1),
+    Term(("device", "base"), "scale", 0.05),
+    Term(("device", "base", "scenario"), "scale", 0.05),
+    Term(("part", "model", "scenario"), "one", 0.1),
+    Term(("stack",), "one", 1.0),
+    Term(("stack", "kind"), "one", 0.5),
+    Term(("reference",), "one", 0.5),
+    Term(("reference", "device"), "one", 0.5),
+    Term(("reference", "framework"), "one", 0.5),
+    Term(("framework",), "one", 0.3),
+    Term(("framework", "base"), "one", 0.3),
+    Term(("framework", "device"), "one", 0.3),
+    Term(("framework", "device", "base"), "one", 0.2),
+    Term(("server",), "one", 0.1),
+    Term(("server", "base", "scenario"), "one", 0.2),
+    Term(("power_mode",), "one", 0.2),
+    Term(("power_mode", "device"), "one", 0.2),
+    Term(("power_mode", "device", "model", "scenario"), "one", 0.1),
+    Term(("power", "device"), "one", 0.05),
+    Term(("submitter",), "one", 0.05),
+    Term(("submitter", "device"), "one", 0.1),
+    Term(("submitter", "device", "model", "scenario"), "one", 0.1),
+    Term(("platform",), "one", 0.1),
+    Term(("platform", "model", "scenario"), "one", 0.1),
+    Term(("system_type", "model", "scenario"), "one", 0.05),
+)
+"""Covariance terms of the logarithm of samples per second and device."""
+
+STREAM: Final = (
+    Term((), "one", 1.5),
+    Term((), "linear", 0.3),
+    Term((), "near", 0.3),
+    Term((), "work", 0.3),
+    Term(("kind",), "one", 0.5),
+    Term(("scenario",), "one", 0.5),
+    Term(("base",), "one", 0.5),
+    Term(("scenario", "base"), "one", 0.3),
+    Term(("model",), "one", 0.2),
+    Term(("base",), "linear", 0.1),
+    Term(("base",), "near", 0.2),
+    Term(("stack",), "one", 0.5),
+    Term(("framework",), "one", 0.3),
+    Term(("reference",), "one", 0.3),
+    Term(("power_mode",), "one", 0.1),
+    Term(("power_mode", "device"), "one", 0.1),
+    Term(("device",), "one", 0.4),
+    Term(("part",), "one", 0.2),
+    Term(("device", "scenario"), "one", 0.1),
+    Term(("device", "base"), "one", 0.3),
+    Term(("device", "model", "scenario"), "one", 0.2),
+    Term(("device", "model", "scenario"), "recent", 0.1),
+    Term(("framework", "device", "base"), "one", 0.2),
+    Term(("submitter", "device"), "one", 0.1),
+    Term(("platform",), "one", 0.1),
+    Term(("platform", "model", "scenario"), "one", 0.1),
+)
+"""Covariance terms of the log queries per second of a stream, less log samples per second of one
+device."""
+
+WALL_POWER: Final = (
+    Term((), "one", 2.0),
+    Term((), "linear", 0.3),
+    Term((), "near", 0.3),
+    Term((), "scale", 0.3),
+    Term((), "host", 0.2),
+    Term(("kind",), "one", 0.5),
+    Term(("base",), "one", 0.2),
+    Term(("scenario",), "one", 0.2),
+    Term(("scenario", "base"), "one", 0.1),
+    Term(("base",), "near", 0.1),
+    Term(("device",), "one", 0.4),
+    Term(("device",), "scale", 0.2),
+    Term(("device", "scenario"), "one", 0.2),
+    Term(("device", "base"), "one", 0.1),
+    Term(("power_mode",), "one", 0.2),
+    Term(("power_mode", "device"), "one", 0.2),
+    Term(("framework",), "one", 0.2),
+    Term(("submitter", "device"), "one", 0.2),
+    Term(("platform",), "one", 0.2),
+    Term(("platform", "model"), "one", 0.05),
+    Term(("platform", "model", "scenario"), "one", 0.05),
+)
+"""Covariance terms of the logarithm of watts at the wall per device."""
+
+
+def history_rows(queries: Sequence[Query]) -> KeyedRows:
+    """Keys and numbers of n benchmarks; a key that a query lacks is empty and equals no other."""
+    settings = [query.benchmark.by_name for query in queries]
+    keys = {
+        name: np.array([str(s.get(name, "")) for s in settings], dtype=np.str_) for name in KEYS
+    }
+    keys["base"] = np.array([base_model(str(s.get("model", ""))) for s in settings], dtype=np.str_)
+    keys["device"] = np.array([device_key(query.device) for query in queries], dtype=np.str_)
+    keys["kind"] = np.array([query.device.kind for query in queries], dtype=np.str_)
+    keys["stack"] = np.where(keys["framework"] == "vendor", "vendor", "portable")
+    keys["power"] = np.array([f"p{s.get('power_measured', 0)}" for s in settings], dtype=np.str_)
+    nodes = np.array([_number(s, "nodes", 1.0) for s in settings])
+    cores = np.array([_number(s, "host_cores", np.nan) for s in settings])
+    count = device_counts(queries)
+    per_device = np.log(np.where(np.isnan(cores), 16.0 * count / nodes, cores) * nodes / count)
+    rounds = np.array([_number(s, "round", FIRST_ROUND) for s in settings])
+    numbers = {
+        "time": round_years(rounds),
+        "scale": np.log(count) - USUAL_COUNT,
+        "host": per_device - np.log(16.0),
+        "work": np.log([_number(s, "gflop", USUAL_GFLOP) / USUAL_GFLOP for s in settings]),
+    }
+    sheets = [_sheet(query.device) for query in queries]
+    return KeyedRows(keys, np.array(sheets, dtype=np.float64).reshape(-1, 6), numbers)
+
+
+def question_keys(queries: Sequence[Query]) -> Names:
+    """Model, scenario and accelerator (as submitted) of each query, joined, shape (n,)."""
+    keys = history_rows(queries).keys
+    parts = zip(keys["model"], keys["scenario"], keys["part"], strict=True)
+    return np.array(["|".join(texts) for texts in parts], dtype=np.str_)
+
+
+def round_years(rounds: Column) -> Column:
+    """Years since v2.0 of rounds numbered 100 x major + minor, of which there are two a year."""
+    return rounds // 100 - 2.0 + rounds % 100 / 2.0
+
+
+def device_counts(queries: Sequence[Query]) -> Column:
+    """Number of devices of each query, shape (n,); a slice of a device counts as a fraction."""
+    shares = np.array([_number(q.benchmark.by_name, "share", 1.0) for q in queries])
+    counts = np.array([float(q.operation.device_count) for q in queries])
+    return np.asarray(counts * shares, dtype=np.float64)
+
+
+def is_stream(query: Query) -> bool:
+    """Whether the benchmark runs one query at a time, so that latency is measured."""
+    return query.benchmark.by_name.get("scenario") in STREAMS
+
+
+def in_streams(rows: KeyedRows) -> Mask:
+    """Which rows run one query at a time, shape (n,)."""
+    return np.isin(rows.keys["scenario"], STREAMS)
+
+
+def as_offline(rows: KeyedRows) -> KeyedRows:
+    """The same rows with streams replaced by the scenario Offline on one device."""
+    streams = in_streams(rows)
+    scenario = np.where(streams, "Offline", rows.keys["scenario"])
+    scale = np.where(streams, -USUAL_COUNT, rows.numbers["scale"])
+    keys = {**rows.keys, "scenario": scenario}
+    return KeyedRows(keys, rows.sheet, {**rows.numbers, "scale": scale})
+
+
+def samples_per_query(queries: Sequence[Query]) -> Column:
+    """Samples per query, shape (n,): eight in MultiStream, else one."""
+    scenarios = [query.benchmark.by_name.get("scenario") for query in queries]
+    return np.array([8.0 if scenario == STREAMS[1] else 1.0 for scenario in scenarios])
+
+
+def base_model(model: str) -> str:
+    """Name of a model without the accuracy target: `bert` for `bert-99.9`."""
+    return model.removesuffix("-99.9").removesuffix("-99")
+
+
+def device_key(device: Device) -> str:
+    """Identity of a device: the figures of its spec sheet, or its name if it has no sheet."""
+    return str(sheet(device)) if device.has_sheet else device.name
+
+
+def _number(settings: dict[str, float | str], name: str, default: float) -> float:
+    value = settings.get(name, default)
+    return float(value) if isinstance(value, (int, float)) else default
+
+
+def _sheet(device: Device) -> list[float]:
+    """Logarithms of bandwidth, peaks, memory and design power, relative to those of an A100."""
+    if not device.has_sheet:
+        return [float("nan")] * 6
+    peaks = device.peak_tflops
+    dense = peaks.get("fp16") or peaks.get("bf16") or peaks.get("fp32") or max(peaks.values())
+    low = peaks.get("int8") or peaks.get("fp8") or dense
+    figures = (
+        device.bandwidth_gbs / 1500,
+        dense / 300,
+        low / 600,
+        (peaks.get("fp8") or dense) / 300,
+        (device.memory_gib or 40) / 40,
+        (device.tdp_w or 300) / 300,
+    )
+    return [float(np.log(figure)) for figure in figures]
+
+
+CHOICES: Final = ("framework", "reference", "power_mode", "server", "system_type")
+"""Settings with a few values, which most rows of a device share."""
+FREE: Final[Mapping[str, str]] = {
+    "part": "the accelerator, or the CPU of a system without one, in the submitter's words",
+    "submitter": "who submitted the result",
+    "platform": "the system, in the submitter's words",
+}
+NUMBERS: Final[Mapping[str, str]] = {
+    "gflop": "arithmetic of one sample, 1e9 operations",
+    "host_cores": "CPU cores of a node",
+    "nodes": "number of nodes",
+    "power_measured": "1 for a run with a power measurement, else 0",
+    "share": "share of the accelerator that is used, such as 0.14 for one of seven slices",
+}
+
+
+def history_suites(
+    seen: HistoryCoverage, rows: KeyedRows, metrics: Sequence[str]
+) -> tuple[KnownSuite, ...]:
+    """The suites of a history with their settings.
+
+    Args:
+        seen: what the training set covers.
+        rows: the training rows of throughput.
+        metrics: metrics that the predictor answers.
+    """
+    devices = dict(zip(rows.keys["device"].tolist(), rows.keys["kind"].tolist(), strict=True))
+    # A device with a spec sheet is known by its figures, in brackets, and has its own name.
+    nameless = {name: kind for name, kind in devices.items() if name and not name.startswith("(")}
+    settings = [
+        KnownSetting("model", _values(rows, "model"), required=True),
+        KnownSetting("scenario", tuple(sorted(seen.values["scenario"])), required=True),
+    ]
+    settings += [KnownSetting(name, _values(rows, name)) for name in CHOICES if _values(rows, name)]
+    settings += [KnownSetting(n, meaning=words) for n, words in FREE.items() if _values(rows, n)]
+    low, high = (_round_number(year) for year in seen.years)
+    settings.append(KnownSetting("round", (), low, high, meaning="401 for v4.1"))
+    settings += [KnownSetting(name, meaning=words) for name, words in NUMBERS.items()]
+    kinds = tuple(sorted(set(devices.values())))
+    return tuple(
+        KnownSuite(suite, tuple(settings), tuple(metrics), kinds, nameless) for suite in seen.suites
+    )
+
+
+def usual_history_settings(query: Query, rows: KeyedRows) -> dict[str, float | str]:
+    """Settings that most training rows like the query have.
+
+    Rows of the query's device count, else all rows. The arithmetic of a sample is that of the
+    model, and the round is the last one.
+    """
+    own = history_rows([query])
+    every = np.ones(len(rows), dtype=np.bool_)
+    of_device = rows.keys["device"] == own.keys["device"][0]
+    of_model = rows.keys["base"] == own.keys["base"][0]
+    found: dict[str, float | str] = {"round": _round_number(float(rows.numbers["time"].max()))}
+    for name in (*CHOICES, "submitter"):
+        near = (of_device & of_model, of_device, every)
+        usual = next((v for mask in near if (v := _commonest(rows, name, mask))), "")
+        alone = name != "submitter" or len(_values(rows, name)) == 1
+        if usual and alone:
+            found[name] = usual
+    part = _commonest(rows, "part", of_device)
+    if part:
+        found["part"] = part
+    if of_model.any() and np.ptp(rows.numbers["work"]) > 0.0:
+        work = float(np.median(rows.numbers["work"][of_model]))
+        found["gflop"] = float(f"{USUAL_GFLOP * np.exp(work):.4g}")
+    return found
+
+
+def _values(rows: KeyedRows, key: str) -> tuple[str, ...]:
+    return tuple(sorted(set(rows.keys[key].tolist()) - {""}))
+
+
+def _commonest(rows: KeyedRows, key: str, mask: Mask) -> str:
+    """The value that most of these rows have, the first in order of equals; empty for none."""
+    counts = Counter(name for name in sorted(rows.keys[key][mask].tolist()) if name)
+    return counts.most_common(1)[0][0] if counts else ""
+
+
+def _round_number(years: float) -> float:
+    """The number of a round, from its years since v2.0; the inverse of `round_years`."""
+    major, half = divmod(years + 2.0, 1.0)
+    return 100.0 * major + 2.0 * half
+
 
 METRICS = ("samples_per_s", "latency_ms", "wall_power_w", "wall_energy_per_sample_j")
 OWN = ("device", "part", "submitter", "platform")

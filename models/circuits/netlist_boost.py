@@ -4,6 +4,8 @@ Trees predict the mean delay of each connection over placements. Those of carrie
 networks are medians by kind. The longest path over mean delays is shorter than longest paths are on
 average, the more so the more paths are nearly as long, and the fewer connections share its delay: a
 linear function of `TERMS` corrects it, fitted on circuits whose families trees have not seen.
+
+Highest frequencies of circuits from the delays of their connections.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +16,11 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from forerun.data.circuits.netlist import Circuit, Netlist
-from forerun.data.columns import Column, Mask, Matrix, Positions
+from forerun.data.columns import Column, Mask, Matrix, Positions, groups_of
 from forerun.data.errors import InputError
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.circuits.longest_path import MHZ_PS, TimingGraph
+from forerun.features.circuits.longest_path import MHZ_PS, TimingGraph, fmax_mhz
 from forerun.features.circuits.structure import (
     FEATURES,
     features_around,
@@ -28,12 +30,44 @@ from forerun.features.circuits.structure import (
 )
 from forerun.features.deadline import check
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.circuits.timing import circuits_of, netlists_of
 from forerun.models.conformal import LogQuantiles, out_of_fold
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
+
+
+def frequencies(circuits: Sequence[Circuit], net_ps: Sequence[Column]) -> Column:
+    """Highest frequency of each of n circuits with given delays of its connections, (n,), MHz.
+
+    Args:
+        circuits: the circuits; those of one netlist share its timing graph.
+        net_ps: (m,) delays of the connections of each, picoseconds.
+    """
+    found = np.full(len(circuits), np.nan)
+    for rows in netlists_of(circuits):
+        graph = TimingGraph.of(circuits[rows[0]].netlist)
+        found[rows] = fmax_mhz(graph.period_ps(np.column_stack([net_ps[row] for row in rows])))
+    return found
+
+
+def netlists_of(circuits: Sequence[Circuit]) -> Iterator[Positions]:
+    """Positions of the circuits of each netlist."""
+    for rows in groups_of(id(circuit.netlist) for circuit in circuits).values():
+        yield np.array(rows, dtype=np.intp)
+
+
+def circuits_of(queries: Sequence[Query]) -> list[Circuit]:
+    """The circuits that are asked about.
+
+    Raises:
+        TypeError: a workload is of another kind.
+    """
+    circuits = [query.workload for query in queries if isinstance(query.workload, Circuit)]
+    if len(circuits) < len(queries):
+        raise TypeError("only circuits have a highest frequency")
+    return circuits
+
 
 PARAMETERS: Final[Mapping[str, Any]] = {
     "objective": "l2",

@@ -16,11 +16,11 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.circuits.connections import FEATURES, placed_features
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.circuits.timing import circuits_of, frequencies
+from forerun.models.circuits.netlist_boost import circuits_of, frequencies
 from forerun.models.conformal import LogQuantiles, out_of_fold
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 PARAMETERS: Final[Mapping[str, Any]] = {
     "objective": "l2",

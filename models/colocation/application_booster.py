@@ -17,14 +17,14 @@ from forerun.data.columns import Column, Mask, Matrix, Names, finite_log, rows_b
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.adaptation.shrunk_median import shrunk_medians
+from forerun.models.adaptation.shrunk_scalar import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.colocation.held_out_runs import FACTORS, fit_shrinkage
+from forerun.models.colocation.calibration import FACTORS, fit_shrinkage
 from forerun.models.conformal import LogQuantiles, out_of_fold
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 SUITE: Final = "cloudprophet_runs"
 METRIC: Final = "p_wall"

@@ -23,24 +23,29 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import NAMES, natural
-from forerun.models.adaptation.shrunk_median import shrunk_medians
+from forerun.models.adaptation.shrunk_scalar import shrunk_medians
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.colocation.calibration import calibrated, calibrated_forecasts
-from forerun.models.colocation.features import (
+from forerun.models.colocation.calibration import (
+    POOLED_PROGRAM,
+    Mode,
+    calibrated,
+    calibrated_forecasts,
+    limits_of,
+)
+from forerun.models.colocation.host_forecast import (
     FACTS,
     METRICS,
     ColocationRows,
+    Mixing,
     ProgramEffects,
     idle_window,
+    mixing_of,
 )
-from forerun.models.colocation.held_out_runs import POOLED_PROGRAM, Mode
-from forerun.models.colocation.host_forecast import Mixing, mixing_of
-from forerun.models.colocation.limits import limits_of
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange
-from forerun.models.estimator import SETTING
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 LEAST_LOG, MOST_LOG = np.log(0.02), np.log(50.0)
 """Range to which predicted log relative speeds are clipped."""

@@ -1,31 +1,185 @@
-"""Calibration of predictors of co-location on held-out groups: intervals and error rates."""
+"""Calibration of predictors of co-location on held-out groups: intervals and error rates.
 
-from collections.abc import Mapping
+Limits of a prediction about co-location: the sentences, and when each of them holds.
+
+Which runs are held out to calibrate co-location predictors, and shrinkage fitted on them.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, finite_log
+from forerun.data.columns import Column, Mask, Names, finite_log, groups_of
 from forerun.data.measurements import Measurements
-from forerun.models.colocation.features import METRICS, ColocationRows
-from forerun.models.colocation.held_out_runs import (
-    FACTORS,
-    HELD_OUT,
-    ISOLATED,
-    MODES,
-    POOLED_PROGRAM,
-    UNMEASURED_FACTORS,
-    Mode,
-    fit_shrinkage,
-    uninformative_runs,
+from forerun.features.host_windows import NAMES, PINNED, missing_metrics, natural
+from forerun.models.colocation.host_forecast import (
+    METRICS,
+    OWN,
+    SCATTER,
+    SENSITIVITY_PROXIES,
+    ColocationRows,
+    forecast_queries,
 )
-from forerun.models.colocation.host_forecast import forecast_queries
 from forerun.models.colocation.slowed_class import ClassErrors
 from forerun.models.conformal import POOLED, LogQuantiles, out_of_fold
+from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.limit import Limit
 
 if TYPE_CHECKING:
     from forerun.models.colocation.base import ColocationBase
+
+
+NEW = "this program was not measured with co-runners: the answer is from all other programs"
+SCATTERED = (
+    "this program was not measured with co-runners: the answer is from others, by how its CPU "
+    "times alone scatter (`cpu_spread`), which tells little where no other guest disturbs"
+)
+PROFILED = (
+    "this program was measured with one co-running load alone: the answer scales with what that "
+    "did, and with how its CPU times alone scatter where that is known"
+)
+UNLIKE_ALL = (
+    "this program waits for much more of its time alone than all of the training set: in CPU time "
+    "it is taken as not slowed"
+)
+NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours"
+
+
+def limits_of(
+    rows: ColocationRows,
+    modes: Names,
+    training_metrics: Sequence[str],
+    ranges: FeatureRange | None,
+    unlike: Mask,
+) -> list[tuple[Limit, ...]]:
+    """The limits of each prediction; none for one without limits.
+
+    Args:
+        rows: features of n queries.
+        modes: modes of the programs, shape (n,).
+        training_metrics: host metrics in the training set.
+        ranges: of the windows' medians in the training set.
+        unlike: programs that were not measured and wait far more than any in the training set,
+            shape (n,).
+    """
+    scatters = np.isfinite(rows.sensitivity_proxies[:, SENSITIVITY_PROXIES.index(SCATTER)])
+    programs = zip(modes.tolist(), scatters.tolist(), unlike.tolist(), strict=True)
+    windows = list(zip(rows.window_of.tolist(), rows.estimated.tolist(), strict=True))
+    median = rows.window_statistics[:, 0]
+    of_window = {
+        window: _of_window(median[same[0]], window[1], training_metrics, ranges)
+        for window, same in groups_of(windows).items()
+    }
+    pairs = list(zip(programs, windows, strict=True))
+    of_pair = {(p, w): (*_of_program(*p), *of_window[w]) for p, w in dict.fromkeys(pairs)}
+    return [of_pair[pair] for pair in pairs]
+
+
+def _of_program(mode: str, scatters: bool, unlike: bool) -> tuple[Limit, ...]:
+    """Limits of a program that was not measured with neighbours."""
+    new = SCATTERED if scatters else NEW
+    lines = {"new": (new,), "profiled": (PROFILED,)}.get(mode, ())
+    transfers = (Limit(line, severity="transfer") for line in lines)
+    return (*transfers, *((Limit(UNLIKE_ALL),) if unlike else ()))
+
+
+def _of_window(
+    median: Column, estimated: bool, training_metrics: Sequence[str], ranges: FeatureRange | None
+) -> tuple[Limit, ...]:
+    """Limits by the metrics of a host that are missing, or outside the training range.
+
+    Args:
+        median: of each metric over time, shape (len(NAMES),).
+        estimated: whether the window is a forecast, which has no metrics of a single program.
+        training_metrics: host metrics in the training set.
+        ranges: of the windows' medians in the training set.
+    """
+    if np.isnan(median).all():
+        return (Limit(NO_WINDOW),)
+    # Those of a pinned program cannot be measured for one that is not pinned to a CPU.
+    never = OWN if estimated else PINNED
+    missing = missing_metrics(median, [n for n in training_metrics if not n.startswith(never)])
+    line = f"metrics of the host that training had are missing: {len(missing)}"
+    lacking = (Limit(line),) if missing else ()
+    if ranges is None:
+        return lacking
+    given = natural(median)[[NAMES.index(name) for name in ranges.names]]
+    return (*lacking, *ranges.outside(given))
+
+
+Mode = Literal["known", "profiled", "new"]
+"""How a program is known: measured with neighbours, with one load only, or not at all."""
+MODES: tuple[Mode, ...] = ("known", "profiled", "new")
+HELD_OUT: Mapping[Mode, str] = {"known": "neighbour", "profiled": "family", "new": "family"}
+"""Mode -> grouping key whose values are held out to calibrate its intervals."""
+POOLED_PROGRAM: Mapping[Mode, str] = {"new": "", "profiled": "profiled "}
+"""Mode -> key that stands for the names of all its programs, which share one shrinkage factor."""
+PROFILE_RUN = "profile run"
+"""Value of the grouping key `profile` for runs from which a program's profile was computed."""
+ISOLATED = "none"
+"""Value of the grouping key `neighbour` for isolated runs."""
+FACTORS = (1.0, 0.75, 0.5, 0.25, 0.0)
+"""Candidate shrinkage factors of programs that were measured."""
+UNMEASURED_FACTORS = (1.5, 1.25, *FACTORS)
+"""Candidates for programs that were not measured. Boosters of absolute errors stay near the median
+of their training set, so factors above 1 may be better. Which one is chosen on families held out
+within the training set."""
+FEWEST_HELD_OUT = 15
+"""A program with fewer held-out runs keeps a shrinkage factor of 1."""
+
+
+def fit_shrinkage(
+    programs: Names,
+    target: Column,
+    middle: Column,
+    deviation: Column,
+    factors: Sequence[float] = FACTORS,
+    fewest: int = FEWEST_HELD_OUT,
+) -> dict[str, float]:
+    """Factors by which an engine's deviation from a program's median is shrunk.
+
+    The factor of a program minimises the mean absolute error of relative speed on held-out runs.
+    For a program that nothing slows, whose deviations are noise, that is near 0.
+
+    Args:
+        programs: key of each run, shape (n,).
+        target: measured log relative speeds, shape (n,).
+        middle: median of each run's program, shape (n,).
+        deviation: held-out predictions less these medians, shape (n,).
+        factors: candidates.
+        fewest: a program with fewer held-out runs has no factor.
+
+    Returns:
+        Program -> factor.
+    """
+    shrinkage = {}
+    for program in np.unique(programs):
+        runs = (programs == program) & np.isfinite(target + middle + deviation)
+        if runs.sum() >= fewest:
+            speeds = (np.exp(middle[runs] + factor * deviation[runs]) for factor in factors)
+            errors = [np.abs(speed - np.exp(target[runs])).mean() for speed in speeds]
+            shrinkage[str(program)] = factors[int(np.argmin(errors))]
+    return shrinkage
+
+
+def uninformative_runs(rows: ColocationRows, measured: Measurements, mode: Mode) -> Mask:
+    """Runs that the calibration of a mode leaves out, because the inputs were computed from them.
+
+    Isolated runs give `cpu_spread`, and runs next to one load give `log_p_with_load`; both are
+    inputs for programs that were not measured with neighbours.
+
+    Returns:
+        A mask of shape (n,).
+    """
+    if mode == "known":
+        return np.zeros(len(rows), dtype=np.bool_)
+    runs: Mask = measured.group("neighbour") == ISOLATED
+    if mode == "profiled":
+        runs |= (measured.group("profile") == PROFILE_RUN) | np.isnan(rows.log_p_with_load)
+    return runs
+
 
 FEWEST_PAIRS = 20
 """With fewer runs next to programs that have profiles, forecasts have no intervals of their own."""

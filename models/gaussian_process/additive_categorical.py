@@ -16,8 +16,13 @@ import numpy as np
 
 from forerun.data.columns import Columns
 from forerun.data.shapes import Bool, Float64, Int, Text
-from forerun.models.gaussian_process.covariances import distances, matern, same, squared_exponential
-from forerun.models.gaussian_process.posterior import mean_weights
+from forerun.models.gaussian_process.regression import (
+    distances,
+    matern,
+    mean_weights,
+    same,
+    squared_exponential,
+)
 
 Shape = Literal["one", "linear", "near", "recent", "scale", "host", "work"]
 DEGREES_OF_FREEDOM = 3.0

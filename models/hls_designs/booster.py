@@ -22,20 +22,24 @@ from forerun.data.query import Query
 from forerun.data.workload import Design
 from forerun.features.hls.directives import PLACE_COLUMNS, coordinates
 from forerun.features.hls.loop_tree import LOOP_FEATURES
-from forerun.models.adaptation.suggestions import farthest_points
+from forerun.models.adaptation.support_set import farthest_points
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import FeatureRange
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
     ARE_SHARES,
+    BAGS,
     BOUND_COLUMNS,
+    COMMON,
     FEATURES,
     FLOORS,
     LEAST,
+    MEMBERS,
     METRICS,
     NETWORK_FEATURES,
     ROUNDED,
+    SETTINGS,
+    TREES,
     Key,
     by_metric,
     deviations_within,
@@ -52,16 +56,10 @@ from forerun.models.hls_designs.known_designs import KnownDesigns, Nearest
 from forerun.models.hls_designs.limits import chip_limits
 from forerun.models.hls_designs.loop_module import LoopShape
 from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
-from forerun.models.hls_designs.settings import (
-    BAGS,
-    COMMON,
-    MEMBERS,
-    SETTINGS,
-    TREES,
-)
 from forerun.models.hls_designs.support_set import SupportDesigns
 from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 SHOTS = 20
 """Size of the support set with which intervals after adaptation are calibrated."""

@@ -13,9 +13,13 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from forerun.data.columns import Column, Matrix
-from forerun.models.gaussian_process.covariances import distances, matern
-from forerun.models.gaussian_process.mixture import combine, posterior_weights
-from forerun.models.gaussian_process.posterior import Posterior
+from forerun.models.gaussian_process.regression import (
+    Posterior,
+    combine,
+    distances,
+    matern,
+    posterior_weights,
+)
 
 DRAWS = 192
 LEAST_WEIGHT = 0.002

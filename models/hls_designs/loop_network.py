@@ -20,6 +20,7 @@ from forerun.models.hls_designs.features import (
     ARE_SHARES,
     FLOORS,
     METRICS,
+    NETWORK_SHARE,
     Key,
     log_values,
     network_matrix,
@@ -34,7 +35,6 @@ from forerun.models.hls_designs.loop_module import (
     joined,
     network,
 )
-from forerun.models.hls_designs.settings import NETWORK_SHARE
 from forerun.models.neural import minimise, onnx_session, seeded_torch
 
 if TYPE_CHECKING:

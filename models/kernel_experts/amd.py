@@ -12,19 +12,21 @@ from forerun.data.level import LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
-from forerun.features.llm_kernels.chip import Chip
-from forerun.features.llm_kernels.experts import EXPERTS_FEATURES
-from forerun.features.llm_kernels.families import SIMILAR, kernel_groups
-from forerun.features.llm_kernels.gemm import GEMM_FEATURES
-from forerun.features.llm_kernels.table import KernelGroup
+from forerun.features.llm_kernels.families import (
+    EXPERTS_FEATURES,
+    GEMM_FEATURES,
+    SIMILAR,
+    kernel_groups,
+)
+from forerun.features.llm_kernels.table import Chip, KernelGroup
 from forerun.features.operators.features import FEATURES, operator_features
 from forerun.features.operators.kinds import KIND_CODE
 from forerun.features.operators.table import OperatorTable
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.kernel_experts.family import BASE_ROWS, Family, Settings, thin
 from forerun.models.kernel_experts.llm_kernels import PARAMETERS, KernelLatency
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.predictor import SETTING
 
 CONVOLUTIONS: Final = ("conv", "conv_transpose")
 CONV_FORMATS: Final = ("fp32", "fp16", "bf16")

@@ -1,26 +1,125 @@
-"""Experts of one family of kernels: a booster of each measured device, on ratios to a base time.
+"""Predictors of kernels by an expert of each family: fit, few-shot adaptation, intervals, sums.
 
     seconds = base(terms) x exp(ratio), joined with the time under the power limit
 
-The base is a closed form of the terms of a `KernelTable`, and each device has a booster of the
-logarithm of the ratio, which sees figures of the kernel and no figure of a device. A measured
-device takes its own booster, another one takes those of the devices whose sheets are most like its
-own, weighted by similarity.
+The base is a closed form of the terms of a `KernelTable` (`BaseTime`): a launch, serial terms, and
+terms that overlap. Each device has a booster of the logarithm of the ratio, which sees figures of
+the kernel and no figure of a device. A measured device takes its own booster, another one takes
+those of the devices whose sheets are most like its own, weighted by similarity. Intervals of
+kernels and of their sums come from devices and sizes that are held out (`calibrate`).
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from forerun.data.columns import Column, Mask, Matrix, Names
+from forerun.data.columns import Column, Mask, Matrix, Names, Positions
 from forerun.data.device import Device
+from forerun.data.level import LEVEL
+from forerun.data.measurements import Measurements
+from forerun.data.query import Query
 from forerun.features.llm_kernels.table import KernelGroup, KernelTable
-from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
+from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
+from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP
+from forerun.models.artifact.stored_predictor import StoredPredictor
+from forerun.models.conformal import (
+    POOLED,
+    UNCALIBRATED,
+    Intervals,
+    LogQuantiles,
+    student_quantile,
+)
+from forerun.models.domain.feature_range import KnownDevices, Sheet, same_sheet, sheet
 from forerun.models.gradient_boosting import BoosterBag, load_together
-from forerun.models.gradient_boosting.lean import coarse
-from forerun.models.kernel_experts.base_time import BaseTime
+from forerun.models.gradient_boosting.bags import coarse
+from forerun.models.limit import Limit
+from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
+
+LAUNCH_UNIT_S = 1e-6
+_START_SERIAL, _START_PARALLEL, _START_SHARPNESS = 0.5, 1.3, 1.0
+_LEAST, _MOST = -14.0, 7.0
+"""Range of the logarithms of factors."""
+
+
+@dataclass(frozen=True)
+class BaseTime:
+    """Factors of the terms of a `KernelTable`, by which kernels of one family take
+
+        launch x its relative time + sum(serial factor x term)
+            + (sum((parallel factor x term) ** p)) ** (1 / p)
+
+    Attributes:
+        launch_s: least time of a kernel at the clock that launches are relative to, seconds.
+        serial: (serial terms,) factors.
+        parallel: (parallel terms,) factors; the inverse is the share of the sheet's rate.
+        sharpness: p - 1; large where the longest term alone counts, 0 where terms add up.
+    """
+
+    launch_s: float
+    serial: Column
+    parallel: Column
+    sharpness: float
+
+    @classmethod
+    def fit(cls, table: KernelTable, log_seconds: Column, weights: Column) -> Self:
+        """Factors with the least robust error of the logarithm.
+
+        Args:
+            table: n kernels, of any devices.
+            log_seconds: (n,) logarithms of their measured times.
+            weights: (n,) weights.
+        """
+        from scipy.optimize import least_squares
+
+        serial, parallel = table.serial_s.shape[1], table.parallel_s.shape[1]
+        factors = [2.0, *[_START_SERIAL] * serial, *[_START_PARALLEL] * parallel, _START_SHARPNESS]
+        root = np.sqrt(weights / weights.mean())
+
+        def errors(logs: Column) -> Column:
+            return np.asarray(root * (np.log(cls._of(logs, serial).seconds(table)) - log_seconds))
+
+        start = np.log(factors)
+        found = least_squares(errors, start, bounds=(_LEAST, _MOST), loss="soft_l1", f_scale=0.1)
+        return cls._of(found.x, serial)
+
+    @classmethod
+    def _of(cls, logs: Column, serial: int) -> Self:
+        factors = np.exp(logs)
+        return cls(
+            launch_s=float(factors[0]) * LAUNCH_UNIT_S,
+            serial=factors[1 : 1 + serial],
+            parallel=factors[1 + serial : -1],
+            sharpness=float(factors[-1]),
+        )
+
+    def seconds(self, table: KernelTable) -> Column:
+        """Time of each kernel, shape (n,), seconds."""
+        return np.asarray(self._parts(table).sum(axis=1))
+
+    def shares(self, table: KernelTable) -> Matrix:
+        """Share of each kernel's time that a change of each factor changes, shape (n, factors).
+
+        Columns are launch, serial terms and parallel terms; each row sums to 1.
+        """
+        parts = self._parts(table)
+        return np.asarray(parts / parts.sum(axis=1, keepdims=True))
+
+    def _parts(self, table: KernelTable) -> Matrix:
+        """Seconds of the launch, of serial terms, and of parallel terms by their elasticities."""
+        power = 1.0 + self.sharpness
+        terms = table.parallel_s * self.parallel
+        longest = terms.max(axis=1, keepdims=True)
+        # Terms over the longest one keep large powers within the range of numbers.
+        powers = (terms / longest) ** power
+        total = powers.sum(axis=1, keepdims=True)
+        together = longest * total ** (1.0 / power)
+        launch = self.launch_s * table.launch[:, None]
+        return np.hstack([launch, table.serial_s * self.serial, together * powers / total])
+
 
 OWN_WEIGHT: Final = 4.0
 """Weight of a measured device's own booster where others take part, relative to those of a device
@@ -260,3 +359,454 @@ def thin(rows: KernelGroup, count: int) -> KernelGroup:
         return rows
     drawn = np.random.default_rng(0).choice(len(rows), count, replace=False)
     return rows.take(np.sort(drawn))
+
+
+UNSEEN_ROWS, SEEN_ROWS = 2000, 5000
+"""Rows of each device that calibration uses."""
+HELD_OUT_SHARE: Final = 0.25
+"""Share of each device's sites that are held out for intervals on measured devices."""
+_NEAR, FAR = 0.4 / 0.1**0.5, 0.8 / 0.1**0.5
+"""Residuals grow in proportion to distance + `_NEAR` up to the distance `FAR`, and no further;
+chosen on matrix products of H200, B200, GB200 and GB300, each left out in turn."""
+
+
+class Expert(Protocol):
+    """What a predictor knows of the kernels of one family."""
+
+    def log_values(self, group: KernelGroup) -> Column:
+        """Logarithm of what is predicted of each of n kernels, shape (n,)."""
+        ...
+
+    def correction_columns(self, group: KernelGroup, log_values: Column) -> Matrix:
+        """What their errors may be linear in, shape (n, columns)."""
+        ...
+
+    def distance(self, group: KernelGroup) -> float:
+        """Distance of the device from the nearest measured one; 0 for these."""
+        ...
+
+    def measured(self, device: Device) -> bool:
+        """Whether kernels of the family were measured on the device."""
+        ...
+
+
+Fit = Callable[[str, Sequence[KernelGroup]], Expert]
+"""Name of a family, and its measured kernels by device -> their expert."""
+
+
+def interval_scale(distance: float, far: float = FAR) -> float:
+    """Width of the interval on a device, relative to others at other distances.
+
+    Args:
+        distance: from the nearest measured device.
+        far: distance from which on residuals grow no further.
+    """
+    return float(_NEAR + min(distance, far))
+
+
+def calibrate(
+    families: Mapping[str, Sequence[KernelGroup]],
+    fit: Fit,
+    seed: int,
+    prior: float = 0.0,
+    far: float = FAR,
+) -> tuple[Intervals, tuple[float, float]]:
+    """Quantiles of the residuals by family, on held-out devices and on held-out sites.
+
+    Residuals on held-out devices are divided by `interval_scale`. With them come the shares of the
+    squared residual that all kernels of a family on a device have in common, which do not average
+    out in a sum: on measured devices, and on others.
+
+    Args:
+        families: family -> measured kernels of each device.
+        fit: fits the expert of a family.
+        seed: of the sites that are held out.
+        far: as that of `interval_scale`.
+        prior: held-out devices that the bounds of all families together count as, in those of each.
+    """
+    seen, unseen = _Residuals(), _Residuals()
+    for name, parts in families.items():
+        for errors in _of_sites(name, [thin(part, SEEN_ROWS) for part in parts], fit, seed):
+            seen.add(name, errors)
+        few = _inflation(len(parts))
+        for errors in _of_devices(name, [thin(part, UNSEEN_ROWS) for part in parts], fit, far):
+            unseen.add(name, few * errors)
+    common = seen.common_share, unseen.common_share
+    if not unseen:  # One device tells nothing of the next one; no scale makes its range wider.
+        low, high = (end / interval_scale(far, far) for end in UNCALIBRATED)
+        return Intervals(seen.quantiles(), LogQuantiles({POOLED: (low, high)}, LEVEL)), common
+    devices = {name: len(parts) for name, parts in families.items()}
+    return Intervals(seen.quantiles(), _shrunk(unseen.quantiles(), devices, prior)), common
+
+
+def _shrunk(own: LogQuantiles, devices: Mapping[str, int], prior: float) -> LogQuantiles:
+    """Bounds of families, as root mean squares of their own and of those of all families.
+
+    Args:
+        own: symmetric bounds.
+        devices: family -> held-out devices, the weight of its own bounds.
+        prior: weight of the common bounds.
+    """
+    _, pooled = own.bounds[POOLED]
+    bounds = {POOLED: own.bounds[POOLED]}
+    for name, (_, high) in own.bounds.items():
+        if name != POOLED:
+            square = (devices[name] * high**2 + prior * pooled**2) / (devices[name] + prior)
+            bounds[name] = (-float(np.sqrt(square)), float(np.sqrt(square)))
+    return LogQuantiles(bounds, own.coverage)
+
+
+def _inflation(devices: int) -> float:
+    """Student's quantile over the normal one: errors of few devices say little of the next one's.
+
+    Residuals are around zero and not around a fitted mean, so no degree of freedom is lost.
+
+    Args:
+        devices: held-out devices of a family.
+    """
+    freedom = np.array([float(devices), np.inf])
+    few, many = student_quantile(freedom, LEVEL)
+    return float(few / many)
+
+
+class _Residuals:
+    """Residuals of several families, with both signs: that of the next device is not known."""
+
+    def __init__(self) -> None:
+        self._errors: list[Column] = []
+        self._names: list[str] = []
+
+    def __bool__(self) -> bool:
+        return any(map(len, self._errors))
+
+    def add(self, family: str, errors: Column) -> None:
+        self._errors.append(errors)
+        self._names += [family] * (2 * len(errors))
+
+    def quantiles(self) -> LogQuantiles:
+        both = [np.empty(0), *(sign * errors for errors in self._errors for sign in (1.0, -1.0))]
+        return LogQuantiles.of(np.concatenate(both), np.array(self._names, dtype=np.str_), LEVEL)
+
+    @property
+    def common_share(self) -> float:
+        known = [errors for errors in self._errors if len(errors)]
+        squares = sum(float(np.mean(errors**2)) for errors in known)
+        return sum(float(np.mean(errors)) ** 2 for errors in known) / squares if squares else 1.0
+
+
+def _of_sites(name: str, parts: Sequence[KernelGroup], fit: Fit, seed: int) -> Iterator[Column]:
+    """Residuals on sites that are left out on all devices."""
+    rng = np.random.default_rng(seed)
+    sites = np.unique(np.concatenate([part.table.site for part in parts]))
+    left_out = sites[rng.random(len(sites)) < HELD_OUT_SHARE]
+    held = [np.isin(part.table.site, left_out) for part in parts]
+    if not left_out.size or any(mask.all() for mask in held):
+        return
+    expert = fit(name, [part.take(~mask) for part, mask in zip(parts, held, strict=True)])
+    for part, mask in zip(parts, held, strict=True):
+        yield _residuals(expert, part.take(mask))
+
+
+def _of_devices(name: str, parts: Sequence[KernelGroup], fit: Fit, far: float) -> Iterator[Column]:
+    """Residuals on each device, of a fit to the others, over the scale of its distance."""
+    for place, part in enumerate(parts):
+        others = [other for index, other in enumerate(parts) if index != place]
+        if others:
+            expert = fit(name, others)
+            yield _residuals(expert, part) / interval_scale(expert.distance(part), far)
+
+
+def _residuals(expert: Expert, part: KernelGroup) -> Column:
+    return part.log_values - expert.log_values(part)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over the kernels of n queries, and how far measured values may be from them.
+
+    Errors of families are independent but for the common share of each, and those of kernels of
+    one family count as one.
+
+    Attributes:
+        total: (n,) sums.
+        by_class: (n, classes) the same by operator class.
+        ends: low and high side -> (n, 2), sums of the reach in log units, weighted by `total`: its
+            common part, and the squares of the families' own parts.
+    """
+
+    total: Column
+    by_class: Matrix
+    ends: tuple[Matrix, Matrix] = field(repr=False)
+
+    @classmethod
+    def empty(cls, size: int, classes: int) -> Self:
+        """Sums of `size` queries without kernels."""
+        sides = np.zeros((size, 2)), np.zeros((size, 2))
+        return cls(np.zeros(size), np.zeros((size, classes)), sides)
+
+    def add(
+        self,
+        rows: Positions,
+        classes: Positions,
+        values: Column,
+        ends: tuple[Column, Column],
+        common: float,
+    ) -> None:
+        """Add the k kernels of one family.
+
+        Args:
+            rows: (k,) queries that they belong to.
+            classes: (k,) operator classes; -1 for none.
+            values: (k,) values of all runs of each.
+            ends: (k,) low and high ends of the values.
+            common: share of the squared error that the family's kernels have in common with others.
+        """
+        size = len(self.total)
+        self.total[:] += np.bincount(rows, weights=values, minlength=size)
+        known = classes >= 0
+        np.add.at(self.by_class, (rows[known], classes[known]), values[known])
+        for side, end in zip(self.ends, ends, strict=True):
+            reach = values * np.abs(np.log(end / values))
+            of_family = np.bincount(rows, weights=reach, minlength=size)
+            side[:, 0] += np.sqrt(common) * of_family
+            side[:, 1] += (1.0 - common) * of_family**2
+
+    def interval(self) -> tuple[Column, Column]:
+        """Low and high ends, each (n,)."""
+        low, high = (
+            np.sqrt(side[:, 0] ** 2 + side[:, 1]) / np.maximum(self.total, 1e-300)
+            for side in self.ends
+        )
+        return self.total * np.exp(-low), self.total * np.exp(high)
+
+
+CORRECTION_ROWS: Final = 2000
+"""Rows of each device by which features of few-shot corrections are standardised."""
+
+
+@runtime_checkable
+class KnowsKernels(Protocol):
+    """A predictor that knows where families of kernels were measured."""
+
+    @property
+    def families(self) -> Mapping[str, Expert]:
+        """Name of each family that was measured on any device, such as `gemm/bf16`."""
+
+    def measured(self, family: str, device: Device) -> bool:
+        """Whether kernels of a family were measured on a device."""
+
+
+@dataclass(frozen=True)
+class KernelExperts(StoredPredictor):
+    """What predictors of kernels have in common; a query is one kernel, or the sum of several.
+
+    Attributes:
+        seed: random seed.
+        calibrated: whether `fit` also calibrates intervals, on devices and sites that it holds out.
+        families: name of a family -> its expert.
+        intervals: bounds of the residual by family, on measured devices and on others.
+        common: shares of the squared residual that do not average out in sums, on both.
+        known: devices of the training set.
+        scales: family -> standardises the features of few-shot corrections.
+        support: errors of kernels on devices that were adapted to.
+    """
+
+    seed: int = field(default=0, metadata=SETTING)
+    calibrated: bool = field(default=True, metadata=SETTING)
+    families: Mapping[str, Expert] = field(default_factory=dict)
+    intervals: Intervals | None = None
+    common: tuple[float, float] = (1.0, 1.0)
+    known: KnownDevices = field(default_factory=KnownDevices)
+    scales: Mapping[str, Standardizer] = field(default_factory=dict)
+    support: SupportGP = field(default_factory=SupportGP)
+    prior_devices: ClassVar[float] = 0.0
+    far: ClassVar[float] = FAR
+    """`prior` and `far` of `calibrate`."""
+    other_sources: ClassVar[float] = 0.0
+    """Least log bounds on measured devices, within which timings of other programs lie."""
+    metric: ClassVar[str] = "latency_ms"
+    per_unit: ClassVar[float] = 1e3
+    """What is answered over what the experts predict: milliseconds of a second."""
+
+    @abstractmethod
+    def fit_family(self, name: str, parts: Sequence[KernelGroup]) -> Expert:
+        """The expert of a family.
+
+        Args:
+            name: of the family.
+            parts: measured kernels of each device.
+        """
+
+    @abstractmethod
+    def groups(self, queries: Sequence[Query]) -> Iterator[KernelGroup]:
+        """The kernels of queries, by family and device."""
+
+    def expert(self, family: str) -> Expert:
+        """The expert of a family.
+
+        Raises:
+            KeyError: no kernel of the family was measured.
+        """
+        return self.families[family]
+
+    def measured(self, family: str, device: Device) -> bool:
+        """Whether kernels of a family were measured on a device.
+
+        Args:
+            family: operation and number format, such as `gemm/bf16`; it may be unknown.
+            device: any device.
+        """
+        own = self.families.get(family)
+        return own is not None and own.measured(device)
+
+    def as_timed(self, table: KernelTable) -> KernelTable:
+        """Training rows, with the launch that their way of timing has."""
+        return table
+
+    def trained(self, group: KernelGroup, weights: Column) -> Mask:
+        """Which of k measured kernels are training rows, (k,), given their weights."""
+        return weights > 0.0
+
+    def fit(self, measurements: Measurements) -> Self:
+        """Fit every family, and calibrate intervals on held-out devices and sites.
+
+        Args:
+            measurements: single kernels with the metric.
+        """
+        parts = self._parts(measurements)
+        fitted = replace(
+            self,
+            families={name: self.fit_family(name, own) for name, own in parts.items()},
+            intervals=None,
+            known=KnownDevices.of([query.device for query in measurements.queries]),
+            support=SupportGP(),
+        )
+        scales = {name: fitted._standardizer(name, own) for name, own in parts.items()}
+        fitted = replace(fitted, scales=scales).with_ranges(parts)
+        if not self.calibrated:
+            return fitted
+        intervals, common = calibrate(
+            parts, self.fit_family, self.seed, self.prior_devices, self.far
+        )
+        return replace(fitted, intervals=intervals, common=common)
+
+    def with_ranges(self, parts: Mapping[str, Sequence[KernelGroup]]) -> Self:
+        """The predictor with the ranges of its training rows, where it has any."""
+        return self
+
+    def _parts(self, measurements: Measurements) -> dict[str, list[KernelGroup]]:
+        values, weights = measurements.values[self.metric], measurements.weights
+        weights = np.ones(len(measurements)) if weights is None else weights
+        parts: dict[str, list[KernelGroup]] = {}
+        for group in self.groups(measurements.queries):
+            kept = self.trained(group, weights[group.rows]) & (values[group.rows] > 0)
+            own = replace(group, log_values=self._logs(values, group)).take(kept)
+            own = replace(own, table=self.as_timed(own.table))
+            if len(own):
+                parts.setdefault(group.family, []).append(own)
+        return parts
+
+    def _logs(self, values: Column, group: KernelGroup) -> Column:
+        """Logarithms of measured values of a group, in the unit of the experts."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.log(values[group.rows] / self.unit(group)))
+
+    def unit(self, group: KernelGroup) -> float:
+        """What an answer about kernels of a group is, where its expert predicts 1."""
+        return self.per_unit
+
+    def _standardizer(self, name: str, parts: Sequence[KernelGroup]) -> Standardizer:
+        thinned, expert = [thin(part, CORRECTION_ROWS) for part in parts], self.expert(name)
+        columns = [expert.correction_columns(part, part.log_values) for part in thinned]
+        return Standardizer.of(np.concatenate(columns))
+
+    def adapt(self, measurements: Measurements) -> Self:
+        """Correct the answers on devices by a few kernels measured there."""
+        n = len(measurements)
+        errors, features = np.full(n, np.nan), np.zeros((n, self._width))
+        strata = np.full(n, "", dtype="<U64")
+        for group in self.groups(measurements.queries):
+            logs, rows = self.expert(group.family).log_values(group), group.rows
+            errors[rows] = self._logs(measurements.values[self.metric], group) - logs
+            features[rows], strata[rows] = self._columns(group, logs), _strata(group)
+        devices = [query.device for query in measurements.queries]
+        support = self.support.updated(errors, devices, strata.tolist(), features, self.known)
+        return replace(self, support=support)
+
+    @property
+    def _width(self) -> int:
+        return max((len(one.centre) for one in self.scales.values()), default=1)
+
+    def _columns(self, group: KernelGroup, logs: Column) -> Matrix:
+        """Features of few-shot corrections, (k, columns); zero for a family without rows."""
+        if group.family not in self.scales:
+            return np.zeros((len(group), self._width))
+        columns = self.expert(group.family).correction_columns(group, logs)
+        return self.scales[group.family].apply(columns, self._width)
+
+    def predict(self, queries: Sequence[Query]) -> Predictions:
+        """The metric of each kernel, or of the sum of kernels, with its interval."""
+        sums = self.sums(queries)
+        values, ends = sums.total, sums.interval()
+        return Predictions.of_metric(
+            self.metric,
+            values,
+            ends if self.intervals else None,
+            coverage=self.intervals.unseen.coverage if self.intervals else None,
+            limits=self.limits_of(queries, sums),
+            breakdowns_ms=[by_class(row) for row in sums.by_class],
+        )
+
+    def sums(self, queries: Sequence[Query]) -> Sums:
+        """Sums over the kernels of each of n queries."""
+        sums = Sums.empty(len(queries), len(OPERATOR_CLASSES))
+        for group in self.groups(queries):
+            values, low, high = self.answers_of(group)
+            common = self.common[0 if self.measured(group.family, group.device) else 1]
+            ends = low * group.counts, high * group.counts
+            sums.add(group.rows, group.classes, values * group.counts, ends, common)
+        return sums
+
+    def answers_of(self, group: KernelGroup) -> tuple[Column, Column, Column]:
+        """Value and ends of the interval of one run of each of k kernels, each (k,)."""
+        expert = self.expert(group.family)
+        logs = expert.log_values(group)
+        error, deviation = np.zeros(len(group)), np.full(len(group), np.nan)
+        if self.support.of(group.device) is not None:
+            columns, devices = self._columns(group, logs), [group.device] * len(group)
+            error, deviation = self.support.correction(devices, _strata(group).tolist(), columns)
+        least, most = self.bounds(group)
+        values = np.clip(np.exp(logs + error) * self.unit(group), least, most)
+        if self.intervals is None:
+            return values, values, values
+        strata = [group.family] * len(group)
+        low, high = self.intervals.seen.around(values, strata)
+        reach = np.exp(self.other_sources)
+        low, high = np.minimum(low, values / reach), np.maximum(high, values * reach)
+        if not self.measured(group.family, group.device):
+            scale = interval_scale(expert.distance(group), self.far)
+            wide = self.intervals.unseen.around(values, strata, scale)
+            low, high = np.minimum(low, wide[0]), np.maximum(high, wide[1])
+        low, high = self.support.intervals(values, deviation, low, high)
+        return values, low, np.maximum(np.minimum(high, most), values)
+
+    def bounds(self, group: KernelGroup) -> tuple[Column, Column | float]:
+        """What no answer about k kernels is below, and above."""
+        return group.table.least_s * self.unit(group), np.inf
+
+    def limits_of(self, queries: Sequence[Query], sums: Sums) -> list[tuple[Limit, ...]]:
+        """What about each of n queries was not measured."""
+        return [self.limits(query) for query in queries]
+
+    @abstractmethod
+    def limits(self, query: Query) -> tuple[Limit, ...]:
+        """What about a query was not measured."""
+
+    def adapted(self, device: Device) -> bool:
+        """Whether rows enough were measured on a device that was adapted to."""
+        return self.support.rows(device) >= ENOUGH_ROWS
+
+
+def _strata(group: KernelGroup) -> Names:
+    """Strata of few-shot corrections: families by engine."""
+    return np.char.add(f"{group.family}/", group.engines)

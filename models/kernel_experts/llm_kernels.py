@@ -11,21 +11,25 @@ from forerun.data.device import Device
 from forerun.data.language_models.kernel import GemmKernel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.features.llm_kernels.attention import DECODE_FEATURES, PREFILL_FEATURES
-from forerun.features.llm_kernels.collectives import COLLECTIVE_FEATURES
-from forerun.features.llm_kernels.elementwise import ELEMENTWISE_FEATURES
-from forerun.features.llm_kernels.experts import EXPERTS_FEATURES
-from forerun.features.llm_kernels.families import family_of, kernel_groups, llm_kernel_of
-from forerun.features.llm_kernels.gemm import GEMM_FEATURES, PRODUCT_SIZES
+from forerun.features.llm_kernels.families import (
+    COLLECTIVE_FEATURES,
+    DECODE_FEATURES,
+    ELEMENTWISE_FEATURES,
+    EXPERTS_FEATURES,
+    GEMM_FEATURES,
+    PREFILL_FEATURES,
+    PRODUCT_SIZES,
+    family_of,
+    kernel_groups,
+    llm_kernel_of,
+)
 from forerun.features.llm_kernels.table import KernelGroup
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.gradient_boosting.lean import coarse
-from forerun.models.kernel_experts.calibration import Expert
-from forerun.models.kernel_experts.experts import KernelExperts
-from forerun.models.kernel_experts.family import Family, Settings
+from forerun.models.gradient_boosting.bags import coarse
+from forerun.models.kernel_experts.family import Expert, Family, KernelExperts, Settings
 from forerun.models.limit import LATENCY, POWER, Limit
+from forerun.models.predictor import SETTING
 
 PARAMETERS: Final[Mapping[str, Any]] = {
     "objective": "l1",

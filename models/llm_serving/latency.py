@@ -28,13 +28,11 @@ from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import FeatureRange
-from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
-from forerun.models.llm_serving.correction import Correction
-from forerun.models.llm_serving.known_runs import KnownRuns, sizes
-from forerun.models.llm_serving.littles_law import Loads, metrics_of
-from forerun.models.llm_serving.part_scales import FORMS, as_started
+from forerun.models.llm_serving.continuous_batching import Loads, metrics_of
+from forerun.models.llm_serving.correction import FORMS, Correction, KnownRuns, as_started, sizes
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 MANY: Final = 16.0
 """Prompts on average before a request's own, from which on intervals are those of long queues."""

@@ -29,12 +29,12 @@ from forerun.features.llm_serving.processors import (
 )
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.gradient_boosting.lean import coarse
+from forerun.models.gradient_boosting.bags import coarse
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.llm_serving.littles_law import Loads, metrics_of
+from forerun.models.llm_serving.continuous_batching import Loads, metrics_of
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 STEPS: Final = MappingProxyType({"tpot_ms": decode_parts, "ttft_ms": prompt_parts})
 """Time -> its parts."""

@@ -9,9 +9,8 @@ import numpy as np
 from forerun.data.columns import Column, Positions
 from forerun.data.language_models.deployment import LlmDeployment, Pool
 from forerun.data.language_models.requests import Requests
-from forerun.models.llm_serving.continuous_batching import Rank, Request
+from forerun.models.llm_serving.continuous_batching import Rank, Request, Scheduler
 from forerun.models.llm_serving.iteration_table import IterationTable
-from forerun.models.llm_serving.scheduler import Scheduler
 from forerun.models.llm_serving.worker import Worker
 
 Dispatch = Literal["round_robin", "least_loaded"]

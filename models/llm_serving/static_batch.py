@@ -18,16 +18,16 @@ from forerun.data.query import Query
 from forerun.features.llm_serving.static_batch import FEATURES, StaticBatches
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.domain.feature_range import KnownDevices
-from forerun.models.estimator import SETTING
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
 from forerun.models.limit import Limit
-from forerun.models.llm_serving.transfer_process import (
+from forerun.models.llm_serving.correction import (
     DEVICE,
     FRAMEWORK,
     VENDOR,
     TransferProcess,
 )
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 TIME: Final = "latency_ms"
 RATE: Final = "tokens_per_s"

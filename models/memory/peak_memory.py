@@ -25,19 +25,20 @@ from forerun.models.adaptation.shrunk_scalar import ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
-from forerun.models.memory.affine_map import AffineMap
-from forerun.models.memory.boosters import FittedPeaks, booster_features
 from forerun.models.memory.domain import (
+    AffineMap,
+    FittedPeaks,
     MemoryDomain,
     assumptions,
+    booster_features,
     concerning,
     inert_notes,
     kind_of,
 )
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 PEAK, RESERVED, ALLOCATED = "peak_memory_mib", "reserved_memory_mib", "allocated_memory_mib"
 AT_LEAST = "peak_memory_above_mib"

@@ -26,16 +26,15 @@ from forerun.features.operators.features import LAUNCH_MS
 from forerun.features.operators.kinds import OPERATOR_CLASSES, by_class
 from forerun.features.operators.query_table import query_table
 from forerun.features.recent import Recent
-from forerun.models.adaptation.suggestions import suggest_for_errors
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, Standardizer, SupportGP, graph_digests
+from forerun.models.adaptation.support_set import suggest_for_errors
 from forerun.models.artifact.codec import NOT_STORED
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, group_weights, out_of_fold, weighted_quantile
 from forerun.models.domain.feature_range import FeatureRange, sheet
 from forerun.models.equal_runs import RunKey, batch_key
-from forerun.models.estimator import SETTING
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.kernel_experts.operator_times import OperatorTime, merged_times
+from forerun.models.kernel_experts.operators import OperatorTime, merged_times
 from forerun.models.kernel_experts.recurrent_law import (
     HELD_OUT_REACH,
     LAW,
@@ -44,15 +43,15 @@ from forerun.models.kernel_experts.recurrent_law import (
 )
 from forerun.models.kernels.kernel_times import KernelTimes
 from forerun.models.limit import Limit
-from forerun.models.networks.domain import NetworkDomain
-from forerun.models.networks.intervals import (
+from forerun.models.networks.domain import (
     FOLDS,
     CalibrationRows,
+    KernelMixes,
+    NetworkDomain,
     WidthLaw,
     intervals_of,
     spread_of,
 )
-from forerun.models.networks.novelty import KernelMixes
 from forerun.models.networks.rows import (
     CLASS_OF_KERNEL_KIND,
     NETWORK_FEATURES,
@@ -64,6 +63,7 @@ from forerun.models.networks.rows import (
     with_latency,
 )
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
 
 BOOSTER: Final[Mapping[str, Any]] = {
     "objective": "l1",

@@ -16,17 +16,15 @@ from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.lowering import lowered, lowering_mode
-from forerun.models.adaptation.suggestions import in_turns
 from forerun.models.adaptation.support_gp import SupportGP
+from forerun.models.adaptation.support_set import in_turns
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import group_weights, weighted_quantile
-from forerun.models.estimator import SETTING
-from forerun.models.kernel_experts.operator_times import OperatorTime
-from forerun.models.kernel_experts.operators import OperatorBoost
+from forerun.models.kernel_experts.operators import OperatorBoost, OperatorTime
 from forerun.models.networks.device_time import DeviceTime
 from forerun.models.networks.host_time import TERMS, HostTime
 from forerun.models.prediction import PredictionColumns, Predictions
-from forerun.models.predictor import Predictor
+from forerun.models.predictor import SETTING, Predictor
 
 OVERLAP = 4.0
 """Order of the norm that joins device and host time: where both are equal, the latency is 19 %

@@ -3,24 +3,229 @@
 Predictions without a limit come from other predictors; the response multiplies them by ratios. It
 depends only on the predicted power of the workload and the design power of the device, so it
 applies where no run under a limit was measured. Its own error widens the intervals.
+
+Physics of a power limit: power follows the limit up to a job's demand, clocks follow power.
+
+Dynamic power, above the static share, depends on the clock f (relative to the full one). Where
+voltage falls with the clock, it is proportional to f^3; at the lowest voltage it is proportional to
+f. The sum of both is `share = f (a + (1 - a) f^2)`. Time has a compute share, which scales as 1/f,
+and a remainder that waits for memory and the host.
+
+Time, power and energy of one workload at several power limits, with their Pareto front.
+
+Fit of the response to a power limit, from jobs that ran at several limits on one device.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forerun.data.columns import Column, Columns, Mask
 from forerun.data.device import Device
+from forerun.data.errors import InputError, UnanswerableQuery
+from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.conformal import POOLED, LogQuantiles
+from forerun.models.conformal import POOLED, LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.limit import Limit
-from forerun.models.power.limit_physics import clock, demand, followed_power, stretched
-from forerun.models.prediction import PredictionColumns, Predictions
+from forerun.models.prediction import Estimate, PredictionColumns, Predictions
+from forerun.models.predictor import Predictor
 
-Column = NDArray[np.float64]
+SLOWEST: float = 0.05
+"""Lowest clock relative to the full one; GPUs exceed the limit rather than go below it."""
+NEWTON_STEPS = 14
+HALVINGS = 40
+
+
+def followed_power(ratio: Column, headroom: float | Column, onset: float) -> Column:
+    """Average power over demand, shape (n,): at most 1, and nondecreasing in `ratio`.
+
+    Args:
+        ratio: (n,) limit over demand.
+        headroom: average power over limit where the limit is low.
+        onset: ratio above which the limit has no effect. It exceeds 1, because the demand is an
+            average and its peaks exceed it. Between `2 / headroom - onset` and `onset` a parabola
+            joins the two linear parts.
+    """
+    start = 2.0 / headroom - onset
+    bend = headroom / (2.0 * np.maximum(onset - start, 1e-9))
+    joined = 1.0 - bend * np.square(np.maximum(onset - ratio, 0.0))
+    return np.where(ratio >= onset, 1.0, np.where(ratio <= start, headroom * ratio, joined))
+
+
+def demand(power: Column, limit: Column, headroom: float, onset: float) -> Column:
+    """Power without a limit, given the power under one; shape (n,).
+
+    The inverse of `followed_power` by bisection. Where power is proportional to the limit, the
+    demand is not unique, and the least one is returned.
+
+    Args:
+        power: (n,) average power under the limit.
+        limit: (n,) limit, in the same unit.
+        headroom: as in `followed_power`.
+        onset: as in `followed_power`.
+    """
+    low = np.array(power, dtype=np.float64)
+    high = np.maximum(limit / (2.0 / headroom - onset), low)
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        more = middle * followed_power(limit / middle, headroom, onset) < power
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    return high
+
+
+def clock(share: Column, linear: float | Column) -> Column:
+    """Clock relative to the full one for a given dynamic power, shape (n,).
+
+    Args:
+        share: (n,) dynamic power over that at full clock; clipped to 0.001 to 1.
+        linear: share of dynamic power that is proportional to the clock, 0 to 1.
+    """
+    share = np.clip(share, 1e-3, 1.0)
+    # Newton's method on a convex function, started above its root, converges monotonically.
+    root: Column = np.minimum(np.cbrt(share / np.maximum(1.0 - linear, 1e-9)), 1.0)
+    for _ in range(NEWTON_STEPS):
+        gap = root * (linear + (1.0 - linear) * root**2) - share
+        root = root - gap / (linear + 3.0 * (1.0 - linear) * root**2)
+    return np.clip(root, SLOWEST, 1.0)
+
+
+def stretched(clocks: Column, compute: float | Column) -> Column:
+    """Time over that at full clock, shape (n,); the share `compute` scales with 1/clock."""
+    ratio: Column = 1.0 + compute * (1.0 / clocks - 1.0)
+    return ratio
+
+
+MOST_LIMITS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedRun:
+    """One workload at one power limit.
+
+    Attributes:
+        limit_w: power limit of each device, W.
+        latency_ms, power_w, energy_j: predictions, with intervals where there are any; power and
+            energy are those of one device.
+        slow_down: time over that at the highest limit of the sweep, minus 1.
+        saving: 1 minus energy over that at the highest limit of the sweep.
+        on_front: whether the run is on the Pareto front of time and energy: no other limit is at
+            least as good in both and better in one.
+        limits: limits of the prediction; empty inside the training range.
+    """
+
+    limit_w: float
+    latency_ms: Estimate
+    power_w: Estimate
+    energy_j: Estimate
+    slow_down: float
+    saving: float
+    on_front: bool
+    limits: tuple[Limit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSweep:
+    """Predictions for one workload at several power limits, in increasing order of the limit."""
+
+    runs: tuple[LimitedRun, ...]
+
+    @property
+    def least_energy(self) -> LimitedRun:
+        """The run with the least energy; among ties, the one with the highest limit."""
+        return _cheapest(self.runs)
+
+    def within(self, slow_down: float) -> LimitedRun:
+        """The run with the least energy whose time is within a bound of the shortest time.
+
+        Args:
+            slow_down: largest slow-down relative to the shortest time, such as 0.05.
+
+        Raises:
+            InputError: it is negative or not a number.
+        """
+        if not slow_down >= 0.0:
+            raise InputError(f"A slow-down is a share of the time, 0 or more, not {slow_down}.")
+        most = min(run.latency_ms.value for run in self.runs) * (1.0 + slow_down)
+        return _cheapest([run for run in self.runs if run.latency_ms.value <= most * (1 + 1e-12)])
+
+
+def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -> PowerSweep:
+    """Time, power and energy of a query at each of these power limits.
+
+    Args:
+        predictor: a predictor of latency and power.
+        query: workload, device and operation, whose own power limit is replaced.
+        limits_w: power limits of one device, W; order and duplicates do not matter.
+
+    Raises:
+        InputError: no limit, too many, or one that is no positive number.
+        UnanswerableQuery: the predictor gives no time or no power for this query.
+    """
+    wanted = sorted({float(limit) for limit in limits_w})
+    if not 0 < len(wanted) <= MOST_LIMITS:
+        raise InputError(f"Give 1 to {MOST_LIMITS} power limits, not {len(wanted)}.")
+    wrong = [limit for limit in wanted if not 0.0 < limit < float("inf")]
+    if wrong:
+        raise InputError(f"A power limit is a positive number of watts, not {wrong[0]:g}.")
+    queries = [
+        replace(query, operation=replace(query.operation, power_limit_w=limit)) for limit in wanted
+    ]
+    columns = predictor.predict(queries)
+    answers = [columns[row] for row in range(len(queries))]
+    for metric, words in (("latency_ms", "time"), ("power_w", "power")):
+        for limit, answer in zip(wanted, answers, strict=True):
+            if metric not in answer.estimates:
+                refusals = [own for own in answer.limits if own.severity == "refusal"]
+                why = "".join(f" ({own})" for own in refusals)
+                raise UnanswerableQuery(f"No {words} is known for this at {limit:g} W{why}.")
+    times = [answer.estimates["latency_ms"] for answer in answers]
+    powers = [answer.estimates["power_w"] for answer in answers]
+    energies = [
+        answer.estimates.get("energy_j") or _energy(power, time)
+        for answer, power, time in zip(answers, powers, times, strict=True)
+    ]
+    fronts = _front([t.value for t in times], [e.value for e in energies])
+    return PowerSweep(
+        tuple(
+            LimitedRun(
+                limit,
+                times[row],
+                powers[row],
+                energies[row],
+                slow_down=times[row].value / times[-1].value - 1.0,
+                saving=1.0 - energies[row].value / energies[-1].value,
+                on_front=fronts[row],
+                limits=tuple(answers[row].limits),
+            )
+            for row, limit in enumerate(wanted)
+        )
+    )
+
+
+def _energy(power: Estimate, time: Estimate) -> Estimate:
+    """Joules from watts and milliseconds; the ends of the interval are products of the ends."""
+    value = power.value * time.value / 1e3
+    if power.low is None or power.high is None or time.low is None or time.high is None:
+        return Estimate(value)
+    low, high = power.low * time.low / 1e3, power.high * time.high / 1e3
+    return Estimate(value, low, high, power.coverage if power.coverage == time.coverage else None)
+
+
+def _front(times: Sequence[float], energies: Sequence[float]) -> list[bool]:
+    pairs = list(zip(times, energies, strict=True))
+    return [
+        not any(t <= time and e <= energy and (t < time or e < energy) for t, e in pairs)
+        for time, energy in pairs
+    ]
+
+
+def _cheapest(runs: Sequence[LimitedRun]) -> LimitedRun:
+    return min(runs, key=lambda run: (run.energy_j.value, -run.limit_w))
+
+
 POWER, TIME, ENERGY = "power_w", "latency_ms", "energy_j"
 NAN: Final = float("nan")
 LAW: Final = ("headroom", "onset", "static", "linear", "compute", "growth")
@@ -245,3 +450,116 @@ class _Capped(PredictionColumns):
             above = np.sqrt(np.log(high / before) ** 2 + max(by_power[1], 0.0) ** 2 + error[1] ** 2)
             self.low[TIME][row] = max(value * np.exp(-below), low)
             self.high[TIME][row] = value * np.exp(above)
+
+
+POWER_SPREAD: Final = 0.05
+TIME_SPREAD: Final = 0.07
+"""Standard deviations of the residuals of the law, in log space."""
+LEAST: Final = (0.85, 1.18, 0.02, 0.02, 0.05, 0.0)
+MOST: Final = (1.0, 1.9, 0.33, 1.0, 1.0, 2.0)
+"""Bounds of the coefficients in the fit, in the order of `LAW`."""
+
+
+@dataclass(frozen=True)
+class CappedRuns(Columns):
+    """n runs below the highest limit of their job, relative to the run at that limit.
+
+    Attributes:
+        queries: n queries with their limits.
+        limit_w: (n,) power limit, W.
+        tdp_w: (n,) highest limit at which the job was measured, W.
+        free_w: (n,) power at the highest limit, W.
+        power, time: (n,) log ratios of power and of time to those at the highest limit.
+    """
+
+    queries: Sequence[Query]
+    limit_w: Column
+    tdp_w: Column
+    free_w: Column
+    power: Column
+    time: Column
+
+    @classmethod
+    def of(cls, rows: Measurements) -> "CappedRuns":
+        """Runs whose job was also measured at a higher limit, at or near the design power."""
+        jobs: dict[Query, list[int]] = {}
+        for row, query in enumerate(rows.queries):
+            if query.operation.power_limit_w is not None:
+                limitless = replace(query.operation, power_limit_w=None)
+                jobs.setdefault(replace(query, operation=limitless), []).append(row)
+        limits = np.array([q.operation.power_limit_w or np.nan for q in rows.queries])
+        watts, times = rows.values[POWER], rows.values[TIME]
+        pairs = []
+        for rows_of_job in jobs.values():
+            known = [r for r in rows_of_job if np.isfinite(watts[r]) and np.isfinite(times[r])]
+            if not known:
+                continue
+            top = max(known, key=lambda row: float(limits[row]))
+            if not binds(rows.queries[top]) or limits[top] > 0.95 * _tdp(rows.queries[top]):
+                pairs += [(row, top) for row in known if row != top]
+        low, high = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+        return cls(
+            [rows.queries[int(row)] for row in low],
+            limits[low],
+            limits[high],
+            watts[high],
+            np.log(watts[low] / watts[high]),
+            np.log(times[low] / times[high]),
+        )
+
+    def residuals(self, response: LimitResponse) -> tuple[Column, Column]:
+        """log(measured / predicted) of the ratios of power and of time, shapes (n,)."""
+        power, time = response.ratios(self.limit_w, self.free_w, self.tdp_w)
+        return self.power - np.log(power), self.time - np.log(time)
+
+
+def fit_response(rows: Measurements) -> LimitResponse:
+    """Coefficients fitted to all devices; error quantiles from held-out devices.
+
+    With fewer than two devices the default error is kept. The finite-sample correction counts runs,
+    because devices are a handful: bounds that count those would be the largest residual.
+
+    Args:
+        rows: runs with `power_w` and `latency_ms`, each job at several limits.
+    """
+    runs = CappedRuns.of(rows)
+    if not len(runs.queries):
+        return LimitResponse()
+    sheets = [sheet(query.device) for query in runs.queries]
+    response = replace(_coefficients(runs), sheets=tuple(sorted(set(sheets))))
+    if len(response.sheets) < 2:
+        return response
+
+    def residuals(held: Mask) -> tuple[Column, Column]:
+        return runs.take(held).residuals(_coefficients(runs.take(~held)))
+
+    columns = out_of_fold(np.array([str(own) for own in sheets]), residuals, columns=2)
+    ratios = zip(runs.limit_w, runs.free_w, strict=True)
+    strata = np.array([depth(float(limit), float(power)) for limit, power in ratios])
+    power, time = (LogQuantiles.of(column, strata) for column in columns)
+    return replace(response, errors={POWER: power, TIME: time})
+
+
+def _coefficients(runs: CappedRuns) -> LimitResponse:
+    from scipy.optimize import least_squares
+
+    start = LimitResponse()
+
+    def residuals(point: Column) -> Column:
+        power, time = runs.residuals(_response(point))
+        return np.concatenate([power / POWER_SPREAD, time / TIME_SPREAD])
+
+    first = np.clip(
+        [getattr(start, name) for name in LAW], np.add(LEAST, 1e-3), np.add(MOST, -1e-3)
+    )
+    fit = least_squares(residuals, first, bounds=(LEAST, MOST), loss="soft_l1", x_scale=0.1)
+    return _response(fit.x)
+
+
+def _response(point: Column) -> LimitResponse:
+    headroom, onset, static, linear, compute, growth = map(float, point)
+    return LimitResponse(headroom, onset, static, linear, compute, growth)
+
+
+def _tdp(query: Query) -> float:
+    return query.device.tdp_w or np.inf

@@ -2,53 +2,429 @@
 
 A mixed-effects law with few coefficients (`forerun.models.power.law`) is fitted to several GPUs and
 predicts for any GPU. Operators on devices whose operators are in the training set are predicted by
-boosters (`forerun.models.power.operator_booster`), which are more accurate there and less accurate
+boosters (`forerun.models.power.operator_power`), which are more accurate there and less accurate
 elsewhere.
+
+Boosters of the power of operators in a loop, on devices whose operators were measured.
+
+The target is the dynamic power relative to the dynamic power at the roofline. On the devices of the
+training set the boosters are more accurate than the power law (`forerun.models.power.law`), on any
+other device less accurate.
+
+Prediction intervals of the power law, calibrated on held-out chips and held-out jobs.
+
+The ends of an interval are the law with its waiting and its dynamic power a number of standard
+deviations lower or higher. A run whose demand is far above the limit thus has a narrow interval,
+because its power is close to the limit in either case. The number of standard deviations that
+covers nine runs in ten is measured on held-out chips, which all have the same weight. As the chips
+are few, it is multiplied by the ratio of the Student t to the normal quantile.
+
+Domain of a training set of power: its devices, precisions, phases and operator classes.
+
+Held-out groups for the calibration of the power law: chips, jobs, and chips with few rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, Mask
-from forerun.data.level import LEVEL
+from forerun.data.device import Device
+from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Kernel
-from forerun.features.operators.kinds import CLASS_OF_NAME
-from forerun.features.power.operator_features import POWER_FEATURES, gather_power
+from forerun.data.workload import Diffusion, Kernel, Network
+from forerun.features.operators.kinds import CLASS_OF_NAME, OPERATOR_CLASSES
+from forerun.features.power.operator_features import POWER_FEATURES, PowerFeatures, gather_power
 from forerun.models.adaptation.shrunk_scalar import ENOUGH_ROWS, ShrunkScalars
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal import LogQuantiles, held_out_folds
-from forerun.models.estimator import SETTING
+from forerun.models.conformal import (
+    LogQuantiles,
+    group_weights,
+    held_out_folds,
+    out_of_fold,
+    student_quantile,
+    weighted_quantile,
+)
+from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import POWER, Limit
-from forerun.models.power.held_out_errors import (
-    JOB_FOLDS,
-    adapted_chips,
-    correction_keys,
-    held_out_runs,
-    law_residuals,
+from forerun.models.power.law import (
+    EFFECTS,
+    MOST_WAITING,
+    TERMS,
+    Demand,
+    PowerLaw,
+    PowerRuns,
+    are_kernels,
+    limited_w,
+    unlimited_w,
 )
-from forerun.models.power.intervals import (
-    LEAST_SHARE,
-    MOST_SHARE,
-    LawIntervals,
-    calibrated,
-)
-from forerun.models.power.law import TERMS, PowerLaw, limited_w
-from forerun.models.power.operator_booster import (
-    boosted_w,
-    dynamic_residuals,
-    fit_boosters,
-    held_out_shapes,
-    strata,
-)
-from forerun.models.power.runs import PowerRuns, are_kernels
-from forerun.models.power.training_domain import MeasuredRuns, is_network, phase_of
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
+
+
+@dataclass(frozen=True)
+class MeasuredRuns:
+    """Categories that occur in a training set.
+
+    Attributes:
+        devices: all devices.
+        operators: devices on which single operators were measured.
+        networks: devices on which networks were measured.
+        precisions: number formats of operators and networks.
+        phases: phases of networks: `inference`, `training`.
+        classes: operator classes of the single operators.
+    """
+
+    devices: KnownDevices = field(default_factory=KnownDevices)
+    operators: KnownDevices = field(default_factory=KnownDevices)
+    networks: KnownDevices = field(default_factory=KnownDevices)
+    precisions: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, queries: Sequence[Query]) -> "MeasuredRuns":
+        """The categories that occur in these queries."""
+        kernels = [q for q in queries if isinstance(q.workload, Kernel)]
+        networks = [q for q in queries if is_network(q)]
+        runs = [q.run for q in queries if not isinstance(q.workload, Diffusion)]
+        classes = np.unique(gather_power(kernels).op_class) if kernels else ()
+        return cls(
+            KnownDevices.of([q.device for q in queries]),
+            KnownDevices.of([q.device for q in kernels]),
+            KnownDevices.of([q.device for q in networks]),
+            tuple(sorted({run.precision for run in runs})),
+            tuple(sorted({phase_of(q) for q in networks})),
+            tuple(sorted(OPERATOR_CLASSES[c] for c in classes)),
+        )
+
+
+def is_network(query: Query) -> bool:
+    """Whether the workload is a network of more than one operator."""
+    return isinstance(query.workload, Network) and len(query.workload.graph) > 1
+
+
+def phase_of(query: Query) -> str:
+    """Phase of a network: `training` or `inference`."""
+    workload = query.network
+    return "training" if workload.graph.training else workload.phase
+
+
+LEAST_SHARE, MOST_SHARE = 0.15, 1.05
+"""Least and greatest end of an interval over the design power: a waiting device, and a short
+overshoot of the limit."""
+MEASURING: Final = 0.02
+"""Standard deviation of measurements at the limit, in log space: averages of one operator in
+several campaigns differ by 0.1 % in the median and 3.8 % in the mean (torch_op_energy)."""
+DEVIATIONS: Final[Mapping[str, tuple[float, float]]] = {
+    "unseen": (EFFECTS["waiting"], EFFECTS["dynamic"]),
+    "adapted": (0.25, 0.15),
+    "seen": (0.1, 0.1),
+}
+"""Knowledge of a device -> standard deviations of its waiting and dynamic power, in log space.
+
+Those of adapted and seen devices are round figures, which the calibrated `reach` scales.
+"""
+ANYTHING: Final = 100.0
+"""Reach, in standard deviations, that covers everything from waiting power to the limit: used
+without held-out chips, as there is no estimate of the error on another chip."""
+FARTHEST: Final = 50.0
+"""Upper end of the bisection, in standard deviations."""
+BISECTIONS: Final = 40
+FEWEST: Final = 30
+"""Held-out rows that a stratum needs for a quantile of its own."""
+
+
+@dataclass(frozen=True)
+class LawIntervals:
+    """Half-widths of the intervals around the law, in standard deviations.
+
+    Attributes:
+        reach: stratum (`unseen/network`, `seen/operator`, ...) -> standard deviations.
+    """
+
+    reach: Mapping[str, float] = field(default_factory=dict)
+
+    def ends(self, runs: PowerRuns, demand: Demand, known: Sequence[str]) -> tuple[Column, Column]:
+        """Low and high of n runs, W, shapes (n,).
+
+        Args:
+            runs: n runs.
+            demand: their demand by the law.
+            known: for each run a key of `DEVIATIONS`, how well its device is known.
+        """
+        reach = np.array(
+            [self._reach(k, s) for k, s in zip(known, runs.single, strict=True)], dtype=np.float64
+        )
+        return ends(runs, demand, known, reach)
+
+    def _reach(self, known: str, single: bool) -> float:
+        workload = "operator" if single else "network"
+        for name in (f"{known}/{workload}", known, f"unseen/{workload}", "unseen"):
+            if name in self.reach:
+                return self.reach[name]
+        return ANYTHING
+
+
+def ends(
+    runs: PowerRuns, demand: Demand, known: Sequence[str], reach: Column
+) -> tuple[Column, Column]:
+    """Power with both parts `reach` standard deviations lower and higher, W, shapes (n,).
+
+    The ends are clipped to the range of what boards draw.
+    """
+    deviations = np.array([DEVIATIONS[key] for key in known]).reshape(-1, 2).T
+    tdp = runs.load.tdp_w
+    bounds = []
+    for sign in (-1.0, 1.0):
+        step = sign * reach
+        moved = demand.times(*np.exp(step * deviations))
+        moved = moved._replace(waiting_w=np.minimum(moved.waiting_w, MOST_WAITING * tdp))
+        bounds.append(limited_w(runs, moved) * np.exp(step * MEASURING))
+    least = np.minimum(demand.waiting_w, LEAST_SHARE * tdp)
+    return np.maximum(bounds[0], least), np.minimum(bounds[1], MOST_SHARE * tdp)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A held-out group of n runs, with the demand by a law fitted without that group.
+
+    Attributes:
+        runs: n runs.
+        demand: their demand by that law.
+        watts: (n,) measured power, W.
+        known: how well that law knows their devices, a key of `DEVIATIONS`.
+    """
+
+    runs: PowerRuns
+    demand: Demand
+    watts: Column
+    known: str
+
+    def deviations(self) -> Column:
+        """Least number of standard deviations whose interval covers each measurement, (n,)."""
+        low, high = np.zeros(len(self.runs)), np.full(len(self.runs), FARTHEST)
+        known = [self.known] * len(self.runs)
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            least, most = ends(self.runs, self.demand, known, middle)
+            inside = (least <= self.watts) & (self.watts <= most)
+            low, high = np.where(inside, low, middle), np.where(inside, middle, high)
+        return high
+
+
+def calibrated(parts: Sequence[HeldOut]) -> LawIntervals:
+    """Half-widths that cover `LEVEL` of the held-out rows; each group has the same weight.
+
+    Groups are few, so each quantile is multiplied by the Student t over the normal quantile; the
+    degrees of freedom are the number of groups minus one. Groups are held-out chips, folds of jobs
+    (whose number is fixed, because all jobs share the same few chips), and support sets of adapted
+    chips: operators were measured on two chips, and with one degree of freedom intervals after
+    adaptation would be wider than those without it.
+
+    Args:
+        parts: held-out groups.
+    """
+    reach = {}
+    for known in sorted({part.known for part in parts}):
+        groups = [part for part in parts if part.known == known]
+        scores = np.concatenate([part.deviations() for part in groups])
+        single = np.concatenate([part.runs.single for part in groups])
+        group = np.repeat(np.arange(len(groups)), [len(part.runs) for part in groups])
+        wider = float(student_quantile(max(len(groups) - 1, 1), LEVEL)) / HALF_WIDTH
+        strata = {known: single | ~single, f"{known}/network": ~single, f"{known}/operator": single}
+        for name, rows in strata.items():
+            if name == known or rows.sum() >= FEWEST:
+                weights = group_weights(group[rows])
+                reach[name] = wider * weighted_quantile(scores[rows], weights, LEVEL)
+    return LawIntervals(reach)
+
+
+SHOTS, DRAWS = 20, 5
+"""Size of the support set of a held-out chip, and number of random support sets."""
+JOB_FOLDS: Final = 5
+
+
+def held_out_runs(
+    runs: PowerRuns, watts: Column, folds: Iterable[Mask], known: str
+) -> Iterator[HeldOut]:
+    """Groups of runs in turn, with a law fitted to all other runs.
+
+    Args:
+        runs: n training runs.
+        watts: (n,) measured average power, W.
+        folds: masks (n,) of the groups.
+        known: how well that law knows the devices of a group, a key of `DEVIATIONS`.
+    """
+    for held in folds:
+        law, own = PowerLaw().fit(runs.take(~held), watts[~held]), runs.take(held)
+        yield HeldOut(own, law.demand(own), watts[held], known)
+
+
+def adapted_chips(rows: Measurements, runs: PowerRuns, seed: int) -> Iterator[HeldOut]:
+    """Operators on held-out chips, after adaptation to random support sets of `SHOTS` operators.
+
+    Args:
+        rows: n training rows with `power_w`.
+        runs: the inputs of the law for the same rows.
+        seed: selects the support sets.
+    """
+    random = np.random.default_rng(seed)
+    watts = rows.values["power_w"]
+    kernels = are_kernels(rows.queries)
+    for chip in held_out_folds(runs.chips):
+        own = kernels & chip
+        if own.sum() <= SHOTS:
+            continue
+        law = PowerLaw().fit(runs.take(~chip), watts[~chip])
+        for _ in range(DRAWS):
+            order = random.permutation(np.flatnonzero(own))
+            support = np.zeros(len(rows), dtype=np.bool_)
+            support[order[:SHOTS]] = True
+            yield _adapted(rows, runs, law, support, own & ~support)
+
+
+def law_residuals(runs: PowerRuns, demand: Demand, watts: Column) -> Column:
+    """Log of the dynamic demand behind a measured power over that of the law, shape (n,).
+
+    Args:
+        runs: n runs.
+        demand: their demand by the law.
+        watts: (n,) measured power, W.
+    """
+    residuals: Column = np.log(unlimited_w(runs, demand, watts) / demand.dynamic_w)
+    return residuals
+
+
+def kind_of(query: Query) -> str:
+    """Stratum of the few-shot correction: the kind of a single operator, or `network`."""
+    if isinstance(query.workload, Kernel):
+        return query.workload.operator.kind
+    graph = query.network.graph
+    return graph.operators[0].kind if len(graph) == 1 else "network"
+
+
+def _adapted(
+    rows: Measurements, runs: PowerRuns, law: PowerLaw, support: Mask, held: Mask
+) -> HeldOut:
+    """The held-out rows, with the demand by the law adapted to the support rows."""
+    watts = rows.values["power_w"]
+    support_runs, held_runs = runs.take(support), runs.take(held)
+    residuals = law_residuals(support_runs, law.demand(support_runs), watts[support])
+    scalars = ShrunkScalars().updated(residuals, *correction_keys(rows.take(support).queries))
+    factors = np.exp(scalars.correction(*correction_keys(rows.take(held).queries)))
+    demand = law.demand(held_runs).times(np.ones(len(held_runs)), factors)
+    return HeldOut(held_runs, demand, watts[held], "adapted")
+
+
+def correction_keys(queries: Sequence[Query]) -> tuple[list[Device], list[str]]:
+    """Device of each of n queries, and the stratum of its few-shot correction."""
+    return [q.device for q in queries], [kind_of(q) for q in queries]
+
+
+SETTINGS: Mapping[str, Any] = {
+    "learning_rate": 0.15,
+    "num_leaves": 31,
+    "min_data_in_leaf": 10,
+    "feature_fraction": 0.8,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+    "objective": "l1",
+}
+LEAST_DYNAMIC = 0.02
+"""Least dynamic power over design power, for kernels so short that the device mostly waits."""
+
+SHORT_MS = 0.02
+STRATA = ("busy", "limit", "short", "short_limit")
+"""Strata of residuals: kernels below the power limit and at it, separately for those whose roofline
+time is below `SHORT_MS`."""
+FOLDS = 5
+
+
+def fit_boosters(rows: Measurements, seed: int, bag: int, trees: int) -> BoosterBag:
+    """Boosters of log(dynamic power / dynamic power at the roofline).
+
+    Args:
+        rows: operators with `power_w`.
+        seed: the first booster's seed is 100 times this, plus one.
+        bag: number of boosters.
+        trees: number of boosting rounds.
+    """
+    features = gather_power(rows.queries)
+    floor = LEAST_DYNAMIC * (features.waiting_w + features.headroom_w)
+    dynamic = np.maximum(rows.values["power_w"] - features.waiting_w, floor)
+    seeds = range(seed * 100 + 1, seed * 100 + 1 + bag)
+    target = np.log(dynamic / features.base_w)
+    return BoosterBag.fit(features.matrix, target, parameters=SETTINGS, trees=trees, seeds=seeds)
+
+
+def boosted_w(boosters: BoosterBag, features: PowerFeatures, correction: Column) -> Column:
+    """Power of n operators, W, at most the design power; shape (n,).
+
+    Args:
+        boosters: boosters of `fit_boosters`.
+        features: features of n operators.
+        correction: (n,) few-shot correction of the log of the dynamic power.
+    """
+    dynamic = features.base_w * np.exp(boosters.predict(features.matrix) + correction)
+    return np.asarray(features.waiting_w + np.minimum(dynamic, features.headroom_w))
+
+
+def mean_boosted_w(boosters: BoosterBag, queries: Sequence[Query]) -> Column:
+    """Power of n operators or networks, W: the mean over operators, weighted by roofline time."""
+    features = gather_power(queries)
+    watts = boosted_w(boosters, features, np.zeros(len(features)))
+    return features.mean_over_time(watts, len(queries))
+
+
+def dynamic_residuals(features: PowerFeatures, predicted_w: Column, watts: Column) -> Column:
+    """log(measured / predicted) of the dynamic power, shape (n,).
+
+    Both powers are raised to `LEAST_DYNAMIC` of the design power.
+    """
+    floor = LEAST_DYNAMIC * (features.waiting_w + features.headroom_w)
+    measured = np.maximum(watts - features.waiting_w, floor)
+    residuals: Column = np.log(measured / np.maximum(predicted_w - features.waiting_w, floor))
+    return residuals
+
+
+def strata(features: PowerFeatures, watts: Column) -> list[str]:
+    """Stratum of each of n kernels, one of `STRATA`.
+
+    Residuals are smallest for kernels at the power limit and largest for short ones.
+    """
+    at_limit = watts > 0.9 * (features.waiting_w + features.headroom_w)
+    codes = at_limit + 2 * (features.bound_ms < SHORT_MS).astype(np.intp)
+    return [STRATA[code] for code in codes]
+
+
+def held_out_shapes(rows: Measurements, seed: int, bag: int, trees: int) -> LogQuantiles:
+    """Conformal quantiles of log(measured / predicted) on held-out operator shapes, by stratum.
+
+    The finite-sample correction counts shapes, of which there are a thousand; each weighs alike.
+
+    Args:
+        rows: operators with `power_w` and the group `op_shape`.
+        seed: determines folds and boosters.
+        bag: number of boosters.
+        trees: number of boosting rounds.
+    """
+    shapes = rows.groups["op_shape"]
+
+    def predict(held: Mask) -> Column:
+        boosters = fit_boosters(rows.take(~held), seed, bag, trees)
+        features = gather_power(rows.take(held).queries)
+        return boosted_w(boosters, features, np.zeros(len(features)))
+
+    [watts] = out_of_fold(shapes, predict, folds=FOLDS, seed=seed)
+    residuals = np.log(rows.values["power_w"]) - np.log(watts)
+    names = np.array(strata(gather_power(rows.queries), watts))
+    return LogQuantiles.of(residuals, names, groups=shapes)
 
 
 @dataclass(frozen=True)

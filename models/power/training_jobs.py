@@ -1,8 +1,16 @@
 """Power and time per epoch of known training jobs at a power limit, on any GPU.
 
 A hierarchical model: parameters of the law and of each job are shared by all GPUs, and each GPU has
-offsets from them with a normal prior, which a few rows of that GPU determine. Energy is power times
-time.
+offsets from them with a normal prior, which a few rows of that GPU determine; all are maximum a
+posteriori estimates, by nonlinear least squares with a pseudo-Huber loss. Energy is power times
+time. Intervals are calibrated on held-out jobs and on held-out devices, each predicted without any
+of its rows and after few-shot adaptation to random support sets of several sizes.
+
+An epoch with batch size b takes A / b for launches and the host and B for arithmetic. The two
+overlap, so that the epoch takes ((A / b)^q + B^q)^(1/q). The busy share, B over that time,
+determines how much dynamic power the job demands above the static power of the device; a limit that
+allows less lowers the clock, which lengthens B (`limit_response`). All parameters are in log space
+(shares in log odds), so that a device differs from others by additive offsets with a normal prior.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,34 +19,384 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from forerun.data.columns import Column, Positions, rows_by
+from forerun.data.columns import Column, Columns, Matrix, Names, Positions, rows_by
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.artifact.stored_predictor import StoredPredictor
-from forerun.models.conformal import LogQuantiles
+from forerun.models.conformal import POOLED, LogQuantiles, held_out_folds
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
-from forerun.models.estimator import SETTING
 from forerun.models.known_suites import KnownSetting, KnownSuite
 from forerun.models.limit import Limit
-from forerun.models.power.limit_response import ENERGY, LOWEST, POWER, TIME, LimitResponse
-from forerun.models.power.limit_response_fit import fit_response
-from forerun.models.power.training_jobs_errors import calibrate
-from forerun.models.power.training_jobs_fit import (
-    MeasuredJobs,
-    OffsetPrior,
-    fit_offsets,
-    fit_pooled,
-)
-from forerun.models.power.training_jobs_law import (
-    SUITE,
-    JobRows,
-    answers,
-    batch_of,
-    device_size,
-    job_of,
+from forerun.models.power.limit_response import (
+    ENERGY,
+    LOWEST,
+    POWER,
+    TIME,
+    LimitResponse,
+    clock,
+    fit_response,
+    stretched,
 )
 from forerun.models.prediction import Predictions
+from forerun.models.predictor import SETTING
+
+SUITE: Final = "zeus_powercap"
+
+LAW: Final = ("static", "linear", "sharpness", "fixed")
+"""Parameters common to all devices: log of static power over design power; log odds of the share of
+dynamic power that is proportional to the clock; log exponent of the soft minimum; log odds of the
+share of dynamic power, mostly of memory, that does not depend on the clock."""
+LAW_PRIOR: Final = ((-1.8, 0.3), (0.0, 1.0), (0.9, 0.4), (-1.0, 0.7))
+
+JOB: Final = (
+    *("launch", "arithmetic", "dynamic", "busy_power", "compute", "batch_power", "overlap"),
+)
+"""Parameters of a job on any device: log A and log B, in seconds; log of its dynamic power when
+busy; the exponent of dynamic power in the busy share; log of the share of B that scales with
+1/clock; the exponent of dynamic power in the batch size; log of the exponent q."""
+JOB_PRIOR: Final = (
+    *((0.0, 5.0), (0.0, 5.0), (-0.2, 0.6), (1.0, 0.4), (-0.5, 0.4), (0.0, 0.1), (0.7, 0.4)),
+)
+
+DEVICE: Final = (
+    *("static", "headroom", "launch", "arithmetic", "dynamic", "compute", "linear", "sharpness"),
+    "fixed",
+)
+DEVICE_SPREAD: Final = (0.6, 0.03, 0.5, 0.5, 0.3, 0.4, 0.7, 0.3, 0.5)
+"""Prior standard deviations of a device's offsets, in the order of `DEVICE`."""
+DEVICE_JOB: Final = ("launch", "arithmetic", "dynamic", "busy_power", "compute", "batch_power")
+DEVICE_JOB_SPREAD: Final = (0.3, 0.2, 0.15, 0.15, 0.2, 0.03)
+"""Prior standard deviations of a device's offsets for one job, in the order of `DEVICE_JOB`."""
+SAME_NETWORK: Final = 0.8
+"""Prior correlation of a device's offsets for two jobs that train the same network."""
+
+DYNAMIC_UNIT: Final = 0.6
+"""Unit of the dynamic power of a job, as a share of the design power."""
+SOFT_FLOOR: Final = 0.03
+"""Width of the soft maximum of limit minus static power and 0, as a share of the design power."""
+
+
+@dataclass(frozen=True)
+class JobRows(Columns):
+    """Inputs of the law for n runs of jobs.
+
+    Attributes:
+        job: (n,) index into the list of jobs, or -1 for a job that is not in it.
+        log_batch: (n,) log of batch size over the middle batch size of the job.
+        limit_w, tdp_w: (n,) power limit and design power of the device, W.
+        log_speed: (n,) as `log_speed` computes it from the device's spec sheet.
+    """
+
+    job: Positions
+    log_batch: Column
+    limit_w: Column
+    tdp_w: Column
+    log_speed: Column
+
+    @classmethod
+    def of(cls, queries: Sequence[Query], jobs: Sequence[str], middles: Column) -> "JobRows":
+        """Rows of these queries; a power limit that is not given is the design power.
+
+        Args:
+            queries: n jobs of the suite on devices with a spec sheet and a design power.
+            jobs: names of the jobs.
+            middles: (jobs,) log of the middle batch size of each job.
+        """
+        index = {name: number for number, name in enumerate(jobs)}
+        job = np.array([index.get(job_of(query), -1) for query in queries], dtype=np.intp)
+        batch = np.array([np.log(batch_of(query)) for query in queries])
+        tdp = np.array([query.device.tdp_w or np.nan for query in queries])
+        given = [query.operation.power_limit_w for query in queries]
+        limit = np.array([np.inf if value is None else value for value in given])
+        speed = np.array([log_speed(query) for query in queries])
+        return cls(job, batch - middles[job], np.minimum(limit, tdp), tdp, speed)
+
+
+def job_of(query: Query) -> str:
+    """Name of the job of a query: `DATASET/NETWORK`."""
+    settings = query.benchmark.by_name
+    return f"{settings['dataset']}/{settings['network']}"
+
+
+def batch_of(query: Query) -> float:
+    """Batch size of a query, 1 where it is not given."""
+    given = query.benchmark.by_name.get("batch_size", 1.0)
+    return max(float(given), 1e-9)
+
+
+def log_speed(query: Query) -> float:
+    """Log of the geometric mean of fp32 peak (TFLOP/s) and bandwidth (units of 100 GB/s)."""
+    device = query.device
+    peak = device.peak_tflops.get("fp32") or max(device.peak_tflops.values())
+    return 0.5 * float(np.log(peak * device.bandwidth_gbs / 100.0))
+
+
+def pooled_size(jobs: int) -> int:
+    """Number of parameters of the law and of all jobs together."""
+    return len(LAW) + len(JOB) * jobs
+
+
+def device_size(jobs: int) -> int:
+    """Number of offsets of one device."""
+    return len(DEVICE) + len(DEVICE_JOB) * jobs
+
+
+def answers(pooled: Column, offsets: Column, rows: JobRows) -> tuple[Column, Column]:
+    """Logarithms of watts and of seconds an epoch, shapes (n,).
+
+    Args:
+        pooled: (`pooled_size`,) parameters of the law and of each job.
+        offsets: (`device_size`,) offsets of one device.
+        rows: n runs of known jobs on that device.
+    """
+    law = pooled[: len(LAW)]
+    job = pooled[len(LAW) :].reshape(-1, len(JOB))[rows.job].T
+    own = offsets[: len(DEVICE)]
+    both = offsets[len(DEVICE) :].reshape(-1, len(DEVICE_JOB))[rows.job].T
+    overlap = np.exp(job[6])
+    launch = job[0] + own[2] + both[0] - rows.log_batch
+    arithmetic = job[1] - rows.log_speed + own[3] + both[1]
+    busy = arithmetic - _joined(launch, arithmetic, overlap)
+    dynamic = job[2] + own[4] + both[2] + (job[3] + both[3]) * busy
+    dynamic = DYNAMIC_UNIT * rows.tdp_w * np.exp(dynamic + (job[5] + both[5]) * rows.log_batch)
+    fixed = _share(law[3] + own[8])
+    saved = (1.0 - fixed) * dynamic
+    static = rows.tdp_w * np.exp(law[0] + own[0]) + fixed * dynamic
+    left = 0.5 * (np.exp(own[1]) * rows.limit_w - static)
+    left = left + np.hypot(left, SOFT_FLOOR * rows.tdp_w)
+    sharp = np.exp(law[2] + own[7])
+    drawn = (left**-sharp + saved**-sharp) ** (-1.0 / sharp)
+    clocks = clock(drawn / saved, _share(law[1] + own[6]))
+    slowed = np.log(stretched(clocks, np.exp(job[4] + own[5] + both[4])))
+    return np.log(static + drawn), _joined(launch, arithmetic + slowed, overlap)
+
+
+def _joined(launch: Column, arithmetic: Column, overlap: Column) -> Column:
+    """Log of the time of two overlapping parts: their norm of order `overlap`, shape (n,)."""
+    joined: Column = np.logaddexp(overlap * launch, overlap * arithmetic) / overlap
+    return joined
+
+
+def _share(log_odds: float) -> float:
+    return float(1.0 / (1.0 + np.exp(-log_odds)))
+
+
+POWER_SPREAD: Final = 0.03
+TIME_SPREAD: Final = 0.05
+"""Standard deviations of the residuals of the law, in log space."""
+MOST_STEPS: Final = 60
+"""Largest number of evaluations of the least squares solver."""
+
+
+@dataclass(frozen=True)
+class MeasuredJobs:
+    """n training runs on one device.
+
+    Attributes:
+        rows: inputs of the runs.
+        log_power: (n,) log of the measured power in watts; NaN where it was not measured.
+        log_time: (n,) log of the measured seconds per epoch; NaN where it was not measured.
+    """
+
+    rows: JobRows
+    log_power: Column
+    log_time: Column
+
+    def residuals(self, pooled: Column, offsets: Column) -> Column:
+        """Standardised robust residuals of power and time, shape (2 n,); 0 where not measured."""
+        power, time = answers(pooled, offsets, self.rows)
+        scaled = ((power - self.log_power) / POWER_SPREAD, (time - self.log_time) / TIME_SPREAD)
+        return _pseudo_huber(np.nan_to_num(np.concatenate(scaled)))
+
+
+@dataclass(frozen=True)
+class OffsetPrior:
+    """Normal prior of a device's offsets; those of jobs that train one network are correlated.
+
+    Attributes:
+        mean: (offsets,) prior means.
+        deviation: (offsets,) prior standard deviations.
+        whitening: (jobs, jobs) matrix that makes the offsets of the jobs independent.
+    """
+
+    mean: Column
+    deviation: Column
+    whitening: Matrix
+
+    @classmethod
+    def of(cls, jobs: Sequence[str]) -> "OffsetPrior":
+        """The prior for a device without measurements.
+
+        Args:
+            jobs: names of the jobs, `DATASET/NETWORK`.
+        """
+        networks = np.array([job.partition("/")[2] for job in jobs])
+        correlation = np.where(networks[:, None] == networks[None, :], SAME_NETWORK, 0.0)
+        np.fill_diagonal(correlation, 1.0)
+        whitening = np.linalg.inv(np.linalg.cholesky(correlation))
+        deviation = np.array([*DEVICE_SPREAD, *(DEVICE_JOB_SPREAD * len(jobs))])
+        return cls(np.zeros(len(deviation)), deviation, np.asarray(whitening, dtype=np.float64))
+
+    def around(self, offsets: Column, share: float) -> "OffsetPrior":
+        """A prior around a device's own offsets, its standard deviations multiplied by `share`."""
+        return OffsetPrior(offsets, share * self.deviation, self.whitening)
+
+    def residuals(self, offsets: Column) -> Column:
+        """Whitened offsets: independent with standard deviation 1, shape (offsets,)."""
+        scaled = (offsets - self.mean) / self.deviation
+        head = len(DEVICE)
+        jobs = self.whitening @ scaled[head:].reshape(len(self.whitening), -1)
+        return np.concatenate([scaled[:head], jobs.ravel()])
+
+
+def fit_pooled(
+    devices: Mapping[Sheet, MeasuredJobs], jobs: Sequence[str]
+) -> tuple[Column, dict[Sheet, Column]]:
+    """Parameters of the law and of each job, and device -> offsets.
+
+    Args:
+        devices: spec sheet of a device -> its runs, all of known jobs.
+        jobs: names of the jobs.
+    """
+    from scipy.optimize import least_squares
+
+    keys, prior = list(devices), OffsetPrior.of(jobs)
+    head, each = pooled_size(len(jobs)), device_size(len(jobs))
+    mean, deviation = _pooled_prior([devices[key] for key in keys], len(jobs))
+
+    def residuals(point: Column) -> Column:
+        pooled, offsets = point[:head], point[head:].reshape(len(keys), each)
+        parts = [(pooled - mean) / deviation]
+        for key, own in zip(keys, offsets, strict=True):
+            parts += [prior.residuals(own), devices[key].residuals(pooled, own)]
+        return np.concatenate(parts)
+
+    start = np.concatenate([mean, np.zeros(each * len(keys))])
+    solution = least_squares(residuals, start, x_scale="jac", max_nfev=MOST_STEPS).x
+    own = solution[head:].reshape(len(keys), each)
+    return solution[:head], dict(zip(keys, own, strict=True))
+
+
+def fit_offsets(pooled: Column, support: MeasuredJobs, prior: OffsetPrior) -> Column:
+    """Offsets of one device from a few runs, shape (offsets,).
+
+    Args:
+        pooled: parameters of the law and of each job, which are kept.
+        support: support rows, runs of known jobs on the device.
+        prior: prior of the offsets.
+    """
+    from scipy.optimize import least_squares
+
+    def residuals(offsets: Column) -> Column:
+        return np.concatenate([prior.residuals(offsets), support.residuals(pooled, offsets)])
+
+    return np.asarray(least_squares(residuals, prior.mean, max_nfev=MOST_STEPS).x)
+
+
+def _pooled_prior(devices: Sequence[MeasuredJobs], jobs: int) -> tuple[Column, Column]:
+    """Prior means and standard deviations; the means of a job's times come from its rows."""
+    law, job = np.array(LAW_PRIOR), np.tile(np.array(JOB_PRIOR), (jobs, 1, 1))
+    for number in range(jobs):
+        times = np.concatenate([d.log_time[d.rows.job == number] for d in devices])
+        speeds = np.concatenate([d.rows.log_speed[d.rows.job == number] for d in devices])
+        if np.isfinite(times).any():
+            job[number, 0, 0] = np.nanmedian(times) - 1.0
+            job[number, 1, 0] = np.nanmin(times) + speeds.mean()
+    both = np.concatenate([law, job.reshape(jobs * len(JOB), 2)])
+    return both[:, 0], both[:, 1]
+
+
+def _pseudo_huber(residuals: Column) -> Column:
+    """Residuals whose squares are the pseudo-Huber loss of width 2."""
+    root = np.sqrt(1.0 + np.square(residuals / 2.0))
+    robust: Column = np.sign(residuals) * np.sqrt(8.0 * (root - 1.0))
+    return robust
+
+
+SHOTS: Final = (8, 20, 40)
+"""Sizes of the support sets of a held-out device."""
+DRAWS: Final = 4
+"""Random support sets of each size."""
+FOLDS: Final = 4
+UNSEEN_AT_LEAST: Final[Mapping[str, float]] = {
+    POWER: float(np.log(1.5)),
+    TIME: float(np.log(2.5)),
+    ENERGY: float(np.log(3.0)),
+}
+"""Least bounds of |log(measured / predicted)| on a device without measurements: the few devices in
+the training set may agree by chance."""
+
+
+WIDER: Final = 1.1
+"""Factor by which intervals of adapted devices are widened.
+
+Their residuals come from fits that lack the held-out device, one of few.
+"""
+
+HeldOutResiduals = tuple[Names, Mapping[str, Column]]
+"""Strata of n rows, and metric -> (n,) log(measured / predicted)."""
+
+
+def calibrate(fitted: "PowerCap", rows: Measurements, seed: int) -> dict[str, LogQuantiles]:
+    """Metric -> conformal quantiles of the residuals by stratum, for power, time and energy.
+
+    The finite-sample correction counts residuals, several of each row for adapted devices. Devices
+    are too few to be counted: `UNSEEN_AT_LEAST` and `WIDER` stand for what so few may hide.
+
+    Args:
+        fitted: predictor fitted to all of the rows.
+        rows: training rows.
+        seed: seed of the folds and of the support sets.
+    """
+    parts = [*_held_out_jobs(fitted, rows, seed), *_held_out_devices(fitted, rows, seed)]
+    strata = np.concatenate([part[0] for part in parts])
+    errors = {}
+    for metric in (TIME, POWER, ENERGY):
+        residuals = np.concatenate([part[1][metric] for part in parts])
+        quantiles = LogQuantiles.of(residuals, strata)
+        bounds = dict(quantiles.bounds)
+        low, high = bounds.get("unseen", bounds[POOLED])
+        least = UNSEEN_AT_LEAST[metric]
+        for stratum in [name for name in bounds if name.startswith("adapted")]:
+            bounds[stratum] = (WIDER * bounds[stratum][0], WIDER * bounds[stratum][1])
+        bounds["unseen"] = (min(low, -least), max(high, least))
+        errors[metric] = replace(quantiles, bounds=bounds)
+    return errors
+
+
+def _held_out_jobs(fitted: "PowerCap", rows: Measurements, seed: int) -> Iterator[HeldOutResiduals]:
+    """Residuals of held-out settings (job and batch size) on devices in the training set."""
+    groups = [f"{sheet(q.device)}/{getattr(q.workload, 'settings', '')}" for q in rows.queries]
+    for held in held_out_folds(np.array(groups, dtype=np.str_), FOLDS, seed):
+        yield _residuals(fitted.fitted_on(rows.take(~held)), rows.take(held))
+
+
+def _held_out_devices(
+    fitted: "PowerCap", rows: Measurements, seed: int
+) -> Iterator[HeldOutResiduals]:
+    """Residuals on held-out devices, without their rows and after adaptation to support sets."""
+    keys = np.array([str(sheet(query.device)) for query in rows.queries], dtype=np.str_)
+    random = np.random.default_rng(seed)
+    for held in held_out_folds(keys):
+        without, own = fitted.fitted_on(rows.take(~held)), rows.take(held)
+        yield _residuals(without, own)
+        for shots in SHOTS:
+            for _ in range(DRAWS):
+                support = np.zeros(len(own), dtype=np.bool_)
+                support[random.permutation(len(own))[:shots]] = True
+                if not support.all():
+                    yield _residuals(without.adapt(own.take(support)), own.take(~support))
+
+
+def _residuals(fitted: "PowerCap", rows: Measurements) -> HeldOutResiduals:
+    """Strata and residuals of rows that the predictor was not fitted to."""
+    answers = fitted.predict(rows.queries)
+    power, time = rows.values[POWER], rows.values[TIME]
+    measured = {POWER: power, TIME: time, ENERGY: power * time / 1e3}
+    strata = np.array([fitted.stratum(query) for query in rows.queries], dtype=np.str_)
+    return strata, {m: np.log(measured[m] / answers.values[m]) for m in measured}
+
 
 METRICS: Final = (TIME, POWER)
 TRAINED_OFFSET_SHARE: Final = 0.3
@@ -54,7 +412,7 @@ class FittedGpu:
 
     Attributes:
         sheet: spec sheet of the device.
-        offsets: as in `training_jobs_law.answers`.
+        offsets: as in `answers`.
         rows: for each job, how many of its rows on this device the offsets were fitted to.
         trained_on: whether the device is in the training set, from which the parameters of the
             jobs were fitted; otherwise only its offsets come from its rows.

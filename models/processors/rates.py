@@ -16,9 +16,8 @@ import numpy as np
 
 from forerun.data.columns import Column, Columns, Mask, Matrix, Names, groups_of
 from forerun.features.processors.work import COLUMNS, PRODUCTS
-from forerun.models.adaptation.suggestions import most_informative
-from forerun.models.gaussian_process.covariances import same, squared_exponential
-from forerun.models.gaussian_process.posterior import Posterior
+from forerun.models.adaptation.support_set import most_informative
+from forerun.models.gaussian_process.regression import Posterior, same, squared_exponential
 
 COUNT = len(COLUMNS)
 _STEPS, _LONGEST_STEP, _SMALL_STEP = 20, 1.0, 1e-3

@@ -11,8 +11,7 @@ from typing import Self
 import numpy as np
 
 from forerun.data.columns import Column, Matrix, Names
-from forerun.models.gaussian_process.covariances import same, squared_exponential
-from forerun.models.gaussian_process.posterior import mean_weights
+from forerun.models.gaussian_process.regression import mean_weights, same, squared_exponential
 
 DIGITS = 9
 """Decimal digits to which inputs and weights are rounded before they are stored."""

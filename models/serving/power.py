@@ -22,9 +22,9 @@ from forerun.features.serving_features import ARITHMETIC, GIB, WEIGHT_BYTES, ari
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
-from forerun.models.estimator import SETTING
 from forerun.models.limit import Limit
 from forerun.models.prediction import PredictionColumns, Predictions
+from forerun.models.predictor import SETTING
 from forerun.models.serving.features import (
     ENERGY_OF_ONE,
     FEATURES,

@@ -15,8 +15,7 @@ import numpy as np
 from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.device import Device
 from forerun.models.domain.feature_range import KnownDevices, Sheet, same_sheet, sheet
-from forerun.models.gaussian_process.covariances import squared_exponential
-from forerun.models.gaussian_process.posterior import Posterior
+from forerun.models.gaussian_process.regression import Posterior, squared_exponential
 from forerun.models.serving.features import ServingRows
 
 NEW_DEVICE_DEVIATION, TRAINED_DEVICE_DEVIATION = 0.4, 0.03

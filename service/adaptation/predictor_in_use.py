@@ -17,7 +17,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.deadline import within
 from forerun.models.adaptation.black_box import BlackBoxes
-from forerun.models.answers.in_use import InUse, subjects_measured
+from forerun.models.answers.served_models import InUse, subjects_measured
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.predictor import Predictor

@@ -21,7 +21,7 @@ from forerun.data.errors import InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.examples import FILE as EXAMPLES_FILE
 from forerun.models.artifact.examples import examples_text
 from forerun.models.artifact.loading import SUPPORT_FILE
@@ -32,9 +32,8 @@ from forerun.service.adaptation.released_measurements import text_of
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.prediction import KernelIn, NetworkIn
 from forerun.service.stores.measurement_sets import MeasurementSet
-from forerun.training.retraining.comparison import FILE, Comparison
-from forerun.training.retraining.frozen_split import held_out
-from forerun.training.scores.slices import PairedErrors, SliceChange, compared
+from forerun.training.retraining.comparison import FILE, Comparison, held_out
+from forerun.training.scores.errors import PairedErrors, SliceChange, compared
 
 MOST_WORKLOADS: Final = 2_000
 """Workloads of a device that a candidate adapts to; the newest count."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.data.query import Query
-from forerun.models.adaptation.suggestions import farthest_points
+from forerun.models.adaptation.support_set import farthest_points
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.predictor import Predictor, Suggesting
 

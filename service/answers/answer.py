@@ -7,7 +7,7 @@ from forerun.data.errors import InputError
 from forerun.data.metrics import metric as known_metric
 from forerun.models.answers.answer import PEAK, Answer, Asked
 from forerun.models.answers.answer import answers_to as whole_answers_to
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.limit import LATENCY
 from forerun.service.answers.attribution.of_answer import attribution_of
 from forerun.service.answers.llm.predictions import predictions_of

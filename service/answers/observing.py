@@ -11,7 +11,7 @@ from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.operators.kinds import CLASS_OF_NAME
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.adaptation.stored_rows import kept_row
 from forerun.service.answers.answer import answers_to
@@ -30,7 +30,7 @@ from forerun.service.schemas.possible_runs import check_possible
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.idempotency import RepeatableRequest
 from forerun.service.stores.measurement_sets import AlreadyStored, MeasurementSet
-from forerun.training.monitoring.live_error import LiveError
+from forerun.training.monitoring.slices import LiveError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,13 @@ from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.data.workload import Network
+from forerun.models.answers.assumed import not_known, set_up_limits
 from forerun.models.answers.drawn_power import within_drawn
 from forerun.models.answers.evidence import distinct
-from forerun.models.answers.in_use import InUse
-from forerun.models.answers.set_up import not_known, set_up_limits
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.wording import in_words
 from forerun.models.limit import POWER
-from forerun.models.power.limit_response import ENERGY
-from forerun.models.power.limit_sweep import LimitedRun, power_sweep
+from forerun.models.power.limit_response import ENERGY, LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
 from forerun.models.router import Router
 from forerun.service.answers.predictor_out import predictor_out

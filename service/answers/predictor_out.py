@@ -1,6 +1,6 @@
 """The predictor in use, as answers give it."""
 
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.service.schemas.answers import PredictorOut
 
 

@@ -10,7 +10,7 @@ from forerun.data.errors import InputError
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.models.answers.answer import PEAK
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question, question_about

@@ -7,8 +7,7 @@ from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.models.answers.answer import Answer, Asked, answers_to
-from forerun.models.answers.in_use import InUse
-from forerun.models.answers.served_models import OF_SERVING
+from forerun.models.answers.served_models import OF_SERVING, InUse
 from forerun.models.answers.trust import Trust
 from forerun.models.prediction import Estimate
 from forerun.service.answers.predictor_out import predictor_out

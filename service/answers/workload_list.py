@@ -9,7 +9,7 @@ from forerun.data.metrics import CONTENTION_METRICS
 from forerun.data.named.networks import network_names, program_named, program_names
 from forerun.data.named.synthesis import VCU1525
 from forerun.data.workload import Space
-from forerun.features.hls.slots import slots_of
+from forerun.features.hls.directives import slots_of
 from forerun.models.answers.deployments.metrics import METRICS as OF_DEPLOYMENTS
 from forerun.models.answers.served_models import OF_SERVING
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS

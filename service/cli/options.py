@@ -13,7 +13,7 @@ from forerun.data.errors import InputError
 
 if TYPE_CHECKING:
     from forerun.data.device import Device
-    from forerun.models.answers.in_use import InUse
+    from forerun.models.answers.served_models import InUse
     from forerun.service.stores.devices import DeviceStore
     from forerun.training.engines.jobs import Engine
 
@@ -165,7 +165,7 @@ def in_use(
         workload: kind of the workloads that the question is about, or several.
         asked: devices that it is about; None for any.
     """
-    from forerun.models.answers.in_use import InUse
+    from forerun.models.answers.served_models import InUse
     from forerun.models.catalog import Scope
     from forerun.service.loading import load_predictors
     from forerun.service.settings import Settings
@@ -219,6 +219,6 @@ def engine_of(name: EngineName) -> AbstractContextManager["Engine"]:
         MissingExtra: `ray` without the extra of that name.
         InputError: no cluster answers at RAY_ADDRESS.
     """
-    from forerun.training.engines.named import engine_named
+    from forerun.training.engines.jobs import engine_named
 
     return engine_named(name)

@@ -9,7 +9,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.features.deadline import check
 from forerun.features.recent import Recent
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to

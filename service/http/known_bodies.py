@@ -8,7 +8,7 @@ from forerun.data.device import Device
 from forerun.data.graph import OperatorGraph
 from forerun.data.workload import Network
 from forerun.features.recent import Recent
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.service.answers.question import Question
 from forerun.service.schemas.prediction import NetworkIn, PredictIn
 from forerun.service.stores.devices import DeviceStore

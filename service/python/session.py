@@ -17,7 +17,7 @@ from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.places import place_of
 
 if TYPE_CHECKING:
-    from forerun.models.answers.in_use import InUse
+    from forerun.models.answers.served_models import InUse
     from forerun.service.adaptation.predictor_in_use import Adaptation
 
 DeviceLike = str | PathLike[str] | Device

@@ -22,7 +22,7 @@ from forerun.data.workload import (
     Workload,
     operator_graph,
 )
-from forerun.features.hls.slots import check_directives
+from forerun.features.hls.directives import check_directives
 from forerun.features.readers.operator_json import graph_of
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, OperatorIn, WorkloadIn
 from forerun.service.schemas.training_options import (

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 import forerun
 from forerun.data.device import DeviceCatalog
 from forerun.data.named.networks import network_named
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import bundled
 from forerun.service.answers.requested import question_of

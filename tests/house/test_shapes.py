@@ -8,13 +8,10 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from forerun.models.conformal import LogQuantiles
-from forerun.models.domain.device_novelty import novelty_of
-from forerun.models.domain.feature_range import FeatureRange
+from forerun.models.domain.feature_range import FeatureRange, novelty_of
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
-from forerun.models.gaussian_process.covariances import distances
-from forerun.models.gaussian_process.posterior import Posterior
-from forerun.models.gaussian_process.regression import Answer
-from forerun.training.scores.relative_speed import class_errors
+from forerun.models.gaussian_process.regression import Answer, Posterior, distances
+from forerun.training.scores.errors import class_errors
 from tests.shapes import CHECKED, CHECKED_CALLS
 
 POSTERIOR = Posterior.of(np.eye(2), 0.1, np.zeros(2))

@@ -17,7 +17,7 @@ from forerun.data.workload import Network, NumberFormat
 from forerun.features.published.zoo import read_graphs
 from forerun.features.readers import read_graph
 from forerun.models.answers.answer import Answer, Asked, answers_to
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import bundled
 
 ALLOWED = 0.01

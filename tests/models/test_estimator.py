@@ -9,9 +9,9 @@ from sklearn.base import clone
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.catalog import PREDICTORS, predictor_class
-from forerun.models.estimator import SETTING, Estimator
 from forerun.models.networks.device_time import DeviceTime
 from forerun.models.networks.latency import NetworkLatency
+from forerun.models.predictor import SETTING, Estimator
 from forerun.models.router import Router
 from tests.every import for_every
 

@@ -10,8 +10,8 @@ from forerun.data.datasets.benchmark_suites.mlperf_inference import (
     round_numbers,
 )
 from forerun.data.device import DeviceCatalog
-from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceProtocols
-from forerun.training.protocols.benchmark_suites.mlperf_rows import (
+from forerun.training.protocols.benchmark_suites.mlperf_inference import (
+    MlperfInferenceProtocols,
     framework_family,
     gflop_per_sample,
     run_measurements,

@@ -2,12 +2,15 @@
 
 A job is one call of a function of a module with plain data. Its result is the same wherever it is
 done: every library computes with a number of threads that does not depend on the machine.
+
+The engine of a name, such as `--engine ray`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -71,3 +74,22 @@ class Local:
 
 
 LOCAL: Final = Local()
+
+
+EngineName = Literal["local", "ray"]
+
+
+@contextmanager
+def engine_named(name: EngineName) -> Iterator[Engine]:
+    """The engine of that name while the context lasts.
+
+    Raises:
+        MissingExtra: `ray` without the extra of that name.
+    """
+    if name == "local":
+        yield LOCAL
+        return
+    from forerun.training.engines.ray_cluster import cluster
+
+    with cluster() as engine:
+        yield engine

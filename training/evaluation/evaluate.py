@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle, find
+from forerun.data.columns import Column
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.artifact.training_record import TrainingRecord
@@ -29,29 +29,29 @@ from forerun.models.predictor import Predictor
 from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
 from forerun.training.evaluation.breakdown import (
     broken_down,
+    cells_of,
     check_file,
     conditional_coverage,
+    root_mean_squares,
+    summed_rows,
     write_answers,
 )
-from forerun.training.evaluation.cells import cells_of
-from forerun.training.evaluation.own_rows import check_tables, unanswered
 from forerun.training.evaluation.predictions import TaskPredictions, predict_task
 from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others
-from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
-from forerun.training.evaluation.stored import released_artifact
+from forerun.training.evaluation.stored import check_tables, released_artifact, unanswered
 from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
-from forerun.training.scores.choices import choice_scores
+from forerun.training.protocols.protocol import Seen
 from forerun.training.scores.errors import (
     Score,
     capacity_scores,
+    choice_scores,
+    contention_scores,
+    graded,
     mean_and_standard_error,
     score,
 )
-from forerun.training.scores.relative_speed import contention_scores
-from forerun.training.scores.slices import graded
 from forerun.training.tracking import runs as tracking
 
-Column = NDArray[np.float64]
 Keep = Callable[[DatasetProtocols, Bundle, Sequence[TaskPredictions]], None]
 AVERAGED = tuple(own.name for own in fields(Score) if own.name not in ("n", "unanswered"))
 
@@ -103,14 +103,14 @@ def evaluate(
     whole = _fits(dataset_protocols, bundle, data_dir, record, protocols)
     if whole:
         _check_protocols(dataset_protocols, bundle, protocols)
-        left_out = _never_evaluated(dataset_protocols, bundle)
+        left_out = _left_out(dataset_protocols, bundle, None)
         settings = (shots, seeds, protocols, predictors, progress, engine)
         predictions = list(run_protocols(dataset_protocols, bundle, *settings))
         keep(dataset_protocols, bundle, predictions)
     else:
         check_tables(dataset_protocols, bundle)
         tasks = _selected_tasks(dataset_protocols, bundle, record.seen(name), protocols)
-        left_out = _seen_before(dataset_protocols, bundle, record)
+        left_out = _left_out(dataset_protocols, bundle, record.seen(name))
         medians = record.medians.get(name, {})
         predictions = list(_evaluate_fitted(tasks, current, medians, shots, seeds, progress))
     if rows_file is not None:
@@ -235,7 +235,7 @@ def fit_and_predict(
 def _selected_tasks(
     dataset_protocols: DatasetProtocols,
     bundle: Bundle,
-    seen: Mapping[str, Sequence[str]],
+    seen: Seen,
     protocols: Sequence[str],
 ) -> list[Task]:
     """Tasks on a folder that nothing is fitted on, of the named protocols or of all."""
@@ -245,19 +245,16 @@ def _selected_tasks(
     return [t for t, n in zip(tasks, names, strict=True) if not protocols or n in protocols]
 
 
-def _never_evaluated(dataset_protocols: DatasetProtocols, bundle: Bundle) -> dict[str, int]:
-    """Reason -> rows that no protocol evaluates, where the protocols accept any folder."""
-    if not dataset_protocols.fits_any_folder:
-        return {}
-    return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), {}))
-
-
-def _seen_before(
-    dataset_protocols: DatasetProtocols, bundle: Bundle, record: TrainingRecord
+def _left_out(
+    dataset_protocols: DatasetProtocols, bundle: Bundle, seen: Seen | None
 ) -> dict[str, int]:
-    """Reason -> rows of another folder that are left out, such as those of the training set."""
-    seen = record.seen(dataset_protocols.dataset)
-    return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen))
+    """Reason -> rows that are left out, such as those of the training set.
+
+    Where each fold is fitted (`seen` is None) it is empty, unless the protocols accept any folder.
+    """
+    if seen is None and not dataset_protocols.fits_any_folder:
+        return {}
+    return dict(dataset_protocols.left_out(bundle, DeviceCatalog.load(), seen or {}))
 
 
 def _selected_predictors(
@@ -272,12 +269,10 @@ def _selected_predictors(
 
 def _check_names(dataset_protocols: DatasetProtocols, names: Sequence[str]) -> None:
     known = [p.name for p in dataset_protocols.predictors()]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise InputError(
-            f"No predictor {unknown[0]!r} for {dataset_protocols.dataset}; "
-            f"there are {', '.join(known)}."
-        )
+    for name in names:
+        if name not in known:
+            there = f"there are {', '.join(known)}"
+            raise InputError(f"No predictor {name!r} for {dataset_protocols.dataset}; {there}.")
 
 
 def _check_protocols(
@@ -386,17 +381,12 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
         if same_seed[0].repeats is not None:
             relative_speed.append(_relative_speed(same_seed, columns))
         choices += [
-            _choices(prediction) for prediction in same_seed if prediction.alternatives is not None
+            choice_scores(one.columns["measured"], one.columns["predicted"], one.alternatives)
+            for one in same_seed
+            if one.alternatives is not None
         ]
-        others.append(
-            {
-                system: score(
-                    columns["measured"],
-                    np.concatenate([a.baselines[system] for a in same_seed]),
-                )
-                for system in same_seed[0].baselines
-            }
-        )
+        named = _baselines(same_seed)
+        others.append({name: score(columns["measured"], own) for name, own in named.items()})
     row: dict[str, Any] = {"task": task.name, "device": task.device, "metric": task.metric}
     row["predictor"] = predictions[0].predictor
     row["n"] = per_seed[0]["n"]
@@ -429,20 +419,18 @@ def _grades(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     return {"grades": graded(measured, predicted, low, high, every)}
 
 
+def _baselines(same_seed: Sequence[TaskPredictions]) -> dict[str, Column]:
+    """Name -> predictions of a baseline, over the folds of one seed."""
+    names = same_seed[0].baselines
+    return {name: np.concatenate([one.baselines[name] for one in same_seed]) for name in names}
+
+
 def _relative_speed(
     same_seed: Sequence[TaskPredictions], columns: Mapping[str, Column]
 ) -> dict[str, float | None]:
     repeats = np.concatenate([a.repeats for a in same_seed if a.repeats is not None])
-    named = {s: np.concatenate([a.baselines[s] for a in same_seed]) for s in same_seed[0].baselines}
-    held_out = columns["measured"], columns["predicted"], repeats, named
+    held_out = columns["measured"], columns["predicted"], repeats, _baselines(same_seed)
     return contention_scores(*held_out, columns["low"])
-
-
-def _choices(prediction: TaskPredictions) -> dict[str, Any]:
-    assert prediction.alternatives is not None
-    return choice_scores(
-        prediction.columns["measured"], prediction.columns["predicted"], prediction.alternatives
-    )
 
 
 def _mean_choices(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadArtifact
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.artifact.stored_predictor import contained, load_part
@@ -38,7 +38,7 @@ from forerun.models.router import Router
 from forerun.training.protocols.own_tables import OwnTableProtocols
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, held_out_rows, names_of
 from forerun.training.protocols.recipes import Recipe, composed_predictors, recipes
-from forerun.training.tracking.environment import environment
+from forerun.training.tracking.runs import environment
 
 FITS: Final = "fits"
 """Folder of stored fits in FORERUN_HOME."""

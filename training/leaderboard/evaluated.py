@@ -1,22 +1,102 @@
-"""Entries of one evaluation by protocol, and the evaluation runs that a store keeps them under."""
+"""Entries of one evaluation by protocol, and the evaluation runs that a store keeps them under.
+
+Entries of the leaderboard from the predictions of an evaluation run.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
 
 from forerun import __version__
 from forerun.data.bundle import Bundle
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.sealed_folder import sealed_version
+from forerun.training.evaluation.evaluate import rows
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.evaluation.stored import released_artifact
 from forerun.training.leaderboard.entries import Entry
-from forerun.training.leaderboard.from_predictions import entries_of
-from forerun.training.leaderboard.store import EvaluationRun, ResultStore
+from forerun.training.leaderboard.store import (
+    NO_SCORE,
+    EvaluationRun,
+    ResultStore,
+    Row,
+    command,
+    entry_of,
+)
 from forerun.training.protocols import DatasetProtocols
+from forerun.training.scores.errors import mean_and_standard_error
 from forerun.training.tracking import runs as tracking
-from forerun.training.tracking.environment import environment
+from forerun.training.tracking.runs import environment
+
+
+def entries_of(
+    dataset: str,
+    protocol: str,
+    predictions: Sequence[TaskPredictions],
+    provenance: Mapping[str, Any],
+) -> list[Entry]:
+    """Entries of one evaluation run, and of the baselines on the same rows.
+
+    Args:
+        dataset: name of the bundle.
+        protocol: name of the protocol.
+        predictions: those of one predictor at one number of shots, of all folds and seeds.
+        provenance: `seeds`, `date`, `commit` and `digest` of every entry.
+    """
+    entries = []
+    systems = dict.fromkeys(system for a in predictions for system in a.baselines)
+    for system in (None, *systems):
+        of_system = [
+            _as_if_by(a, system) for a in predictions if system is None or system in a.baselines
+        ]
+        shots = {
+            (a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in of_system
+        }
+        per_seed: dict[tuple[str, str | None, str], list[Row]] = {}
+        for seed in sorted({a.seed for a in of_system}):
+            for score_row in rows([a for a in of_system if a.seed == seed]):
+                key = (score_row["task"], score_row["device"], score_row["metric"])
+                per_seed.setdefault(key, []).append(score_row)
+        for task, seeds in per_seed.items():
+            # A deterministic baseline on the same rows has one score, without a standard error.
+            same = system is not None and not shots[task]
+            row: Row = seeds[0] if same else _averaged(seeds)
+            given = {**provenance, "shots": shots[task]} | ({"seeds": 1} if same else {})
+            entry = entry_of(dataset, protocol, row, system, given)
+            if entry.kind == "published" and not entry.n:
+                continue  # Nothing was published for these rows.
+            entries.append(replace(entry, command=command(entry, predictions[0].predictor)))
+    return entries
+
+
+def _as_if_by(prediction: TaskPredictions, system: str | None) -> TaskPredictions:
+    """The same rows with the predictions of a baseline in place of the predictor's."""
+    if system is None:
+        return prediction
+    nothing = np.full(len(prediction.columns["measured"]), np.nan)
+    columns = {
+        **prediction.columns,
+        "predicted": prediction.baselines[system],
+        "low": nothing,
+        "high": nothing,
+    }
+    return replace(prediction, columns=columns, predictor=system)
+
+
+def _averaged(seeds: Sequence[Row]) -> Row:
+    """Mean of every score over seeds, and its standard error as `NAME_standard_error`."""
+    row = dict(seeds[0])
+    for name in [name for name in row if name not in NO_SCORE]:
+        if name.endswith("_standard_error"):
+            continue
+        values = [seed.get(name) for seed in seeds]
+        if all(value is None or isinstance(value, int | float) for value in values):
+            row[name], row[f"{name}_standard_error"] = mean_and_standard_error(values)
+    return row
 
 
 @dataclass(frozen=True)

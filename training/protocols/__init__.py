@@ -4,34 +4,38 @@ from forerun.data.datasets import imported_tables
 from forerun.data.errors import UnknownDataset
 from forerun.data.plugins import plugins
 from forerun.training.protocols.architectures.nas_latency import NasLatencyProtocols
-from forerun.training.protocols.benchmark_suites.lambda_bench import LambdaBenchProtocols
+from forerun.training.protocols.benchmark_suites.lambda_bench import (
+    LambdaBenchProtocols,
+    LambdaSteps,
+)
 from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceProtocols
 from forerun.training.protocols.benchmark_suites.ncpp import NcppProtocols
 from forerun.training.protocols.circuits.circuit_fpga import CircuitFpgaProtocols
 from forerun.training.protocols.colocation.cloudprophet_runs import CloudProphetProtocols
-from forerun.training.protocols.colocation.contention import ContentionProtocols
-from forerun.training.protocols.colocation.contention_pilot import ContentionPilotProtocols
+from forerun.training.protocols.colocation.contention import (
+    ContentionPilotProtocols,
+    ContentionProtocols,
+)
 from forerun.training.protocols.hls_designs.hlsyn import HLSynProtocols
 from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
-from forerun.training.protocols.language_models.aiconfigurator import (
-    AiConfiguratorProtocols,
-    KernelPowerRows,
-)
 from forerun.training.protocols.language_models.aiconfigurator_serving import (
     AiConfiguratorServingProtocols,
 )
 from forerun.training.protocols.language_models.apex import ApexProtocols
-from forerun.training.protocols.language_models.llm_cloud_runs import LlmCloudRunsProtocols
-from forerun.training.protocols.language_models.llm_inference_bench import (
-    LlmInferenceBenchProtocols,
+from forerun.training.protocols.language_models.kernels import (
+    AiConfiguratorProtocols,
+    KernelPowerRows,
+    VidurProtocols,
 )
-from forerun.training.protocols.language_models.splitwise import SplitwiseProtocols
-from forerun.training.protocols.language_models.vidur import VidurProtocols
+from forerun.training.protocols.language_models.llm_cloud_runs import LlmCloudRunsProtocols
+from forerun.training.protocols.language_models.static_batches import (
+    LlmInferenceBenchProtocols,
+    SplitwiseProtocols,
+)
 from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols
 from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols
 from forerun.training.protocols.networks.amd_kernels import AmdKernelProtocols
 from forerun.training.protocols.networks.deepbench import DeepBenchProtocols, Fp32Convolutions
-from forerun.training.protocols.networks.lambda_steps import LambdaSteps
 from forerun.training.protocols.networks.neusight import NeuSightProtocols
 from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
 from forerun.training.protocols.networks.published_networks import (
@@ -47,8 +51,11 @@ from forerun.training.protocols.networks.torch_gpu import (
 )
 from forerun.training.protocols.own_tables import OwnTableProtocols
 from forerun.training.protocols.power.mlenergy import MlEnergyProtocols
-from forerun.training.protocols.power.power_networks import DiffusionPower, ZeusNetworkPower
-from forerun.training.protocols.power.torch_op_energy import TorchOpEnergyProtocols
+from forerun.training.protocols.power.torch_op_energy import (
+    DiffusionPower,
+    TorchOpEnergyProtocols,
+    ZeusNetworkPower,
+)
 from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 

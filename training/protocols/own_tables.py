@@ -1,6 +1,7 @@
 """Imported tables: random groups, unseen devices and unseen models, with simple baselines."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,7 +14,18 @@ from forerun.features.tables.own_tables import own_measurements
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.own_tables import TableBoost
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+from forerun.training.protocols.protocol import (
+    EVERY,
+    NEW,
+    DatasetProtocols,
+    Kept,
+    Seen,
+    Task,
+    Tasks,
+    Trained,
+    counted,
+    is_seen,
+)
 
 
 class OwnTableProtocols(DatasetProtocols):
@@ -22,6 +34,8 @@ class OwnTableProtocols(DatasetProtocols):
     Args:
         source: the imported table.
     """
+
+    unseen = MappingProxyType({"new_rows": {"question": NEW}})
 
     def __init__(self, source: OwnTable) -> None:
         self.table = source
@@ -40,48 +54,29 @@ class OwnTableProtocols(DatasetProtocols):
         """The one predictor of this table."""
         return (self.predictor(seed),)
 
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+        """All rows; a row may have any of the metrics."""
+        return own_measurements(bundle, self.table.description), EVERY
+
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows with a measured metric."""
-        rows = own_measurements(bundle, self.table.description)
+        rows, _ = self.measured(bundle, catalog)
         measured = [np.isfinite(column) for column in rows.values.values()]
         return rows.take(np.any(measured, axis=0))
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One fold for each split of the table; folds of a protocol are pooled."""
-        rows = own_measurements(bundle, self.table.description)
-        for split in self.table.checked_splits(bundle):
-            protocol = split.protocol.partition("/")[0]
-            train, held_out = rows.take(split.train), rows.take(split.held_out)
-            tasks = list(self._tasks(protocol, train, held_out))
-            if tasks:
-                yield Fold(protocol, train, tasks)
-
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
-        """Questions of another folder in the layout of the table that are no training rows."""
-        rows = own_measurements(bundle, self.table.description)
-        new = ~np.isin(rows.groups["question"], list(seen.get("question", ())))
-        if new.any():
-            yield from self._tasks("new_rows", None, rows.take(new))
-
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
-        """Questions of the training set."""
-        rows = own_measurements(bundle, self.table.description)
-        same = np.isin(rows.groups["question"], list(seen.get("question", ())))
-        return counted({"this question is in the training set": same})
-
-    def _tasks(
-        self, protocol: str, train: Measurements | None, held_out: Measurements
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """One task for each metric."""
         for metric in self.table.description.metrics:
             mine = held_out.take(np.isfinite(held_out.values[metric]))
             known = train is None or np.isfinite(train.values[metric]).any()
             if len(mine) and known:
                 baselines = {} if train is None else simple_rules(train, mine, metric)
                 yield Task(f"{protocol}/{metric}", metric, mine, baselines=baselines)
+
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+        """Questions of the training set."""
+        rows, _ = self.measured(bundle, catalog)
+        return counted({"this question is in the training set": is_seen(rows, "question", seen)})
 
 
 def simple_rules(train: Measurements, held_out: Measurements, metric: str) -> dict[str, Column]:

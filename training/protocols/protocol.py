@@ -6,30 +6,41 @@ the published predictions for the same rows.
 """
 
 import re
-from abc import ABC, abstractmethod
+from abc import ABC
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
+from forerun.data.datasets import dataset
 from forerun.data.datasets.networks.published_networks import chips
 from forerun.data.datasets.networks.timm_bench import family
 from forerun.data.device import DeviceCatalog
-from forerun.data.errors import InputError
+from forerun.data.errors import BadArtifact, InputError
 from forerun.data.measurements import Measurements
 from forerun.data.split import LeakedRows, Split, canonical
 from forerun.data.workload import Network
+from forerun.models.artifact.loading import bundled
 from forerun.models.catalog import predictors_evaluated_on, unfitted
 from forerun.models.predictor import Predictor
-from forerun.training.scores.choices import Alternatives
+from forerun.models.router import Router
+from forerun.training.scores.errors import Alternatives
 
-Column = NDArray[np.float64]
 NAMES: Final = ("model", "op_shape")
 """Grouping keys whose values are names of networks or of operators with their shapes."""
+Seen = Mapping[str, Sequence[str]]
+"""Grouping key -> values among the training rows of the current predictors."""
+Kept = NDArray[np.intp] | slice
+"""Positions of measured rows in their table; `EVERY` where all rows are queries."""
+EVERY: Final = slice(None)
+NEW, KNOWN = True, False
+P = TypeVar("P", bound=Predictor)
 WEIGHTS_OF: Final = frozenset({"tf", "gluon", "legacy", "adv", "ssl", "swsl"})
 """Words before the architecture in names of networks: which project or method trained them."""
 
@@ -84,6 +95,11 @@ class Task:
     device_only: bool = False
 
 
+Tasks = Iterator[Task]
+Trained = Measurements | None
+"""Training rows of a fold; None where nothing is fitted."""
+
+
 def counted(reasons: Mapping[str, NDArray[np.bool_]]) -> dict[str, int]:
     """Reason -> number of rows left out for it; reasons without a row are absent.
 
@@ -118,7 +134,13 @@ class Fold:
 
 
 class DatasetProtocols(ABC):
-    """The evaluation protocols of one dataset: training rows, folds and tasks of its bundle."""
+    """The evaluation protocols of one dataset: a table, its splits, and the tasks of held-out rows.
+
+    A dataset declares the rows of its table as queries (`measured`) and what is scored of held-out
+    rows (`tasks`); its splits are those of `forerun.data.datasets`, or one for each value of a
+    grouping key (`each_held_out`), and `unseen` says what is asked of a folder that nothing is
+    fitted on. A dataset of another shape overrides `training_rows`, `folds` or `evaluation_tasks`.
+    """
 
     dataset: str
     fits_any_folder: ClassVar[bool] = False
@@ -139,6 +161,22 @@ class DatasetProtocols(ABC):
 
     joined: ClassVar[Sequence[str]] = ()
     """Tables that describe workloads, taken from the pulled bundle where a folder lacks them."""
+
+    split_table: ClassVar[str] = ""
+    """The table of `measured`, where splits of the dataset are of others as well."""
+
+    split_protocols: ClassVar[Sequence[str]] = ()
+    """Protocols of the dataset's splits that are evaluated; all when empty."""
+
+    pooled: ClassVar[bool] = True
+    """Whether splits `PROTOCOL/PART` are folds of one protocol, whose tasks are scored together."""
+
+    each_held_out: ClassVar[Mapping[str, str]] = {}
+    """Protocol -> grouping key, each value of which is held out in turn, instead of splits."""
+
+    unseen: ClassVar[Mapping[str, Mapping[str, bool]]] = {}
+    """Protocol -> grouping key -> `NEW` or `KNOWN` in the training set: the rows that it evaluates
+    in a folder that nothing is fitted on."""
 
     held_out_by: ClassVar[Mapping[str, Sequence[str]]] = {}
     """Protocol -> grouping keys by whose values it holds rows out, as in `Fold.without`. For other
@@ -173,13 +211,50 @@ class DatasetProtocols(ABC):
         others = predictors_evaluated_on(self.dataset)[1:]
         return (self.predictor(seed), *(unfitted(name, seed) for name in others))
 
-    @abstractmethod
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+        """The rows of the table as queries, and their positions in it."""
+        raise NotImplementedError(f"{type(self).__name__} declares no table")
+
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """What is scored of held-out rows.
+
+        Args:
+            protocol: first part of the names of the tasks.
+            held_out: rows that are predicted.
+            train: training rows, for baselines; None where nothing is fitted.
+        """
+        raise NotImplementedError(f"{type(self).__name__} declares no tasks")
+
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows that the released predictors may be fitted on."""
+        return self.measured(bundle, catalog)[0]
 
-    @abstractmethod
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Folds of the published protocols and of our own, on a whole bundle."""
+        rows, kept = self.measured(bundle, catalog)
+        for protocol, train, held_out in self.sides(bundle, rows, kept):
+            tasks = list(self.tasks(protocol, held_out, train))
+            if tasks:
+                yield Fold(protocol, train, tasks)
+
+    def sides(
+        self, bundle: Bundle, rows: Measurements, kept: Kept = EVERY
+    ) -> Iterator[tuple[str, Measurements, Measurements]]:
+        """(protocol, training rows, held-out rows) of each split in which neither is empty."""
+        for protocol, key in self.each_held_out.items():
+            values = rows.groups[key]
+            for value in np.unique(values[values != ""]):
+                out = values == value
+                if not out.all():
+                    yield protocol, rows.take(~out), rows.take(out)
+        if self.each_held_out:
+            return
+        for split in dataset(self.dataset).checked_splits(bundle):
+            protocol = split.protocol.partition("/")[0]
+            wanted = not self.split_protocols or protocol in self.split_protocols
+            if wanted and self.split_table in ("", split.table):
+                for name, train, held_out in split_rows([split], rows, kept):
+                    yield name if self.pooled else split.protocol, train, held_out
 
     def checked_folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """The folds with what they hold out, after a check that no training row has any of it.
@@ -203,30 +278,109 @@ class DatasetProtocols(ABC):
             source = self.source if fold.source is None else fold.source
             yield replace(fold, source=source, without=without)
 
-    @abstractmethod
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Tasks on a bundle that nothing is fitted on.
 
         Args:
             bundle: rows, some of which the current predictors may have been trained on.
             catalog: spec sheets of devices.
-            seen: grouping key -> values among the training rows of the current predictors, which
-                decide what is left out.
+            seen: of the current predictors; it decides what is left out.
         """
+        if not self.unseen:
+            return
+        rows, _ = self.measured(bundle, catalog)
+        for protocol, asked in self.unseen.items():
+            mask = np.ones(len(rows), dtype=np.bool_)
+            for key, new in asked.items():
+                mask &= is_seen(rows, key, seen) != new
+            if mask.any():
+                yield from self.tasks(protocol, rows.take(mask), None)
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
-        """Reason -> number of rows of the folder that no task evaluates for that reason.
-
-        Args:
-            bundle: as given to `evaluation_tasks`.
-            catalog: spec sheets.
-            seen: as given to `evaluation_tasks`.
-        """
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
+        """Reason -> number of rows that `evaluation_tasks` of the same arguments leaves out."""
         return {}
+
+
+def is_seen(rows: Measurements, key: str, seen: Seen) -> NDArray[np.bool_]:
+    """Which of n rows have a value of a grouping key that is in the training set, shape (n,)."""
+    return np.isin(rows.groups[key], list(seen.get(key, ())))
+
+
+def tasks_by(
+    rows: Measurements,
+    keys: Sequence[str],
+    name: str,
+    metric: str,
+    baselines: Mapping[str, Column] | None = None,
+    columns: Mapping[str, Iterable[object]] | None = None,
+    **options: Any,
+) -> Tasks:
+    """One task for each combination of values of grouping keys, where it has rows with the metric.
+
+    Args:
+        rows: n held-out rows.
+        keys: grouping keys, the first one outermost; with `device` tasks know their device.
+        name: name of the tasks, a format of the keys such as `unseen_device/{part}`.
+        metric: predicted and scored.
+        baselines: name -> predictions, shape (n,).
+        columns: key -> n values, for keys that the rows have no group for.
+        options: further attributes of the tasks.
+    """
+    rows_of: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    found = {**rows.groups, **(columns or {})}
+    for row, values in enumerate(zip(*(map(str, found[key]) for key in keys), strict=True)):
+        rows_of[values].append(row)
+    for values in sorted(rows_of):
+        own, named = np.array(rows_of[values], dtype=np.intp), dict(zip(keys, values, strict=True))
+        mine = {rule: column[own] for rule, column in (baselines or {}).items()}
+        device = named.get("device")
+        yield Task(name.format(**named), metric, rows.take(own), device, baselines=mine, **options)
+
+
+def bundled_part(*kinds: type[P]) -> P:
+    """The first bundled predictor of one of these classes.
+
+    Raises:
+        BadArtifact: the installation is damaged, or contains no such predictor.
+    """
+    predictor = bundled().predictor
+    for part in predictor.parts if isinstance(predictor, Router) else (predictor,):
+        if isinstance(part, kinds):
+            return part
+    raise BadArtifact(f"The bundled predictors hold no {kinds[0].name}; fit them again.")
+
+
+def median_by(
+    train: Measurements, held_out: Measurements, metric: str, *levels: Sequence[str]
+) -> Column:
+    """Median of the training rows with the same groups, of the first level that has such rows.
+
+    Args:
+        train: training rows; those without the metric do not count.
+        held_out: n rows.
+        metric: whose median is taken.
+        levels: grouping keys that must be equal, most first; `()` is the median of all rows.
+
+    Returns:
+        Shape (n,); NaN where no level has rows.
+    """
+    measured = pd.Series(train.values[metric])
+    found = np.full(len(held_out), np.nan)
+    for level in levels:
+        known, asked = (
+            [" ".join(own) for own in zip(*(rows.groups[key] for key in level), strict=True)]
+            if level
+            else [""] * len(rows)
+            for rows in (train, held_out)
+        )
+        medians = measured.groupby(known).median()
+        found = np.where(np.isnan(found), pd.Series(asked, dtype=str).map(medians), found)
+    return found
+
+
+def design_w(rows: Measurements) -> Column:
+    """Design power of each row's device in watts, shape (n,); NaN where its sheet gives none."""
+    return np.array([query.device.tdp_w for query in rows.queries], dtype=np.float64)
 
 
 def held_out_rows(tasks: Sequence[Task]) -> Measurements:
@@ -278,17 +432,16 @@ def _architecture(model: str) -> str:
 
 
 def split_rows(
-    splits: Iterable[Split], measured: Measurements, kept: NDArray[np.intp]
+    splits: Iterable[Split], rows: Measurements, kept: Kept
 ) -> Iterator[tuple[str, Measurements, Measurements]]:
     """(protocol, training rows, held-out rows) of each split in which neither is empty.
 
     Args:
         splits: of a table.
-        measured: the n rows of the table that are queries.
-        kept: their positions in the table, shape (n,).
+        rows: the rows of the table that are queries.
+        kept: their positions in the table.
     """
     for split in splits:
-        train, held_out = np.flatnonzero(split.train[kept]), np.flatnonzero(split.held_out[kept])
-        if len(train) and len(held_out):
-            protocol = split.protocol.partition("/")[0]
-            yield protocol, measured.take(train), measured.take(held_out)
+        train, held_out = split.train[kept], split.held_out[kept]
+        if train.any() and held_out.any():
+            yield split.protocol.partition("/")[0], rows.take(train), rows.take(held_out)

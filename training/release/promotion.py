@@ -22,13 +22,13 @@ from forerun.models.artifact.loading import load_sealed
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.predictor import Predictor
-from forerun.training.evaluation.cells import changes
+from forerun.training.evaluation.breakdown import changes
 from forerun.training.evaluation.stored import stored_with
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
-from forerun.training.leaderboard.rows import score_of
+from forerun.training.leaderboard.store import score_of
 from forerun.training.retraining.comparison import FILE as COMPARISON_FILE
 from forerun.training.retraining.comparison import Comparison
-from forerun.training.scores.slices import SEED_NOISE
+from forerun.training.scores.errors import SEED_NOISE
 
 STANDARD_ERRORS: Final = 2.0
 """A difference of up to this many combined standard errors is noise (about 95 % confidence)."""

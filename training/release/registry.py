@@ -97,10 +97,8 @@ def promote(
             all differences.
         BadArtifact: what the registry holds is not what was registered.
     """
-    client = _existing(str(version), uri)
-    if str(version) not in _versions(client):
-        raise UnknownModelVersion(str(version), _versions(client))
-    current = _champion_number(client)
+    client = _holding(version, uri)
+    current = _number(client, CHAMPION)
     if current == version:
         return ()
     changes = compared(version, uri)
@@ -129,9 +127,7 @@ def try_out(version: int, uri: str | None = None) -> None:
         UnknownModelVersion: the registry has no such version.
         BadArtifact: what the registry holds is not what was registered.
     """
-    client = _existing(str(version), uri)
-    if str(version) not in _versions(client):
-        raise UnknownModelVersion(str(version), _versions(client))
+    client = _holding(version, uri)
     _fetched(client, version, uri)
     before = _number(client, CANDIDATE)
     if before not in (None, version):
@@ -184,10 +180,8 @@ def compared(version: int, uri: str | None = None) -> tuple[Difference, ...]:
         UnknownModelVersion: the registry has no such version.
         BadArtifact: what the registry holds is not what was registered.
     """
-    client = _existing(str(version), uri)
-    if str(version) not in _versions(client):
-        raise UnknownModelVersion(str(version), _versions(client))
-    current = _champion_number(client)
+    client = _holding(version, uri)
+    current = _number(client, CHAMPION)
     if current == version:
         return ()
     candidate = _fetched(client, version, uri)
@@ -215,7 +209,7 @@ def rollback(uri: str | None = None) -> int | None:
         UnknownModelVersion: there is no champion to go back from.
     """
     client = _existing("before the champion", uri)
-    current, history = _champion_number(client), _history(client)
+    current, history = _number(client, CHAMPION), _history(client)
     if current is None:
         raise UnknownModelVersion("before the champion", _versions(client))
     # A promotion that was cut off between its two steps leaves the champion itself on top.
@@ -276,6 +270,18 @@ def _existing(version: str, uri: str | None) -> Any:
     return connect(uri)
 
 
+def _holding(version: int, uri: str | None) -> Any:
+    """A client of a registry that has a version.
+
+    Raises:
+        UnknownModelVersion: it has no such version.
+    """
+    client = _existing(str(version), uri)
+    if str(version) not in _versions(client):
+        raise UnknownModelVersion(str(version), _versions(client))
+    return client
+
+
 def _fetched(client: Any, number: int, uri: str | None) -> Path:
     """The sealed folder of a version in FORERUN_HOME/registry."""
     version = client.get_model_version(MODEL, str(number))
@@ -328,10 +334,6 @@ def _versions(client: Any) -> list[str]:
     return sorted(
         (str(v.version) for v in client.search_model_versions(f"name='{MODEL}'")), key=int
     )
-
-
-def _champion_number(client: Any) -> int | None:
-    return _number(client, CHAMPION)
 
 
 def _number(client: Any, alias: str) -> int | None:

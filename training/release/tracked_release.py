@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from forerun.training import plots as figures
-from forerun.training.calibration_plot import calibration
 from forerun.training.evaluation.breakdown import SCORES
 from forerun.training.evaluation.evaluate import rows
 from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.plots import calibration
 from forerun.training.protocols.recipes import Recipe
 from forerun.training.release import registry
 from forerun.training.release.fit import Trained
 from forerun.training.scores.errors import absolute_percentage_errors, score
 from forerun.training.tracking import runs as tracking
-from forerun.training.tracking.parameters import flat_parameters
+from forerun.training.tracking.runs import flat_parameters
 
 MOST_NAMED = 3
 KIND = "forerun.kind"

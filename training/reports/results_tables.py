@@ -18,7 +18,7 @@ from typing import Any, Final
 from forerun.data.errors import BadTable, InputError
 from forerun.training.evaluation.stored import scoreboard
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
-from forerun.training.leaderboard.rows import score_of
+from forerun.training.leaderboard.store import score_of
 from forerun.training.reports.standings import headlines, losses, standings
 from forerun.training.reports.table_contents import (
     HELD,

@@ -1,10 +1,40 @@
-"""Errors of a candidate next to those of the champion, on measurements that neither adapted to."""
+"""Errors of a candidate next to those of the champion, on measurements that neither adapted to.
 
+Which workloads are held out of every retraining; more measurements do not change it.
+"""
+
+import hashlib
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from forerun.training.scores.slices import SliceChange
+from forerun.data.columns import Mask
+from forerun.training.scores.errors import SliceChange
+
+HELD_OUT_SHARE: Final = 0.25
+"""Share of the groups that are held out, by a hash of their names."""
+BYTES: Final = 8
+
+
+def held_out(groups: Sequence[str]) -> Mask:
+    """Whether the rows of n groups are held out, shape (n,).
+
+    It depends on the name of the group alone, so that a workload that was held out once is held out
+    of all later training sets as well, whatever else was measured.
+
+    Args:
+        groups: the group of each of n rows, such as the hash of its workload.
+    """
+    return np.array([_position(group) < HELD_OUT_SHARE for group in groups], dtype=np.bool_)
+
+
+def _position(group: str) -> float:
+    """A number in [0, 1) that is drawn by the name."""
+    digest = hashlib.sha256(group.encode()).digest()[:BYTES]
+    return float(int.from_bytes(digest, "big") / 256**BYTES)
+
 
 FILE: Final = "comparison.json"
 

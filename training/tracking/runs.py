@@ -5,22 +5,93 @@ FORERUN_HOME with their artifacts next to it; FORERUN_TRACKING_URI, else MLFLOW_
 another store. Predictors are logged as their own text and JSON files, never as a pickle: an MLflow
 model that has to be unpickled runs code when it is loaded, and predicts a thousand times slower
 (12 ms a row instead of 0.02).
+
+The software environment of a run: interpreter, platform and versions of packages.
+
+Settings of predictors as flat parameters of a run: plain values, named with dots.
 """
 
 import hashlib
 import os
+import platform
 import subprocess
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from forerun.data.bundle import home
 from forerun.data.errors import MissingExtra
 from forerun.models.artifact.sealed_folder import Manifest, check
+from forerun.models.predictor import Estimator
+
+PACKAGES = (
+    "forerun",
+    "lightgbm",
+    "numpy",
+    "pandas",
+    "scikit-learn",
+    "onnx",
+    "onnxruntime",
+    "torch",
+)
+
+
+def environment(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """`python`, `platform`, and each of these packages that is installed -> its version."""
+    found = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
+    for name in packages:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+Plain = bool | int | float | str | None
+
+
+def flat_parameters(predictor: object) -> dict[str, Plain]:
+    """Name -> value of each setting of a predictor, and of the estimators among its settings.
+
+    Settings of settings are named `OUTER.INNER`, members of tuples by their position. Of an object
+    that is neither plain nor made of plain values, the name of its type is given.
+
+    Args:
+        predictor: an estimator; any other object has no settings.
+    """
+    if not isinstance(predictor, Estimator):
+        return {}
+    found: dict[str, Plain] = {}
+    for name, value in predictor.get_params(deep=False).items():
+        found |= _flat(name, value)
+    return found
+
+
+def _flat(name: str, value: object) -> dict[str, Plain]:
+    """A value as plain ones, by names that begin with its own."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return {name: value}
+    inner: dict[str, object]
+    if isinstance(value, Estimator):
+        inner = {"predictor": getattr(value, "name", type(value).__name__)}
+        inner |= value.get_params(deep=False)
+    elif isinstance(value, Mapping):
+        inner = {str(key): part for key, part in value.items()}
+    elif isinstance(value, list | tuple):
+        inner = {str(position): part for position, part in enumerate(value)}
+    elif is_dataclass(value):
+        inner = {f.name: getattr(value, f.name) for f in fields(value)}
+    else:
+        return {name: type(value).__name__}
+    return {
+        key: v for part, own in inner.items() for key, v in _flat(f"{name}.{part}", own).items()
+    }
+
 
 EXPERIMENT = "forerun"
 PREDICTOR_FOLDER = "predictor"

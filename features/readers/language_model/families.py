@@ -6,7 +6,6 @@ Some have an encoder, and a decoder that attends to its output.
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from forerun.data.language_models.attention import Attention
@@ -78,13 +77,11 @@ def _half(fields: Fields, name: str, hidden: int) -> tuple[Attention, Dense, int
     return Attention(heads, heads, width, width), dense, layers
 
 
-ENCODER_DECODERS: Final[Mapping[str, Callable[[Fields], Parts]]] = MappingProxyType(
-    {
-        **dict.fromkeys(("t5", "mt5", "umt5"), _t5),
-        **dict.fromkeys(("bart", "mbart", "m2m_100", "marian", "pegasus", "blenderbot"), _bart),
-        "whisper": _whisper,
-    }
-)
+ENCODER_DECODERS: Final[Mapping[str, Callable[[Fields], Parts]]] = {
+    **dict.fromkeys(("t5", "mt5", "umt5"), _t5),
+    **dict.fromkeys(("bart", "mbart", "m2m_100", "marian", "pegasus", "blenderbot"), _bart),
+    "whisper": _whisper,
+}
 """`model_type` -> how its encoder and its decoder's layers are read."""
 
 
@@ -182,47 +179,39 @@ def _deci_width(multiple: float, hidden: int) -> int:
     return -(-width // _DECI_STEP) * _DECI_STEP
 
 
-FAMILIES: Final[Mapping[str, Layers]] = MappingProxyType(
-    {
-        **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "mimo"), _DENSE),
-        **dict.fromkeys(("phi3", "granite", "olmo", "olmo2", "olmo3", "smollm3"), _DENSE),
-        **dict.fromkeys(("seed_oss", "stablelm", "cohere", "ernie4_5", "Yi"), _DENSE),
-        **dict.fromkeys(
-            ("internlm", "internlm3", "aquila", "baichuan", "hunyuan_v1_dense"), _DENSE
-        ),
-        **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "glm4", "cohere2", "internlm2"), _DENSE),
-        **dict.fromkeys(("qwen3_vl", "qwen3_vl_text", "qwen2_vl", "qwen2_5_vl"), _DENSE),
-        **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"), _EXPERTS),
-        **dict.fromkeys(("gpt_oss", "minimax_m2", "glm4_moe", "step3p7", "phimoe"), _EXPERTS),
-        **dict.fromkeys(("olmoe", "granitemoe"), _EXPERTS),
-        **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"), _LATENT),
-        "glm_moe_dsa": _LATENT,
-        **dict.fromkeys(("gpt2", "gpt_neox", "opt", "bloom", "falcon", "gpt_bigcode"), _PLAIN),
-        **dict.fromkeys(("gptj", "codegen", "mpt", "phi"), _PLAIN),
-        **dict.fromkeys(("starcoder2", "nemotron", "persimmon"), _UNGATED),
-        "ernie4_5_moe": _of(mixers.grouped, feed_forwards.between),
-        "hunyuan_v1_moe": _of(mixers.grouped, feed_forwards.numbered),
-        "lfm2": _of(mixers.convolutions_and_attention, feed_forwards.adjusted),
-        "granitemoehybrid": _of(mixers.spaces_and_attention, feed_forwards.hybrid),
-        "qwen": _of(mixers.grouped, feed_forwards.halved),
-        "dbrx": _of(mixers.nested, feed_forwards.nested),
-        **dict.fromkeys(
-            ("deepseek_v4", "deepseek_ref"), _of(mixers.compressed, feed_forwards.experts)
-        ),
-        **dict.fromkeys(
-            ("minimax_m3", "minimax_m3_text"), _of(mixers.selected, feed_forwards.experts)
-        ),
-        "llama4_text": _of(mixers.chunked, feed_forwards.interleaved),
-        "gemma4_text": _of(mixers.sized_by_kind, feed_forwards.both),
-        "mimo_v2_flash": _of(mixers.sized_by_pattern, feed_forwards.experts),
-        "qwen3_next": _of(mixers.delta, feed_forwards.experts),
-        "qwen3_5_text": _of(mixers.delta, feed_forwards.gated),
-        "qwen3_5_moe_text": _of(mixers.delta, feed_forwards.experts),
-        "kimi_linear": _of(mixers.kimi, feed_forwards.experts),
-        "nemotron_h": _nemotron_h,
-        "nemotron-nas": _deci,
-    }
-)
+FAMILIES: Final[Mapping[str, Layers]] = {
+    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "mimo"), _DENSE),
+    **dict.fromkeys(("phi3", "granite", "olmo", "olmo2", "olmo3", "smollm3"), _DENSE),
+    **dict.fromkeys(("seed_oss", "stablelm", "cohere", "ernie4_5", "Yi"), _DENSE),
+    **dict.fromkeys(("internlm", "internlm3", "aquila", "baichuan", "hunyuan_v1_dense"), _DENSE),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "glm4", "cohere2", "internlm2"), _DENSE),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_text", "qwen2_vl", "qwen2_5_vl"), _DENSE),
+    **dict.fromkeys(("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text"), _EXPERTS),
+    **dict.fromkeys(("gpt_oss", "minimax_m2", "glm4_moe", "step3p7", "phimoe"), _EXPERTS),
+    **dict.fromkeys(("olmoe", "granitemoe"), _EXPERTS),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2"), _LATENT),
+    "glm_moe_dsa": _LATENT,
+    **dict.fromkeys(("gpt2", "gpt_neox", "opt", "bloom", "falcon", "gpt_bigcode"), _PLAIN),
+    **dict.fromkeys(("gptj", "codegen", "mpt", "phi"), _PLAIN),
+    **dict.fromkeys(("starcoder2", "nemotron", "persimmon"), _UNGATED),
+    "ernie4_5_moe": _of(mixers.grouped, feed_forwards.between),
+    "hunyuan_v1_moe": _of(mixers.grouped, feed_forwards.numbered),
+    "lfm2": _of(mixers.convolutions_and_attention, feed_forwards.adjusted),
+    "granitemoehybrid": _of(mixers.spaces_and_attention, feed_forwards.hybrid),
+    "qwen": _of(mixers.grouped, feed_forwards.halved),
+    "dbrx": _of(mixers.nested, feed_forwards.nested),
+    **dict.fromkeys(("deepseek_v4", "deepseek_ref"), _of(mixers.compressed, feed_forwards.experts)),
+    **dict.fromkeys(("minimax_m3", "minimax_m3_text"), _of(mixers.selected, feed_forwards.experts)),
+    "llama4_text": _of(mixers.chunked, feed_forwards.interleaved),
+    "gemma4_text": _of(mixers.sized_by_kind, feed_forwards.both),
+    "mimo_v2_flash": _of(mixers.sized_by_pattern, feed_forwards.experts),
+    "qwen3_next": _of(mixers.delta, feed_forwards.experts),
+    "qwen3_5_text": _of(mixers.delta, feed_forwards.gated),
+    "qwen3_5_moe_text": _of(mixers.delta, feed_forwards.experts),
+    "kimi_linear": _of(mixers.kimi, feed_forwards.experts),
+    "nemotron_h": _nemotron_h,
+    "nemotron-nas": _deci,
+}
 """`model_type` -> how its layers are read."""
 
 _FACTS: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -37,7 +37,7 @@ from forerun.models.answers.deployments.parts import (
 )
 from forerun.models.answers.deployments.power import occupancy
 from forerun.models.answers.deployments.times import UnderLoad, under_load
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.trust import Evidence, Trust, trust_in
 from forerun.models.limit import PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import WIDEST_RATIO, Estimate, Prediction, too_wide

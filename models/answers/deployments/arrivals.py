@@ -26,8 +26,8 @@ from forerun.features.llm_serving.engine_settings import (
 from forerun.features.llm_serving.features import FEWEST_TOGETHER
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.llm_serving.iteration_table import TimeColumns
 from forerun.models.llm_serving.latency import OVERLOADED
-from forerun.models.llm_serving.time_columns import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 
 RATE: Final = "requests_per_s"

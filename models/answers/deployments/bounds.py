@@ -14,7 +14,7 @@ from forerun.data.columns import Column, Mask, Matrix
 from forerun.data.language_models.deployment import Pool
 from forerun.data.query import Query
 from forerun.features.llm_serving.least_times import LeastTimes, least_times
-from forerun.models.llm_serving.time_columns import TimeColumns
+from forerun.models.llm_serving.iteration_table import TimeColumns
 from forerun.models.prediction import Estimate, Prediction
 
 MOST_USED: Final = 0.72

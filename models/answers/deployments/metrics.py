@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from forerun.data.query import Query
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.catalog import PREDICTORS, training_datasets
 from forerun.models.router import Router
 

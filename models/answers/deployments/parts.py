@@ -16,8 +16,8 @@ from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import PARTS, WorkerTime
 from forerun.models.answers.deployments.memory import PoolMemory
 from forerun.models.answers.deployments.metrics import seen_in_training, sources_of
-from forerun.models.answers.in_use import InUse
-from forerun.models.kernel_experts.experts import KnowsKernels
+from forerun.models.answers.served_models import InUse
+from forerun.models.kernel_experts.family import KnowsKernels
 from forerun.models.limit import Basis
 from forerun.models.router import predictors_in
 

@@ -16,7 +16,7 @@ from forerun.data.workload import LlmServing, RequestKind
 from forerun.features.llm_serving.model_sizes import FORMATS, ModelSizes
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.serving_features import TOKENS
-from forerun.models.answers.asking import predicted
+from forerun.models.answers.assumed import predicted
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import POWER, Limit
 from forerun.models.prediction import Estimate, Prediction

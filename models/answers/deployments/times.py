@@ -21,7 +21,7 @@ from forerun.features.llm_serving.comparable import (
     at_any_load,
     of_one_worker,
 )
-from forerun.models.answers.asking import answered
+from forerun.models.answers.assumed import answered
 from forerun.models.answers.deployments.arrivals import (
     RATE,
     LoadCurve,
@@ -35,10 +35,10 @@ from forerun.models.answers.deployments.arrivals import (
 from forerun.models.answers.deployments.bounds import within_sheets
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.answers.deployments.power import powers
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.catalog import unfitted
 from forerun.models.limit import Limit
-from forerun.models.llm_serving.time_columns import TimeColumns
+from forerun.models.llm_serving.iteration_table import TimeColumns
 from forerun.models.prediction import Estimate, Prediction, PredictionColumns, Predictions
 from forerun.models.predictor import Predictor
 

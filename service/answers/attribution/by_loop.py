@@ -9,7 +9,7 @@ from forerun.data.columns import Column
 from forerun.data.query import Query
 from forerun.data.workload import Design
 from forerun.models.answers.wording import readable
-from forerun.models.hls_designs.attribution import loop_effects
+from forerun.models.hls_designs.features import loop_effects
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
 from forerun.service.schemas.answers import AttributedOut, AttributionOut

@@ -7,7 +7,7 @@ from typing import Final
 from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.models.answers.wording import readable
-from forerun.models.kernel_experts.operator_times import OperatorTime, TimesOperators
+from forerun.models.kernel_experts.operators import OperatorTime, TimesOperators
 from forerun.models.limit import LATENCY
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router

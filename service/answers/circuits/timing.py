@@ -13,7 +13,7 @@ from forerun.data.named.synthesis import HX8K
 from forerun.features.circuits.longest_path import MHZ_PS
 from forerun.features.deadline import check
 from forerun.models.answers.evidence import distinct
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.trust import trust_by
 from forerun.models.circuits.netlist_boost import NetlistBoost, TimedPaths
 from forerun.models.limit import Limit

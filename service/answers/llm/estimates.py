@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from forerun.data.errors import InputError, UnanswerableQuery, in_field
 from forerun.data.query import Operation, Query
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.serving import estimated_all, graded

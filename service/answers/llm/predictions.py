@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from forerun.data.errors import InputError
 from forerun.data.metrics import metric
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question
 from forerun.service.schemas.answers import DeviceOut, EstimateOut, LimitOut, PredictionOut

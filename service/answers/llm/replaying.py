@@ -16,15 +16,15 @@ from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.data.query import Query
 from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import LeastTime
-from forerun.models.answers.asking import predicted
+from forerun.models.answers.assumed import predicted
 from forerun.models.answers.deployments.limits import of_length
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.wording import in_words
 from forerun.models.catalog import unfitted
 from forerun.models.limit import Basis
-from forerun.models.llm_serving.fitted_time import FittedTime, cut_off
+from forerun.models.llm_serving.continuous_batching import Statistics
+from forerun.models.llm_serving.correction import FittedTime, cut_off
 from forerun.models.llm_serving.replay import Dispatch, Replay, replay
-from forerun.models.llm_serving.statistics import Statistics
 from forerun.models.llm_serving.worker import Worker
 from forerun.models.prediction import Prediction
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of

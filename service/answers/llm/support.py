@@ -13,7 +13,7 @@ from forerun.models.answers.deployments.metrics import (
     datasets_behind,
     seen_in_training,
 )
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.service.requests.field_names import ALSO, NEGATED
 from forerun.service.schemas.llm.answers import SupportedOut, SupportOut
 from forerun.service.schemas.llm.model import CacheFormat

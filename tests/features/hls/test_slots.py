@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.data.errors import BadDesign
-from forerun.features.hls.slots import check_directives, slots_of
+from forerun.features.hls.directives import check_directives, slots_of
 from tests.programs import nested
 
 PROGRAM = nested([16, 32])

@@ -33,7 +33,7 @@ from forerun.features.lowering import Kernels, lowered, lowering_mode
 from forerun.features.lowering.kernel_kinds import IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
 from forerun.features.lowering.kernels import Launch, launch
 from forerun.features.memory.weights import FORMAT_BYTES, adapted_layers
-from forerun.features.operators.labels import LOSS, OPTIMIZER_STEP
+from forerun.features.operators.kinds import LOSS, OPTIMIZER_STEP
 
 EAGER = Software(version="2.1.0")
 GPU = Device(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.features.llm_kernels.attention import (
+from forerun.features.llm_kernels.families import (
     DECODE_FEATURES,
     PREFILL_FEATURES,
     Heads,

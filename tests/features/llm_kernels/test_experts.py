@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.features.llm_kernels.experts import EXPERTS_FEATURES, ExpertSizes, experts_table
+from forerun.features.llm_kernels.families import EXPERTS_FEATURES, ExpertSizes, experts_table
 from forerun.features.llm_kernels.table import KernelTable
 
 H100 = DeviceCatalog.load().get("h100-sxm-80gb")

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.features.llm_kernels.chip import Chip
-from forerun.features.llm_kernels.elementwise import ELEMENTWISE_FEATURES, elementwise_table
-from forerun.features.llm_kernels.gemm import GEMM_FEATURES, gemm_table
+from forerun.features.llm_kernels.families import (
+    ELEMENTWISE_FEATURES,
+    GEMM_FEATURES,
+    elementwise_table,
+    gemm_table,
+)
+from forerun.features.llm_kernels.table import Chip
 
 CATALOG = DeviceCatalog.load()
 H100, L40S = CATALOG.get("h100-sxm-80gb"), CATALOG.get("l40s")

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.features.memory import allocator_columns
-from forerun.features.memory.allocator import CachingAllocator
-from forerun.features.memory.allocator_columns import FEWEST, peaks_of_each
+from forerun.features.memory import allocator as allocator_columns
+from forerun.features.memory.allocator import FEWEST, CachingAllocator, peaks_of_each
 from tests.features.memory.test_allocator import runs
 
 

@@ -5,9 +5,8 @@ import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import InferenceSetup, Network
-from forerun.features.memory.allocation_requests import WEIGHTS
-from forerun.features.memory.attention import is_causal
-from forerun.features.memory.joined_cache import first_pass_elements
+from forerun.features.memory.allocator import WEIGHTS
+from forerun.features.memory.attention import first_pass_elements, is_causal
 from forerun.features.memory.liveness import inference_requests
 from forerun.features.memory.plan import memory_plan
 from tests.features.configurations import HEADS, LAYERS, TOKENS, VOCABULARY, WIDTH, traced

@@ -9,8 +9,7 @@ from forerun.data.software import Software
 from forerun.data.workload import TrainingSetup
 from forerun.features.memory.execution import EAGER, Execution, execution
 from forerun.features.memory.liveness import Walk
-from forerun.features.memory.recomputation import kept_results
-from forerun.features.memory.saved_tensors import saved_tensors
+from forerun.features.memory.saved_tensors import kept_results, saved_tensors
 from tests.features.configurations import TOKENS, traced
 
 TOKEN_BYTES = 2

@@ -5,7 +5,7 @@ import pytest
 
 from forerun.data.graph import Operator
 from forerun.data.workload import TrainingSetup
-from forerun.features.memory.allocation_requests import (
+from forerun.features.memory.allocator import (
     ACTIVATIONS,
     AFTER,
     BEFORE,
@@ -15,7 +15,7 @@ from forerun.features.memory.allocation_requests import (
     WITHIN,
     Requests,
 )
-from forerun.features.memory.training_state import (
+from forerun.features.memory.weights import (
     Weight,
     device_shares,
     slot_bytes,

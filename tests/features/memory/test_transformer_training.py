@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from forerun.data.workload import Network, TrainingSetup
-from forerun.features.memory.allocation_requests import ACTIVATIONS, WEIGHTS
+from forerun.features.memory.allocator import ACTIVATIONS, WEIGHTS
 from forerun.features.memory.liveness import Walk
 from forerun.features.memory.plan import memory_plan
-from forerun.features.memory.training_state import device_shares
 from forerun.features.memory.training_step import training_requests
+from forerun.features.memory.weights import device_shares
 from tests.features.configurations import HEADS, TOKENS, VOCABULARY, WIDTH, module, traced
 from tests.features.memory.test_training_step import tracker
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from forerun.data.graph import Operator
 from forerun.data.workload import Kernel, Network
-from forerun.features.operators.kinds import IS_GEMM
-from forerun.features.operators.labels import operator_label, workload_labels
+from forerun.features.operators.kinds import IS_GEMM, operator_label, workload_labels
 from forerun.features.operators.query_table import query_table
 from tests.laws import graphs
 

@@ -6,7 +6,7 @@ import pytest
 
 from forerun.features.published.powered import CIFAR, SQUAD, TWEETS, powered
 from forerun.features.readers.torch_trace import declare_operators
-from forerun.training.protocols.power.power_networks import power_graphs
+from forerun.training.protocols.power.torch_op_energy import power_graphs
 
 
 def test_every_network_has_a_packaged_graph():

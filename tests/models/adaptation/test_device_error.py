@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.level import HALF_WIDTH
-from forerun.models.adaptation.device_error import DeviceError, process_share
 from forerun.models.adaptation.error_process import (
     NETWORK_EXPERTS,
     OPERATOR_EXPERTS,
@@ -16,8 +15,8 @@ from forerun.models.adaptation.error_process import (
     LeftOut,
     leave_groups_out,
 )
-from forerun.models.adaptation.offsets import Offsets
-from forerun.models.adaptation.support_gp import SupportGP
+from forerun.models.adaptation.shrunk_scalar import Offsets
+from forerun.models.adaptation.support_gp import DeviceError, SupportGP, process_share
 from forerun.models.adaptation.support_set import SupportSet
 
 L4 = DeviceCatalog.load().get("l4")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.models.adaptation.shrunk_median import shrunk_medians
+from forerun.models.adaptation.shrunk_scalar import shrunk_medians
 
 
 def test_a_correction_is_the_median_times_the_share_of_measured_rows():

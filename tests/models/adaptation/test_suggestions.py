@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from forerun.models.adaptation.suggestions import farthest_points
+from forerun.models.adaptation.support_set import farthest_points
 
 SEEDS = st.integers(0, 2**16)
 COUNTS = st.integers(1, 30)

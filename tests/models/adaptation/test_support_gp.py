@@ -5,12 +5,11 @@ import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.level import HALF_WIDTH
-from forerun.models.adaptation.device_error import DeviceError
 from forerun.models.adaptation.error_process import NETWORK_EXPERTS, OPERATOR_EXPERTS, ErrorProcess
-from forerun.models.adaptation.offsets import Offsets
-from forerun.models.adaptation.support_gp import Standardizer, SupportGP
+from forerun.models.adaptation.shrunk_scalar import Offsets
+from forerun.models.adaptation.support_gp import DeviceError, Standardizer, SupportGP
 from forerun.models.adaptation.support_set import SupportSet
-from forerun.models.gaussian_process.posterior import Posterior
+from forerun.models.gaussian_process.regression import Posterior
 
 CATALOG = DeviceCatalog.load()
 L4, T4 = CATALOG.get("l4"), CATALOG.get("t4")

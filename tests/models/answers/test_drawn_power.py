@@ -14,7 +14,7 @@ from forerun.models.answers.drawn_power import (
     most_w,
     within_drawn,
 )
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.models.catalog import Scope
 from forerun.models.prediction import Estimate

@@ -7,7 +7,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import InferenceSetup, Kernel, Network
-from forerun.models.answers.set_up import not_run, set_up_limits
+from forerun.models.answers.assumed import not_run, set_up_limits
 
 CATALOG = DeviceCatalog.load()
 SCORES = ((2, 4, 8, 8),)

@@ -13,7 +13,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.features.chips import DEVICE_RATIOS
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.wording import in_words
 from forerun.models.artifact.loading import bundled
 from forerun.models.domain.feature_range import FeatureRange

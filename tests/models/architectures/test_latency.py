@@ -12,8 +12,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
 from forerun.features.nas_cells import features_of, random_codes
-from forerun.models.architectures.known_devices import log_times, rounding_noise
-from forerun.models.architectures.latency import ArchitectureLatency
+from forerun.models.architectures.latency import ArchitectureLatency, log_times, rounding_noise
 from forerun.models.contract import PredictorContract
 
 KNOWN_DEVICES = ("launchy", "mathy", "between")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from forerun.models.architectures.time_expert import TimeExpert
-from forerun.models.gaussian_process.covariances import Covariance
+from forerun.models.architectures.latency import TimeExpert
+from forerun.models.gaussian_process.regression import Covariance
 
 TERMS = (Covariance("constant", prior=(-2.0, 1.0)), Covariance("linear", prior=(-2.0, 1.5)))
 COUNTS = np.random.default_rng(0).normal(size=(220, 3))

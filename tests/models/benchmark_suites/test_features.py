@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.benchmark_suites.features import PowerLaw, Settings
+from forerun.models.benchmark_suites.scores import PowerLaw, Settings
 
 DEVICE = Device(name="box", vendor="nobody", kind="gpu")
 

@@ -10,8 +10,7 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
-from forerun.models.benchmark_suites.history import BenchmarkHistory, _foldings
-from forerun.models.benchmark_suites.history_features import history_rows
+from forerun.models.benchmark_suites.history import BenchmarkHistory, _foldings, history_rows
 from forerun.models.contract import PredictorContract
 from forerun.models.gaussian_process.additive_categorical import AdditiveCategoricalProcess, Term
 

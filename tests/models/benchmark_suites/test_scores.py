@@ -12,8 +12,7 @@ from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.benchmark_suites.features import PowerLaw
-from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
+from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost, PowerLaw
 from forerun.models.contract import PredictorContract
 
 DEVICE = Device(name="board", vendor="amd", kind="fpga")

@@ -8,8 +8,7 @@ import pytest
 
 from forerun.data.circuits.netlist import Circuit
 from forerun.data.query import Query
-from forerun.models.circuits.netlist_boost import NetlistBoost, fixed_kinds
-from forerun.models.circuits.timing import frequencies
+from forerun.models.circuits.netlist_boost import NetlistBoost, fixed_kinds, frequencies
 from forerun.models.contract import PredictorContract
 from tests.models.circuits.test_placed_boost import rows
 

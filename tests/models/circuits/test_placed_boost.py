@@ -11,8 +11,8 @@ from forerun.data.datasets.circuits.circuit_fpga import designs
 from forerun.data.measurements import Measurements
 from forerun.data.named.synthesis import HX8K, NEXTPNR
 from forerun.data.query import Query
+from forerun.models.circuits.netlist_boost import frequencies
 from forerun.models.circuits.placed_boost import PlacedBoost
-from forerun.models.circuits.timing import frequencies
 from forerun.models.contract import PredictorContract
 from tests.contracts.tiny_circuits import CONGESTED_PS, SEEDS, tiny_tables
 

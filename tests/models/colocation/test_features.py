@@ -7,7 +7,7 @@ from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, STATISTICS
-from forerun.models.colocation.features import (
+from forerun.models.colocation.host_forecast import (
     FACTS,
     LOAD,
     LONGEST_WAIT,

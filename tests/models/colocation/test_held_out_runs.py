@@ -7,14 +7,14 @@ from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.models.colocation.features import ColocationRows
-from forerun.models.colocation.held_out_runs import (
+from forerun.models.colocation.calibration import (
     FACTORS,
     FEWEST_HELD_OUT,
     UNMEASURED_FACTORS,
     fit_shrinkage,
     uninformative_runs,
 )
+from forerun.models.colocation.host_forecast import ColocationRows
 from tests.contracts.tiny_colocation import colocations
 
 HOST = Device(name="host", vendor="nobody", kind="cpu")

@@ -23,25 +23,24 @@ from forerun.models.adaptation.error_process import (
     SAME_GROUP,
     ErrorProcess,
 )
-from forerun.models.adaptation.offsets import Offsets
-from forerun.models.adaptation.suggestions import suggest
-from forerun.models.adaptation.support_set import SupportSet
-from forerun.models.gaussian_process.covariances import (
+from forerun.models.adaptation.shrunk_scalar import Offsets
+from forerun.models.adaptation.support_set import SupportSet, suggest
+from forerun.models.gaussian_process.regression import (
+    FREEDOM,
     Covariance,
+    GaussianProcessRegression,
+    Posterior,
+    _loss,
+    combine,
     distances,
+    log_density,
     matern,
+    mean_weights,
+    posterior_weights,
     same,
     squared_exponential,
     weighted_sum,
 )
-from forerun.models.gaussian_process.mixture import (
-    FREEDOM,
-    combine,
-    log_density,
-    posterior_weights,
-)
-from forerun.models.gaussian_process.posterior import Posterior, mean_weights
-from forerun.models.gaussian_process.regression import GaussianProcessRegression, _loss
 from forerun.models.hls_designs.gaussian_process import (
     DRAWS,
     DesignGaussianProcess,

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.models.adaptation.low_rank_factors import LowRankFactors
-from forerun.models.adaptation.stacking import Stacking, mixed
-from forerun.models.adaptation.suggestions import suggest
-from forerun.models.gaussian_process.covariances import Covariance, weighted_sum
-from forerun.models.gaussian_process.mixture import stacking_weights
+from forerun.models.adaptation.black_box import LowRankFactors, Stacking, mixed
+from forerun.models.adaptation.support_set import suggest
 from forerun.models.gaussian_process.regression import (
     Answer,
+    Covariance,
     GaussianProcessRegression,
     covariances_over,
+    stacking_weights,
     standardised,
+    weighted_sum,
 )
 
 SEEDS = st.integers(0, 2**16)

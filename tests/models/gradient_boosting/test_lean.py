@@ -3,7 +3,7 @@
 import numpy as np
 
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.gradient_boosting.lean import coarse, lean
+from forerun.models.gradient_boosting.bags import coarse, lean
 
 
 def test_a_lean_booster_predicts_the_same_from_less_than_two_thirds_of_the_text() -> None:

@@ -8,7 +8,7 @@ import lightgbm
 import numpy as np
 import pytest
 
-from forerun.models.gradient_boosting.lightgbm_library import LEAVES, LoadedBooster, leaf_counts
+from forerun.models.gradient_boosting.bags import LEAVES, LoadedBooster, leaf_counts
 
 MATRIX = np.random.default_rng(0).normal(size=(300, 4))
 SETTINGS = {"verbosity": -1, "num_leaves": 7, "min_data_in_leaf": 5, "num_threads": 1}
@@ -86,7 +86,7 @@ def test_the_python_package_is_not_imported(theirs, tmp_path):
     code = (
         "import sys, numpy\n"
         "from pathlib import Path\n"
-        "from forerun.models.gradient_boosting.lightgbm_library import LoadedBooster\n"
+        "from forerun.models.gradient_boosting.bags import LoadedBooster\n"
         "LoadedBooster(Path(sys.argv[1]).read_text()).predict(numpy.zeros((2, 4)))\n"
         "assert not {'lightgbm', 'sklearn', 'pandas'} & set(sys.modules)"
     )

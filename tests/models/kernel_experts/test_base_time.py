@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forerun.features.llm_kernels.families import kernel_groups
-from forerun.models.kernel_experts.base_time import BaseTime
+from forerun.models.kernel_experts.family import BaseTime
 from tests.models.kernel_experts.rows import kernels
 
 TABLE = next(

@@ -9,8 +9,7 @@ import pytest
 from forerun.data.device import Device
 from forerun.features.llm_kernels.families import kernel_groups
 from forerun.features.llm_kernels.table import KernelGroup
-from forerun.models.kernel_experts.calibration import calibrate
-from forerun.models.kernel_experts.family import Family, Settings, thin
+from forerun.models.kernel_experts.family import Family, Settings, calibrate, thin
 from forerun.models.kernel_experts.llm_kernels import PARAMETERS
 from tests.models.kernel_experts.rows import CATALOG, kernels, timed
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.language_models.requests import Requests
-from forerun.models.llm_serving.continuous_batching import Rank, Request
+from forerun.models.llm_serving.continuous_batching import Rank, Request, Scheduler
 from forerun.models.llm_serving.iteration_table import IterationTable
-from forerun.models.llm_serving.scheduler import Scheduler
 from tests.models.llm_serving.naive import LinearTime, naive_replay, random_requests
 
 TIME = LinearTime()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.features.llm_serving.iteration import Iterations
-from forerun.models.llm_serving.fitted_time import FittedTime, cut_off
+from forerun.models.llm_serving.correction import FittedTime, cut_off
 
 
 class Linear:

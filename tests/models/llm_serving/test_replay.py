@@ -15,9 +15,9 @@ from forerun.data.language_models.deployment import (
 from forerun.data.language_models.requests import Requests
 from forerun.features.llm_serving.any_load import tokens_per_iteration
 from forerun.features.llm_serving.iteration import Iterations
+from forerun.models.llm_serving.continuous_batching import Scheduler
 from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.replay import replay
-from forerun.models.llm_serving.scheduler import Scheduler
 from forerun.models.llm_serving.worker import Worker
 from tests.features.llm_serving.deployments import dense_model
 from tests.models.llm_serving.naive import LinearTime, naive_replay, random_requests

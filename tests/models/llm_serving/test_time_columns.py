@@ -3,7 +3,7 @@
 import numpy as np
 
 from forerun.models.limit import Limit
-from forerun.models.llm_serving.time_columns import TimeColumns
+from forerun.models.llm_serving.iteration_table import TimeColumns
 from forerun.models.prediction import Estimate, Predictions
 
 NOTE = Limit("a note", severity="note")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
-from forerun.models.llm_serving import transfer_process
-from forerun.models.llm_serving.transfer_process import (
+from forerun.models.llm_serving import correction as transfer_process
+from forerun.models.llm_serving.correction import (
     DEVICE,
     FRAMEWORK,
     VENDOR,

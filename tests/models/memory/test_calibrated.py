@@ -9,7 +9,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Network, TrainingSetup
 from forerun.models.contract import PredictorContract
-from forerun.models.memory.calibrated import CONTEXT, CalibratedMemory
+from forerun.models.memory.calibrated import CONTEXT, CalibratedMemory, PublishedRanges
 from forerun.models.memory.peak_memory import (
     ALLOCATED,
     CONTEXT_HIGH_MIB,
@@ -17,7 +17,6 @@ from forerun.models.memory.peak_memory import (
     RESERVED,
     Memory,
 )
-from forerun.models.memory.published_ranges import PublishedRanges
 from tests.features.configurations import traced
 from tests.models.memory.test_peak_memory import ask, train, training_rows
 

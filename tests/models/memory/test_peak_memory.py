@@ -15,7 +15,7 @@ from forerun.data.workload import Network, TrainingSetup
 from forerun.features.memory.library_workspaces import CUBLAS_MIB
 from forerun.features.memory.plan import memory_plan
 from forerun.models.contract import PredictorContract
-from forerun.models.memory import boosters
+from forerun.models.memory import domain as boosters
 from forerun.models.memory.peak_memory import (
     AT_LEAST,
     CONTEXT_HIGH_MIB,

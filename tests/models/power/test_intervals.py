@@ -8,16 +8,16 @@ from forerun.data.graph import Operator
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.models.conformal import held_out_folds
-from forerun.models.power.held_out_errors import JOB_FOLDS, held_out_runs
-from forerun.models.power.intervals import (
+from forerun.models.power.law import Demand, PowerLaw, PowerRuns, limited_w
+from forerun.models.power.operator_power import (
+    JOB_FOLDS,
     MOST_SHARE,
     HeldOut,
     LawIntervals,
     calibrated,
     ends,
+    held_out_runs,
 )
-from forerun.models.power.law import Demand, PowerLaw, limited_w
-from forerun.models.power.runs import PowerRuns
 
 CATALOG = DeviceCatalog.load()
 NAMES = ("a30", "v100-pcie-32gb", "a40", "rtx-3090", "t4", "p100-pcie-16gb")

@@ -17,12 +17,13 @@ from forerun.models.power.law import (
     TERMS,
     Demand,
     PowerLaw,
+    PowerRuns,
     SiliconEffect,
     limited_w,
+    silicon,
     unlimited_w,
 )
-from forerun.models.power.runs import PowerRuns, silicon
-from forerun.training.protocols.power.power_networks import power_graphs
+from forerun.training.protocols.power.torch_op_energy import power_graphs
 
 CATALOG = DeviceCatalog.load()
 GPUS = [device for device in CATALOG if device.kind == "gpu" and device.tdp_w and device.has_sheet]

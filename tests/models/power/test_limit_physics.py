@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.models.power.limit_physics import SLOWEST, clock, demand, followed_power, stretched
+from forerun.models.power.limit_response import SLOWEST, clock, demand, followed_power, stretched
 
 RATIOS = st.lists(st.floats(0.05, 4.0), min_size=2, max_size=20).map(lambda x: np.array(sorted(x)))
 HEADROOMS, ONSETS = st.floats(0.85, 1.0), st.floats(1.18, 1.9)

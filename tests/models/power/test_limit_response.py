@@ -20,10 +20,11 @@ from forerun.models.power.limit_response import (
     NO_TDP,
     POWER,
     TIME,
+    CappedRuns,
     LimitResponse,
     above_design_power,
+    fit_response,
 )
-from forerun.models.power.limit_response_fit import CappedRuns, fit_response
 from forerun.models.prediction import Predictions
 from forerun.models.router import Router
 from forerun.training.protocols.power.zeus_powercap import runs as zeus_runs

@@ -18,8 +18,7 @@ from forerun.features.power.operator_features import waiting_w
 from forerun.features.tables.torch_op_energy import torch_op_energy_kernels
 from forerun.models.conformal import held_out_folds
 from forerun.models.contract import PredictorContract
-from forerun.models.power.intervals import LEAST_SHARE, MOST_SHARE
-from forerun.models.power.operator_power import OperatorPower
+from forerun.models.power.operator_power import LEAST_SHARE, MOST_SHARE, OperatorPower
 
 CATALOG = DeviceCatalog.load()
 A30, TI = CATALOG.get("a30"), CATALOG.get("rtx-2080-ti")

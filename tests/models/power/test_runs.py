@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.models.power.runs import silicon
+from forerun.models.power.law import silicon
 
 CATALOG = DeviceCatalog.load()
 

@@ -4,7 +4,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, Kernel, Network
-from forerun.models.power.training_domain import MeasuredRuns, is_network, phase_of
+from forerun.models.power.operator_power import MeasuredRuns, is_network, phase_of
 
 CATALOG = DeviceCatalog.load()
 A30, V100, H100 = (CATALOG.get(n) for n in ("a30", "v100-pcie-32gb", "h100-sxm-80gb"))

@@ -12,7 +12,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.conformal import LogQuantiles
 from forerun.models.contract import PredictorContract
-from forerun.models.power import training_jobs_errors as power_cap_errors
+from forerun.models.power import training_jobs as power_cap_errors
 from forerun.models.power.limit_response import LimitResponse
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.router import Router

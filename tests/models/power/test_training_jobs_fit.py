@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.models.power.training_jobs_fit import MeasuredJobs, _pooled_prior
-from forerun.models.power.training_jobs_law import JOB_PRIOR, LAW, JobRows
+from forerun.models.power.training_jobs import JOB_PRIOR, LAW, JobRows, MeasuredJobs, _pooled_prior
 
 
 def measured(seconds: list[float]) -> MeasuredJobs:

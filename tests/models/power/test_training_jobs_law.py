@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
-from forerun.models.power.training_jobs_law import (
+from forerun.models.power.training_jobs import (
     DEVICE,
     DEVICE_JOB,
     JOB,

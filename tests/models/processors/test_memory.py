@@ -8,7 +8,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
-from forerun.models.processors.memory import METRIC, CpuMemory
+from forerun.models.processors.latency import METRIC, CpuMemory
 
 CPU = Device(name="cpu", vendor="nobody", kind="cpu")
 MIB = 2**18

@@ -13,11 +13,11 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Operation, Query
 from forerun.data.software import Software
 from forerun.data.workload import Design, Kernel, Network
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.models.catalog import Scope
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
-from forerun.models.kernel_experts.operator_times import OperatorTime
+from forerun.models.kernel_experts.operators import OperatorTime
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.attribution.by_operator import MOST_PARTS
 from forerun.service.answers.attribution.of_answer import attribution_of

@@ -12,7 +12,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network, NumberFormat, Phase
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.router import Router

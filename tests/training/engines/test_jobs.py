@@ -6,8 +6,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from forerun.data.errors import InputError, MissingExtra
-from forerun.training.engines.jobs import LOCAL, Job
-from forerun.training.engines.named import engine_named
+from forerun.training.engines.jobs import LOCAL, Job, engine_named
 from tests.training.engines import work
 
 

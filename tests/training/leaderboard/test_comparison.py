@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.training.leaderboard.comparison import (
+from forerun.training.leaderboard.entries import (
+    Entry,
+    Leaderboard,
     comparisons,
     gap_text,
     headline,
@@ -12,8 +14,7 @@ from forerun.training.leaderboard.comparison import (
     score_value,
     summary_of,
 )
-from forerun.training.leaderboard.entries import Entry, Leaderboard
-from forerun.training.leaderboard.rows import shipped_entries
+from forerun.training.leaderboard.store import shipped_entries
 
 OURS = Entry(
     dataset="toy",

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.errors import BadTable
-from forerun.training.leaderboard.curves import curves, draw, levels
 from forerun.training.leaderboard.entries import Entry, Leaderboard, cited, score_text, value_text
-from forerun.training.leaderboard.rows import score_of
-from forerun.training.leaderboard.store import ResultStore, shipped, stored
+from forerun.training.leaderboard.runs import curves, draw, levels
+from forerun.training.leaderboard.store import ResultStore, score_of, shipped, stored
 from forerun.training.published.figures import PUBLISHED
 
 ENTRY = Entry(

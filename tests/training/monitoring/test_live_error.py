@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.training.monitoring.live_error import LiveError
+from forerun.training.monitoring.slices import LiveError
 from forerun.training.scores.errors import score
 
 NAN = float("nan")

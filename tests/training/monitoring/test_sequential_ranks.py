@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.training.monitoring.sequential_ranks import autocorrelation_scales, sequential_ranks
+from forerun.training.monitoring.changes import autocorrelation_scales, sequential_ranks
 from tests.training.monitoring.streams import NOISES, Simulated
 
 ONE = np.zeros(4, dtype=np.int64)

@@ -9,11 +9,11 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import SlicesGotWorse
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import bundled
 from forerun.models.networks.host_time import TERMS
-from forerun.training.evaluation.cells import cells_of
+from forerun.training.evaluation.breakdown import cells_of
 from forerun.training.evaluation.predictions import predict_task
 from forerun.training.protocols.networks.torch_gpu import measured_runs
 from forerun.training.protocols.protocol import Task

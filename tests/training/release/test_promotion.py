@@ -29,7 +29,7 @@ from forerun.training.release.registry import (
     register,
 )
 from forerun.training.retraining.comparison import FILE, Comparison
-from forerun.training.scores.slices import SEED_NOISE, SliceChange
+from forerun.training.scores.errors import SEED_NOISE, SliceChange
 from forerun.training.tracking.runs import connect, tracked
 from tests.service.own_tables.tables import settings_table
 

@@ -13,8 +13,7 @@ from forerun.models.router import Router
 from forerun.service import cli
 from forerun.training.release.fit import Recipe
 from forerun.training.release.tracked_release import KIND, release_name
-from forerun.training.tracking.parameters import flat_parameters
-from forerun.training.tracking.runs import EXPERIMENT, connect
+from forerun.training.tracking.runs import EXPERIMENT, connect, flat_parameters
 from tests.every import for_every
 from tests.service.own_tables.tables import settings_table
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.training.retraining.frozen_split import HELD_OUT_SHARE, held_out
+from forerun.training.retraining.comparison import HELD_OUT_SHARE, held_out
 
 
 @given(st.lists(st.text(max_size=20)), st.lists(st.text(max_size=20)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.training.scores.choices import Alternatives, choice_scores
+from forerun.training.scores.errors import Alternatives, choice_scores
 
 GROUPS = np.array(["a"] * 3 + ["b"] * 3 + ["c"] * 2)
 MEASURED = np.array([1.0, 2.0, 3.0, 1.01, 1.0, 4.0, 1.0, 9.0])

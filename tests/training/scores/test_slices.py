@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.training.scores.slices import FEWEST_GROUPS, PairedErrors, compared
+from forerun.training.scores.errors import FEWEST_GROUPS, PairedErrors, compared
 
 
 def rows(before, after, groups=None, **facts):

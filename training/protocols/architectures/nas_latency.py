@@ -21,7 +21,7 @@ from forerun.data.device import Device, DeviceCatalog, DeviceKind
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, Tasks
 
 Ids = NDArray[np.intp]
 SHOTS: Final = 20
@@ -42,7 +42,7 @@ class NasLatencyProtocols(DatasetProtocols):
             for space in spaces(bundle)
             for device in space.devices
         ]
-        return _joined(parts)
+        return sum(parts[1:], parts[0])
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """NASFLAT's and HELP's device splits, then each device held out from all others."""
@@ -69,9 +69,7 @@ class NasLatencyProtocols(DatasetProtocols):
             tasks = [_task(f"every_other_device/{name}_boards", space, board) for board in boards]
             yield from _folds_of("every_other_device", space, whole, tasks)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Devices without training rows in a search space."""
         known = set(seen.get("space_device", ()))
         for space in spaces(bundle):
@@ -125,14 +123,9 @@ class SpaceRows:
         kind = next((kind for kind in _KINDS if kind in label), "npu")
         # A device here includes runtime, batch size and precision, so no spec sheet describes it.
         sheet = Device(name=device_slug(device), title=device, vendor="unknown", kind=kind)
-        return Measurements(
-            queries=[Query(self.architectures[index], sheet) for index in ids],
-            values={"latency_ms": self.times[device][ids]},
-            groups={
-                "device": np.full(len(ids), sheet.name),
-                "space_device": np.full(len(ids), self.key(device)),
-            },
-        )
+        queries = [Query(self.architectures[index], sheet) for index in ids]
+        groups = {"space_device": [self.key(device)] * len(ids)}
+        return Measurements.of(queries, {"latency_ms": self.times[device][ids]}, groups)
 
 
 def spaces(bundle: Bundle) -> list[SpaceRows]:
@@ -198,20 +191,9 @@ def _folds_of(
         if (ids < TRAINING_ARCHITECTURES).any()
     ]
     if parts and tasks:
-        yield Fold(protocol, _joined(parts), tasks)
+        yield Fold(protocol, sum(parts[1:], parts[0]), tasks)
 
 
 def _training_ids(ids: Ids) -> Ids:
     """Ids of the training rows: as far as possible the same architectures on all devices."""
     return ids[: max(int((ids < TRAINING_ARCHITECTURES).sum()), FEWEST_TRAINING_IDS)]
-
-
-def _joined(parts: Sequence[Measurements]) -> Measurements:
-    return Measurements(
-        [query for part in parts for query in part.queries],
-        {"latency_ms": np.concatenate([part.values["latency_ms"] for part in parts])},
-        {
-            key: np.concatenate([part.groups[key] for part in parts])
-            for key in ("device", "space_device")
-        },
-    )

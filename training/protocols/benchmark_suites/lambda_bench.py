@@ -3,9 +3,14 @@
 A task is a precision and a device; `throughput_1_*` are systems with one GPU, `throughput_many_*`
 those with several. Rows of different nodes with the same configuration are repeats. Only their
 median is evaluated, so that devices with many nodes have no more weight.
+
+Training steps of lambda_bench in half precision, as training rows of `NetworkLatency`.
+
+Its scripts train NVIDIA's examples of ResNet-50 and of BERT on SQuAD; ResNet-50 runs on synthetic
+images. SSD is left out, as it reads images from a disk, and so are rows in single precision.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -14,11 +19,24 @@ from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.benchmark_suites.lambda_bench import THROUGHPUT
+from forerun.data.datasets.networks.published_networks import PublishedNetworks, chips
 from forerun.data.device import DeviceCatalog, Precision
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
-from forerun.features.tables.lambda_bench import lambda_benchmarks, lambda_networks
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from forerun.features.published.zoo import read_graphs
+from forerun.features.tables.lambda_bench import GRAPHS, lambda_benchmarks, lambda_networks
+from forerun.training.protocols.power.torch_op_energy import power_graphs
+from forerun.training.protocols.protocol import (
+    EVERY,
+    NEW,
+    DatasetProtocols,
+    Kept,
+    Seen,
+    Tasks,
+    Trained,
+    is_seen,
+    tasks_by,
+)
 
 QUESTION = ["table", "gpu", "num_gpu", "precision", "model"]
 
@@ -31,40 +49,37 @@ class LambdaBenchProtocols(DatasetProtocols):
     """
 
     dataset = "lambda_bench"
+    each_held_out = MappingProxyType({"unseen_device": "device"})
+    unseen = MappingProxyType({"unseen_device": {"device": NEW}})
     held_out_by = MappingProxyType({"unseen_device": ("device",)})
 
     def __init__(self, graphs: Mapping[str, OperatorGraph] | None = None) -> None:
         self.graphs = dict(graphs or {})
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """Throughput of each configuration: the median over nodes."""
-        return benchmark_measurements(bundle.table(THROUGHPUT), catalog)
+        return benchmark_measurements(bundle.table(THROUGHPUT), catalog), EVERY
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """`unseen_device`: each GPU held out, trained on the systems of all others."""
-        rows = self.training_rows(bundle, catalog)
-        devices = rows.groups["device"]
-        for device in np.unique(devices):
-            out = devices == device
-            if not out.all():
-                tasks = list(_tasks(rows.take(out), rows.take(~out)))
-                yield Fold("unseen_device", rows.take(~out), tasks)
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """Tasks by precision and device, separately for systems with one GPU and with several."""
+        baselines = {} if train is None else {"peak_ratio": scaled_by_peak(train, held_out)}
+        name = f"{protocol}/throughput_{{part}}_{{precision}}"
+        keys = ("device", "precision", "part")
+        counts = [query.operation.device_count for query in held_out.queries]
+        parts = {"part": ["many" if count > 1 else "1" for count in counts]}
+        return tasks_by(held_out, keys, name, "samples_per_s", baselines, parts)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Unseen GPUs: training steps, and throughput where this suite is in the training set."""
         if not bundle.has(THROUGHPUT):
             return
-        table = bundle.table(THROUGHPUT)
         if seen:
-            rows = benchmark_measurements(table, catalog)
-            new = ~np.isin(rows.groups["device"], list(seen.get("device", ())))
-            if new.any():
-                yield from _tasks(rows.take(new), None)
-        steps = step_measurements(table, self.graphs, catalog)
-        new = ~np.isin(steps.groups["device"], list(seen.get("device", ())))
-        yield from _step_tasks(steps.take(new))
+            yield from super().evaluation_tasks(bundle, catalog, seen)
+        steps = step_measurements(bundle.table(THROUGHPUT), self.graphs, catalog)
+        new = steps.take(~is_seen(steps, "device", seen))
+        yield from tasks_by(
+            new, ("device", "precision"), "unseen_device/step_{precision}", "latency_ms"
+        )
 
 
 def benchmark_measurements(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
@@ -81,15 +96,9 @@ def benchmark_measurements(throughput: pd.DataFrame, catalog: DeviceCatalog) -> 
     medians = grouped["throughput"].median()
     asked = [queries[row] for row in grouped["row"].first()]
     keys = medians.index.to_frame(index=False)
-    return Measurements(
-        queries=[query for query in asked if query is not None],
-        values={"samples_per_s": medians.to_numpy(dtype=np.float64)},
-        groups={
-            "device": _text(keys["gpu"]),
-            "model": _text(keys["model"]),
-            "precision": _text(keys["precision"]),
-        },
-    )
+    own = [query for query in asked if query is not None]
+    groups = {name: keys[name] for name in ("model", "precision")}
+    return Measurements.of(own, {"samples_per_s": medians}, groups)
 
 
 def step_measurements(
@@ -101,31 +110,8 @@ def step_measurements(
     frame = throughput[kept]
     latency_ms = 1e3 * frame["batch_size"] / frame["throughput"]
     asked = [query for query in queries if query is not None]
-    return Measurements(
-        queries=asked,
-        values={"latency_ms": latency_ms.to_numpy(dtype=np.float64)},
-        groups={
-            "device": np.array([query.device.name for query in asked], dtype=np.str_),
-            "model": _text(frame["model"]),
-            "precision": _text(frame["precision"]),
-        },
-    )
-
-
-def _tasks(held_out: Measurements, train: Measurements | None) -> Iterator[Task]:
-    """Tasks by precision and device, separately for systems with one GPU and with several."""
-    several = np.array([q.operation.device_count > 1 for q in held_out.queries], dtype=np.bool_)
-    baselines = {} if train is None else {"peak_ratio": scaled_by_peak(train, held_out)}
-    for device in np.unique(held_out.groups["device"]):
-        for precision in np.unique(held_out.groups["precision"]):
-            for part, count in (("throughput_1", ~several), ("throughput_many", several)):
-                mine = count & (held_out.groups["device"] == device)
-                mine &= held_out.groups["precision"] == precision
-                if mine.any():
-                    name = f"unseen_device/{part}_{precision}"
-                    others = {rule: column[mine] for rule, column in baselines.items()}
-                    rows = held_out.take(mine)
-                    yield Task(name, "samples_per_s", rows, device=str(device), baselines=others)
+    groups = {name: frame[name] for name in ("model", "precision")}
+    return Measurements.of(asked, {"latency_ms": latency_ms}, groups)
 
 
 def scaled_by_peak(train: Measurements, held_out: Measurements) -> NDArray[np.float64]:
@@ -157,14 +143,72 @@ def _peaks(rows: Measurements) -> NDArray[np.float64]:
     return np.array(found, dtype=np.float64)
 
 
-def _step_tasks(rows: Measurements) -> Iterator[Task]:
-    for device in np.unique(rows.groups["device"]):
-        for precision in np.unique(rows.groups["precision"]):
-            mine = (rows.groups["device"] == device) & (rows.groups["precision"] == precision)
-            if mine.any():
-                name = f"unseen_device/step_{precision}"
-                yield Task(name, "latency_ms", rows.take(mine), device=str(device))
+FAMILIES = {"resnet50": "resnet", "bert_base_squad": "bert", "bert_large_squad": "bert"}
+"""Model -> architecture family, as in published_networks."""
+
+TIMED = ("rtx-3090", "rtx-4090")
+"""GPUs with hundreds of timed networks in `timm_bench`, whose answers these rows shall not move."""
 
 
-def _text(column: "pd.Series[str]") -> NDArray[np.str_]:
-    return column.astype(str).to_numpy(dtype=np.str_)
+class LambdaSteps(LambdaBenchProtocols):
+    """Training steps on one GPU in half precision; nodes of one configuration are one row."""
+
+    part = "half_precision"
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """The rows of `half_precision_steps`, without GPUs that `timm_bench` timed."""
+        rows = half_precision_steps(bundle.table(THROUGHPUT), catalog)
+        return rows.take(~np.isin(rows.groups["device"], TIMED))
+
+
+def half_precision_steps(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Training steps in half precision on one GPU of a known batch size, median over nodes.
+
+    Args:
+        throughput: table `throughput` of the bundle.
+        catalog: spec sheets of devices.
+
+    Returns:
+        `latency_ms` with the groups `device`, `chip`, `model`, `family`, `graph`, `host`,
+        `runtime`, `precision`, `phase` and `source`, as rows of published_networks have them.
+    """
+    table = throughput[
+        throughput["model"].isin(list(FAMILIES)) & (throughput["precision"] == "fp16")
+    ].reset_index(drop=True)
+    steps = step_measurements(table, step_graphs(), catalog)
+    networks = [query.network for query in steps.queries]
+    frame = pd.DataFrame(
+        {
+            "device": steps.groups["device"],
+            "model": steps.groups["model"],
+            "batch": [network.batch_size for network in networks],
+            "latency_ms": steps.values["latency_ms"],
+            "row": np.arange(len(steps)),
+        }
+    )
+    grouped = frame.groupby(["device", "model", "batch"], sort=True)
+    kept = steps.take(grouped["row"].first().to_numpy())
+    count = len(kept)
+    model, device = kept.groups["model"], kept.groups["device"]
+    groups = {
+        "device": device,
+        "chip": chips(pd.Series(device, dtype=str)),
+        "model": model,
+        "family": np.array([FAMILIES[name] for name in model], dtype=np.str_),
+        "graph": np.array([GRAPHS[name] for name in model], dtype=np.str_),
+        "host": np.char.add("lambda_bench ", device),
+        "runtime": np.full(count, "eager"),
+        "precision": np.array([query.network.precision for query in kept.queries], dtype=np.str_),
+        "phase": np.full(count, "training"),
+        "source": np.full(count, "lambdal/deeplearning-benchmark"),
+    }
+    values = {"latency_ms": grouped["latency_ms"].median().to_numpy(dtype=np.float64)}
+    return Measurements(kept.queries, values, groups)
+
+
+def step_graphs() -> Mapping[str, OperatorGraph]:
+    """Operator graphs of the models of `FAMILIES`, from the package, by name."""
+    dataset = PublishedNetworks()
+    packaged = read_graphs(dataset.tidy(dataset.packaged())["graphs"])
+    known = {**power_graphs(), **packaged}
+    return {name: known[name] for name in (GRAPHS[model] for model in FAMILIES)}

@@ -5,19 +5,273 @@ accelerator. `throughput` has the rows whose model, scenario and accelerator occ
 round, `throughput_new` those without such a history, `throughput_cpu*` systems without accelerator.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.benchmark_suites.mlperf_inference import CLOSED, MlperfInference
+from forerun.data.columns import Column
+from forerun.data.datasets.benchmark_suites.mlperf_inference import (
+    CLOSED,
+    LATENCY,
+    TOKENS,
+    accelerator,
+    device_keys,
+    round_numbers,
+    runs_on_cpu,
+    share_in_use,
+)
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
-from forerun.training.protocols.benchmark_suites.earlier_rounds import earlier_rounds
-from forerun.training.protocols.benchmark_suites.mlperf_rows import ASKED, run_measurements
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+from forerun.data.query import Operation, Query
+from forerun.data.workload import Benchmark
+from forerun.models.benchmark_suites.history import (
+    device_counts,
+    history_rows,
+    is_stream,
+    question_keys,
+)
+from forerun.training.protocols.protocol import (
+    EVERY,
+    DatasetProtocols,
+    Kept,
+    Seen,
+    Task,
+    Tasks,
+    Trained,
+    counted,
+    is_seen,
+    median_by,
+)
+
+SUITE: Final = "mlperf_inference"
+TOKENS_PER_SAMPLE: Final[Mapping[str, float]] = {
+    "gptj": 69.0,
+    "llama2-70b": 294.45,
+    "mixtral-8x7b": 145.9,
+    "llama3.1-405b": 684.68,
+    "llama3.1-8b": 128.0,
+    "deepseek-r1": 3886.2274,
+}
+"""Mean number of tokens that the reference implementation generates for a sample; it converts
+results in tokens to samples. Llama 2, Mixtral, Llama 3.1 405B and DeepSeek-R1: TOKENS_PER_SAMPLE of
+MLCommons' submission checker. GPT-J: as NVIDIA reports it. Llama 3.1 8B: the length at which its
+summaries are cut (`max_new_tokens` of the reference), an upper bound."""
+
+ASKED: Final = (
+    *("round", "submitter", "system_type", "system", "platform", "accelerator", "nodes"),
+    *("accelerators_per_node", "cpu", "cpus_per_node", "cores_per_cpu", "framework", "model"),
+    *("scenario", "result", "result_units", "power_result"),
+)
+"""Columns that a table must have."""
+
+SAMPLES_PER_QUERY: Final = 8
+"""Samples of a query in the scenario MultiStream."""
+
+PORTABLE: Final = (
+    *("vllm", "onnx", "tflite", "armnn", "ncnn", "tensorflow", "pytorch", "flax", "jax"),
+)
+"""Names of implementations for hardware of several vendors; the first one found is used."""
+
+VENDORS: Final = ("tensorrt", "jetpack", "cuda", "ngc", "sdk", "openvino", "neuron", "imaigine")
+"""Names of software stacks of the hardware vendor, which take precedence over `PORTABLE`."""
+
+GFLOP_PER_SAMPLE: Final[Mapping[str, float]] = {
+    "resnet50": 8.2,
+    "retinanet": 300.0,
+    "bert": 150.0,
+    "rnnt": 15.0,
+    "3d-unet": 30e3,
+    "dlrm-v2": 8.7,
+    "dlrm": 1.3,
+    "gptj": 10e3,
+    "llama2-70b": 80e3,
+    "mixtral-8x7b": 15e3,
+    "stable-diffusion-xl": 250e3,
+    "llama3.1-405b": 8e6,
+    "llama3.1-8b": 15e3,
+    "deepseek-r1": 350e3,
+    "whisper": 2e3,
+}
+"""Arithmetic of one sample in 1e9 operations, to within a factor of two or three: parameters times
+tokens, or counts from papers. It is the only feature of a model before its first round."""
+
+_REFERENCE: Final = re.compile("-reference-|reference implementation", re.IGNORECASE)
+_NAMED_NODES: Final = re.compile(r"(?:.*[_-])?([1-9])-node-", re.IGNORECASE)
+_TRITON: Final = re.compile("triton", re.IGNORECASE)
+_EFFICIENT: Final = re.compile(r"max-?q|\bee\b|_ee\b|low power", re.IGNORECASE)
+
+
+def run_measurements(rows: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Rows of the table `closed_division` as measured benchmarks.
+
+    `samples_per_s` is that of the whole system, with tokens converted to samples. Groups: `round`,
+    `device` (the part), `accelerator` (the submitter's text), `submitter`, `question` (model,
+    scenario and accelerator), `counted_in` (divisor that converts a result to samples).
+    """
+    keys = device_keys(rows)
+    records: list[dict[str, Any]] = [
+        {str(name): value for name, value in row.items()} for row in rows.to_dict("records")
+    ]
+    queries = [_query(r, key, catalog) for r, key in zip(records, keys, strict=True)]
+    texts = rows["accelerator"].where(rows["accelerator"].notna(), "none")
+    groups = {
+        "round": rows["round"],
+        "device": keys,
+        "accelerator": texts,
+        "submitter": rows["submitter"],
+        "question": question_keys(queries),
+        "counted_in": tokens_per_unit(rows),
+    }
+    return Measurements.of(queries, _values(rows), groups)
+
+
+def tokens_per_unit(rows: pd.DataFrame) -> NDArray[np.float64]:
+    """Divisor that converts each row's result to samples, shape (n,); 1 for results in samples.
+
+    Results of language models are in tokens since v4.1 (Llama 2 offline since v4.0), whatever unit
+    their rows state. Where `result_units` states tokens they are tokens in any round; for models
+    that are not in `TOKENS_PER_SAMPLE` the divisor is then NaN.
+    """
+    found = np.ones(len(rows))
+    number = round_numbers(rows["round"])
+    model = rows["model"].astype(str).to_numpy(dtype=np.str_)
+    offline = (rows["scenario"] == "Offline").to_numpy()
+    streams = (rows["result_units"] == LATENCY).to_numpy()
+    in_tokens = rows["result_units"].isin(list(TOKENS)).to_numpy(dtype=np.bool_)
+    for name, tokens in TOKENS_PER_SAMPLE.items():
+        mine = np.char.startswith(model, name)
+        counted = (number >= 401) | ((number == 400) & offline & (name == "llama2-70b"))
+        found[mine & (counted | in_tokens) & ~streams] = tokens
+    found[in_tokens & (found == 1.0)] = np.nan
+    return found
+
+
+def framework_family(text: Any) -> str:
+    """`vendor` for software of the hardware vendor, else the name of the portable framework."""
+    lower = str(text).lower()
+    portable = next((word for word in PORTABLE if word in lower), "vendor")
+    return "vendor" if any(word in lower for word in VENDORS) else portable
+
+
+def gflop_per_sample(model: str) -> float:
+    """Arithmetic of one sample in 1e9 operations; NaN for a model that is not listed."""
+    names = [name for name in GFLOP_PER_SAMPLE if model.startswith(name)]
+    return GFLOP_PER_SAMPLE[max(names, key=len)] if names else float("nan")
+
+
+def _query(row: Mapping[str, Any], key: str, catalog: DeviceCatalog) -> Query:
+    on_cpu = runs_on_cpu(row["accelerator"])
+    per_node = row["cpus_per_node"] if on_cpu else row["accelerators_per_node"]
+    per_node = max(1, int(per_node)) if per_node == per_node else 1
+    nodes = _nodes(row)
+    count = per_node * nodes
+    choices = {
+        "model": str(row["model"]),
+        "scenario": str(row["scenario"]),
+        "system_type": "edge" if row["system_type"] == "edge" else "datacenter",
+        "framework": framework_family(row["framework"]),
+        "reference": "yes" if _named(_REFERENCE, row) else "no",
+        "power_mode": "efficient" if _named(_EFFICIENT, row) else "usual",
+        "server": "triton" if _named(_TRITON, row) else "none",
+        "submitter": str(row["submitter"]),
+        "platform": str(row["platform"]),
+        "part": str(row["cpu"] if on_cpu else row["accelerator"]),
+    }
+    numbers = {
+        "round": float(round_numbers([row["round"]])[0]),
+        "nodes": float(nodes),
+        "share": share_in_use(row["accelerator"]),
+        "host_cores": _cores(row),
+        "gflop": gflop_per_sample(str(row["model"])),
+        "power_measured": float(row["power_result"] == row["power_result"]),
+    }
+    settings: dict[str, float | str] = {n: v for n, v in numbers.items() if np.isfinite(v)}
+    workload = Benchmark(SUITE, tuple(sorted({**settings, **choices}.items())))
+    return Query(workload, accelerator(key, on_cpu, catalog), operation=Operation(count))
+
+
+def _named(what: re.Pattern[str], row: Mapping[str, Any]) -> bool:
+    return any(what.search(str(row[name])) for name in ("system", "platform", "framework"))
+
+
+def _nodes(row: Mapping[str, Any]) -> int:
+    """Number of nodes; some systems named `1-node-2S` list their two sockets as nodes."""
+    named = _NAMED_NODES.match(str(row["platform"]))
+    return int(named[1]) if named else max(1, int(row["nodes"]))
+
+
+def _cores(row: Mapping[str, Any]) -> float:
+    """Number of cores of all CPUs of a node; NaN where the text gives no number."""
+    found = re.match(r"\s*(\d+)", str(row["cores_per_cpu"]))
+    return float(found[1]) * float(row["cpus_per_node"]) if found else float("nan")
+
+
+def _values(rows: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
+    result = rows["result"].to_numpy(dtype=np.float64)
+    power = rows["power_result"].to_numpy(dtype=np.float64)
+    streams = (rows["result_units"] == LATENCY).to_numpy()
+    samples_per_s = np.where(streams, np.nan, result / tokens_per_unit(rows))
+    multi = (rows["scenario"] == "MultiStream").to_numpy()
+    per_sample = power / 1e3 / np.where(multi, SAMPLES_PER_QUERY, 1)
+    return {
+        "samples_per_s": samples_per_s,
+        "latency_ms": np.where(streams, result, np.nan),
+        "wall_power_w": np.where(streams, np.nan, power),
+        "wall_energy_per_sample_j": np.where(streams, per_sample, power / samples_per_s),
+    }
+
+
+NEAREST_KEYS = ("scenario", "base", "device", "model", "part", "kind")
+
+
+def earlier_rounds(train: Measurements, held_out: Measurements, metric: str) -> dict[str, Column]:
+    """Baselines of n held-out rows: name -> predictions, shape (n,), NaN where there is none.
+
+    `median` is the median of the same model, scenario and accelerator, scaled by the number of
+    devices (latency and energy are not scaled). `median_as_reported` is the same without converting
+    tokens to samples. `nearest` is the row that shares most keys, scaled in the same way.
+    """
+    theirs = _scale(held_out, metric)
+    values = train.values[metric] / _scale(train, metric)
+    scaled = replace(train, values={"median": values})
+    found = {"median": median_by(scaled, held_out, "median", ("question",)) * theirs}
+    if metric == "samples_per_s":
+        counted, mine = (rows.groups["counted_in"].astype(np.float64) for rows in (train, held_out))
+        scaled = replace(train, values={"median": values * counted})
+        reported = median_by(scaled, held_out, "median", ("question",))
+        found["median_as_reported"] = reported * theirs / mine
+    measured = np.isfinite(values)
+    found["nearest"] = _nearest(train.take(measured), held_out, values[measured]) * theirs
+    return found
+
+
+def _nearest(train: Measurements, held_out: Measurements, values: Column) -> Column:
+    if not len(train):
+        return np.full(len(held_out), np.nan)
+    mine, theirs = history_rows(held_out.queries), history_rows(train.queries)
+    shared = np.zeros((len(held_out), len(train)))
+    for weight, key in enumerate(NEAREST_KEYS[::-1], start=1):
+        shared += weight * (mine.keys[key][:, None] == theirs.keys[key][None, :])
+    apart = np.abs(mine.numbers["scale"][:, None] - theirs.numbers["scale"][None, :])
+    older = mine.numbers["time"][:, None] - theirs.numbers["time"][None, :]
+    best = np.argmax(shared - 0.1 * apart - 0.01 * np.abs(older), axis=1)
+    return np.asarray(values[best])
+
+
+def _scale(rows: Measurements, metric: str) -> Column:
+    """Divisor that makes a metric comparable between systems: number of devices or 1, (n,)."""
+    if metric not in ("samples_per_s", "wall_power_w"):
+        return np.ones(len(rows))
+    streams = np.array([is_stream(query) for query in rows.queries], dtype=np.bool_)
+    return np.where(streams, 1.0, device_counts(rows.queries))
+
 
 METRICS: Mapping[str, str] = {
     "latency": "latency_ms",
@@ -33,35 +287,28 @@ class MlperfInferenceProtocols(DatasetProtocols):
     dataset = "mlperf_inference"
     reads = MappingProxyType({CLOSED: ASKED})
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows of the closed division."""
-        return run_measurements(bundle.table(CLOSED), catalog)
+        return run_measurements(bundle.table(CLOSED), catalog), EVERY
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """`later_rounds` and `unseen_accelerator`; rounds and folds are pooled."""
-        rows = self.training_rows(bundle, catalog)
-        for split in MlperfInference().checked_splits(bundle):
-            if split.train.any():
-                protocol = split.protocol.split("/")[0]
-                train, held_out = rows.take(split.train), rows.take(split.held_out)
-                yield Fold(protocol, train, list(_tasks(protocol, train, held_out)))
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """Metrics of rows with and without a history in the training set."""
+        assert train is not None, "without a training set, the record says what has a history"
+        known = np.isin(held_out.groups["question"], train.groups["question"])
+        metrics = ("samples_per_s", *METRICS.values())
+        others = {metric: earlier_rounds(train, held_out, metric) for metric in metrics}
+        return _split_tasks(protocol, held_out, known, others)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Rounds that are not in the training set, with and without a history in it."""
         rows = self.training_rows(bundle, catalog)
-        new = ~np.isin(rows.groups["round"], list(seen.get("round", ())))
-        rows = rows.take(new)
-        known = np.isin(rows.groups["question"], list(seen.get("question", ())))
-        yield from _split_tasks("later_rounds", rows, known, {})
+        rows = rows.take(~is_seen(rows, "round", seen))
+        yield from _split_tasks("later_rounds", rows, is_seen(rows, "question", seen), {})
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rounds of the training set, and results in tokens for models of unknown output length."""
         rows = self.training_rows(bundle, catalog)
-        same = np.isin(rows.groups["round"], list(seen.get("round", ())))
+        same = is_seen(rows, "round", seen)
         unknown = "result_units are tokens, and how many a sample has is not known of that model"
         return counted(
             {
@@ -71,23 +318,12 @@ class MlperfInferenceProtocols(DatasetProtocols):
         )
 
 
-def _tasks(protocol: str, train: Measurements, held_out: Measurements) -> Iterator[Task]:
-    known = _has_history(train, held_out)
-    others = {m: earlier_rounds(train, held_out, m) for m in ("samples_per_s", *METRICS.values())}
-    yield from _split_tasks(protocol, held_out, known, others)
-
-
-def _has_history(train: Measurements, held_out: Measurements) -> NDArray[np.bool_]:
-    """True for held-out rows with a training row of the same configuration, shape (n,)."""
-    return np.isin(held_out.groups["question"], train.groups["question"])
-
-
 def _split_tasks(
     protocol: str,
     held_out: Measurements,
     known: NDArray[np.bool_],
     others: Mapping[str, Mapping[str, NDArray[np.float64]]],
-) -> Iterator[Task]:
+) -> Tasks:
     on_cpu = held_out.groups["accelerator"] == "none"
     rate = "samples_per_s"
     parts = [

@@ -3,7 +3,7 @@
 Each suite in the training set was run on one CPU, whose score is therefore the best prediction.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -16,7 +16,14 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.scores import GROUP
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from forerun.training.protocols.protocol import (
+    DatasetProtocols,
+    Fold,
+    Seen,
+    Tasks,
+    is_seen,
+    tasks_by,
+)
 
 NUMBERS: Mapping[str, str] = {
     "SVR.CPU.Core(s) per Socket": "cores per socket",
@@ -54,18 +61,17 @@ class NcppProtocols(DatasetProtocols):
             held_out = bundle.table(split.table)[split.held_out]
             held_out = held_out[held_out[SUITE].isin(train[SUITE])]
             if len(held_out):
-                tasks = list(_tasks(protocol, run_measurements(held_out)))
-                yield Fold(protocol, run_measurements(train), tasks)
+                rows = run_measurements(held_out)
+                tasks = tasks_by(rows, ("suite",), f"{protocol}/{{suite}}", "score")
+                yield Fold(protocol, run_measurements(train), list(tasks))
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Runs on CPUs that are not in the training set."""
         for table in ("train", "test"):
             if bundle.has(table):
                 rows = run_measurements(bundle.table(table))
-                new = ~np.isin(rows.groups["part"], list(seen.get("part", ())))
-                yield from _tasks(f"unseen_part_of_{table}", rows.take(new))
+                new = rows.take(~is_seen(rows, "part", seen))
+                yield from tasks_by(new, ("suite",), f"unseen_part_of_{table}/{{suite}}", "score")
 
 
 def run_measurements(runs: pd.DataFrame) -> Measurements:
@@ -86,9 +92,3 @@ def run_measurements(runs: pd.DataFrame) -> Measurements:
         for name, column in (("part", PART), ("suite", SUITE), (GROUP, TEST[2]))
     }
     return Measurements(queries, {"score": runs[SCORE].to_numpy(dtype=np.float64)}, groups)
-
-
-def _tasks(protocol: str, held_out: Measurements) -> Iterator[Task]:
-    for suite in np.unique(held_out.groups["suite"]):
-        mine = held_out.take(held_out.groups["suite"] == suite)
-        yield Task(f"{protocol}/{suite}", "score", mine)

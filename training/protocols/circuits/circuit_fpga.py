@@ -4,7 +4,7 @@ Nothing is published for these designs. The baseline `nextpnr` is the placer's o
 delay through the same exact longest path.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -20,16 +20,14 @@ from forerun.data.datasets.circuits.circuit_fpga import (
     PATHS,
     PROCESSORS,
     RUNS,
-    CircuitFpga,
     designs,
 )
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.named.synthesis import HX8K, NEXTPNR
 from forerun.data.query import Query
-from forerun.models.circuits.netlist_boost import fixed_kinds
-from forerun.models.circuits.timing import frequencies
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
+from forerun.models.circuits.netlist_boost import fixed_kinds, frequencies
+from forerun.training.protocols.protocol import NEW, DatasetProtocols, Kept, Task, Tasks, Trained
 
 METRIC = "fmax_mhz"
 KEYS = ("family", "design", "seed")
@@ -40,6 +38,7 @@ class CircuitFpgaProtocols(DatasetProtocols):
 
     dataset = "circuit_fpga"
     joined = (NODES, ARCS, PATHS)
+    unseen = MappingProxyType({"unseen_family": {"family": NEW}})
     reads = MappingProxyType({RUNS: ("design", "family", "seed", METRIC)})
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -47,24 +46,20 @@ class CircuitFpgaProtocols(DatasetProtocols):
         measured, _ = circuit_measurements(bundle)
         return measured.take(~np.isin(measured.groups["family"], PROCESSORS))
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One fold for each split; folds of families are pooled."""
-        measured, kept = circuit_measurements(bundle)
-        for protocol, train, held_out in split_rows(
-            CircuitFpga().checked_splits(bundle), measured, kept
-        ):
-            unplaced = Task(f"{protocol}/netlist", METRIC, without_places(held_out))
-            yield Fold(protocol, train, [_task(protocol, train, held_out), unplaced])
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+        """Circuits with a single clock."""
+        return circuit_measurements(bundle)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
-        """Circuits of families that are not in the training set."""
-        measured, _ = circuit_measurements(bundle)
-        new = ~np.isin(measured.groups["family"], list(seen.get("family", ())))
-        if new.any():
-            yield Task("unseen_family", METRIC, without_routes(measured.take(new)))
-            yield Task("unseen_family/netlist", METRIC, without_places(measured.take(new)))
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """The frequency of placed circuits, and of netlists before they are placed."""
+        asked = without_routes(held_out)
+        baselines = {}
+        if train is not None:
+            circuits = list(map(circuit_of, asked.queries))
+            placed = estimated_ps(list(map(circuit_of, train.queries)), circuits)
+            baselines["nextpnr"] = frequencies(circuits, placed)
+        yield Task(protocol, METRIC, asked, baselines=baselines)
+        yield Task(f"{protocol}/netlist", METRIC, without_places(held_out))
 
 
 def circuit_measurements(bundle: Bundle) -> tuple[Measurements, Positions]:
@@ -137,10 +132,3 @@ def estimated_ps(train: Sequence[Circuit], circuits: Sequence[Circuit]) -> list[
             own[rows] = medians.get(kind, own[rows])
         found.append(own)
     return found
-
-
-def _task(protocol: str, train: Measurements, held_out: Measurements) -> Task:
-    asked = without_routes(held_out)
-    circuits = list(map(circuit_of, asked.queries))
-    placed = estimated_ps(list(map(circuit_of, train.queries)), circuits)
-    return Task(protocol, METRIC, asked, baselines={"nextpnr": frequencies(circuits, placed)})

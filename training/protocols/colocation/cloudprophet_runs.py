@@ -1,6 +1,6 @@
 """cloudprophet_runs: applications on virtual machines; an experiment or application held out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
 from forerun.data.datasets.colocation.cloudprophet_runs import (
     NEIGHBOUR_COLUMNS,
     NEIGHBOURS,
@@ -28,7 +29,12 @@ from forerun.models.colocation.application_booster import (
     METRIC,
     SUITE,
 )
-from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
+from forerun.training.protocols.protocol import (
+    DatasetProtocols,
+    Fold,
+    Task,
+    median_by,
+)
 
 SERVER: Final = Device(name="server", vendor="unknown", kind="vm")
 """Device without a spec sheet: the dataset does not describe the server."""
@@ -39,7 +45,10 @@ SHARES: Final = np.linspace(0.0, 1.0, 201)
 
 
 class CloudProphetProtocols(DatasetProtocols):
-    """Relative speed of runs whose neighbours change during the run."""
+    """Relative speed of runs whose neighbours change during the run.
+
+    Nothing is asked of a folder that nothing is fitted on: all folds are fitted from scratch.
+    """
 
     dataset = "cloudprophet_runs"
     fits_any_folder = True
@@ -76,12 +85,6 @@ class CloudProphetProtocols(DatasetProtocols):
             yield from _folds_of(
                 protocol, runs, split.train, split.held_out, split.train | split.held_out
             )
-
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
-        """No tasks: on every folder, all folds are fitted from scratch."""
-        return iter(())
 
 
 def _folds_of(
@@ -163,29 +166,14 @@ def fair_share(train: Measurements, held_out: Measurements) -> Column:
 
 def neighbour_median(train: Measurements, held_out: Measurements) -> Column:
     """Median by application and main neighbour, else by main neighbour, else of all rows; (n,)."""
-    values, usual = train.values[METRIC], float(np.median(train.values[METRIC]))
-    by_neighbour = _medians(train.groups["neighbour"], values)
-    both = _medians(_pairs(train), values)
-    keys = zip(_pairs(held_out), held_out.groups["neighbour"], strict=True)
-    return np.array([both.get(pair, by_neighbour.get(one, usual)) for pair, one in keys])
+    return median_by(train, held_out, METRIC, (KEY, "neighbour"), ("neighbour",), ())
 
 
 def application_median(train: Measurements, held_out: Measurements) -> Column:
     """Median of the application whatever its neighbours, else of all rows; shape (n,)."""
-    values, usual = train.values[METRIC], float(np.median(train.values[METRIC]))
-    known = _medians(train.groups[KEY], values)
-    return np.array([known.get(name, usual) for name in held_out.groups[KEY]])
+    return median_by(train, held_out, METRIC, (KEY,), ())
 
 
 def _busy(rows: Measurements) -> Column:
     settings = (q.workload.settings for q in rows.queries if isinstance(q.workload, Benchmark))
     return np.array([float(dict(one)["co_busy_vms"]) for one in settings])
-
-
-def _pairs(rows: Measurements) -> NDArray[np.str_]:
-    pairs = zip(rows.groups[KEY], rows.groups["neighbour"], strict=True)
-    return np.array([f"{name} {neighbour}" for name, neighbour in pairs], dtype=np.str_)
-
-
-def _medians(keys: NDArray[np.str_], values: Column) -> dict[str, float]:
-    return {str(key): float(np.median(values[keys == key])) for key in np.unique(keys)}

@@ -1,14 +1,18 @@
 """contention: relative speed P of co-located programs; unseen programs, neighbours and dynamics.
 
-P is the time of a program when isolated over its time when co-located.
+P is the time of a program when isolated over its time when co-located. Baselines are simple rules,
+fitted on the training rows of a fold alone. `contention_pilot` has our own noisy measurements from
+before there was a collector: one row for each run, with rates over the run. No released predictor
+is trained on it, so every folder is evaluated with folds of its own.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
@@ -17,16 +21,84 @@ from forerun.data.datasets.colocation.contention import ISOLATED, QUESTION, TARG
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.tables.contention import colocations, runs_with_one_load
 from forerun.models.colocation.booster import ProgramMean
-from forerun.models.colocation.features import idle_window
-from forerun.models.colocation.held_out_runs import PROFILE_RUN
-from forerun.models.colocation.host_forecast import mixing_of, put_together
-from forerun.training.protocols.colocation.contention_rules import rules
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from forerun.models.colocation.calibration import PROFILE_RUN
+from forerun.models.colocation.host_forecast import demand, idle_window, mixing_of, put_together
+from forerun.training.protocols.protocol import (
+    EVERY,
+    DatasetProtocols,
+    Fold,
+    Kept,
+    Seen,
+    Task,
+    Tasks,
+    Trained,
+    is_seen,
+    median_by,
+)
 
-if TYPE_CHECKING:
-    import pandas as pd
+NEIGHBOUR: Final = "neighbour"
+PLACEMENT: Final = "cpus_shared"
+"""Grouping key: how many CPUs a program and its neighbour share, `1` or `2`."""
+RUNNABLE: Final = 2
+"""Programs on a shared CPU in every co-located run: the victim and its neighbour."""
+
+
+def rules(train: Measurements, held_out: Measurements, metric: str) -> Mapping[str, Column]:
+    """Rule -> relative speed of the n held-out runs, shape (n,).
+
+    Args:
+        train: training rows, including isolated ones.
+        held_out: n held-out co-located rows with the groups `neighbour` and `cpus_shared`.
+        metric: `p_cpu` or `p_wall`.
+    """
+    return {
+        "rule_unslowed": np.ones(len(held_out)),
+        "rule_fair_share": fair_share(held_out, metric),
+        "rule_fair_share_of_reference": fair_share(held_out, metric) * reference_ratio(held_out),
+        "rule_neighbour_median": neighbour_median(train, held_out, metric),
+    }
+
+
+def fair_share(held_out: Measurements, metric: str) -> Column:
+    """Relative speed where programs that share one CPU get equal parts of it, shape (n,).
+
+    In wall time, a program that uses the share c of a CPU when isolated gets min(c, 1/k) of a CPU
+    that it shares with k - 1 others, so its relative speed is min(c, 1/k) / c. On a CPU of its own,
+    and in CPU time, it is 1.
+    """
+    if metric != "p_wall":
+        return np.ones(len(held_out))
+    wanted = np.array([_wanted(query) for query in held_out.queries])
+    shared = held_out.groups[PLACEMENT] == "1"
+    return np.where(shared, np.minimum(wanted, 1.0 / RUNNABLE) / wanted, 1.0)
+
+
+def reference_ratio(held_out: Measurements) -> Column:
+    """CPU time of each run's isolated reference runs over the program's median; shape (n,).
+
+    It is 1 where it is unknown.
+    """
+    known = [query.colocation.reference_ratio for query in held_out.queries]
+    return np.array([1.0 if ratio is None else ratio for ratio in known])
+
+
+def neighbour_median(train: Measurements, held_out: Measurements, metric: str) -> Column:
+    """Median relative speed of the training rows with the same neighbour and placement, (n,).
+
+    Where the training rows hold no such neighbour, the median of the same placement; without that,
+    of all co-located rows; 1 without any.
+    """
+    together = train.take(train.groups[NEIGHBOUR] != ISOLATED)
+    found = median_by(together, held_out, metric, (NEIGHBOUR, PLACEMENT), (PLACEMENT,), ())
+    return np.nan_to_num(found, nan=1.0)
+
+
+def _wanted(query: Query) -> float:
+    return demand(query.colocation.profile)
+
 
 GUEST: Final = Device(name="guest", vendor="unknown", kind="vm")
 """Device without a spec sheet: the virtual machine is described by measurements on it."""
@@ -82,9 +154,11 @@ class ContentionProtocols(DatasetProtocols):
             if len(train) and tasks:
                 yield Fold(protocol, train, tasks)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """One task for each metric, with rules and with baselines by program."""
+        return contention_tasks(protocol, train, held_out)
+
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Runs of unseen families, else of unseen neighbours, else of other sessions."""
         rows = contention_measurements(bundle)
         rows = rows.take(np.isfinite(rows.values[TARGETS[0]]))
@@ -94,7 +168,7 @@ class ContentionProtocols(DatasetProtocols):
             ("neighbour", "leave_one_corunner_out"),
             ("session", "another_session"),
         ):
-            new = left & ~np.isin(rows.groups[key], list(seen.get(key, ())))
+            new = left & ~is_seen(rows, key, seen)
             left = left & ~new
             if new.any():
                 yield from contention_tasks(protocol, None, rows.take(new))
@@ -108,9 +182,7 @@ def with_steady(held_out: Mapping[str, Measurements]) -> dict[str, Measurements]
     return found
 
 
-def contention_tasks(
-    protocol: str, train: Measurements | None, held_out: Measurements
-) -> Iterator[Task]:
+def contention_tasks(protocol: str, train: Trained, held_out: Measurements) -> Tasks:
     """One task for each metric, with rules and with baselines by program."""
     for metric in TARGETS:
         if not np.isfinite(held_out.values[metric]).any():
@@ -119,24 +191,10 @@ def contention_tasks(
         if train is not None:
             mean = ProgramMean().fit(train).predict(held_out.queries)
             baselines["program_mean"] = mean.values[metric]
-            baselines["program_median"] = program_median(train, held_out, metric)
+            baselines["program_median"] = median_by(train, held_out, metric, ("program",), ())
             baselines |= rules(train, held_out, metric)
         repeats = held_out.groups["repeated"]
         yield Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines, repeats=repeats)
-
-
-def program_median(train: Measurements, held_out: Measurements, metric: str) -> Column:
-    """Median of the program's training rows, of all training rows where it has none; shape (n,).
-
-    Args:
-        train: training rows.
-        held_out: n held-out runs.
-        metric: `p_cpu` or `p_wall`.
-    """
-    values, programs = train.values[metric], train.groups["program"]
-    known = {name: float(np.nanmedian(values[programs == name])) for name in np.unique(programs)}
-    common = float(np.nanmedian(values))
-    return np.array([known.get(name, common) for name in held_out.groups["program"]])
 
 
 def ahead(held_out: Measurements, train: Measurements, measured: Measurements) -> Measurements:
@@ -181,7 +239,7 @@ def contention_measurements(bundle: Bundle, *, profiled: bool = False) -> Measur
     return Measurements(queries, values, groups)
 
 
-def steadiness(runs: "pd.DataFrame") -> NDArray[np.str_]:
+def steadiness(runs: pd.DataFrame) -> NDArray[np.str_]:
     """`steady` or `unsteady` by the variation of the program's isolated CPU times, shape (n,).
 
     A program with fewer than two isolated runs, whose variation is unknown, is `steady`.
@@ -189,3 +247,84 @@ def steadiness(runs: "pd.DataFrame") -> NDArray[np.str_]:
     alone = runs[runs["neighbour"] == ISOLATED].groupby("victim")["cpu_s"]
     variation = runs["victim"].map(alone.std() / alone.mean()).to_numpy(dtype=np.float64)
     return np.where(variation > MOST_VARIATION, "unsteady", "steady")
+
+
+TABLE: Final = "pilot_runs"
+TICKS: Final = 100.0
+PILOT_METRICS: Final[Mapping[str, tuple[str, float]]] = {
+    **{f"cpu.{k}_share": (f"rate.stat.cpu.{k}", TICKS) for k in ("user", "nice", "system")},
+    "cpu.softirq_share": ("rate.stat.cpu.softirq", TICKS),
+    "cpu.steal_share": ("rate.stat.cpu.steal", TICKS),
+    **{
+        f"{cpus}.{kind}_share": (f"rate.stat.{cpu}.{kind}", TICKS)
+        for cpus, cpu in (("own_cpu", "cpu1"), ("other_cpus", "cpu0"))
+        for kind in ("user", "nice", "system", "steal")
+    },
+    "pressure.cpu.some_share": ("rate.psi.cpu.some", 1e6),
+    "pressure.io.some_share": ("rate.psi.io.some", 1e6),
+    "pressure.io.full_share": ("rate.psi.io.full", 1e6),
+    "probe.latency_cycles": ("probe_lat", 1.0),
+    "probe.evicted": ("probe_ev", 1.0),
+    "probe.read_gbs": ("probe_bw", 1.0),
+}
+"""Host metric -> column and its divisor. Disk rates of the whole system are left out: the writes of
+the victim `io` are fixed, and all others are zero in short runs."""
+
+WORKING_SETS_MIB: Final[Mapping[str, float]] = {
+    **{"chase0.5": 0.5, "chase3": 3.0, "chase64": 64.0, "stream": 96.0},
+    **{"alu": 0.0, "matmul": 6.0, "sys": 0.06, "io": 0.25},
+}
+"""Working set of each victim in MiB, from the description of the program."""
+
+
+class ContentionPilotProtocols(DatasetProtocols):
+    """P in CPU and wall time with a co-runner that is not in the training set.
+
+    Nothing is asked of a folder that nothing is fitted on: all folds are fitted from scratch.
+    """
+
+    dataset = "contention_pilot"
+    fits_any_folder = True
+    each_held_out = MappingProxyType({"leave_one_corunner_out": "neighbour"})
+
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+        """All runs."""
+        return pilot_measurements(bundle.table(TABLE)), EVERY
+
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """As of `contention`."""
+        return contention_tasks(protocol, train, held_out)
+
+
+def pilot_measurements(runs: pd.DataFrame) -> Measurements:
+    """Runs of the pilot with P, the median time of the victim's isolated runs over their time."""
+    alone = runs[runs["co"] == "none"].groupby("victim")
+    profiles = {str(name): _profile(str(name), mine) for name, mine in alone}
+    queries = []
+    for row in runs.to_dict("records"):
+        profile = profiles.get(str(row["victim"]), ProgramProfile(str(row["victim"])))
+        values = tuple(float(row[c]) / unit for c, unit in PILOT_METRICS.values())
+        window = HostWindow(tuple(PILOT_METRICS), (values,))
+        queries.append(Query(Colocation(profile, window), GUEST))
+    measured = {
+        f"p_{kind}": (runs["victim"].map(alone[kind].median()) / runs[kind]).to_numpy(np.float64)
+        for kind in ("cpu", "wall")
+    }
+    groups = {
+        "program": runs["victim"].to_numpy(dtype=np.str_),
+        "family": runs["victim"].to_numpy(dtype=np.str_),
+        "neighbour": runs["co"].to_numpy(dtype=np.str_),
+        "cpus_shared": np.where(runs["co"].str.endswith("_same"), "1", "2"),
+        "repeated": (runs["victim"] + " " + runs["co"]).to_numpy(dtype=np.str_),
+    }
+    return Measurements(queries, measured, groups)
+
+
+def _profile(name: str, alone: pd.DataFrame) -> ProgramProfile:
+    middle = alone[[column for column, _ in PILOT_METRICS.values()]].median()
+    values = tuple(float(middle[c]) / unit for c, unit in PILOT_METRICS.values())
+    share = float(min(1.0, alone["cpu"].median() / alone["wall"].median()))
+    window = HostWindow(tuple(PILOT_METRICS), (values,))
+    spread = float(np.log(alone["cpu"] / alone["cpu"].median()).abs().median())
+    size = WORKING_SETS_MIB.get(name)
+    return ProgramProfile(name, window, HostWindow(), size, share, spread)

@@ -1,14 +1,15 @@
 """hlsyn: cycles and area of hardware designs, of unseen programs and of programs in training."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE, HLSyn
+from forerun.data.columns import Column, Mask
+from forerun.data.datasets.hls_designs.hlsyn import INDUCTIVE
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.named.synthesis import TOOLS, VCU1525
@@ -17,7 +18,16 @@ from forerun.data.query import Query
 from forerun.data.workload import Design
 from forerun.models.hls_designs.features import METRICS
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
+from forerun.training.protocols.protocol import (
+    EVERY,
+    DatasetProtocols,
+    Kept,
+    Seen,
+    Tasks,
+    Trained,
+    is_seen,
+    tasks_by,
+)
 
 SHOTS = 20
 
@@ -26,39 +36,49 @@ class HLSynProtocols(DatasetProtocols):
     """Five targets for each design; the published score is the sum of their RMSE."""
 
     dataset = "hlsyn"
+    pooled = False
     joined = ("graph_nodes", "graph_edges")
     reads = MappingProxyType({"designs": ("kernel", "tool", "pragmas_json", *METRICS)})
+
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+        """All designs; those without a label are in no split."""
+        return design_measurements(bundle.table("designs"), bundle), EVERY
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Designs with a label, without the programs that the protocol of either tool holds out.
 
         A folder of held-out programs is therefore evaluated as in the published protocol.
         """
-        designs = bundle.table("designs")
-        out = {kernel for kernels in INDUCTIVE.values() for kernel in kernels}
-        kept = (designs["latency_cycles"] > 0) & ~designs["kernel"].isin(sorted(out))
-        return design_measurements(designs[kept], bundle)
+        rows, _ = self.measured(bundle, catalog)
+        out = [kernel for kernels in INDUCTIVE.values() for kernel in kernels]
+        return rows.take(_labelled(rows) & ~np.isin(rows.groups["kernel"], out))
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """The published splits; the inductive one without and with 20 designs of each program."""
-        designs = bundle.table("designs")
-        for split in HLSyn().checked_splits(bundle):
-            if not split.train.any():
-                continue
-            train = design_measurements(designs[split.train], bundle)
-            held_out = design_measurements(designs[split.held_out], bundle)
-            yield Fold(split.protocol, train, list(_tasks(split.protocol, held_out)))
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """One task for each metric and program; tasks of the same name are pooled.
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+        Held-out programs are asked about without and with 20 designs of each.
+        """
+        part, tool = protocol.split("/")
+        names = {0: protocol}
+        if part == "inductive":
+            names = {shots: f"inductive_{shots}_shot/{tool}" for shots in (0, SHOTS)}
+        for metric in METRICS:
+            scale = performance if metric == "latency_cycles" else share
+            for task in tasks_by(held_out, ("kernel",), protocol, metric, scale=scale):
+                for shots, name in names.items():
+                    if len(task.held_out) > shots:
+                        yield replace(task, name=name, shots=shots, suggested=shots > 0)
+
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Designs of programs that are not in the training set."""
-        designs = bundle.table("designs")
-        new = (designs["latency_cycles"] > 0) & ~designs["kernel"].isin(
-            list(seen.get("kernel", ()))
-        )
-        for tool, rows in designs[new].groupby("tool"):
-            yield from _tasks(f"inductive/{tool}", design_measurements(rows, bundle))
+        rows, _ = self.measured(bundle, catalog)
+        rows = rows.take(_labelled(rows) & ~is_seen(rows, "kernel", seen))
+        for tool in np.unique(rows.groups["tool"]):
+            yield from self.tasks(f"inductive/{tool}", rows.take(rows.groups["tool"] == tool), None)
+
+
+def _labelled(rows: Measurements) -> Mask:
+    return np.asarray(rows.values["latency_cycles"] > 0)
 
 
 def performance(cycles: Column) -> Column:
@@ -98,26 +118,6 @@ def design_measurements(rows: pd.DataFrame, bundle: Bundle) -> Measurements:
     for kernel, tool, text in zip(rows["kernel"], rows["tool"], rows["pragmas_json"], strict=True):
         directives = sorted((place, str(value)) for place, value in json.loads(text).items())
         queries.append(Query(Design(programs[kernel], tuple(directives)), VCU1525, TOOLS[tool]))
-    return Measurements(
-        queries=queries,
-        values={metric: rows[metric].to_numpy(dtype=np.float64) for metric in METRICS},
-        groups={
-            name: rows[name].astype(str).to_numpy(dtype=np.str_) for name in ("kernel", "tool")
-        },
-    )
-
-
-def _tasks(protocol: str, held_out: Measurements) -> Iterator[Task]:
-    """One task for each metric and program; tasks of the same name are pooled."""
-    part, tool = protocol.split("/")
-    for metric in METRICS:
-        scale = performance if metric == "latency_cycles" else share
-        for kernel in np.unique(held_out.groups["kernel"]):
-            mine = held_out.take(held_out.groups["kernel"] == kernel)
-            if part == "transductive":
-                yield Task(protocol, metric, mine, scale=scale)
-                continue
-            yield Task(f"inductive_0_shot/{tool}", metric, mine, scale=scale)
-            if len(mine) > SHOTS:
-                name = f"inductive_{SHOTS}_shot/{tool}"
-                yield Task(name, metric, mine, shots=SHOTS, suggested=True, scale=scale)
+    groups = {name: rows[name].astype(str).to_numpy(dtype=np.str_) for name in ("kernel", "tool")}
+    values = {metric: rows[metric].to_numpy(dtype=np.float64) for metric in METRICS}
+    return Measurements(queries, values, groups)

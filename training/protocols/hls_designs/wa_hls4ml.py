@@ -4,14 +4,15 @@ Nothing is published for this grid. The full benchmark and rule4ml report R2 of 
 SMAPE of 10 to 30 % by target on other rows, which docs/protocols.md mentions without a table.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.hls_designs.wa_hls4ml import ASKED, TABLE, WaHls4ml
+from forerun.data.datasets.hls_designs.wa_hls4ml import ASKED, TABLE
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.named.synthesis import VU13P
@@ -19,7 +20,15 @@ from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.scores import GROUP
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from forerun.training.protocols.protocol import (
+    EVERY,
+    NEW,
+    DatasetProtocols,
+    Kept,
+    Task,
+    Tasks,
+    Trained,
+)
 
 SUITE = "hls4ml dense layer"
 
@@ -37,41 +46,36 @@ class WaHls4mlProtocols(DatasetProtocols):
     """Five targets for each layer; layers whose synthesis failed are left out."""
 
     dataset = "wa_hls4ml"
+    unseen = MappingProxyType({"unseen_width": {"d_out": NEW}})
     reads = MappingProxyType({TABLE: (*ASKED, *LABELS.values())})
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All layers with a label."""
         grid = bundle.table(TABLE)
-        return layer_measurements(grid[grid["LUT"].notna()])
+        kept = np.flatnonzero(grid["LUT"].notna())
+        return layer_measurements(grid.iloc[kept]), kept
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One fold for each split; widths, and folds of settings, are pooled."""
-        grid = bundle.table(TABLE)
-        for split in WaHls4ml().checked_splits(bundle):
-            protocol = split.protocol.partition("/")[0]
-            group = "d_out" if protocol == "unseen_width" else "setting"
-            if split.train.any():
-                train = layer_measurements(grid[split.train], group)
-                held_out = layer_measurements(grid[split.held_out], group)
-                yield Fold(protocol, train, list(_tasks(protocol, held_out)))
+    def sides(
+        self, bundle: Bundle, rows: Measurements, kept: Kept = EVERY
+    ) -> Iterator[tuple[str, Measurements, Measurements]]:
+        """Intervals are calibrated on groups of what a protocol holds out."""
+        settings = replace(rows, groups={**rows.groups, GROUP: rows.groups["setting"]})
+        for protocol, train, held_out in super().sides(bundle, settings, kept):
+            if protocol == "unseen_width":
+                train, held_out = _by_width(train), _by_width(held_out)
+            yield protocol, train, held_out
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
-        """Layers with output widths that are not in the training set."""
-        rows = self.training_rows(bundle, catalog)
-        new = ~np.isin(rows.groups["d_out"], list(seen.get("d_out", ())))
-        if new.any():
-            yield from _tasks("unseen_width", rows.take(new))
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """One task for each metric."""
+        return (Task(f"{protocol}/{metric}", metric, held_out) for metric in LABELS)
 
 
-def layer_measurements(grid: pd.DataFrame, group: str = "d_out") -> Measurements:
-    """Rows of `dense_grid_v0` as measured tests.
+def _by_width(rows: Measurements) -> Measurements:
+    return replace(rows, groups={**rows.groups, GROUP: rows.groups["d_out"]})
 
-    Args:
-        grid: rows with a label.
-        group: `d_out` or `setting`, the key of held-out groups when intervals are calibrated.
-    """
+
+def layer_measurements(grid: pd.DataFrame) -> Measurements:
+    """Rows of `dense_grid_v0` with a label as measured tests, grouped by output width."""
     queries = []
     for d_in, d_out, bits, reuse, strategy in grid[list(ASKED)].itertuples(index=False):
         numbers = {"d_in": d_in, "d_out": d_out, "precision_bits": bits, "reuse_factor": reuse}
@@ -85,9 +89,4 @@ def layer_measurements(grid: pd.DataFrame, group: str = "d_out") -> Measurements
         "setting": grid[list(ASKED)].astype(str).agg(" ".join, axis=1).to_numpy(dtype=np.str_),
     }
     values = {m: grid[column].to_numpy(dtype=np.float64) for m, column in LABELS.items()}
-    return Measurements(queries, values, {**groups, GROUP: groups[group]})
-
-
-def _tasks(protocol: str, held_out: Measurements) -> Iterator[Task]:
-    for metric in LABELS:
-        yield Task(f"{protocol}/{metric}", metric, held_out)
+    return Measurements(queries, values, {**groups, GROUP: groups["d_out"]})

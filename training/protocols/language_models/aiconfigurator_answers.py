@@ -15,22 +15,20 @@ from typing import Final
 from forerun.data.errors import InputError
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.query import Query
-from forerun.training.protocols.language_models.serving_queries import DEVICES
+from forerun.training.protocols.language_models.kernels import DEVICES
 
 Arguments = dict[str, str | int]
 
-MODELS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "deepseek-ai/DeepSeek-V3": "deepseek-ai/DeepSeek-V3",
-        "meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
-        "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Meta-Llama-3.1-8B",
-        "MiniMaxAI/MiniMax-M2.5": "MiniMaxAI/MiniMax-M2.5",
-        "openai/gpt-oss-120b": "openai/gpt-oss-120b",
-        "Qwen/Qwen3-32B": "Qwen/Qwen3-32B",
-        "Qwen/Qwen3.5-397B-A17B": "Qwen/Qwen3.5-397B-A17B",
-        "zhipuai/GLM-5": "zai-org/GLM-5",
-    }
-)
+MODELS: Final[Mapping[str, str]] = {
+    "deepseek-ai/DeepSeek-V3": "deepseek-ai/DeepSeek-V3",
+    "meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
+    "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Meta-Llama-3.1-8B",
+    "MiniMaxAI/MiniMax-M2.5": "MiniMaxAI/MiniMax-M2.5",
+    "openai/gpt-oss-120b": "openai/gpt-oss-120b",
+    "Qwen/Qwen3-32B": "Qwen/Qwen3-32B",
+    "Qwen/Qwen3.5-397B-A17B": "Qwen/Qwen3.5-397B-A17B",
+    "zhipuai/GLM-5": "zai-org/GLM-5",
+}
 """Network of the runs -> name of the configuration of the same layers that AIConfigurator has."""
 BLOCKWISE: Final = frozenset(
     {
@@ -41,9 +39,7 @@ BLOCKWISE: Final = frozenset(
     }
 )
 """Networks whose FP8 weights are scaled by blocks."""
-FORMATS: Final[Mapping[str, str]] = MappingProxyType(
-    {"bf16": "bfloat16", "fp8": "fp8", "nvfp4": "nvfp4"}
-)
+FORMATS: Final[Mapping[str, str]] = {"bf16": "bfloat16", "fp8": "fp8", "nvfp4": "nvfp4"}
 """Number format -> its name; MXFP4 is left to the configuration, but see `BLACKWELL`."""
 BLACKWELL: Final = frozenset({"b200-sxm-180gb", "gb200-186gb", "gb300-279gb"})
 """Devices where TensorRT-LLM multiplies MXFP4 weights by MXFP8 activations."""

@@ -5,62 +5,173 @@ rate at which it answered them. The second has no time to the first token: clien
 start at once, and requests of a rate arrive one by one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Positions
 from forerun.data.datasets.language_models.aiconfigurator_serving import (
     QUERY,
     RUNS,
-    AiConfiguratorServing,
+    deployments,
+    layout,
+    networks,
+    repeats,
 )
 from forerun.data.device import DeviceCatalog
+from forerun.data.language_models.deployment import (
+    Engine,
+    EngineName,
+    LlmDeployment,
+    Parallelism,
+    Pool,
+    RequestLoad,
+)
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.language_models.weights import LayerFormats, WeightFormats
 from forerun.data.measurements import Measurements
+from forerun.data.query import Operation, Query
+from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving import LlmLatency
-from forerun.training.protocols.language_models.serving_queries import serving_runs
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
+from forerun.training.protocols.language_models.kernels import DEVICES
+from forerun.training.protocols.protocol import (
+    KNOWN,
+    NEW,
+    DatasetProtocols,
+    Kept,
+    Task,
+    Tasks,
+    Trained,
+)
 
-SCORED_METRICS: Final = ("tpot_ms", "ttft_ms")
-TPOT: Final = SCORED_METRICS[:1]
-PARTS: Final = ("device", "model")
+FORMATS: Final[Mapping[str, str]] = {
+    "fp8": "fp8",
+    "fp8_block": "fp8",
+    "nvfp4": "nvfp4",
+    "fp4": "nvfp4",
+    "bf16": "bf16",
+}
+ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
+NODE: Final = 8
+"""Devices from which on a worker whose ranks are not stated has data-parallel attention."""
+TIMES: Final = ("tpot_ms", "ttft_ms")
+
+Row = Mapping[Hashable, object]
+
+
+def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measurements, Positions]:
+    """Rows of the table `e2e_serving` as measured queries, without repeats of a run.
+
+    Returns:
+        Measurements with groups `device`, `model`, `deployment` and `mode`, and the positions of
+        their rows in the table, shape (n,).
+    """
+    loaded = (table["concurrency"].notna() | table["batch_size"].notna()).to_numpy(dtype=np.bool_)
+    counted = ~(table["mode"] == "disagg") | table["prefill_num_workers"].notna()
+    kept = np.flatnonzero(loaded & counted.to_numpy(dtype=np.bool_) & ~repeats(table))
+    rows = table.iloc[kept].reset_index(drop=True)
+    names = networks(rows)
+    pools = {phase: layout(rows, phase).to_dict("records") for phase in ("", "prefill_", "decode_")}
+    queries = []
+    for number, row in enumerate(rows.to_dict("records")):
+        sizes = {phase: layouts[number] for phase, layouts in pools.items()}
+        queries.append(_run_query(row, sizes, named_language_model(str(names[number])), catalog))
+    groups = {"model": names, "deployment": deployments(table)[kept], "mode": rows["mode"]}
+    return Measurements.of(queries, {name: rows[name] for name in TIMES}, groups), kept
+
+
+def _run_query(
+    row: Row, sizes: Mapping[str, Row], model: LanguageModel, catalog: DeviceCatalog
+) -> Query:
+    apart = row["mode"] == "disagg"
+    pool = _pool(row, sizes, "decode_" if apart else "")
+    in_flight = _number(row["concurrency"])
+    if np.isnan(in_flight):
+        in_flight = _number(row["batch_size"]) * pool.parallelism.attention_data
+    deployment = LlmDeployment(
+        replace(model, formats=_formats(row, model)),
+        RequestLoad(_number(row["isl"]), _number(row["osl"]), concurrency=in_flight),
+        Engine(ENGINES[str(row["backend"])], version=str(row["backend_version"])),
+        pool,
+        _pool(row, sizes, "prefill_") if apart else None,
+    )
+    device = catalog.get(DEVICES[str(row["system"])])
+    return Query(deployment, device, operation=Operation(deployment.devices))
+
+
+def _number(value: object) -> float:
+    return float(str(value))
+
+
+def _format(row: Row, column: str) -> str:
+    """Format that a column gives, else the run's precision, else bf16."""
+    found = (row[name] for name in (column, "precision"))
+    return FORMATS[next((value for value in found if isinstance(value, str)), "bf16")]
+
+
+def _formats(row: Row, model: LanguageModel) -> WeightFormats:
+    """Formats of the run's copy of a model; those of the model where it has MXFP4 experts.
+
+    The table does not give the format of keys and values: it is FP8 by default with quantised
+    weights in TensorRT-LLM, and half precision in the other engines.
+    """
+    dense, experts = _format(row, "gemm_quant_mode"), _format(row, "moe_quant_mode")
+    quantised = row["backend"] == "trtllm" and not dense == experts == "bf16"
+    cache = "fp8" if quantised else "bf16"
+    if model.formats.of_layer(len(model.layers) - 1).experts == "mxfp4":
+        return replace(model.formats, cache=cache)
+    layer = LayerFormats(dense, dense, dense, experts)
+    return WeightFormats(cache=cache, layers=(layer,) * len(model.layers))
+
+
+def _pool(row: Row, sizes: Mapping[str, Row], phase: str) -> Pool:
+    own = sizes[phase]
+    devices, ranks = int(_number(own["devices"])), int(_number(own["data_parallel"]))
+    if ranks == 1 and devices > NODE:
+        ranks = devices
+    stages = _number(row[f"{phase}pp_size"])
+    split = Parallelism(
+        tensor=max(devices // ranks, 1),
+        pipeline=int(stages) if stages > 0 else 1,
+        attention_data=ranks,
+        expert=int(_number(own["expert_parallel"])),
+    )
+    workers = _number(row[f"{phase}num_workers"]) if phase else _replicas(row, devices)
+    return Pool(split, int(workers) if workers > 0 else 1)
+
+
+def _replicas(row: Row, devices: int) -> float:
+    """Workers of an aggregated run: more than one where its concurrency exceeds one worker's.
+
+    Campaigns that give a batch below the concurrency give the requests of one device.
+    """
+    ratio = _number(row["concurrency"]) / (_number(row["batch_size"]) * devices)
+    return float(round(ratio)) if np.isfinite(ratio) else 1.0
 
 
 class AiConfiguratorServingProtocols(DatasetProtocols):
     """Time to the first token and time per further token (ms) of serving runs."""
 
     dataset = "aiconfigurator_serving"
-    reads = MappingProxyType({RUNS: (*QUERY, "id", "source", *SCORED_METRICS)})
+    reads = MappingProxyType({RUNS: (*QUERY, "id", "source", *TIMES)})
+    unseen = MappingProxyType(
+        {"unseen_model": {"model": NEW, "device": KNOWN}, "unseen_device": {"device": NEW}}
+    )
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All runs, without repeats."""
-        return serving_runs(bundle.table(RUNS), catalog)[0]
+        return serving_runs(bundle.table(RUNS), catalog)
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One fold for each split."""
-        runs, kept = serving_runs(bundle.table(RUNS), catalog)
-        for protocol, train, held_out in split_rows(
-            AiConfiguratorServing().checked_splits(bundle), runs, kept
-        ):
-            by_rate = _tasks(asked_by_rate(held_out), f"{protocol}_by_rate", TPOT)
-            yield Fold(protocol, train, [*_tasks(held_out, protocol), *by_rate])
-
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
-        """Unseen models on devices in the training set, and all models on unseen devices."""
-        runs, _ = serving_runs(bundle.table(RUNS), catalog)
-        new = {key: ~np.isin(runs.groups[key], list(seen.get(key, ()))) for key in PARTS}
-        for protocol, rows in (
-            ("unseen_model", new["model"] & ~new["device"]),
-            ("unseen_device", new["device"]),
-        ):
-            if rows.any():
-                yield from _tasks(runs.take(rows), protocol)
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """Both times; of folds also the time per token, asked by rate."""
+        yield from _tasks(held_out, protocol)
+        if train is not None:
+            yield from _tasks(asked_by_rate(held_out), f"{protocol}_by_rate", TIMES[:1])
 
 
 def asked_by_rate(runs: Measurements) -> Measurements:
@@ -82,9 +193,7 @@ def asked_by_rate(runs: Measurements) -> Measurements:
     return replace(rows, queries=queries)
 
 
-def _tasks(
-    rows: Measurements, protocol: str, metrics: Sequence[str] = SCORED_METRICS
-) -> Iterator[Task]:
+def _tasks(rows: Measurements, protocol: str, metrics: Sequence[str] = TIMES) -> Tasks:
     """Tasks of times, over all rows; the closed form alone is the baseline."""
     plain = LlmLatency().predict(rows.queries).values
     for metric in metrics:

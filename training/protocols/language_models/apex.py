@@ -8,7 +8,7 @@ first token of this dataset; a request takes ten seconds and more.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column, Mask
+from forerun.data.columns import Mask
 from forerun.data.datasets.language_models.apex import QUERY, RUNS
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.deployment import (
@@ -35,31 +35,42 @@ from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.replay import replay
 from forerun.models.llm_serving.worker import Worker
 from forerun.models.predictor import Predictor
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+from forerun.training.protocols.protocol import (
+    DatasetProtocols,
+    Fold,
+    Seen,
+    Task,
+    Tasks,
+    counted,
+    tasks_by,
+)
 
 DEVICE: Final = "h100-sxm-80gb"
 METRIC: Final = "request_latency_ms"
 MAX_SEQUENCES: Final = 256
 """Sequences of an iteration by default in engines of 2024."""
-ENGINES: Final[Mapping[str, EngineName]] = MappingProxyType({"vllm": "vllm", "sglang": "sglang"})
-VERSIONS: Final[Mapping[str, str]] = MappingProxyType({"vllm": "0.6"})
+ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang"}
+VERSIONS: Final[Mapping[str, str]] = {"vllm": "0.6"}
 """A release of 2024, before vLLM 0.8; the table does not give them."""
 
 
 class ApexProtocols(DatasetProtocols):
-    """Mean time of a request (ms) in runs whose trace is known."""
+    """Mean time of a request (ms) in runs whose trace is known, by the closed form.
+
+    Its arrivals are Poisson's at the trace's mean rate.
+    """
 
     dataset = "apex"
     reads = MappingProxyType({RUNS: (*QUERY, "output_tokens", "total_latency_s")})
     fits_any_folder = True
 
-    def predictor(self, seed: int = 0) -> Predictor:
-        """The closed form, with Poisson arrivals of the trace's mean rate."""
-        return LlmLatency(seed)
-
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """The closed form alone."""
-        return (self.predictor(seed),)
+        return (LlmLatency(seed),)
+
+    def predictor(self, seed: int = 0) -> Predictor:
+        """The closed form."""
+        return LlmLatency(seed)
 
     @property
     def predictor_names(self) -> tuple[str, ...]:
@@ -74,15 +85,11 @@ class ApexProtocols(DatasetProtocols):
         """One fold without a training set."""
         yield Fold("replay", self.training_rows(bundle, catalog), [*_tasks(bundle, catalog)])
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """The same tasks."""
         yield from _tasks(bundle, catalog)
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Runs whose requests are not published."""
         table = bundle.table(RUNS)
         return counted({"the requests of the trace are not published": ~_known(table)})
@@ -92,27 +99,17 @@ def _known(table: pd.DataFrame) -> Mask:
     return ~table["trace"].str.startswith("summarization").to_numpy(dtype=np.bool_)
 
 
-def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Task]:
+def _tasks(bundle: Bundle, catalog: DeviceCatalog) -> Tasks:
     """All runs, and those of each engine; the event model as a baseline of the closed form."""
-    rows, replayed = _runs(bundle, catalog)
-    engine = rows.groups["engine"]
-    for part in ("", *np.unique(engine)):
-        kept = (engine == part) if part else np.ones(len(rows), dtype=np.bool_)
-        name = f"replay/{METRIC}" + (f"/{part}" if part else "")
-        yield Task(name, METRIC, rows.take(kept), baselines={"event_model": replayed[kept]})
-
-
-def _runs(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Column]:
-    """Runs with a known trace, and what the event model gives for them, milliseconds."""
     table = bundle.table(RUNS)
     runs = [Run.of(row, catalog) for row in table[_known(table)].to_dict("records")]
-    values = np.array([run.measured_ms for run in runs])
-    groups = {
-        name: np.array([getattr(run, name) for run in runs], dtype=np.str_)
-        for name in ("engine", "layout", "trace")
-    }
-    replayed = np.array([run.replayed_ms() for run in runs])
-    return Measurements([run.query for run in runs], {METRIC: values}, groups), replayed
+    groups = {name: [getattr(run, name) for run in runs] for name in ("engine", "layout", "trace")}
+    values = {METRIC: [run.measured_ms for run in runs]}
+    rows = Measurements.of([run.query for run in runs], values, groups)
+    rows = replace(rows, groups={name: rows.groups[name] for name in groups})
+    replayed = {"event_model": np.array([run.replayed_ms() for run in runs])}
+    yield Task(f"replay/{METRIC}", METRIC, rows, baselines=replayed)
+    yield from tasks_by(rows, ("engine",), f"replay/{METRIC}/{{engine}}", METRIC, replayed)
 
 
 @dataclass(frozen=True, slots=True)

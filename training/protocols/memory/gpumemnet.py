@@ -6,6 +6,7 @@ pulled. Without it only the perceptrons are evaluated.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from types import MappingProxyType
 from typing import Final
 
@@ -26,7 +27,15 @@ from forerun.features.tables.gpumemnet import mlp_graph
 from forerun.features.tables.timm_bench import timm_graphs
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+from forerun.training.protocols.protocol import (
+    DatasetProtocols,
+    Fold,
+    Seen,
+    Task,
+    Tasks,
+    counted,
+    is_seen,
+)
 
 GRAPHS: Final = "timm_bench"
 FAKETENSOR: Final = "faketensor_after_forward_mib"
@@ -64,10 +73,7 @@ class GpuMemNetProtocols(DatasetProtocols):
         ]
         if not found:
             raise MissingData(f"{bundle.folder} holds no training peaks with a graph.")
-        whole = found[0]
-        for part in found[1:]:
-            whole = whole + part
-        return whole
+        return sum(found[1:], found[0])
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Folds of each protocol, then one kind of network predicted from another."""
@@ -86,15 +92,13 @@ class GpuMemNetProtocols(DatasetProtocols):
                 yield Fold(protocol, train, [task])
         yield from _across_kinds(vision)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Vision models that are not in the training set, by whether their family is."""
         vision, _ = vision_peaks(bundle, catalog)
         if not len(vision):
             return
         clean = ~np.isnan(vision.values[PEAK])
-        new = {k: ~np.isin(vision.groups[k], list(seen.get(k, ()))) for k in ("model", "family")}
+        new = {key: ~is_seen(vision, key, seen) for key in ("model", "family")}
         parts = {
             "unseen_family": clean & new["model"] & new["family"],
             "unseen_model": clean & new["model"] & ~new["family"],
@@ -103,15 +107,13 @@ class GpuMemNetProtocols(DatasetProtocols):
             if rows.any():
                 yield _vision_task(protocol, vision.take(rows))
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows without a graph, suspicious rows, and models in the training set."""
         vision, place = vision_peaks(bundle, catalog)
         here = place >= 0
         suspect, same = np.zeros(len(place), dtype=np.bool_), np.zeros(len(place), dtype=np.bool_)
         suspect[here] = np.isnan(vision.values[PEAK])
-        same[here] = np.isin(vision.groups["model"], list(seen.get("model", ())))
+        same[here] = is_seen(vision, "model", seen)
         return counted(
             {
                 f"no operator graph of that model in {GRAPHS}": ~here,
@@ -130,9 +132,9 @@ def mlp_peaks(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
         graph = mlp_graph(str(row["Activations-Params"]), int(width[1]) if width else 1)
         batch = int(row["Batch Size"])
         queries.append(Query(Network(graph, batch, "fp32", "training", MLP_SETUP), device))
-    measured = table["Max GPU Memory (MiB)"].to_numpy(dtype=np.float64)
-    names = table["Filename"].to_numpy(dtype=np.str_)
-    return _measurements(queries, measured, np.full(len(queries), np.nan), names, names)
+    values = {PEAK: table["Max GPU Memory (MiB)"], AT_LEAST: np.full(len(queries), np.nan)}
+    groups = {"model": table["Filename"], "family": table["Filename"]}
+    return Measurements.of(queries, values, groups)
 
 
 def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, NDArray[np.intp]]:
@@ -142,9 +144,9 @@ def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, 
     value); other suspicious rows have neither.
     """
     if not bundle.has("timm_training_peak"):
-        return _measurements([], *([np.array([])] * 2), *([np.array([], dtype=np.str_)] * 2)), (
-            np.array([], dtype=np.intp)
-        )
+        nothing = np.array([], dtype=np.intp)
+        groups = {"model": nothing, "family": nothing}
+        return Measurements.of([], {PEAK: nothing, AT_LEAST: nothing}, groups), nothing
     table = bundle.table("timm_training_peak")
     graphs = _graphs(bundle, table)
     place = np.full(len(table), -1, dtype=np.intp)
@@ -160,34 +162,12 @@ def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, 
     rows = table.iloc[kept]
     clean, bound = rows["suspect"] == "", rows["suspect"] == "near_40gb_cap"
     peaks = rows["max_gpu_memory_mib"].to_numpy(dtype=np.float64)
-    found = _measurements(
-        queries,
-        np.where(clean, peaks, np.nan),
-        np.where(bound, CAP_MIB, np.nan),
-        rows["model"].to_numpy(dtype=np.str_),
-        rows["family"].to_numpy(dtype=np.str_),
-    )
-    found = Measurements(
-        found.queries,
-        {**found.values, FAKETENSOR: rows[FAKETENSOR].to_numpy(dtype=np.float64)},
-        found.groups,
-    )
-    return found, place
-
-
-def _measurements(
-    queries: Sequence[Query],
-    measured: NDArray[np.float64],
-    at_least: NDArray[np.float64],
-    models: NDArray[np.str_],
-    families: NDArray[np.str_],
-) -> Measurements:
-    groups = {
-        "device": np.array([q.device.name for q in queries], dtype=np.str_),
-        "model": models,
-        "family": families,
+    values = {
+        PEAK: np.where(clean, peaks, np.nan),
+        AT_LEAST: np.where(bound, CAP_MIB, np.nan),
+        FAKETENSOR: rows[FAKETENSOR],
     }
-    return Measurements(queries, {PEAK: measured, AT_LEAST: at_least}, groups)
+    return Measurements.of(queries, values, {k: rows[k] for k in ("model", "family")}), place
 
 
 def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:
@@ -241,46 +221,40 @@ def _usable(rows: Measurements) -> NDArray[np.bool_]:
 def _vision_task(protocol: str, held_out: Measurements) -> Task:
     published = {
         "faketensor": held_out.values[FAKETENSOR],
-        "accelerate": np.array([_accelerate_mib(q.run) for q in held_out.queries]),
+        "accelerate": np.array([_accelerate_mib(q.network) for q in held_out.queries]),
     }
     name = f"{protocol}/training_peak"
     return Task(name, PEAK, held_out, published=published, bin_width=VISION_BIN_MIB)
 
 
-def _accelerate_mib(network: object) -> float:
+def _accelerate_mib(network: Network) -> float:
     """Estimate of `accelerate estimate-memory` for training in fp32, MiB: four times the weights.
 
     Weights, gradients and two moments, at any batch size (accelerate 1.15,
     `estimate_training_usage`).
     """
-    assert isinstance(network, Network)
-    weights = memory_plan(network).parts["weights"]
-    return 4.0 * weights
+    return 4.0 * memory_plan(network).parts["weights"]
 
 
 def _across_kinds(vision: Measurements) -> Iterator[Fold]:
     """Trained on convolutional networks and evaluated on transformers, and vice versa."""
     if not len(vision):
         return
-    kinds = [_kind(q.run) for q in vision.queries]
+    kinds = np.array([_kind(q.network) for q in vision.queries])
     clean = ~np.isnan(vision.values[PEAK])
-    convolutional = np.array([k == "convolutional" for k in kinds], dtype=np.bool_)
-    transformer = np.array([k == "transformer" for k in kinds], dtype=np.bool_)
-    for protocol, train_mask, held_out in (
-        ("convolutional_teaches", convolutional, transformer),
-        ("transformer_teaches", transformer, convolutional),
-    ):
-        train, rows = vision.take(train_mask & _usable(vision)), vision.take(held_out & clean)
+    for teacher, other in permutations(("convolutional", "transformer")):
+        protocol = f"{teacher}_teaches"
+        train = vision.take((kinds == teacher) & _usable(vision))
+        rows = vision.take((kinds == other) & clean)
         if len(train) and len(rows):
             yield Fold(protocol, train, [_vision_task(protocol, rows)])
 
 
-def _kind(network: object) -> str:
+def _kind(network: Network) -> str:
     """Kind of a network by its operators.
 
     `transformer` has attention and no batch norm, `convolutional` neither attention nor layer norm.
     """
-    assert isinstance(network, Network)
     kinds = {op.kind for op in network.graph.operators}
     if "attention" in kinds and "batch_norm" not in kinds:
         return "transformer"

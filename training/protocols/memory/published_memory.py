@@ -4,31 +4,459 @@ The prediction intervals of the bundled `CalibratedMemory` were calibrated on th
 evaluating it as shipped would be optimistic. The protocols evaluate its estimates, which were not
 fitted on these rows, and intervals calibrated without the source or the family of the held-out
 rows.
+
+Set-ups of the rows of published memory tables: network, batch size, precision and options.
+
+Each source has a function here that returns the set-up of a row (`Described`), or the reason why no
+query can express it. Facts that a table omits and its repository states elsewhere (a script's
+default, a configuration file) are documented at the rule that uses them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.memory.published_memory import PublishedMemory
-from forerun.data.device import DeviceCatalog
-from forerun.data.errors import BadArtifact
+from forerun.data.datasets.memory.published_memory import (
+    ALLOCATED,
+    DEVICE,
+    RESERVED,
+    PublishedMemory,
+    families,
+    metrics,
+    peak_mib,
+    phases,
+    reasons,
+    sources,
+)
+from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.software import Runtime, Software
+from forerun.data.workload import InferenceSetup, Network, NumberFormat, Phase, TrainingSetup
+from forerun.features.operators.roofline import ELEMENT_BYTES
 from forerun.features.published.zoo import read_graphs
-from forerun.models.artifact.loading import bundled
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.memory.peak_memory import Memory
 from forerun.models.predictor import Predictor
-from forerun.models.router import Router
-from forerun.training.protocols.memory.memory_rows import METRICS, left_out, memory_measurements
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
+from forerun.training.protocols.memory.gpumemnet import VISION_BIN_MIB
+from forerun.training.protocols.networks.published_networks import ATTENTION_TABLES, SEQUENCE_TABLES
+from forerun.training.protocols.protocol import (
+    KNOWN,
+    NEW,
+    DatasetProtocols,
+    Fold,
+    Kept,
+    Seen,
+    Tasks,
+    Trained,
+    bundled_part,
+    tasks_by,
+)
 
-BIN_MIB: Final = 8000.0
-"""Width of the bins of the score `bin_accuracy`, as in `gpumemnet`."""
+Row = Mapping[Any, Any]
+NO_GRAPH: Final = "no graph: configuration not certain"
+PIPELINE: Final = "a pipeline of several networks"
+LENGTHS: Final = "sequence lengths depend on the data"
+NO_BATCH: Final = "batch size is not printed"
+NO_RUNTIME: Final = "runtime is not modelled"
+OFFLOADED: Final = "offloaded to the host"
+PER_OPERATOR: Final = "checkpointing by operator is not modelled"
+CONTEXT_PARALLEL: Final = "context parallelism is not modelled"
+NO_METHOD: Final = "adapter method is not modelled"
+NO_TARGETS: Final = "adapters on layers that no option names"
+
+BATCHES: Final[Mapping[str, int]] = {"timm/vit_huge_patch14_224": 8}
+"""Model -> images per step, from the text above the table (torchao/optim/README.md)."""
+
+TORCHTUNE_CHUNKS: Final = 8
+"""Default number of chunks of torchtune's `CEWithChunkedOutputLoss`."""
+
+TORCHTITAN_BATCH: Final = 1
+"""Samples per device where torchao's float8 table, made with torchtitan, states none: `batch_size`
+of torchtitan's train_configs/llama3_8b.toml."""
+
+LOW_RANK: Final = ("ADALORA", "DELORA", "GRALORA", "PVERA", "RANDLORA", "UNILORA", "VBLORA", "VERA")
+"""PEFT methods that add two low-rank products to the output of a linear layer, as LoRA does, but
+train other parts of them. They are predicted as LoRA of the same rank and scored separately."""
+SAME_AS_LORA: Final = ("rank32", "rank64", "rank64-rslora")
+"""Suffixes of PEFT's experiments with plain LoRA; others change its arithmetic."""
+NEAR_LORA: Final = ("lorafa", "mica")
+"""Suffixes of experiments with the arithmetic of LoRA that train fewer weights."""
+
+WITHOUT_LOSS: Final = ("google-bert/bert-base-uncased", "microsoft/biogpt")
+"""Checkpoints whose training tables use the sum of the logits as the loss."""
+IN_FP32: Final = ("microsoft/beit-base-patch16-224", "facebook/data2vec-vision-base")
+"""Checkpoints whose inference ran in fp32 although the text says half precision: the peak of one
+image, 359 MiB, is the weights in fp32 (330 MiB) and more than twice what fp16 takes."""
+HEADLESS: Final = "google-bert/bert-base-uncased"
+"""Checkpoint whose head in inference is not stated; no single head explains the peaks."""
+
+GPT_NEOX_TABLES_BYTES: Final = 24 * (2048 * 2048 + 2 * 2048 * 16 * 2)
+"""Buffers of the 24 layers of Pythia 410M, which later versions no longer have: a causal mask of
+2,048 by 2,048 booleans and rotary tables of 16 columns in 16 bits (`_init_bias` and
+`GPTNeoXRotaryEmbedding` of modeling_gpt_neox.py). They were discovered on these rows, whose peaks
+in generation and training were 100 MiB above the plan at every length and batch size."""
+
+DIFFUSION: Final[Mapping[str, str]] = {
+    "stable_diffusion_1_5": "stable_diffusion_1.5-512",
+    "sd_turbo": "sd_turbo-512",
+    "lcm": "lcm_dreamshaper-768",
+}
+"""Pipeline -> graph of its text encoder, denoiser and decoder."""
+
+OPTIMIZERS: Final[tuple[tuple[str, str], ...]] = (
+    (r".*rank-1", ""),
+    (r".*8-bit|.*FP8|Adam 8-bit", "adam8bit"),
+    (r".*4-bit", "adam4bit"),
+    (r"Adafactor", "adafactor"),
+    (r"Adam", "adamw"),
+    (r"none", "none"),
+)
+"""Pattern of an optimizer's name -> name in `TrainingSetup`; FP8 moments count as 8-bit ones."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """The set-up of a row.
+
+    Attributes:
+        part: table or benchmark of one source, whose rows are scored together.
+        graph: name of the network's graph.
+        batch_size: samples per step and device, over all micro-batches.
+        precision: number format of the run.
+        training, inference: options of training or inference; the other one is None.
+        runtime: eager or compiled.
+        stored_bytes: size of buffers of the network that are not in its graph.
+    """
+
+    part: str
+    graph: str
+    batch_size: int
+    precision: NumberFormat
+    training: TrainingSetup | None = None
+    inference: InferenceSetup | None = None
+    runtime: Runtime = "eager"
+    stored_bytes: float = 0.0
+
+
+def described(source: str, row: Row) -> Described | str:
+    """The set-up of a row, or the reason why no query can express it.
+
+    Args:
+        source: name of the source, as in `forerun.data.datasets.memory.published_memory.sources`.
+        row: column -> value.
+    """
+    rule = _SOURCES.get(source)
+    return NO_GRAPH if rule is None else rule(row)
+
+
+def optimizer(written: object) -> str:
+    """The optimizer of a row; empty where it is not modelled, AdamW where nothing is said."""
+    if not isinstance(written, str):
+        return "adamw"
+    return next((name for pattern, name in OPTIMIZERS if re.match(pattern, written)), "")
+
+
+def _transformers(row: Row) -> Described | str:
+    task, attention = str(row["task"]), row["attention"]
+    if task == "load":
+        return "no run: the network is loaded only"
+    if row["model"] == "google-bert/bert-large-uncased":
+        return _guide(row)
+    if attention not in ("eager", "sdpa"):
+        return NO_GRAPH
+    training = task.startswith("training")
+    name = _attention_graph(row, "training" if training else "inference")
+    if training and row["model"] == "google/vivit-b-16x2-kinetics400":
+        return "the columns of eager and fused attention are exchanged"
+    if not name or (row["model"] == HEADLESS and not training):
+        return NO_GRAPH
+    summed = training and row["model"] in WITHOUT_LOSS
+    batch, graph = int(row["batch"]), f"{name}-{'sum' if summed else 'sdpa'}"
+    stored = GPT_NEOX_TABLES_BYTES if name.startswith("pythia_410m") else 0.0
+    if training:
+        setup, part = TrainingSetup("none", attention=attention), "transformers_attention"
+        return Described(part, graph, batch, "fp16", training=setup, stored_bytes=stored)
+    if not task.startswith("generate"):
+        forward = InferenceSetup(attention, "all")
+        precision: NumberFormat = "fp32" if row["model"] in IN_FP32 else "fp16"
+        return Described("transformers_attention", graph, batch, precision, inference=forward)
+    # Releases of that time made the logits of every position of the prompt, in the run's precision,
+    # and GPT-NeoX had no cache class (`GPTNeoXForCausalLM.forward`, `_attn_projections_and_rope`).
+    tokens = int(row["seq_or_resolution"]) + 100
+    steps = InferenceSetup(attention, "all", cache_tokens=tokens, joined_cache=True)
+    part = "transformers_generation"
+    return Described(part, graph, batch, "fp16", inference=steps, stored_bytes=stored)
+
+
+def _attention_graph(row: Row, phase: str) -> str:
+    model, side = str(row["model"]), row["seq_or_resolution"]
+    sequence = SEQUENCE_TABLES.get((model, phase))
+    if model == "EleutherAI/pythia-410m-deduped":
+        sequence = "pythia_410m"
+    if model == "albert/albert-base-v2":
+        # Its training peaks hold no logits over the vocabulary: there was no masked-token head.
+        sequence = "albert_base"
+    if sequence:
+        return f"{sequence}-{side}"
+    if model == "google/vivit-b-16x2-kinetics400":
+        # The script casts to fp16 although the text says fp32: weights alone would pass the peak.
+        return "vivit_b-32x224"
+    # Images of another size are those of semantic segmentation, whose head is not said.
+    return ATTENTION_TABLES.get(model, "") if phase == "inference" else ""
+
+
+def _guide(row: Row) -> Described:
+    """The single-GPU guide: BERT large on 512 tokens, before transformers fused attention.
+
+    Its Trainer stepped with transformers' own AdamW, one tensor after another, on PyTorch 1.10.
+    """
+    micro, accumulation = int(row["batch"]), int(row["grad_accum"])
+    setup = TrainingSetup(
+        optimizer(row["optimizer"]),  # type: ignore[arg-type]
+        accumulation=accumulation,
+        attention="eager",
+        checkpoint_blocks=row["checkpointing"] == "True",
+        optimizer_kernel="fused",
+        legacy_pytorch=True,
+    )
+    precision: NumberFormat = "amp" if str(row["precision"]).startswith("amp") else "fp32"
+    graph, batch = "bert_large_classification-512", micro * accumulation
+    return Described("transformers_guide", graph, batch, precision, training=setup)
+
+
+def _torchtune(row: Row) -> Described | str:
+    steps, variant = str(row["config"]), row["packed"]
+    if not steps.startswith("cumulative"):
+        return "no run: the network is loaded only" if "init" in str(row["task"]) else LENGTHS
+    name = steps.partition(": ")[2]
+    if variant != "True" and name == "baseline":
+        return LENGTHS
+    if name == "+optimizer in backward":
+        return "an optimizer that steps in the backward pass is not modelled"
+    order = ("+packed", "+compile", "+chunked CE", "+activation checkpointing")
+    if name not in order:
+        return OFFLOADED
+    setup = TrainingSetup(
+        "adamw",
+        optimizer_kernel="fused",
+        loss_chunks=TORCHTUNE_CHUNKS if order.index(name) >= 2 else 1,
+        checkpoint_blocks=order.index(name) >= 3,
+    )
+    runtime: Runtime = "compiled" if order.index(name) >= 1 else "eager"
+    batch = int(row["batch"])
+    return Described("torchtune", "llama_3.2_3b-4096", batch, "bf16", setup, None, runtime)
+
+
+def _peft(row: Row) -> Described | str:
+    if row["model"] != "meta-llama/Llama-3.2-3B":
+        return NO_GRAPH
+    method, rank, part = row["method"], 0, "peft_llama"
+    if method != "full":
+        targets = set(re.findall(r"\w+", str(row["target_modules"])))
+        variant = str(row["peft_variant"])
+        plain = method == "LORA" and variant.endswith(SAME_AS_LORA)
+        near = method in LOW_RANK or (method == "LORA" and variant.endswith(NEAR_LORA))
+        if not plain and not near:
+            return NO_METHOD
+        if targets != {"q_proj", "v_proj"}:
+            return NO_TARGETS
+        rank, part = int(row["lora_rank"]), part if plain else "peft_llama_as_lora"
+    setup = TrainingSetup(
+        "adamw",
+        lora_rank=rank,
+        lora_targets="query_value",
+        adapter_precision="fp32" if rank else None,
+    )
+    return Described(part, "llama_3.2_3b-768", int(row["batch"]), "bf16", training=setup)
+
+
+def _torchao(row: Row) -> Described | str:
+    model, written = str(row["model"]), str(row["optimizer"])
+    if not model.startswith("timm/"):
+        return _torchtitan(row) if model.startswith("Llama-3") else LENGTHS
+    if "offload" in written and not written.endswith("none"):
+        return OFFLOADED
+    stepped = optimizer(written)
+    if not stepped:
+        return "optimizer is not modelled"
+    setup = TrainingSetup(
+        stepped,  # type: ignore[arg-type]
+        checkpoint_blocks=row["checkpointing"] == "True",
+        optimizer_kernel="fused",
+    )
+    huge = model == "timm/vit_huge_patch14_224"
+    batch = BATCHES.get(model) or int(row["batch"])
+    precision: NumberFormat = "amp_bf16" if huge else "bf16"
+    runtime: Runtime = "compiled" if huge or row["compile"] == "True" else "eager"
+    graph = "vit_huge_patch14-224" if huge else "vit_giant_patch14-224"
+    return Described("torchao_optimizers", graph, batch, precision, setup, None, runtime)
+
+
+def _torchtitan(row: Row) -> Described | str:
+    """Sharded fp32 weights, cast to bf16 where they are used; float8 keeps them.
+
+    Its tensor parallelism divides embeddings, norms and inputs of blocks along the sequence and the
+    loss by vocabulary (`apply_tp` of parallelize_llama.py; `disable_loss_parallel` is off).
+    """
+    checkpointing = str(row["checkpointing"])
+    if row["cp"] != 1:
+        return CONTEXT_PARALLEL
+    if checkpointing.startswith("selective"):
+        return PER_OPERATOR
+    batch = row["batch"] if row["batch"] > 0 else TORCHTITAN_BATCH
+    sizes = {8030000000.0: "llama_3.1_8b", 70600000000.0: "llama_3.1_70b"}
+    graph = sizes.get(float(row["params"]))
+    if graph is None:
+        return NO_GRAPH
+    setup = TrainingSetup(
+        "adamw",
+        checkpoint_blocks=checkpointing == "full",
+        data_parallel=int(row["dp"]),
+        tensor_parallel=int(row["tp"]),
+        pipeline_parallel=int(row["pp"]),
+        zero_stage=3,
+        sequence_parallel=row["tp"] > 1,
+    )
+    runtime: Runtime = "compiled" if row["compile"] == "True" else "eager"
+    name = f"{graph}-{int(float(row['seq_or_resolution']))}"
+    part = "torchtitan" if row["source_repo"] == "pytorch/torchtitan" else "torchao_float8"
+    return Described(part, name, int(batch), "amp_bf16", setup, None, runtime)
+
+
+def _segment_anything(row: Row) -> Described | str:
+    """The image encoder; the mask decoder is some per cent of it."""
+    if row["compile"] != "False":
+        return NO_RUNTIME
+    graph = f"sam_{str(row['model'])[4:]}_encoder-1024"
+    forward = InferenceSetup("eager", "all", cache_tokens=0)
+    precision = row["precision"]
+    return Described("segment_anything", graph, int(row["batch"]), precision, inference=forward)
+
+
+def _open_muse(row: Row) -> Described | str:
+    """Pipelines in fp16 throughout, at the image size that the script asks for.
+
+    The script prints 1024 for the latent consistency model but asks for no size, so that it draws
+    768 pixels, its configuration's. SDXL's decoder runs in fp32; the others are not in `diffusers`
+    or not described.
+    """
+    graph = DIFFUSION.get(str(row["model"]))
+    if graph is None:
+        return PIPELINE
+    forward = InferenceSetup("sdpa", "all", cache_tokens=0)
+    return Described("open_muse", graph, int(row["batch"]), "fp16", inference=forward)
+
+
+_SOURCES: Final[Mapping[str, Callable[[Row], Described | str]]] = {
+    "transformers": _transformers,
+    "torchtune": _torchtune,
+    "peft": _peft,
+    "ao": _torchao,
+    "torchtitan": _torchtitan,
+    "segment-anything-fast": _segment_anything,
+    "diffusers": lambda row: PIPELINE,
+    "open-muse": _open_muse,
+    "deepspeed": lambda row: NO_BATCH,
+    "detectron2": lambda row: "no graph: proposals depend on the images",
+}
+
+
+METRICS: Final = (ALLOCATED, RESERVED, DEVICE)
+
+BOARDS: Final[Mapping[str, str]] = {
+    "rtx2060": "rtx-2060-super",
+    "rtx3080ti-laptop-16gb": "rtx-3080-ti-laptop",
+    "rtx4070tisuper": "rtx-4080",
+    "h100-sxm-96gb-500w": "h100-nvl-94gb",
+    "a100-80gb?": "a100-sxm-80gb",
+    "a100": "a100-sxm-40gb",
+}
+"""Name of a GPU in a table -> board. GPUs without a spec sheet are represented by one of the same
+generation and memory size, the only property that matters here."""
+UNNAMED: Final = "v100-sxm2-16gb"
+"""Board of rows that name none: all are from the single-GPU guide, which prints its nvidia-smi."""
+
+
+def memory_measurements(
+    table: pd.DataFrame, graphs: Mapping[str, OperatorGraph], catalog: DeviceCatalog
+) -> tuple[Measurements, NDArray[np.intp]]:
+    """Rows of `table` as measured networks.
+
+    Args:
+        table: table `table` of the bundle.
+        graphs: name -> operator graph at batch size 1.
+        catalog: spec sheets of devices.
+
+    Returns:
+        m rows, and their indices in `table`, shape (m,). Values are peaks in MiB under the metric
+        that was measured, and NaN under the two others. Rows with the same group
+        `part` are scored together.
+    """
+    found = questions(table, graphs)
+    kept = [row for row, one in enumerate(found) if isinstance(one, Described)]
+    asked = [one for one in found if isinstance(one, Described)]
+    rows = table.iloc[kept]
+    queries = [
+        _query(one, graphs[one.graph], _device(row, catalog))
+        for one, row in zip(asked, rows.to_dict("records"), strict=True)
+    ]
+    measured, metric = peak_mib(rows), metrics(rows)
+    values = {name: np.where(metric == name, measured, np.nan) for name in METRICS}
+    groups = {
+        "model": rows["model"],
+        "family": families(rows["model"]),
+        "graph": [one.graph for one in asked],
+        "source": sources(rows),
+        "phase": phases(rows),
+        "part": [one.part for one in asked],
+        "metric": metric,
+        "row": rows["row_id"],
+    }
+    return Measurements.of(queries, values, groups), np.array(kept, dtype=np.intp)
+
+
+def questions(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> list["Described | str"]:
+    """The set-up of each of n rows, or the reason why it is left out."""
+    found: list[Described | str] = []
+    columns = (reasons(table), sources(table), table.to_dict("records"))
+    for why, source, row in zip(*columns, strict=True):
+        one = str(why) or described(str(source), row)
+        if isinstance(one, Described) and one.graph not in graphs:
+            one = NO_GRAPH
+        found.append(one)
+    return found
+
+
+def left_out(table: pd.DataFrame, graphs: Mapping[str, OperatorGraph]) -> dict[str, int]:
+    """Reason -> number of rows that are left out for it."""
+    why = [one for one in questions(table, graphs) if isinstance(one, str)]
+    return {reason: why.count(reason) for reason in dict.fromkeys(why)}
+
+
+def _query(one: Described, graph: OperatorGraph, device: Device) -> Query:
+    phase: Phase = "inference" if one.training is None else "training"
+    if one.stored_bytes and graph.parameter_elements is not None:
+        # The memory plan keeps weights that no operator reads in their stored precision.
+        unread = int(one.stored_bytes / ELEMENT_BYTES[one.precision])
+        graph = replace(graph, parameter_elements=graph.parameter_elements + unread)
+    run = (graph, one.batch_size, one.precision, phase, one.training, one.inference)
+    return Query(Network(*run), device, Software(runtime=one.runtime))
+
+
+def _device(row: Mapping[object, object], catalog: DeviceCatalog) -> Device:
+    if isinstance(row["device"], str):
+        return catalog.get(row["device"])
+    named = row["gpu"]
+    return catalog.get(BOARDS.get(named, named) if isinstance(named, str) else UNNAMED)
 
 
 class PublishedMemoryProtocols(DatasetProtocols):
@@ -39,47 +467,40 @@ class PublishedMemoryProtocols(DatasetProtocols):
         {"published": (), "unseen_model": ("family",), "unseen_source": ("source",)}
     )
     fits_any_folder = True
+    unseen = MappingProxyType(
+        {
+            "unseen_model": {"family": NEW, "source": KNOWN},
+            "unseen_model_and_source": {"family": NEW, "source": NEW},
+            "unseen_source": {"family": KNOWN, "source": NEW},
+        }
+    )
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`CalibratedMemory` on the bundled `Memory`; only the intervals are fitted."""
         return CalibratedMemory(bundled_memory())
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All usable rows with an operator graph."""
-        return memory_measurements(bundle.table("table"), graphs_of(bundle), catalog)[0]
+        return memory_measurements(bundle.table("table"), graphs_of(bundle), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """`published` without calibration on these rows, then families and sources held out."""
-        table = bundle.table("table")
-        measured, kept = memory_measurements(table, graphs_of(bundle), catalog)
-        nothing = measured.take(np.array([], dtype=np.intp))
-        yield Fold("published", nothing, list(_tasks(measured, "published")))
-        for protocol, train, held_out in split_rows(
-            PublishedMemory().checked_splits(bundle), measured, kept
-        ):
-            yield Fold(protocol, train, list(_tasks(held_out, protocol)))
+        rows, _ = self.measured(bundle, catalog)
+        yield Fold(
+            "published",
+            rows.take(np.array([], dtype=np.intp)),
+            list(self.tasks("published", rows, None)),
+        )
+        yield from super().folds(bundle, catalog)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
-        """Rows by what the intervals were not calibrated on: the family, the source, or both."""
-        measured, _ = memory_measurements(bundle.table("table"), graphs_of(bundle), catalog)
-        new = {
-            key: ~np.isin(measured.groups[key], list(seen.get(key, ())))
-            for key in ("family", "source")
-        }
-        parts = {
-            "unseen_model": new["family"] & ~new["source"],
-            "unseen_model_and_source": new["family"] & new["source"],
-            "unseen_source": ~new["family"] & new["source"],
-        }
-        for protocol, rows in parts.items():
-            if rows.any():
-                yield from _tasks(measured.take(rows), protocol)
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """One task for each metric, part and phase."""
+        for metric in METRICS:
+            own = held_out.take(held_out.groups["metric"] == metric)
+            name = f"{protocol}/{{part}}_{{phase}}"
+            yield from tasks_by(own, ("part", "phase"), name, metric, bin_width=VISION_BIN_MIB)
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows that are no exact measurement, or whose set-up no query can express."""
         return left_out(bundle.table("table"), graphs_of(bundle))
 
@@ -95,23 +516,4 @@ def bundled_memory() -> Memory:
     Raises:
         BadArtifact: the installation is damaged, or contains no such predictor.
     """
-    predictor = bundled().predictor
-    parts = predictor.parts if isinstance(predictor, Router) else (predictor,)
-    for part in parts:
-        if isinstance(part, Memory):
-            return part
-        if isinstance(part, CalibratedMemory):
-            return part.base
-    raise BadArtifact("The bundled predictors hold no memory; fit them again.")
-
-
-def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
-    """One task for each part, phase and metric."""
-    for metric in METRICS:
-        for part in np.unique(rows.groups["part"]):
-            for phase in ("training", "inference"):
-                same = (rows.groups["part"] == part) & (rows.groups["phase"] == phase)
-                same &= rows.groups["metric"] == metric
-                if same.any():
-                    name = f"{protocol}/{part}_{phase}"
-                    yield Task(name, metric, rows.take(same), bin_width=BIN_MIB)
+    return bundled_part(CalibratedMemory).base

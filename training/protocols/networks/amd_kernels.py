@@ -8,7 +8,7 @@ and problems of the MI50 for which a single algorithm was timed.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -30,27 +30,41 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, NumberFormat, Workload
 from forerun.models.kernel_experts.amd import amd_groups
-from forerun.training.protocols.language_models.kernel_rows import KernelRows
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+from forerun.training.protocols.language_models.kernels import KernelRows
+from forerun.training.protocols.protocol import (
+    DatasetProtocols,
+    Fold,
+    Seen,
+    Tasks,
+    counted,
+    is_seen,
+    tasks_by,
+)
 
 MOST_ROWS: Final = 10_000
 """Most training rows of one GPU and family."""
 SHOTS: Final = 50
-CONV_FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
-    {"FP32": "fp32", "FP16": "fp16", "BF16": "bf16"}
-)
-PRODUCT_FORMATS: Final[Mapping[tuple[str, str, str], ProductFormat]] = MappingProxyType(
-    {
-        ("bf16", "bf16", "none"): "bf16",
-        ("fp8", "fp8", "1x128"): "fp8_block",
-        ("fp8", "fp8", "row_or_tensor"): "fp8",
-        ("fp8", "fp8", "row"): "fp8",
-        ("fp4", "fp4", "1x32"): "mxfp4_mxfp4",
-        ("fp8", "fp4", "1x32"): "mxfp4_mxfp8",
-        ("bf16", "fp4", "1x32"): "mxfp4",
-    }
-)
+CONV_FORMATS: Final[Mapping[str, NumberFormat]] = {"FP32": "fp32", "FP16": "fp16", "BF16": "bf16"}
+PRODUCT_FORMATS: Final[Mapping[tuple[str, str, str], ProductFormat]] = {
+    ("bf16", "bf16", "none"): "bf16",
+    ("fp8", "fp8", "1x128"): "fp8_block",
+    ("fp8", "fp8", "row_or_tensor"): "fp8",
+    ("fp8", "fp8", "row"): "fp8",
+    ("fp4", "fp4", "1x32"): "mxfp4_mxfp4",
+    ("fp8", "fp4", "1x32"): "mxfp4_mxfp8",
+    ("bf16", "fp4", "1x32"): "mxfp4",
+}
 """Types of activations and of weights, and their scales -> number format."""
+PRODUCTS: Final[Mapping[str, tuple[str, str, tuple[str, ...], Callable[..., KernelShape]]]] = {
+    "gemm": ("gemm", "a_dtype", ("M", "N", "K"), GemmKernel),
+    "moe": (
+        "experts",
+        "w_dtype",
+        ("token", "model_dim", "inter_dim", "expert", "topk"),
+        ExpertsKernel,
+    ),
+}
+"""Table -> first part of task names, column of the type of weights, columns of sizes, kernel."""
 UNKNOWN_ALGORITHM: Final = "gfx906_60cu"
 
 
@@ -75,27 +89,20 @@ class AmdKernelProtocols(DatasetProtocols):
                 yield with_few(rows.fold("unseen_device", chip == name, MOST_ROWS))
             yield rows.held_out_sites(MOST_ROWS)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Kernels of GPUs that are not in the training set."""
         for table, read in _present(bundle):
             rows = read(bundle.table(table), catalog).measured
-            for device in np.unique(rows.groups["device"]):
-                if device not in seen.get("device", ()):
-                    own = rows.take(rows.groups["device"] == device)
-                    yield Task(f"unseen_device/{table}", "latency_ms", own, device=str(device))
+            new = rows.take(~is_seen(rows, "device", seen))
+            yield from tasks_by(new, ("device",), f"unseen_device/{table}", "latency_ms")
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows that no question can be about."""
-        reasons: dict[str, int] = {}
-        for table in filter(bundle.has, SITES):
-            frame = bundle.table(table)
-            kept = _kept_of[table](frame, catalog)
-            reasons |= counted({f"{table}: no question can be about such a kernel": ~kept})
-        return reasons
+        kept = {
+            table: _KEPT[table](bundle.table(table), catalog) for table in filter(bundle.has, SITES)
+        }
+        reason = "no question can be about such a kernel"
+        return counted({f"{table}: {reason}": ~rows for table, rows in kept.items()})
 
 
 def with_few(fold: Fold) -> Fold:
@@ -125,27 +132,16 @@ def conv_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
     return _rows("conv", frame, catalog, kernels, parts, frame["best_ms"])
 
 
-def gemm_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
-    """Rows of `gemm` as measured kernels."""
-    frame = frame[_gemm_kept(frame, catalog)]
-    formats = _formats(frame, "a_dtype")
-    sizes = zip(*(frame[name].tolist() for name in ("M", "N", "K")), formats, strict=True)
-    shapes: list[KernelShape] = [GemmKernel(*row) for row in sizes]
-    parts = [f"gemm/{form}" for form in formats]
-    return _rows("gemm", frame, catalog, list(map(LlmKernel, shapes)), parts, frame["us"] / 1e3)
-
-
-def moe_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
-    """Rows of `moe` as measured kernels."""
-    frame = frame[_moe_kept(frame, catalog)]
-    formats = _formats(frame, "w_dtype")
-    names = ("token", "model_dim", "inter_dim", "expert", "topk")
-    sizes = zip(*(frame[name].tolist() for name in names), formats, strict=True)
-    shapes: list[KernelShape] = [
-        ExpertsKernel(t, d, i, e, k, format=form) for t, d, i, e, k, form in sizes
-    ]
-    parts = [f"experts/{form}" for form in formats]
-    return _rows("moe", frame, catalog, list(map(LlmKernel, shapes)), parts, frame["us"] / 1e3)
+def product_rows(table: str, frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
+    """Rows of `gemm` or `moe` as measured kernels."""
+    frame = frame[_KEPT[table](frame, catalog)]
+    part, weights, names, make = PRODUCTS[table]
+    formats = [PRODUCT_FORMATS[own] for own in _types(frame, weights)]
+    sizes = zip(*(frame[name].tolist() for name in names), strict=True)
+    kernels = [LlmKernel(make(*own, format=form)) for own, form in zip(sizes, formats, strict=True)]
+    return _rows(
+        table, frame, catalog, kernels, [f"{part}/{form}" for form in formats], frame["us"] / 1e3
+    )
 
 
 def _rows(
@@ -160,14 +156,12 @@ def _rows(
     devices = [sheets[gpu] for gpu in frame["gpu"].astype(str)]
     queries = [Query(own, device) for own, device in zip(workloads, devices, strict=True)]
     groups = {
-        "device": np.array([device.name for device in devices], dtype=np.str_),
         "chip": chips(frame),
-        "part": np.array(parts, dtype=np.str_),
-        "op_class": np.full(len(frame), table, dtype="<U8"),
+        "part": parts,
+        "op_class": [table] * len(frame),
         "site": sites(frame, SITES[table]),
     }
-    measured = np.asarray(latency_ms, dtype=np.float64)
-    rows = Measurements(queries, {"latency_ms": measured}, groups)
+    rows = Measurements.of(queries, {"latency_ms": latency_ms}, groups)
     return KernelRows(rows, f"{table}_", amd_groups)
 
 
@@ -204,46 +198,29 @@ def _is_named(frame: pd.DataFrame, weights: str) -> Mask:
     return np.array([own in PRODUCT_FORMATS for own in _types(frame, weights)], dtype=np.bool_)
 
 
-def _formats(frame: pd.DataFrame, weights: str) -> list[ProductFormat]:
-    """Number format of each row, all of which have a name."""
-    return [PRODUCT_FORMATS[own] for own in _types(frame, weights)]
-
-
-def _convolution(
-    direction: str,
-    n: int,
-    c: int,
-    h: int,
-    w: int,
-    k: int,
-    kh: int,
-    kw: int,
-    ph: int,
-    pw: int,
-    sh: int,
-    sw: int,
-    dh: int,
-    dw: int,
-    groups: int,
-) -> Operator:
+def _convolution(direction: str, *sizes: int) -> Operator:
+    n, c, h, w, k, kh, kw, ph, pw, sh, sw, dh, dw, groups = sizes
     out_h = (h + 2 * ph - dh * (kh - 1) - 1) // sh + 1
     out_w = (w + 2 * pw - dw * (kw - 1) - 1) // sw + 1
     source, target = (n, c, h, w), (n, k, out_h, out_w)
-    forward = direction == "F"
-    window = {"kernel": (kh, kw), "stride": (sh, sw), "padding": (ph, pw)}
-    return Operator(
-        "conv" if forward else "conv_transpose",
-        "miopen.convolution" if forward else "miopen.convolution_backward_data",
-        (source if forward else target,),
-        (target if forward else source,),
-        k * (c // groups) * kh * kw,
-        {**window, "dilation": (dh, dw), "groups": groups},
-    )
+    weights = k * (c // groups) * kh * kw
+    window: dict[str, int | tuple[int, ...]] = {
+        **{"kernel": (kh, kw), "stride": (sh, sw), "padding": (ph, pw)},
+        **{"dilation": (dh, dw), "groups": groups},
+    }
+    if direction == "F":
+        return Operator("conv", "miopen.convolution", (source,), (target,), weights, window)
+    name = "miopen.convolution_backward_data"
+    return Operator("conv_transpose", name, (target,), (source,), weights, window)
 
 
 Read = Callable[[pd.DataFrame, DeviceCatalog], KernelRows]
-_READ: Final[Mapping[str, Read]] = {"conv": conv_rows, "gemm": gemm_rows, "moe": moe_rows}
-_kept_of: Final = {"conv": _conv_kept, "gemm": _gemm_kept, "moe": _moe_kept}
+_READ: Final[Mapping[str, Read]] = {
+    "conv": conv_rows,
+    "gemm": partial(product_rows, "gemm"),
+    "moe": partial(product_rows, "moe"),
+}
+_KEPT: Final = {"conv": _conv_kept, "gemm": _gemm_kept, "moe": _moe_kept}
 
 
 def _present(bundle: Bundle) -> list[tuple[str, Read]]:

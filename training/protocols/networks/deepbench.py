@@ -6,6 +6,7 @@ without tensor cores is no number format, and the gradient of convolution weight
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -26,7 +27,16 @@ from forerun.features.tables.deepbench import (
     deepbench_recurrent,
     deepbench_software,
 )
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
+from forerun.training.protocols.protocol import (
+    EVERY,
+    NEW,
+    DatasetProtocols,
+    Fold,
+    Kept,
+    Tasks,
+    Trained,
+    tasks_by,
+)
 
 CLASSES: Mapping[str, tuple[str, str]] = {
     "gemm": ("gemm", "latency_ms"),
@@ -48,34 +58,33 @@ class DeepBenchProtocols(DatasetProtocols):
     """Matrix products, convolutions and recurrent layers, by precision and device."""
 
     dataset = "deepbench"
+    each_held_out = MappingProxyType({"unseen_device": "device", "unseen_generation": "generation"})
+    unseen = MappingProxyType({"unseen_device": {"device": NEW}})
     held_out_by = MappingProxyType(
         {"unseen_device": ("device",), "unseen_generation": ("device", "generation")}
     )
 
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
+        """Rows of all classes, precisions and devices."""
+        return kernel_measurements(bundle, catalog), EVERY
+
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Rows of all classes but recurrent layers, of all precisions and devices."""
+        """Rows of all classes but recurrent layers."""
         return _of_classes(kernel_measurements(bundle, catalog), KERNELS_TO_TRAIN)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """`unseen_device` and `unseen_generation`: trained on the rows of all other devices."""
-        rows = kernel_measurements(bundle, catalog)
-        for protocol, key in (("unseen_device", "device"), ("unseen_generation", "generation")):
-            values = rows.groups[key]
-            for value in np.unique(values[values != ""]):
-                out = values == value
-                if not out.all():
-                    tasks = list(_tasks(rows.take(out), protocol))
-                    train = _of_classes(rows.take(~out), KERNELS_TO_TRAIN)
-                    yield Fold(protocol, train, tasks)
+        """Trained on the rows of all other devices, without recurrent layers."""
+        for fold in super().folds(bundle, catalog):
+            yield replace(fold, train=_of_classes(fold.train, KERNELS_TO_TRAIN))
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
-        """Operators of devices that are not in the training set."""
-        rows = kernel_measurements(bundle, catalog)
-        new = ~np.isin(rows.groups["device"], list(seen.get("device", ())))
-        if new.any():
-            yield from _tasks(rows.take(new), "unseen_device")
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """A class of operators in one precision on one device each."""
+        keys = ("device", "kernel_class", "precision")
+        name, columns = (
+            f"{protocol}/{{kernel_class}}_{{precision}}",
+            {"precision": _precisions(held_out)},
+        )
+        return tasks_by(held_out, keys, name, "latency_ms", columns=columns)
 
 
 class Fp32Convolutions(DeepBenchProtocols):
@@ -86,12 +95,11 @@ class Fp32Convolutions(DeepBenchProtocols):
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Convolutions and gradients of their inputs, in fp32, of all devices."""
         rows = _of_classes(kernel_measurements(bundle, catalog), CONVOLUTIONS)
-        kept = [query.run.precision == "fp32" for query in rows.queries]
-        return rows.take(np.array(kept, dtype=np.bool_))
+        return rows.take([row for row, name in enumerate(_precisions(rows)) if name == "fp32"])
 
 
 def kernel_measurements(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-    """Rows of all tables as measured operators, with `device`, `generation` and `kernel_class`.
+    """Rows of all tables as measured operators, with their `generation` and `kernel_class`.
 
     A row of `conv` gives one operator for each measured pass. The group `generation` is empty for
     architectures with a single device, which `unseen_device` already covers.
@@ -123,15 +131,15 @@ def _class_measurements(
     generations = [
         DeepBench.facts["generations"].get(str(device), "") for device in frame["device"]
     ]
-    return Measurements(
-        queries=queries,
-        values={"latency_ms": frame[column].to_numpy(dtype=np.float64)},
-        groups={
-            "device": np.array([device.name for device in devices], dtype=np.str_),
-            "generation": np.array(generations, dtype=np.str_),
-            "kernel_class": np.full(len(frame), name, dtype="<U24"),
-        },
-    )
+    groups = {
+        "generation": generations,
+        "kernel_class": [name] * len(frame),
+    }
+    return Measurements.of(queries, {"latency_ms": frame[column]}, groups)
+
+
+def _precisions(rows: Measurements) -> list[str]:
+    return [query.run.precision for query in rows.queries]
 
 
 def _of_classes(rows: Measurements, classes: Sequence[str]) -> Measurements:
@@ -171,17 +179,3 @@ def _sheet(name: str, catalog: DeviceCatalog) -> Device | None:
         return catalog.get(name)
     except UnknownDevice:
         return None
-
-
-def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
-    kinds = rows.groups["kernel_class"]
-    precisions = np.array([query.run.precision for query in rows.queries], dtype=np.str_)
-    for device in np.unique(rows.groups["device"]):
-        for kind in CLASSES:
-            for precision in np.unique(precisions):
-                mine = (rows.groups["device"] == device) & (kinds == kind)
-                mine &= precisions == precision
-                if mine.any():
-                    part = rows.take(mine)
-                    task = f"{protocol}/{kind}_{precision}"
-                    yield Task(task, "latency_ms", part, device=str(device))

@@ -1,6 +1,6 @@
 """NeuSight's protocol: trained on operators of five GPUs, evaluated on others and on networks."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +19,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network, TrainingSetup
 from forerun.features.tables.neusight import neusight_graphs, neusight_kernels
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, Tasks, counted
 
 GraphKey = tuple[str, str, int, int, str]
 SIZES = ("batch", "m", "n", "k", "h")
@@ -65,9 +65,7 @@ class NeuSightProtocols(DatasetProtocols):
                 tasks += _left_out_networks(bundle, catalog, left_out)
             yield Fold(protocol, train, tasks, held_out)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Operators of unseen devices, and all end-to-end rows, which are never training rows."""
         if bundle.has("ops"):
             ops = bundle.table("ops")
@@ -76,9 +74,7 @@ class NeuSightProtocols(DatasetProtocols):
         if bundle.has("e2e"):
             yield from _network_tasks(bundle, catalog, set(seen.get("device", ())))
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Operators of devices in the training set, and networks without a graph."""
         reasons = {}
         if bundle.has("ops"):
@@ -86,10 +82,8 @@ class NeuSightProtocols(DatasetProtocols):
             same = names.isin(list(seen.get("device", ()))).to_numpy(dtype=np.bool_)
             reasons["ops: this device is in the training set"] = same
         if bundle.has("e2e"):
-            rows = bundle.table("e2e")
-            rows = rows.assign(option=rows["option"].astype("object").fillna("").astype(str))
-            known = joined_table(bundle, "opgraphs", "neusight")
-            known = known.assign(option=known["option"].astype("object").fillna("").astype(str))
+            rows = _with_option(bundle.table("e2e"))
+            known = _with_option(joined_table(bundle, "opgraphs", "neusight"))
             graphs = {_key(row) for row in known.drop_duplicates(list(KEY)).to_dict("records")}
             found = [_key(row) in graphs for row in rows.to_dict("records")]
             reasons[
@@ -116,17 +110,12 @@ def operator_measurements(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurem
             neusight_kernels(ops), ops["device"], ops["software"], strict=True
         )
     ]
-    return Measurements(
-        queries=queries,
-        values={"latency_ms": ops["latency_ms"].to_numpy(dtype=np.float64)},
-        groups={
-            "device": np.array([q.device.name for q in queries], dtype=np.str_),
-            "op_class": ops["op_class"].astype(str).to_numpy(dtype=np.str_),
-        },
+    return Measurements.of(
+        queries, {"latency_ms": ops["latency_ms"]}, {"op_class": ops["op_class"]}
     )
 
 
-def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) -> Iterator[Task]:
+def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) -> Tasks:
     for (device, op_class), rows in ops.groupby(["device", "op_class"], observed=True):
         held_out = operator_measurements(rows, catalog)
         name = f"{protocol}/{op_class}"
@@ -136,9 +125,8 @@ def _operator_tasks(ops: pd.DataFrame, catalog: DeviceCatalog, protocol: str) ->
 def _network_tasks(
     bundle: Bundle, catalog: DeviceCatalog, trained_names: Container[str]
 ) -> list[Task]:
-    rows = bundle.table("e2e")
+    rows = _with_option(bundle.table("e2e"))
     graphs = neusight_graphs(joined_table(bundle, "opgraphs", "neusight"))
-    rows = rows.assign(option=rows["option"].astype("object").fillna("").astype(str))
     rows = rows[[_key(row) in graphs for row in rows.to_dict("records")]]
     plain = rows[rows["option"] == ""]
     parts = {
@@ -182,20 +170,14 @@ def _network_task(
         network = Network(graphs[_key(row)], int(row["batch"]), "fp32", row["mode"], setup)
         queries.append(Query(network, catalog.get(str(row["device_key"]))))
     columns = {s: f"pub_{s}_e2e_ms" for s in PUBLISHED if f"pub_{s}_e2e_ms" in rows}
-    return Task(
-        name,
-        "latency_ms",
-        Measurements(
-            queries=queries,
-            values={"latency_ms": rows["e2e_latency_ms"].to_numpy(dtype=np.float64)},
-            groups={
-                "device": np.array([q.device.name for q in queries], dtype=np.str_),
-                "model": rows["model"].to_numpy(dtype=np.str_),
-            },
-        ),
-        device=device,
-        published={s: rows[c].to_numpy(dtype=np.float64) for s, c in columns.items()},
-    )
+    published = {s: rows[c].to_numpy(dtype=np.float64) for s, c in columns.items()}
+    values = {"latency_ms": rows["e2e_latency_ms"]}
+    measured = Measurements.of(queries, values, {"model": rows["model"]})
+    return Task(name, "latency_ms", measured, device=device, published=published)
+
+
+def _with_option(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(option=rows["option"].astype("object").fillna("").astype(str))
 
 
 def _key(row: Mapping[Any, Any]) -> GraphKey:

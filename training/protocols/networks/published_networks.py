@@ -1,25 +1,307 @@
 """published_networks: latency of networks in published tables, with a family or a GPU held out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.networks.published_networks import PublishedNetworks
+from forerun.data.datasets.networks.published_networks import (
+    RUNTIMES,
+    PublishedNetworks,
+    chips,
+    families,
+    micro_batch,
+    reasons,
+    step_ms,
+)
 from forerun.data.device import DeviceCatalog
-from forerun.data.errors import BadArtifact
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
+from forerun.data.query import Query
+from forerun.data.software import Software
+from forerun.data.workload import Network, NumberFormat, TrainingSetup
 from forerun.features.published.zoo import read_graphs
-from forerun.models.artifact.loading import bundled
 from forerun.models.networks.host_time import HostTime
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.predictor import Predictor
-from forerun.models.router import Router
-from forerun.training.protocols.networks.published_rows import published_measurements
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
+from forerun.training.protocols.protocol import (
+    KNOWN,
+    NEW,
+    DatasetProtocols,
+    Kept,
+    Tasks,
+    Trained,
+    bundled_part,
+    tasks_by,
+)
+
+MODELLED: Final = ("eager", "compiled", "reduce-overhead")
+"""Runtimes that the protocols use, each scored separately."""
+
+BANDS: Final = ("1-16", "above 16")
+"""Bands of batch sizes in reports: up to 16, where host time often dominates, and above."""
+
+BOARDS: Final[Mapping[str, str]] = {
+    "a100": "a100-sxm-80gb",
+    "v100": "v100-sxm2-16gb",
+    "rtx2060": "rtx-2060-super",
+    "rtx3080ti-laptop-16gb": "rtx-3080-ti-laptop",
+}
+"""GPU named by chip alone -> board: the one that cloud machines have; for GeForce chips the only
+one with the memory size that the tables state (8 and 16 GB)."""
+
+CONTAINER_TORCH: Final[Mapping[str, str]] = {
+    "20.06": "1.6.0",
+    "20.10": "1.7.0",
+    "21.03": "1.9.0",
+    "21.04": "1.9.0",
+    "21.06": "1.9.0",
+    "21.07": "1.10.0",
+    "21.11": "1.11.0",
+    "21.12": "1.11.0",
+    "22.06": "1.13.0",
+    "22.08": "1.13.0",
+    "22.10": "1.13.0",
+    "22.11": "1.14.0",
+    "23.01": "1.14.0",
+}
+"""NGC container -> torch version (NVIDIA, PyTorch release notes, docs.nvidia.com/deeplearning/
+frameworks/pytorch-release-notes: the alpha build of that version is in the container)."""
+
+_CONTAINER = re.compile(r"\d\d\.\d\d")
+_TORCH = re.compile(r"torch (?:nightly )?(\d+\.\d+\.\d+)")
+
+CONVOLUTIONAL: Final[Mapping[str, str]] = {
+    "ResNet50-v1.5": "resnet50-224",
+    "SE-ResNeXt101-32x4d": "seresnext101_32x4d-224",
+    "EfficientNet-B0": "efficientnet_b0-224",
+    "EfficientNet-B4": "efficientnet_b4-380",
+    "EfficientNet-WideSE-B0": "efficientnet_widese_b0-224",
+    "EfficientNet-WideSE-B4": "efficientnet_widese_b4-380",
+    "SSD300-v1.1-ResNet50": "ssd300_resnet50-300",
+}
+"""Model of NVIDIA's examples -> graph. Their amp configurations use channels-last, others do not
+(`configs.yml` of ConvNets, the scripts of SSD)."""
+
+ENGINES: Final[Mapping[str, str]] = {
+    "ResNet50-v1.5": "resnet50-224",
+    "ResNet18": "resnet18-224",
+    "ResNet34": "resnet34-224",
+    "ResNet50": "resnet50-224",
+    "ResNet101": "resnet101-224",
+    "EfficientNet_b0": "efficientnet_b0-224",
+    "EfficientNet_b1": "efficientnet_b1-224",
+    "EfficientNet_b2": "efficientnet_b2-224",
+    "EfficientNet_b3": "efficientnet_b3-224",
+}
+"""TensorRT engine of NVIDIA's Paddle examples or of YOLOv5's classifiers -> graph."""
+
+COMPILED_TABLES: Final[Mapping[str, str]] = {
+    "google/vit-base-patch16-224": "vit_base-224-eager",
+    "microsoft/beit-base-patch16-224-pt22k-ft22k": "beit_base_22k-224-eager",
+    "facebook/convnext-large-224": "convnext_large-224",
+    "microsoft/resnet-50": "resnet50_hf-224",
+    "nvidia/segformer-b0-finetuned-ade-512-512": "segformer_b0-512",
+    "google/deeplabv3_mobilenet_v2_1.0_513": "deeplabv3_mobilenet_v2-513",
+    "facebook/detr-resnet-50": "detr_resnet50-800x1066",
+    "facebook/detr-resnet-101": "detr_resnet101-800x1066",
+    "microsoft/conditional-detr-resnet-50": "conditional_detr_resnet50-800x1066",
+    "facebook/maskformer-swin-base-ade": "maskformer_swin_base-640x864",
+}
+"""Checkpoint in transformers' tables of torch.compile (2023, without fused attention) -> graph."""
+
+ATTENTION_TABLES: Final[Mapping[str, str]] = {
+    "microsoft/beit-base-patch16-224": "beit_base-224",
+    "facebook/data2vec-vision-base": "data2vec_base-224",
+}
+"""Checkpoint in transformers' tables of attention -> graph, whose name ends in the implementation
+of attention."""
+
+SEQUENCE_TABLES: Final[Mapping[tuple[str, str], str]] = {
+    ("google-bert/bert-base-uncased", "inference"): "bert_base",
+    ("google-bert/bert-base-uncased", "training"): "bert_base_mlm",
+    ("albert/albert-base-v2", "inference"): "albert_base",
+    ("albert/albert-base-v2", "training"): "albert_base_mlm",
+    ("microsoft/biogpt", "inference"): "biogpt",
+    ("microsoft/biogpt", "training"): "biogpt",
+    ("EleutherAI/pythia-410m-deduped", "training"): "pythia_410m",
+}
+"""(checkpoint, phase) -> network; the graph's name adds sequence length and attention."""
+
+Row = Mapping[Any, Any]
+
+
+def graph_name(row: Row) -> str:
+    """Name of the graph of one row of `table`; empty where its configuration is not certain.
+
+    Args:
+        row: column -> value.
+    """
+    framework, model = str(row["framework"]), str(row["model"])
+    if RUNTIMES.get(str(row["runtime"])) == "tensorrt":
+        return ENGINES.get(model, "")
+    if framework == "pytorch":
+        return CONVOLUTIONAL.get(model) or _bert_large(row)
+    if framework == "pytorch (segment-anything-fast)":
+        return f"sam_vit_{model[-1]}_encoder-1024"
+    if framework != "pytorch (transformers)":
+        return ""
+    checkpoint, side = str(row["variant"]), str(row["sequence_or_image"])
+    attention = str(row["runtime"]).partition("attention ")[2]
+    if not attention:
+        return COMPILED_TABLES.get(checkpoint, "")
+    sequence = SEQUENCE_TABLES.get((checkpoint, str(row["phase"])))
+    if sequence:
+        return f"{sequence}-{side}-{attention}"
+    image = ATTENTION_TABLES.get(checkpoint)
+    # Images of another size are for semantic segmentation, whose head is not specified.
+    return f"{image}-{attention}" if image and row["phase"] == "inference" else ""
+
+
+def published_measurements(
+    table: pd.DataFrame,
+    graphs: Mapping[str, OperatorGraph],
+    catalog: DeviceCatalog,
+    runtimes: Collection[str] = MODELLED,
+) -> tuple[Measurements, NDArray[np.intp]]:
+    """Rows of `table` as measured networks.
+
+    Args:
+        table: table `table` of the bundle.
+        graphs: name -> operator graph at batch size 1.
+        catalog: spec sheets of devices.
+        runtimes: runtimes to include; `torchscript` and `tensorrt` are available as well.
+
+    Returns:
+        m rows with `latency_ms` of a forward pass or one training step, and their indices in
+        `table`, shape (m,). The group `host` identifies the published table
+        (source, machine, container), whose rows share the launch overhead of one host; `source` is
+        repository, path and line of a row.
+    """
+    names = left_out(table, graphs, runtimes)[1]
+    kept = np.flatnonzero(names != "")
+    rows = table.iloc[kept]
+    batches, times = micro_batch(table)[kept], step_ms(table)[kept]
+    queries = [
+        _query(row, graphs[str(name)], round(float(batch)), catalog)
+        for row, name, batch in zip(rows.to_dict("records"), names[kept], batches, strict=True)
+    ]
+    groups = _groups(rows, queries, names[kept])
+    return Measurements.of(queries, {"latency_ms": times}, groups), kept
+
+
+def left_out(
+    table: pd.DataFrame,
+    graphs: Mapping[str, OperatorGraph],
+    runtimes: Collection[str] = MODELLED,
+) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
+    """Reason why each of n rows is left out, and the name of its graph; one of them is empty."""
+    why = reasons(table).copy()
+    names = np.array([graph_name(row) for row in table.to_dict("records")], dtype="<U64")
+    names[~np.isin(names, list(graphs))] = ""
+    wanted = table["runtime"].map(RUNTIMES).isin(list(runtimes)).to_numpy()
+    why[(why == "") & ~wanted] = "runtime is not modelled"
+    why[(why == "") & (names == "")] = "no graph: configuration not certain"
+    names[why != ""] = ""
+    return why, names
+
+
+def torch_version(container: object) -> str | None:
+    """Version of torch as written, or of an NGC container; None where it is not stated."""
+    text = str(container)
+    written = _TORCH.search(text)
+    if written:
+        return written[1]
+    release = _CONTAINER.search(text)
+    return CONTAINER_TORCH.get(release[0]) if release else None
+
+
+def band(batch_size: int) -> str:
+    """Band of batch sizes, one of `BANDS`."""
+    return BANDS[0] if batch_size <= 16 else BANDS[1]
+
+
+def part(query: Query) -> str:
+    """Runtime, phase, precision and batch band, whose rows are scored together."""
+    network, software = query.network, query.software
+    words: list[str] = [software.runtime, network.phase, network.precision]
+    if network.phase == "inference":
+        words.append(band(network.batch_size).replace(" ", "_"))
+    return "_".join(words)
+
+
+def _bert_large(row: Row) -> str:
+    """Graph of BERT large in NVIDIA's examples.
+
+    Some rows of SQuAD do not state the sequence length; the default of its script is 384.
+    """
+    if row["model"] != "BERT-large":
+        return ""
+    if "SQuAD" in str(row["table_label"]):
+        return "bert_large_squad-384-eager"
+    return f"bert_large_pretraining-{row['sequence_or_image']}-eager"
+
+
+def _query(row: Row, graph: OperatorGraph, batch: int, catalog: DeviceCatalog) -> Query:
+    named = row["device"] if isinstance(row["device"], str) else row["device_guess"]
+    board = named if isinstance(named, str) else BOARDS.get(str(row["gpu"]), str(row["gpu"]))
+    runtime, precision = RUNTIMES[str(row["runtime"])], row["precision"]
+    engine = runtime == "tensorrt"
+    channels_last = row["model"] in CONVOLUTIONAL and precision == "amp" and not engine
+    software = Software.model_validate(
+        {
+            "framework": "tensorrt" if engine else "torch",
+            "version": torch_version(row["container"]),
+            "runtime": runtime,
+            "layout": "nhwc" if channels_last else "nchw",
+        }
+    )
+    # A TensorRT engine has no autocast: the tables' amp means weights and activations in fp16.
+    numbers: NumberFormat = "fp16" if engine and precision == "amp" else precision
+    network = Network(graph, batch, numbers, row["phase"], _training(row))
+    return Query(network, catalog.get(str(board)), software)
+
+
+def _training(row: Row) -> TrainingSetup | None:
+    """The set-up of a training row; None where its optimizer is not known.
+
+    transformers' tables time a forward and a backward pass without a step (the bundle's README);
+    NVIDIA's convolutional networks use SGD with momentum.
+    """
+    if row["phase"] != "training":
+        return None
+    if row["framework"] == "pytorch (transformers)":
+        return TrainingSetup("none")
+    return TrainingSetup("momentum") if row["model"] in CONVOLUTIONAL else None
+
+
+def _groups(
+    rows: pd.DataFrame, queries: list[Query], names: NDArray[np.str_]
+) -> dict[str, Iterable[str]]:
+    def joined(*columns: str) -> list[str]:
+        return [json.dumps(list(p)) for p in rows[list(columns)].astype(str).to_numpy()]
+
+    networks = [query.network for query in queries]
+    return {
+        "chip": chips(rows["gpu"]),
+        "model": rows["model"],
+        "family": families(rows["model"]),
+        "graph": names,
+        "host": joined("source_repo", "source_path", "gpu", "container"),
+        "runtime": [query.software.runtime for query in queries],
+        "precision": [network.precision for network in networks],
+        "phase": [network.phase for network in networks],
+        "band": [band(network.batch_size) for network in networks],
+        "part": [part(query) for query in queries],
+        "source": joined("source_repo", "source_path", "source_line"),
+    }
+
 
 LONG: Final = 3.0
 """Latency over the expected host time from which on a run takes as long as its device: the norm of
@@ -31,6 +313,13 @@ class PublishedNetworksProtocols(DatasetProtocols):
 
     dataset = "published_networks"
     held_out_by = MappingProxyType({"unseen_device": ("chip",), "unseen_model": ("family",)})
+    unseen = MappingProxyType(
+        {
+            "unseen_device": {"chip": NEW, "family": KNOWN},
+            "unseen_device_and_model": {"chip": NEW, "family": NEW},
+            "unseen_model": {"chip": KNOWN, "family": NEW},
+        }
+    )
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of device time; the rest is unfitted.
@@ -40,37 +329,13 @@ class PublishedNetworksProtocols(DatasetProtocols):
         """
         return bundled_latency()
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All usable rows with an operator graph."""
-        return published_measurements(bundle.table("table"), graphs_of(bundle), catalog)[0]
+        return published_measurements(bundle.table("table"), graphs_of(bundle), catalog)
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One fold for each held-out family and chip; tasks of a protocol are pooled by name."""
-        table = bundle.table("table")
-        measured, kept = published_measurements(table, graphs_of(bundle), catalog)
-        for protocol, train, held_out in split_rows(
-            PublishedNetworks().checked_splits(bundle), measured, kept
-        ):
-            yield Fold(protocol, train, list(_tasks(held_out, protocol)))
-
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
-        """Rows by what is not in the training set: the chip, the architecture family, or both."""
-        table = bundle.table("table")
-        measured, _ = published_measurements(table, graphs_of(bundle), catalog)
-        new = {
-            key: ~np.isin(measured.groups[key], list(seen.get(key, ())))
-            for key in ("chip", "family")
-        }
-        parts = {
-            "unseen_device": new["chip"] & ~new["family"],
-            "unseen_device_and_model": new["chip"] & new["family"],
-            "unseen_model": ~new["chip"] & new["family"],
-        }
-        for protocol, rows in parts.items():
-            if rows.any():
-                yield from _tasks(measured.take(rows), protocol)
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """One task for each part."""
+        return tasks_by(held_out, ("part",), f"{protocol}/{{part}}", "latency_ms")
 
 
 class LongRuns(PublishedNetworksProtocols):
@@ -90,20 +355,6 @@ def graphs_of(bundle: Bundle) -> dict[str, OperatorGraph]:
     return read_graphs(PublishedNetworks().table_of(bundle, "graphs"))
 
 
-def _tasks(rows: Measurements, protocol: str) -> Iterator[Task]:
-    for name in np.unique(rows.groups["part"]):
-        yield Task(f"{protocol}/{name}", "latency_ms", rows.take(rows.groups["part"] == name))
-
-
 def bundled_latency() -> NetworkLatency:
-    """The bundled `NetworkLatency` without what was fitted on published tables.
-
-    Raises:
-        BadArtifact: the installation is damaged, or contains no `NetworkLatency`.
-    """
-    predictor = bundled().predictor
-    parts = predictor.parts if isinstance(predictor, Router) else (predictor,)
-    for part in parts:
-        if isinstance(part, NetworkLatency):
-            return part.without_published()
-    raise BadArtifact("The bundled predictors hold no network_latency; fit them again.")
+    """The bundled `NetworkLatency` without what was fitted on published tables."""
+    return bundled_part(NetworkLatency).without_published()

@@ -1,6 +1,6 @@
 """timm_bench: latency of vision networks on held-out devices, families and models."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.networks.timm_bench import TimmBench, family
+from forerun.data.datasets.networks.timm_bench import family
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
@@ -18,13 +18,78 @@ from forerun.data.software import Software
 from forerun.data.workload import Network, TrainingSetup
 from forerun.features.tables.timm_bench import timm_graphs
 from forerun.training.protocols.joined_tables import joined_table
-from forerun.training.protocols.networks.few_models import PROTOCOL as FEW_MODELS
-from forerun.training.protocols.networks.few_models import few_models_tasks
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted, split_rows
-
-OPTIONAL: Final[Mapping[str, str]] = MappingProxyType(
-    {"phase": "inference", "layout": "nchw", "torch": "", "cuda": ""}
+from forerun.training.protocols.protocol import (
+    KNOWN,
+    NEW,
+    DatasetProtocols,
+    Fold,
+    Kept,
+    Seen,
+    Tasks,
+    Trained,
+    counted,
+    held_out_rows,
+    is_seen,
+    tasks_by,
 )
+
+FEW_MODELS = "unseen_device_few_models"
+MODES = ("eager", "compiled")
+MODELS, DRAWS = 10, 5
+
+
+def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAWS) -> Tasks:
+    """Tasks that adapt on some models in both execution modes and evaluate all other models.
+
+    The support set of each draw has one row of each drawn model in each mode. Tasks of all draws
+    share their names, so that their rows are pooled. `FEW_MODELS/MODE` evaluates all models that
+    were not drawn, `PROTOCOL_and_families/MODE` only families of which no model was drawn.
+
+    Args:
+        rows: rows of devices that the predictor was not fitted on, with the groups `device`,
+            `model`, `family` and `part`.
+        models: number of models drawn; a device needs more than that, measured in both modes.
+        draws: number of draws; the seed of each is its number.
+    """
+    for device in np.unique(rows.groups["device"]):
+        own = rows.take((rows.groups["device"] == device) & np.isin(rows.groups["part"], MODES))
+        model, part, family = (own.groups[key] for key in ("model", "part", "family"))
+        both = sorted(set(model[part == MODES[0]]) & set(model[part == MODES[1]]))
+        if len(both) < models + 1:
+            continue
+        for draw in range(draws):
+            generator = np.random.default_rng(draw)
+            chosen = generator.permutation(both)[:models]
+            support = [
+                int(generator.choice(np.flatnonzero((model == name) & (part == mode))))
+                for name in chosen
+                for mode in MODES
+            ]
+            pool = own.take(np.array(support, dtype=np.intp))
+            new_model = ~np.isin(model, chosen)
+            new_family = ~np.isin(family, pool.groups["family"])
+            for protocol, held_out in (
+                (FEW_MODELS, new_model),
+                (f"{FEW_MODELS}_and_families", new_family),
+            ):
+                for mode in MODES:
+                    yield from tasks_by(
+                        own.take(held_out & (part == mode)),
+                        ("device",),
+                        f"{protocol}/{mode}",
+                        "latency_ms",
+                        shots=len(pool),
+                        pool=pool,
+                        offset_by="part",
+                    )
+
+
+OPTIONAL: Final[Mapping[str, str]] = {
+    "phase": "inference",
+    "layout": "nchw",
+    "torch": "",
+    "cuda": "",
+}
 """Columns that your own table may leave out -> their defaults."""
 
 
@@ -51,47 +116,40 @@ class TimmBenchProtocols(DatasetProtocols):
     )
     optional = MappingProxyType({"bench": OPTIONAL})
     joined = ("graphs",)
+    unseen = MappingProxyType(
+        {
+            "unseen_device": {"device": NEW, "model": KNOWN},
+            "unseen_device_and_family": {"device": NEW, "family": NEW},
+            "unseen_device_and_model": {"device": NEW, "model": NEW, "family": KNOWN},
+            "unseen_family": {"device": KNOWN, "family": NEW},
+            "unseen_model": {"device": KNOWN, "model": NEW, "family": KNOWN},
+        }
+    )
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows with an operator graph."""
-        return network_measurements(bundle.table("bench"), _graphs(bundle), catalog)[0]
+        return network_measurements(bundle.table("bench"), _graphs(bundle), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One fold for each split; folds of a protocol are pooled by the names of their tasks."""
-        measured, kept = network_measurements(bundle.table("bench"), _graphs(bundle), catalog)
-        for protocol, train, held_out in split_rows(
-            TimmBench().checked_splits(bundle), measured, kept
-        ):
-            yield Fold(protocol, train, list(_tasks(held_out, protocol)))
-            few = list(few_models_tasks(held_out))
-            if protocol == "unseen_device" and few:
-                yield Fold(FEW_MODELS, train, few)
+        """Each held-out device is also adapted to with a few models."""
+        for fold in super().folds(bundle, catalog):
+            yield fold
+            few = list(few_models_tasks(held_out_rows(fold.tasks)))
+            if fold.protocol == "unseen_device" and few:
+                yield Fold(FEW_MODELS, fold.train, few)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
-        """Rows by what is not in the training set: device, family, model, or several of these."""
-        measured, _ = network_measurements(bundle.table("bench"), _graphs(bundle), catalog)
-        new = {
-            key: ~np.isin(measured.groups[key], list(seen.get(key, ())))
-            for key in ("device", "family", "model")
-        }
-        parts = {
-            "unseen_device": new["device"] & ~new["model"],
-            "unseen_device_and_family": new["device"] & new["family"],
-            "unseen_device_and_model": new["device"] & new["model"] & ~new["family"],
-            "unseen_family": ~new["device"] & new["family"],
-            "unseen_model": ~new["device"] & new["model"] & ~new["family"],
-        }
-        for protocol, rows in parts.items():
-            if rows.any():
-                yield from _tasks(measured.take(rows), protocol, by_device=True)
-        if new["device"].any():
-            yield from few_models_tasks(measured.take(new["device"]))
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """One task for each part; of a folder that nothing is fitted on, also by device."""
+        keys = ("part", "device") if train is None else ("part",)
+        return tasks_by(held_out, keys, f"{protocol}/{{part}}", "latency_ms", offset_by="part")
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
+        """Rows by what is not in the training set, and adaptation with a few models."""
+        yield from super().evaluation_tasks(bundle, catalog, seen)
+        rows, _ = self.measured(bundle, catalog)
+        yield from few_models_tasks(rows.take(~is_seen(rows, "device", seen)))
+
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows without a graph or a time, and models in the training set on the same device."""
         bench, graphs = bundle.table("bench"), _graphs(bundle)
         traced = set(zip(graphs["model"].astype(str), graphs["img_size"].astype(int), strict=True))
@@ -142,16 +200,13 @@ def network_measurements(
             queries.append(_query(row, graph, devices[row["device"]]))
             kept.append(position)
     rows = bench.iloc[kept]
-    return Measurements(
-        queries=queries,
-        values={"latency_ms": rows["step_time_ms"].to_numpy(dtype=np.float64)},
-        groups={
-            "device": np.array([q.device.name for q in queries], dtype=np.str_),
-            "model": rows["model"].to_numpy(dtype=np.str_),
-            "family": np.array([family(m) for m in rows["model"]], dtype=np.str_),
-            "part": np.array([part(q) for q in queries], dtype=np.str_),
-        },
-    ), np.array(kept, dtype=np.intp)
+    groups = {
+        "model": rows["model"],
+        "family": map(family, rows["model"]),
+        "part": map(part, queries),
+    }
+    measured = Measurements.of(queries, {"latency_ms": rows["step_time_ms"]}, groups)
+    return measured, np.array(kept, dtype=np.intp)
 
 
 def _graphs(bundle: Bundle) -> pd.DataFrame:
@@ -186,14 +241,3 @@ def _query(values: Mapping[Any, Any], graph: OperatorGraph, device: Device) -> Q
     setup = TrainingSetup("momentum") if values["phase"] == "training" else None
     network = Network(graph, batch, values["precision"], values["phase"], setup)
     return Query(network, device, software)
-
-
-def _tasks(rows: Measurements, protocol: str, by_device: bool = False) -> Iterator[Task]:
-    for name in np.unique(rows.groups["part"]):
-        mine = rows.take(rows.groups["part"] == name)
-        if not by_device:
-            yield Task(f"{protocol}/{name}", "latency_ms", mine, offset_by="part")
-            continue
-        for device in np.unique(mine.groups["device"]):
-            on_device = mine.take(mine.groups["device"] == device)
-            yield Task(f"{protocol}/{name}", "latency_ms", on_device, str(device), offset_by="part")

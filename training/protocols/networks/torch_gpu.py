@@ -6,6 +6,10 @@ rows. Of eager networks on these GPUs, the training sets hold three training run
 H100 (lambda_bench) and the power of diffusion models on an H100 (mlenergy). The matrix products
 of aiconfigurator, in 16 bits and fp8, were measured on both, so that linear layers in these
 precisions are no test of an unseen GPU.
+
+A recorded network does not wait for the host, so that its latency is the device time, at any batch
+size. Rows of convolutional networks in fp32 are left out where TF32 was off for convolutions, which
+no query expresses; so are recurrent networks, whose steps the additive model does not describe.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +19,15 @@ from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+import pandas as pd
 
 from forerun.data.bundle import Bundle, find
 from forerun.data.columns import Column, Mask
+from forerun.data.datasets.networks.published_networks import chips
 from forerun.data.datasets.networks.torch_gpu import TorchGpu
 from forerun.data.device import DeviceCatalog
-from forerun.data.measurements import Measurements
+from forerun.data.measurements import NO_HOST, Measurements
+from forerun.data.query import Query
 from forerun.data.split import folds_of
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import MEMORY, gpu_measurements
@@ -29,29 +36,79 @@ from forerun.models.catalog import PREDICTORS, unfitted
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.power.operator_power import OperatorPower
 from forerun.models.predictor import Predictor
+from forerun.training.protocols.memory.gpumemnet import VISION_BIN_MIB
 from forerun.training.protocols.networks.published_networks import bundled_latency
-from forerun.training.protocols.networks.recorded_networks import (
-    described,
-    recorded_networks,
-    trains,
+from forerun.training.protocols.power.torch_op_energy import CONSTANT_SHARE
+from forerun.training.protocols.protocol import (
+    DatasetProtocols,
+    Fold,
+    Seen,
+    Task,
+    Tasks,
+    counted,
+    design_w,
+    is_seen,
 )
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, counted
 
-CONSTANT_SHARE: Final = 0.9
-"""Share of the design power that the baseline `constant_share` predicts for every run."""
+MOST_CONVOLUTIONS: Final = 1
+"""Convolutions of a transformer that embeds patches: a few percent of its work."""
+
+
+def trains(rows: Measurements) -> Mask:
+    """Which of n rows train, shape (n,).
+
+    Args:
+        rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
+    """
+    return described(rows, "recorded")
+
+
+def described(rows: Measurements, mode: str) -> Mask:
+    """Which of n rows are networks of a mode that mean what a query says, shape (n,).
+
+    Args:
+        rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
+        mode: how the networks were launched: `recorded` or `eager`.
+    """
+    kept = rows.groups["mode"] == mode
+    strict = rows.groups["fp32_convolutions"] == "strict"
+    for row in np.flatnonzero(kept).tolist():
+        kept[row] = _is_described(rows.queries[row], bool(strict[row]))
+    return np.asarray(kept, dtype=np.bool_)
+
+
+def recorded_networks(rows: Measurements) -> Measurements:
+    """The rows of `trains`, which wait for no host.
+
+    Args:
+        rows: measured networks and operators with the groups `mode` and `fp32_convolutions`.
+
+    Returns:
+        `latency_ms` with the groups of `rows`, `host` and `chip`.
+    """
+    kept = rows.take(trains(rows))
+    chip = chips(pd.Series(kept.groups["device"], dtype=str))
+    groups = {**kept.groups, "host": np.full(len(kept), NO_HOST), "chip": chip}
+    return Measurements(kept.queries, {"latency_ms": kept.values["latency_ms"]}, groups)
+
+
+def _is_described(query: Query, strict: bool) -> bool:
+    """Whether the query means what was measured, and the additive model describes the network."""
+    kinds = [operator.kind for operator in query.network.graph.operators]
+    convolutional = kinds.count("conv") > MOST_CONVOLUTIONS
+    other = strict and query.network.precision == "fp32" and convolutional
+    return not other and "recurrent" not in kinds
+
+
 FOLDS: Final = 3
 """Number of folds of families or of shapes that are held out in turn."""
-BIN_MIB: Final = 8000.0
-"""Width of the bins of the score `bin_accuracy` of memory, as in `gpumemnet`."""
 BOUNDS_MS: Final = (0.005, 0.05, 0.5)
 """Roofline times that divide rows into the groups `roofline`."""
-METRICS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "operators": ("latency_ms", "power_w"),
-        "eager": ("latency_ms", "power_w", *MEMORY),
-        "recorded": ("latency_ms",),
-    }
-)
+METRICS: Final[Mapping[str, tuple[str, ...]]] = {
+    "operators": ("latency_ms", "power_w"),
+    "eager": ("latency_ms", "power_w", *MEMORY),
+    "recorded": ("latency_ms",),
+}
 """Execution mode -> metrics that are scored. Memory and power of recorded networks are not: no
 query says that the launches of an eager network were recorded."""
 
@@ -126,9 +183,7 @@ class TorchGpuProtocols(DatasetProtocols):
         adapted = [_adapted_to(operators, task) for task in tasks]
         yield replace(unseen, protocol="operators_only", tasks=adapted)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """One task for each execution mode, phase, metric and GPU, without training rows.
 
         `operators/latency` is the time of the GPU alone, `operators/launched_latency` that of one
@@ -150,9 +205,7 @@ class TorchGpuProtocols(DatasetProtocols):
                     name = f"{mode}/{phase}_{_quantity(metric)}"
                     yield from _tasks(rows.take(alike), name, metric)
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Runs that ran out of memory, failed or were throttled, and those of the training set."""
         rows = measured_runs(bundle, catalog)
         known, powered = _known(rows, seen), np.isfinite(rows.values["power_w"])
@@ -184,7 +237,7 @@ def _parts(rows: Measurements, key: str) -> Iterator[Measurements]:
     return (rows.take(part == one) for one in np.unique(part))
 
 
-def _by_mode(rows: Measurements, protocol: str) -> Iterator[Task]:
+def _by_mode(rows: Measurements, protocol: str) -> Tasks:
     """Tasks of latencies by how the runs were launched, of eager networks also by phase."""
     phases = np.where(rows.groups["mode"] == "eager", rows.groups["phase"], "")
     kinds = np.char.add(np.char.add(rows.groups["mode"], "_"), phases)
@@ -201,13 +254,12 @@ def _adapted_to(operators: Measurements, task: Task) -> Task:
     return replace(task, pool=pool, shots=len(pool))
 
 
-def _known(rows: Measurements, seen: Mapping[str, Sequence[str]]) -> Mask:
+def _known(rows: Measurements, seen: Seen) -> Mask:
     """Which of n rows are of a network and a GPU of the training set, shape (n,)."""
-    known = [np.isin(rows.groups[key], list(seen.get(key, ()))) for key in ("device", "model")]
-    return np.asarray(known[0] & known[1], dtype=np.bool_)
+    return is_seen(rows, "device", seen) & is_seen(rows, "model", seen)
 
 
-def _not_trained_on(rows: Measurements, seen: Mapping[str, Sequence[str]]) -> Measurements:
+def _not_trained_on(rows: Measurements, seen: Seen) -> Measurements:
     """The rows without those that the current predictors were trained on.
 
     Recorded networks are left out as rows, operators without their time, and eager networks without
@@ -314,7 +366,7 @@ def _other_training_rows(predictor: str, catalog: DeviceCatalog) -> Measurements
     return sum(parts[1:], parts[0])
 
 
-def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Iterator[Task]:
+def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Tasks:
     """One task for each GPU, or for the one named, of rows with a measured value."""
     rows = rows.take(np.isfinite(rows.values[metric]))
     for device in [only] if only else np.unique(rows.groups["device"]):
@@ -326,7 +378,7 @@ def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Iterat
             held_out,
             device=str(device),
             baselines=_baselines(held_out, rows.take(~own), metric),
-            bin_width=BIN_MIB if metric in MEMORY else 0.0,
+            bin_width=VISION_BIN_MIB if metric in MEMORY else 0.0,
             device_only="recorded" in name,
         )
 
@@ -336,12 +388,8 @@ def _baselines(held_out: Measurements, others: Measurements, metric: str) -> dic
     scale = np.ones(len(held_out))
     values, found = others.values[metric], {}
     if metric == "power_w":
-        scale, values = _tdp_w(held_out), values / _tdp_w(others)
+        scale, values = design_w(held_out), values / design_w(others)
         found["constant_share"] = CONSTANT_SHARE * scale
     if len(others):
         found["other_devices"] = float(np.median(values)) * scale
     return found
-
-
-def _tdp_w(rows: Measurements) -> Column:
-    return np.array([query.device.tdp_w for query in rows.queries], dtype=np.float64)

@@ -1,6 +1,6 @@
 """mlenergy: power, speed and energy of generative models, with models or devices held out."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.power.mlenergy import COLUMNS, RUNS, MlEnergy
+from forerun.data.columns import Column
+from forerun.data.datasets.power.mlenergy import COLUMNS, RUNS
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
@@ -22,24 +23,95 @@ from forerun.data.workload import (
 )
 from forerun.features.serving_features import cycle_bound, outputs
 from forerun.models.serving.features import generative, without_configuration
-from forerun.training.protocols.power.mlenergy_facts import DIFFUSION_FACTS, LLM_FACTS
-from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task
+from forerun.training.protocols.protocol import (
+    EVERY,
+    KNOWN,
+    NEW,
+    DatasetProtocols,
+    Kept,
+    Task,
+    Tasks,
+    Trained,
+    design_w,
+)
 
-REQUESTS: Final[Mapping[str, RequestKind]] = MappingProxyType(
-    {
-        "lm-arena-chat": "chat",
-        "gpqa": "reasoning",
-        "sourcegraph-fim": "code",
-        "image-chat": "image_chat",
-        "video-chat": "video_chat",
-    }
-)
-WEIGHTS: Final[Mapping[str, WeightFormat]] = MappingProxyType(
-    {"bfloat16": "bf16", "fp8": "fp8", "mxfp4": "mxfp4"}
-)
-ARCHITECTURES: Final[Mapping[str, LlmArchitecture]] = MappingProxyType(
-    {"Dense Transformer": "dense", "MoE": "experts", "Mamba-Transformer Hybrid": "hybrid"}
-)
+LlmFacts = tuple[int, int, float | None]
+"""Routed experts per layer, experts per token, bytes of keys and values per token."""
+DiffusionFacts = tuple[int | None, int | None, int | None]
+"""Side of a token in pixels, frames per token, forward passes per denoising step."""
+
+_QWEN_30B: LlmFacts = (128, 8, 2.0 * 48 * 4 * 128 * 2)
+_QWEN_235B: LlmFacts = (128, 8, 2.0 * 94 * 4 * 128 * 2)
+_QWEN_480B: LlmFacts = (160, 8, 2.0 * 62 * 8 * 128 * 2)
+_QWEN_8B: LlmFacts = (0, 0, 2.0 * 36 * 8 * 128 * 2)
+_QWEN_32B: LlmFacts = (0, 0, 2.0 * 64 * 8 * 128 * 2)
+_LLAMA_70B: LlmFacts = (0, 0, 2.0 * 80 * 8 * 128 * 2)
+_LLAMA_405B: LlmFacts = (0, 0, 2.0 * 126 * 8 * 128 * 2)
+_DEEPSEEK: LlmFacts = (256, 8, 61.0 * 576 * 2)
+_NEMOTRON: LlmFacts = (0, 0, 2.0 * 6 * 8 * 128 * 2)
+
+LLM_FACTS: Final[Mapping[str, LlmFacts]] = {
+    "Qwen/Qwen3-30B-A3B-Instruct-2507": _QWEN_30B,
+    "Qwen/Qwen3-30B-A3B-Thinking-2507": _QWEN_30B,
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": _QWEN_30B,
+    "Qwen/Qwen3-Omni-30B-A3B-Instruct": _QWEN_30B,
+    "Qwen/Qwen3-VL-30B-A3B-Instruct": _QWEN_30B,
+    "Qwen/Qwen3-235B-A22B-Instruct-2507": _QWEN_235B,
+    "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8": _QWEN_235B,
+    "Qwen/Qwen3-235B-A22B-Thinking-2507": _QWEN_235B,
+    "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8": _QWEN_235B,
+    "Qwen/Qwen3-VL-235B-A22B-Instruct": _QWEN_235B,
+    "Qwen/Qwen3-VL-235B-A22B-Instruct-FP8": _QWEN_235B,
+    "Qwen/Qwen3-Coder-480B-A35B-Instruct": _QWEN_480B,
+    "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8": _QWEN_480B,
+    "Qwen/Qwen3-8B": _QWEN_8B,
+    "Qwen/Qwen3-VL-8B-Instruct": _QWEN_8B,
+    "Qwen/Qwen3-32B": _QWEN_32B,
+    "Qwen/Qwen3-VL-32B-Instruct": _QWEN_32B,
+    "deepseek-ai/DeepSeek-R1-0528": _DEEPSEEK,
+    "deepseek-ai/DeepSeek-V3.1": _DEEPSEEK,
+    "google/gemma-3-12b-it": (0, 0, 2.0 * 48 * 8 * 256 * 2),
+    "meta-llama/Llama-3.1-8B-Instruct": (0, 0, 2.0 * 32 * 8 * 128 * 2),
+    "meta-llama/Llama-3.1-70B-Instruct": _LLAMA_70B,
+    "meta-llama/Llama-3.3-70B-Instruct": _LLAMA_70B,
+    "meta-llama/Llama-3.1-405B-Instruct": _LLAMA_405B,
+    "meta-llama/Llama-3.1-405B-Instruct-FP8": _LLAMA_405B,
+    "meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8": (128, 1, 2.0 * 48 * 8 * 128 * 2),
+    "nvidia/NVIDIA-Nemotron-Nano-12B-v2": _NEMOTRON,
+    "nvidia/NVIDIA-Nemotron-Nano-12B-v2-VL-BF16": _NEMOTRON,
+    "openai/gpt-oss-120b": (128, 4, 2.0 * 36 * 8 * 64 * 2),
+    "openai/gpt-oss-20b": (32, 4, 2.0 * 24 * 8 * 64 * 2),
+}
+
+DIFFUSION_FACTS: Final[Mapping[str, DiffusionFacts]] = {
+    "Efficient-Large-Model/SANA1.5_1.6B_1024px_diffusers": (32, None, 2),
+    "Efficient-Large-Model/SANA1.5_4.8B_1024px_diffusers": (32, None, 2),
+    "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS": (16, None, 2),
+    "Tencent-Hunyuan/HunyuanDiT-v1.2-Diffusers": (16, None, 2),
+    "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": (16, 4, 2),
+    "black-forest-labs/FLUX.1-dev": (16, None, 1),
+    "stabilityai/stable-diffusion-3.5-medium": (16, None, 2),
+    "tencent/HunyuanVideo": (16, 4, 1),
+    "zai-org/CogVideoX-2b": (16, 4, 2),
+    "zai-org/CogVideoX1.5-5B": (16, 8, 2),
+}
+"""SANA's autoencoder compresses by 32 and its patch size is 1 (arXiv 2410.10629); CogVideoX1.5 has
+`patch_size_t: 2`; `guidance_embeds: true` means one forward pass per step."""
+
+
+REQUESTS: Final[Mapping[str, RequestKind]] = {
+    "lm-arena-chat": "chat",
+    "gpqa": "reasoning",
+    "sourcegraph-fim": "code",
+    "image-chat": "image_chat",
+    "video-chat": "video_chat",
+}
+WEIGHTS: Final[Mapping[str, WeightFormat]] = {"bfloat16": "bf16", "fp8": "fp8", "mxfp4": "mxfp4"}
+ARCHITECTURES: Final[Mapping[str, LlmArchitecture]] = {
+    "Dense Transformer": "dense",
+    "MoE": "experts",
+    "Mamba-Transformer Hybrid": "hybrid",
+}
 VALUES: Final = (
     *("power_w", "tokens_per_s", "energy_per_token_j"),
     *("latency_ms", "samples_per_s", "energy_per_sample_j"),
@@ -56,46 +128,34 @@ class MlEnergyProtocols(DatasetProtocols):
     held_out_by = MappingProxyType(
         {"leave_one_model_out": ("model",), "unseen_device": ("device",)}
     )
+    unseen = MappingProxyType(
+        {"unseen_model": {"model": NEW, "device": KNOWN}, "unseen_device": {"device": NEW}}
+    )
     reads = MappingProxyType({RUNS: ("gpu_model", "num_gpus")})
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All runs."""
-        return serving_runs(bundle.table(RUNS), catalog)
+        return serving_runs(bundle.table(RUNS), catalog), EVERY
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """One fold for each split; models of a protocol are pooled.
+    def sides(
+        self, bundle: Bundle, rows: Measurements, kept: Kept = EVERY
+    ) -> Iterator[tuple[str, Measurements, Measurements]]:
+        """Other models of its kind train for a held-out one: language and diffusion apart."""
+        for protocol, train, held_out in super().sides(bundle, rows, kept):
+            alike = train.take(np.isin(train.groups["kind"], held_out.groups["kind"]))
+            if len(alike):
+                yield protocol, alike, held_out
 
-        Language and diffusion models are not mixed: the training rows of a held-out model, also
-        those of the baselines, are the other models of its kind.
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """Tasks of each metric: over all rows, by kind of request and by architecture.
+
+        Those of folds are asked once more without the facts of a model's configuration.
         """
-        runs = serving_runs(bundle.table(RUNS), catalog)
-        for split in MlEnergy().checked_splits(bundle):
-            held_out = runs.take(split.held_out)
-            alike = np.isin(runs.groups["kind"], held_out.groups["kind"])
-            train = runs.take(split.train & alike)
-            if len(train):
-                protocol = split.protocol.partition("/")[0]
-                bare = replace(
-                    held_out, queries=[without_configuration(q) for q in held_out.queries]
-                )
-                tasks = [
-                    *_tasks(held_out, protocol, train),
-                    *_tasks(bare, f"{protocol}_without_facts", train, parts=False),
-                ]
-                yield Fold(protocol, train, tasks)
-
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
-        """Unseen models on devices in the training set, and all models on unseen devices."""
-        runs = serving_runs(bundle.table(RUNS), catalog)
-        new = {k: ~np.isin(runs.groups[k], list(seen.get(k, ()))) for k in ("model", "device")}
-        for protocol, rows in (
-            ("unseen_model", new["model"] & ~new["device"]),
-            ("unseen_device", new["device"]),
-        ):
-            if rows.any():
-                yield from _tasks(runs.take(rows), protocol, None)
+        yield from _tasks(held_out, protocol, train)
+        if train is not None:
+            bare = [without_configuration(query) for query in held_out.queries]
+            rows, name = replace(held_out, queries=bare), f"{protocol}_without_facts"
+            yield from _tasks(rows, name, train, parts=False)
 
 
 def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
@@ -125,13 +185,12 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
         np.where(np.isnan(image), video, image),
     )
     groups = {
-        "model": table["model_id"].to_numpy(dtype=np.str_),
-        "device": np.array([q.device.name for q in queries], dtype=np.str_),
-        "request": table["task"].to_numpy(dtype=np.str_),
-        "architecture": table["architecture"].fillna("").to_numpy(dtype=np.str_),
-        "kind": np.array([q.workload.kind for q in queries], dtype=np.str_),
+        "model": table["model_id"],
+        "request": table["task"],
+        "architecture": table["architecture"].fillna(""),
+        "kind": [query.workload.kind for query in queries],
     }
-    return Measurements(queries, dict(zip(VALUES, columns, strict=True)), groups)
+    return Measurements.of(queries, dict(zip(VALUES, columns, strict=True)), groups)
 
 
 _NUMBERS: Final = (
@@ -176,42 +235,33 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
     )
 
 
-def _tasks(
-    rows: Measurements, protocol: str, train: Measurements | None, *, parts: bool = True
-) -> Iterator[Task]:
-    """Tasks of each metric: over all rows, by kind of request and by architecture."""
+def _tasks(rows: Measurements, protocol: str, train: Trained, *, parts: bool = True) -> Tasks:
     for metric in SCORED_METRICS:
-        yield from _parts(rows, f"{protocol}/{metric}", metric, train, parts)
+        known = rows.take(~np.isnan(rows.values[metric]))
+        if not len(known):
+            continue
+        name, published = f"{protocol}/{metric}", _baselines(known, metric, train)
+        yield Task(name, metric, known, published=published)
+        keys = ("kind",) if metric == "power_w" else ()
+        for key in (*keys, "request", "architecture") if parts else keys:
+            for value in filter(None, np.unique(known.groups[key])):
+                own = known.groups[key] == value
+                mine = {rule: column[own] for rule, column in published.items()}
+                label = str(value).lower().replace(" ", "-")
+                yield Task(f"{name}/{label}", metric, known.take(own), published=mine)
 
 
-def _parts(
-    rows: Measurements, name: str, metric: str, train: Measurements | None, parts: bool
-) -> Iterator[Task]:
-    known = rows.take(~np.isnan(rows.values[metric]))
-    if not len(known):
-        return
-    yield Task(name, metric, known, published=_baselines(known, metric, train))
-    keys = ("kind",) if metric == "power_w" else ()
-    for key in (*keys, "request", "architecture") if parts else keys:
-        for value in np.unique(known.groups[key]):
-            mine = known.take(known.groups[key] == value)
-            label = str(value).lower().replace(" ", "-")
-            if label:
-                published = _baselines(mine, metric, train)
-                yield Task(f"{name}/{label}", metric, mine, published=published)
-
-
-def _baselines(rows: Measurements, metric: str, train: Measurements | None) -> Mapping[str, Column]:
+def _baselines(rows: Measurements, metric: str, train: Trained) -> Mapping[str, Column]:
     """Baselines: design power, its median share in the training rows, and the roofline bound."""
-    tdp = np.array([q.device.tdp_w or np.nan for q in rows.queries])
+    tdp = design_w(rows)
     count = np.array([float(q.operation.device_count) for q in rows.queries])
     bound = np.array([cycle_bound(q).seconds for q in rows.queries])
     gives = np.array([outputs(generative(q)) for q in rows.queries])
     if metric == "power_w":
         found = {"tdp": tdp}
         if train is not None:
-            limits = np.array([q.device.tdp_w or np.nan for q in train.queries])
-            found["median_share_of_tdp"] = tdp * float(np.median(train.values[metric] / limits))
+            shares = train.values[metric] / design_w(train)
+            found["median_share_of_tdp"] = tdp * float(np.median(shares))
         return found
     if metric == "latency_ms":
         return {"bound": 1e3 * bound}

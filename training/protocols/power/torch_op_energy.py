@@ -1,10 +1,16 @@
 """torch_op_energy: power of operators and networks, with operators, networks or devices held out.
 
 A GPU is held out with all its runs. Runs of Zeus's traces and of ML.ENERGY are training rows and
-held-out rows as well, where their bundles are available.
+held-out rows as well, where their bundles are available. The measured quantity must be comparable:
+the average power of one busy GPU (NVML). Not used are MLPerf's figures (wall power of whole
+systems), served language models (their batch sizes change and the GPU waits between batches) and
+ML.ENERGY's earlier table (its A100 may be one of two boards).
 """
 
+import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import as_file, files
 from types import MappingProxyType
 from typing import Final
 
@@ -12,25 +18,127 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
+from forerun.data.columns import Column
 from forerun.data.datasets.power.mlenergy import RUNS
 from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy
-from forerun.data.datasets.power.zeus_powercap import TRACE
-from forerun.data.device import DeviceCatalog
+from forerun.data.datasets.power.zeus_powercap import LIMIT, TRACE
+from forerun.data.device import Device, DeviceCatalog
+from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Kernel, Network, NumberFormat
+from forerun.data.software import Software
+from forerun.data.workload import Kernel, Network, NumberFormat, Phase
+from forerun.features.published.powered import CIFAR, SQUAD, TWEETS
+from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_op_energy import torch_op_energy_kernels
 from forerun.models.conformal import held_out_folds
-from forerun.models.power.operator_booster import fit_boosters, mean_boosted_w
-from forerun.models.power.operator_power import OperatorPower
+from forerun.models.power.operator_power import OperatorPower, fit_boosters, mean_boosted_w
 from forerun.training.protocols.joined_tables import companion
-from forerun.training.protocols.power.power_networks import (
-    diffusion_runs,
-    trained_operator,
-    whole_models,
-    zeus_networks,
+from forerun.training.protocols.power.mlenergy import MlEnergyProtocols, serving_runs
+from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols, board
+from forerun.training.protocols.protocol import (
+    DatasetProtocols,
+    Fold,
+    Seen,
+    Tasks,
+    counted,
+    design_w,
+    is_seen,
+    tasks_by,
 )
-from forerun.training.protocols.protocol import Column, DatasetProtocols, Fold, Task, counted
+
+JOBS: Final[Mapping[tuple[str, str], str]] = {
+    ("imagenet", "resnet50"): "resnet50-224",
+    ("squad", "bert_base_uncased"): SQUAD,
+    ("sentiment140", "bert_base_uncased"): TWEETS,
+    ("cifar100", "shufflenetv2"): CIFAR,
+}
+"""Dataset and network of a job of Zeus -> its graph. Not used are DeepSpeech2, whose input lengths
+are unknown, and NCF, which waits for its input."""
+ZEUS_SOFTWARE: Final = Software(version="1.10.0")
+"""PyTorch before 2.0, with a longer host time; it multiplies in TF32 where the GPU supports it."""
+DIFFUSION: Final = ("text-to-image", "text-to-video")
+
+
+@lru_cache(maxsize=1)
+def power_graphs() -> Mapping[str, OperatorGraph]:
+    """The packaged graphs of networks whose power was measured, by name."""
+    with as_file(files("forerun.data").joinpath("power_networks", "graphs.parquet")) as path:
+        return read_graphs(pd.read_parquet(path))
+
+
+def zeus_networks(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Jobs with a known network at the highest limit of each GPU, which is its default limit."""
+    highest = trace.groupby("gpu")[LIMIT].transform("max")
+    rows = trace[trace[LIMIT] == highest].to_dict("records")
+    queries, watts, names = [], [], []
+    for row in rows:
+        graph = JOBS.get((str(row["dataset"]), str(row["network"])))
+        if graph is None:
+            continue
+        device = board(str(row["gpu"]), catalog)
+        precision: NumberFormat = "tf32" if "tf32" in device.peak_tflops else "fp32"
+        run = Network(power_graphs()[graph], int(row["batch_size"]), precision, "training")
+        queries.append(Query(run, device, ZEUS_SOFTWARE))
+        watts.append(float(row["average_power"]))
+        names.append(graph)
+    return _measured(queries, watts, names)
+
+
+def whole_models(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Networks of torch_op_energy in inference and training; only those with a graph."""
+    queries, watts, names = [], [], []
+    for row in table.to_dict("records"):
+        batch, *_, side = ast.literal_eval(str(row["input_shape"]))
+        graph = power_graphs().get(f"{row['model']}-{side}")
+        if graph is None:
+            continue
+        device = str(row["device"])
+        precision: NumberFormat = "tf32" if device.endswith("tf32") else "fp32"
+        phase: Phase = "training" if row["phase"] == "training" else "inference"
+        run = Network(graph, int(batch), precision, phase)
+        queries.append(Query(run, catalog.get(device)))
+        watts.append(float(row["power_w"]))
+        names.append(str(row["model"]))
+    return _measured(queries, watts, names)
+
+
+def diffusion_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+    """Diffusion models on one GPU, each at its largest batch size, which saturates the GPU."""
+    one = table[(table["num_gpus"] == 1) & table["task"].isin(DIFFUSION)]
+    largest = one.groupby(["model_id", "gpu_model"])["batch_size"].transform("max")
+    rows = one[one["batch_size"] == largest].reset_index(drop=True)
+    if not len(rows):
+        return _measured([], [], [])
+    runs = serving_runs(rows, catalog)
+    return _measured(runs.queries, list(runs.values["power_w"]), list(rows["model_id"]))
+
+
+def _measured(
+    queries: Sequence[Query], watts: Sequence[float], names: Sequence[str]
+) -> Measurements:
+    return Measurements.of(queries, {"power_w": watts}, {"op_shape": names})
+
+
+class ZeusNetworkPower(ZeusPowerCapProtocols):
+    """Zeus's jobs as networks at the GPU's own limit: training rows of `OperatorPower`."""
+
+    part = "networks"
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Jobs of Zeus with a known network."""
+        return zeus_networks(bundle.table(TRACE), catalog)
+
+
+class DiffusionPower(MlEnergyProtocols):
+    """Diffusion models that saturate one GPU: training rows of `OperatorPower`."""
+
+    part = "diffusion"
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Each model at its largest batch size on one GPU."""
+        return diffusion_runs(bundle.table(RUNS), catalog)
+
 
 NETWORK_FOLDS: Final = 5
 CONSTANT_SHARE: Final = 0.9
@@ -81,23 +189,17 @@ class TorchOpEnergyProtocols(DatasetProtocols):
         yield from _unseen_networks(whole)
         yield from _unseen_devices(whole)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Operators of devices that are not in the training set."""
-        measured, _ = operator_power(bundle.table("ops"), catalog)
-        new = ~np.isin(measured.groups["device"], list(seen.get("device", ())))
-        if new.any():
-            yield from _tasks(measured.take(new), "unseen_device/power")
+        rows, _ = operator_power(bundle.table("ops"), catalog)
+        yield from _tasks(rows.take(~is_seen(rows, "device", seen)), "unseen_device/power")
 
-    def left_out(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Mapping[str, int]:
+    def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Operators that are not recognised, and those of devices in the training set."""
         ops = bundle.table("ops")
         measured, place = operator_power(ops, catalog)
         same = np.zeros(len(ops), dtype=np.bool_)
-        same[place >= 0] = np.isin(measured.groups["device"], list(seen.get("device", ())))
+        same[place >= 0] = is_seen(measured, "device", seen)
         unread = "the layer and its input_shape name no operator that is known"
         return counted({unread: place < 0, "this device is in the training set": same})
 
@@ -121,17 +223,9 @@ def operator_power(
             queries.append(Query(Kernel(operator, precision), catalog.get(str(device))))
             kept.append(row)
     rows = ops.iloc[kept]
-    values = {m: rows[m].to_numpy(dtype=np.float64) for m in ("power_w", "latency_ms")}
-    return Measurements(
-        queries=queries,
-        values=values,
-        groups={
-            "device": np.array([q.device.name for q in queries], dtype=np.str_),
-            "op_shape": (rows["layer"].astype(str) + rows["input_shape"].astype(str)).to_numpy(
-                dtype=np.str_
-            ),
-        },
-    ), place
+    values = {metric: rows[metric] for metric in ("power_w", "latency_ms")}
+    shapes = rows["layer"].astype(str) + rows["input_shape"].astype(str)
+    return Measurements.of(queries, values, {"op_shape": shapes}), place
 
 
 def trained_operators(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
@@ -143,10 +237,15 @@ def trained_operators(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements
     queries = []
     for query in measured.queries:
         assert isinstance(query.workload, Kernel)
-        run = query.workload
-        queries.append(trained_operator(run.operator, run.precision, query.device))
+        queries.append(trained_operator(query.workload, query.device))
     watts = rows["train_power_w"].to_numpy(dtype=np.float64)[place >= 0]
     return Measurements(queries, {"power_w": watts}, measured.groups)
+
+
+def trained_operator(run: Kernel, device: Device) -> Query:
+    """Query about the forward and backward pass of one operator, repeated in a loop."""
+    graph = OperatorGraph((run.operator,), batch_size=run.operator.input_shapes[0][0])
+    return Query(Network(graph, graph.batch_size, run.precision, "training"), device)
 
 
 def _elsewhere(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -207,10 +306,10 @@ def _part(query: Query) -> str:
 
 def _baselines(held_out: Measurements, alike: Measurements) -> dict[str, Column]:
     """Baselines: a constant share of the design power, and the median share of similar runs."""
-    tdp = _tdp_w(held_out)
+    tdp = design_w(held_out)
     found = {"constant_share": CONSTANT_SHARE * tdp}
     if len(alike):
-        found["median_share"] = float(np.median(alike.values["power_w"] / _tdp_w(alike))) * tdp
+        found["median_share"] = float(np.median(alike.values["power_w"] / design_w(alike))) * tdp
     return found
 
 
@@ -230,14 +329,5 @@ def _booster_of(train: Measurements) -> Callable[[Measurements], dict[str, Colum
     return answer
 
 
-def _tdp_w(rows: Measurements) -> Column:
-    return np.array([query.device.tdp_w for query in rows.queries], dtype=np.float64)
-
-
-def _tasks(
-    rows: Measurements, name: str, baselines: Mapping[str, Column] | None = None
-) -> Iterator[Task]:
-    for device in np.unique(rows.groups["device"]):
-        mine = rows.groups["device"] == device
-        own = {key: column[mine] for key, column in (baselines or {}).items()}
-        yield Task(name, "power_w", rows.take(mine), device=str(device), baselines=own)
+def _tasks(rows: Measurements, name: str, baselines: Mapping[str, Column] | None = None) -> Tasks:
+    return tasks_by(rows, ("device",), name, "power_w", baselines)

@@ -1,6 +1,6 @@
 """zeus_powercap: power, time and energy of training jobs under power limits on a held-out GPU."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -8,14 +8,23 @@ import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.power.zeus_powercap import JOB, LIMIT, TRACE, ZeusPowerCap
+from forerun.data.datasets.power.zeus_powercap import JOB, LIMIT, TRACE
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
-from forerun.models.power.training_jobs_law import SUITE
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
-from forerun.training.scores.choices import Alternatives
+from forerun.models.power.training_jobs import SUITE
+from forerun.training.protocols.protocol import (
+    EVERY,
+    DatasetProtocols,
+    Kept,
+    Seen,
+    Task,
+    Tasks,
+    Trained,
+    is_seen,
+)
+from forerun.training.scores.errors import Alternatives
 
 BOARDS: Final[Mapping[str, str]] = {
     "A40": "a40",
@@ -33,32 +42,33 @@ class ZeusPowerCapProtocols(DatasetProtocols):
     """Power, time per epoch and energy of training jobs under power limits."""
 
     dataset = "zeus_powercap"
+    split_table, pooled = TRACE, False
     reads = MappingProxyType({TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")})
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+    def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows of the trace."""
-        return runs(bundle.table(TRACE), catalog)
+        return runs(bundle.table(TRACE), catalog), EVERY
 
-    def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """Each GPU held out in turn, trained on the others."""
-        for split in ZeusPowerCap().checked_splits(bundle):
-            if split.table != TRACE or not split.train.any():
-                continue
-            whole = runs(bundle.table(TRACE), catalog)
-            held_out = whole.take(split.held_out)
-            train = whole.take(split.train)
-            yield Fold(split.protocol, train, list(_tasks("unseen_device", held_out, train)))
+    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
+        """Power, time and energy on one GPU, and choices of the limit of least energy."""
+        device = str(held_out.groups["device"][0])
+        shares = np.array([_share(query) for query in held_out.queries])
+        rivals = {"largest_limit": -shares}
+        if train is not None:
+            rivals["taught_share"] = np.abs(shares - best_share(train))
+        limits = Alternatives(held_out.groups["job"], rivals)
+        for part, metric in PARTS.items():
+            among = limits if part == "energy" else None
+            yield Task(f"unseen_device/{part}", metric, held_out, device=device, alternatives=among)
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: Mapping[str, Sequence[str]]
-    ) -> Iterator[Task]:
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """GPUs that are not in the training set."""
         if not bundle.has(TRACE):
             return
-        whole = runs(bundle.table(TRACE), catalog)
-        for device in np.unique(whole.groups["device"]):
-            if device not in seen.get("device", ()):
-                yield from _tasks("unseen_device", whole.take(whole.groups["device"] == device))
+        whole = self.training_rows(bundle, catalog)
+        devices = whole.groups["device"]
+        for device in np.unique(devices[~is_seen(whole, "device", seen)]):
+            yield from self.tasks("unseen_device", whole.take(devices == device), None)
 
 
 def runs(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
@@ -76,12 +86,8 @@ def runs(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
     power = trace["average_power"].to_numpy(dtype=np.float64)
     time_ms = 1e3 * trace["time_per_epoch"].to_numpy(dtype=np.float64)
     values = {"power_w": power, "latency_ms": time_ms, "energy_j": power * time_ms / 1e3}
-    names = trace[list(JOB)].astype(str).agg("/".join, axis=1)
-    groups = {
-        "device": np.array([q.device.name for q in queries], dtype=np.str_),
-        "job": names.to_numpy(dtype=np.str_),
-    }
-    return Measurements(queries, values, groups)
+    jobs = trace[list(JOB)].astype(str).agg("/".join, axis=1)
+    return Measurements.of(queries, values, {"job": jobs})
 
 
 def board(gpu: str, catalog: DeviceCatalog) -> Device:
@@ -110,17 +116,3 @@ def _share(query: Query) -> float:
     assert query.operation.power_limit_w is not None
     assert query.device.tdp_w is not None
     return query.operation.power_limit_w / query.device.tdp_w
-
-
-def _tasks(
-    protocol: str, held_out: Measurements, train: Measurements | None = None
-) -> Iterator[Task]:
-    device = str(held_out.groups["device"][0])
-    shares = np.array([_share(query) for query in held_out.queries])
-    rivals = {"largest_limit": -shares}
-    if train is not None:
-        rivals["taught_share"] = np.abs(shares - best_share(train))
-    limits = Alternatives(held_out.groups["job"], rivals)
-    for part, metric in PARTS.items():
-        among = limits if part == "energy" else None
-        yield Task(f"{protocol}/{part}", metric, held_out, device=device, alternatives=among)

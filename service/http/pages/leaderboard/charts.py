@@ -5,8 +5,7 @@ from typing import Any
 
 from forerun.service.http.pages.chart import Cell, Chart
 from forerun.service.http.pages.leaderboard.tables import DatasetTables, TaskTable
-from forerun.training.leaderboard.comparison import score_value
-from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
+from forerun.training.leaderboard.entries import HIGHER_IS_BETTER, score_value
 
 OUTCOMES = ("ahead", "level", "behind")
 _COLOURS = ["var(--c3)", "var(--c7)", "var(--c2)"]

@@ -15,8 +15,14 @@ from forerun.service.http.pages.leaderboard.tables import (
 )
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.state import TheState
-from forerun.training.leaderboard.comparison import gap_text, outcome, score_value
-from forerun.training.leaderboard.entries import Leaderboard, score_text, value_text
+from forerun.training.leaderboard.entries import (
+    Leaderboard,
+    gap_text,
+    outcome,
+    score_text,
+    score_value,
+    value_text,
+)
 
 PATH = "/leaderboard"
 FILTERS = {

@@ -4,8 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from forerun.data.datasets import all_datasets
-from forerun.training.leaderboard.comparison import Comparison, Summary, comparisons, summary_of
-from forerun.training.leaderboard.entries import Leaderboard, Ranked, Section
+from forerun.training.leaderboard.entries import (
+    Comparison,
+    Leaderboard,
+    Ranked,
+    Section,
+    Summary,
+    comparisons,
+    summary_of,
+)
 
 SCORES: Mapping[str, str] = {
     "mape": "mean absolute percentage error",

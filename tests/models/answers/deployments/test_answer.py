@@ -1,7 +1,7 @@
 """Figures of one answer agree with each other."""
 
 from forerun.data.device import DeviceCatalog
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import bundled
 
 CATALOG = DeviceCatalog.load()

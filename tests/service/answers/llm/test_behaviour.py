@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import BadRequest
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.schemas.answers import ServingOut

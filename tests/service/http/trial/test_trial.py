@@ -5,7 +5,7 @@ from threading import Event
 import pytest
 
 from forerun.data.errors import UnanswerableQuery
-from forerun.models.answers.in_use import InUse
+from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.telemetry import Telemetry

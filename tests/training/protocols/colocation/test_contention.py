@@ -17,9 +17,12 @@ from forerun.models.colocation import booster as colocation
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
 from forerun.training.evaluation.evaluate import rows
 from forerun.training.protocols import protocols_of_dataset
-from forerun.training.protocols.colocation.contention import contention_measurements, steadiness
-from forerun.training.protocols.colocation.contention_pilot import PILOT_METRICS
-from forerun.training.scores.relative_speed import (
+from forerun.training.protocols.colocation.contention import (
+    PILOT_METRICS,
+    contention_measurements,
+    steadiness,
+)
+from forerun.training.scores.errors import (
     auc,
     class_errors,
     contention_scores,

@@ -7,7 +7,7 @@ from forerun.data.device import Device
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.training.protocols.colocation.contention_rules import (
+from forerun.training.protocols.colocation.contention import (
     fair_share,
     neighbour_median,
     reference_ratio,

@@ -10,7 +10,7 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.training.protocols.language_models.aiconfigurator_answers import arguments, asked
-from forerun.training.protocols.language_models.serving_queries import serving_runs
+from forerun.training.protocols.language_models.aiconfigurator_serving import serving_runs
 from tests.training.protocols.language_models.test_serving_queries import table
 
 STORED = Path(__file__).resolve().parents[4] / "docs/results/aiconfigurator.csv"

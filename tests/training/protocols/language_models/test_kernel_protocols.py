@@ -10,8 +10,11 @@ from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.kernel import ElementwiseKernel, GemmKernel
 from forerun.data.query import Query
-from forerun.training.protocols.language_models.aiconfigurator import AiConfiguratorProtocols
-from forerun.training.protocols.language_models.vidur import VidurProtocols, operator_rows
+from forerun.training.protocols.language_models.kernels import (
+    AiConfiguratorProtocols,
+    VidurProtocols,
+    operator_rows,
+)
 from forerun.training.protocols.protocol import Fold
 
 CATALOG = DeviceCatalog.load()

@@ -8,7 +8,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.llm_inference_bench import RESULTS
 from forerun.models.llm_serving.static_batch import RATE
 from forerun.training.evaluation.predictions import predict_task
-from forerun.training.protocols.language_models.llm_inference_bench import (
+from forerun.training.protocols.language_models.static_batches import (
     LlmInferenceBenchProtocols,
 )
 from tests.training.protocols.language_models.batch_tables import (

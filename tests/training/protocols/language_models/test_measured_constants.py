@@ -12,8 +12,8 @@ from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import least_times
 from forerun.models.answers.deployments.bounds import MOST_READ, MOST_USED, MOST_WORKED
 from forerun.training.protocols.language_models import apex
+from forerun.training.protocols.language_models.aiconfigurator_serving import serving_runs
 from forerun.training.protocols.language_models.apex import Run
-from forerun.training.protocols.language_models.serving_queries import serving_runs
 from tests.features.llm_serving.deployments import steady_state, with_engine
 
 CATALOG = DeviceCatalog.load()

@@ -11,8 +11,11 @@ from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.kernel import AttentionKernel, CollectiveKernel, ExpertsKernel
 from forerun.models.artifact.training_record import TrainingRecord
-from forerun.training.protocols.language_models.aiconfigurator import KernelPowerRows, other_rows
-from forerun.training.protocols.language_models.kernel_power import power_folds
+from forerun.training.protocols.language_models.kernels import (
+    KernelPowerRows,
+    other_rows,
+    power_folds,
+)
 from forerun.training.protocols.protocol import Fold
 from forerun.training.release.fit import Recipe, _training_rows
 

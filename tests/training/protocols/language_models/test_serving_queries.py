@@ -6,8 +6,10 @@ import pytest
 
 from forerun.data.datasets.language_models.aiconfigurator_serving import QUERY
 from forerun.data.device import DeviceCatalog
-from forerun.training.protocols.language_models.aiconfigurator_serving import asked_by_rate
-from forerun.training.protocols.language_models.serving_queries import serving_runs
+from forerun.training.protocols.language_models.aiconfigurator_serving import (
+    asked_by_rate,
+    serving_runs,
+)
 
 CATALOG = DeviceCatalog.load()
 

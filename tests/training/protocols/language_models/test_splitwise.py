@@ -6,7 +6,7 @@ import pandas as pd
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.language_models.splitwise import RUNS
-from forerun.training.protocols.language_models.splitwise import SplitwiseProtocols
+from forerun.training.protocols.language_models.static_batches import SplitwiseProtocols
 from tests.training.protocols.language_models.batch_tables import CATALOG, RUN
 
 

@@ -17,9 +17,15 @@ from forerun.models.artifact.loading import bundled
 from forerun.models.memory.calibrated import CalibratedMemory
 from forerun.models.memory.peak_memory import PEAK, Memory
 from forerun.training.protocols.memory import published_memory
-from forerun.training.protocols.memory.memory_rows import GROUPS, left_out, memory_measurements
-from forerun.training.protocols.memory.memory_setups import Described, described, optimizer
-from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols, graphs_of
+from forerun.training.protocols.memory.published_memory import (
+    Described,
+    PublishedMemoryProtocols,
+    described,
+    graphs_of,
+    left_out,
+    memory_measurements,
+    optimizer,
+)
 from tests.contracts.tiny_published_memory import (
     SEGMENT,
     USUAL,
@@ -71,7 +77,9 @@ def test_rows_become_networks_with_the_metric_that_was_measured(bundle):
     np.testing.assert_allclose(found.values[ALLOCATED], 953.7)
     assert np.isnan(found.values[RESERVED]).all()
     assert np.isnan(found.values[DEVICE]).all()
-    assert set(found.groups) == set(GROUPS)
+    assert set(found.groups) == {
+        *("device", "model", "family", "graph", "source", "phase", "part", "metric", "row"),
+    }
 
 
 def test_every_row_is_evaluated_or_counted_with_a_reason(packaged, measured):

@@ -9,8 +9,8 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.models.prediction import Predictions
-from forerun.training.evaluation.offset_baseline import median_offset
-from forerun.training.protocols.networks.few_models import few_models_tasks
+from forerun.training.evaluation.predictions import median_offset
+from forerun.training.protocols.networks.timm_bench import few_models_tasks
 
 T4 = DeviceCatalog.load().get("t4")
 

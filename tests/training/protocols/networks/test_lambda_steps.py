@@ -9,7 +9,7 @@ from forerun.data.datasets.benchmark_suites.lambda_bench import MEMORY, THROUGHP
 from forerun.data.device import DeviceCatalog
 from forerun.models.catalog import catalog
 from forerun.training.protocols import training_source
-from forerun.training.protocols.networks.lambda_steps import FAMILIES, half_precision_steps
+from forerun.training.protocols.benchmark_suites.lambda_bench import FAMILIES, half_precision_steps
 
 CATALOG = DeviceCatalog.load()
 NODE = {"table": "v1", "num_gpu": 1, "precision": "fp16", "batch_size": 64.0, "tdp_w_total": 400.0}

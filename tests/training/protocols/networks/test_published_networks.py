@@ -10,17 +10,14 @@ from forerun.features.published.zoo import read_graphs
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.networks.host_time import HostTime
 from forerun.training.leaderboard.store import shipped
-from forerun.training.protocols.networks import published_networks
+from forerun.training.protocols import protocol
 from forerun.training.protocols.networks.published_networks import (
+    CONTAINER_TORCH,
+    MODELLED,
     LongRuns,
     PublishedNetworksProtocols,
-    graphs_of,
-)
-from forerun.training.protocols.networks.published_rows import (
-    CONTAINER_TORCH,
-    GROUPS,
-    MODELLED,
     graph_name,
+    graphs_of,
     left_out,
     published_measurements,
     torch_version,
@@ -64,7 +61,10 @@ def test_rows_become_networks_on_boards_under_software(bundle):
     assert (query.software.version, query.software.runtime) == ("1.9.0", "eager")
     assert query.software.layout == "nhwc"
     np.testing.assert_allclose(found.values["latency_ms"], 10.0)
-    assert set(found.groups) == set(GROUPS)
+    assert set(found.groups) == {
+        *("device", "chip", "model", "family", "graph", "host", "runtime", "precision", "phase"),
+        *("band", "part", "source"),
+    }
 
 
 def test_what_is_scored_together_names_runtime_phase_precision_and_band(bundle):
@@ -190,7 +190,7 @@ def test_no_row_is_faster_than_its_roofline_but_where_the_reason_is_known(measur
 
 
 def test_shipped_scores_are_listed_without_loading_a_bundled_predictor(monkeypatch):
-    monkeypatch.setattr(published_networks, "bundled", lambda: pytest.fail("loaded"))
+    monkeypatch.setattr(protocol, "bundled", lambda: pytest.fail("loaded"))
     assert shipped()
 
 

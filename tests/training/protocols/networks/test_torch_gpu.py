@@ -18,8 +18,11 @@ from forerun.training.evaluation.predictions import predict_task
 from forerun.training.protocols import TRAINING_PARTS
 from forerun.training.protocols.networks import torch_gpu
 from forerun.training.protocols.networks.published_networks import PublishedNetworksProtocols
-from forerun.training.protocols.networks.recorded_networks import trains
-from forerun.training.protocols.networks.torch_gpu import RecordedOperators, TorchGpuProtocols
+from forerun.training.protocols.networks.torch_gpu import (
+    RecordedOperators,
+    TorchGpuProtocols,
+    trains,
+)
 from tests.contracts.tiny_torch_gpu import GPUS, gpu_graphs, gpu_rows
 
 CATALOG = DeviceCatalog.load()

@@ -11,16 +11,14 @@ from forerun.data.workload import Diffusion, Kernel, Network
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.joined_tables import companion
 from forerun.training.protocols.networks.torch_gpu import EagerPower
-from forerun.training.protocols.power.power_networks import (
+from forerun.training.protocols.power.torch_op_energy import (
     JOBS,
     DiffusionPower,
+    TorchOpEnergyProtocols,
     ZeusNetworkPower,
     power_graphs,
-    zeus_networks,
-)
-from forerun.training.protocols.power.torch_op_energy import (
-    TorchOpEnergyProtocols,
     trained_operators,
+    zeus_networks,
 )
 from forerun.training.protocols.recipes import recipes
 
