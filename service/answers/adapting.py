@@ -10,7 +10,6 @@ from typing import Any
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
-from forerun.service.adaptation.adaptation_result import AdaptationResult
 from forerun.service.adaptation.measurement_files import (
     MODEL_FILES,
     GraphFolder,
@@ -18,13 +17,13 @@ from forerun.service.adaptation.measurement_files import (
     graph_folder_of,
     read_rows,
 )
-from forerun.service.adaptation.predictor_in_use import Adaptation
+from forerun.service.adaptation.predictor_in_use import Adaptation, AdaptationResult
 from forerun.service.answers.observing import Observed, observe
 from forerun.service.schemas.llm.answers import counted
 from forerun.service.settings import Settings
 from forerun.service.stores.device_sheets import detected_cpu, read_sheet
 from forerun.service.stores.devices import DeviceStore
-from forerun.service.stores.idempotency import RepeatableRequest
+from forerun.service.stores.measurement_sets import RepeatableRequest
 from forerun.service.stores.places import place_of
 
 Opens = Callable[[Callable[[str], OperatorGraph]], tuple[Adaptation, DeviceStore]]

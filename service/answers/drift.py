@@ -14,7 +14,7 @@ import numpy as np
 from forerun.service.adaptation.predictor_in_use import FOLDER
 from forerun.service.answers.observing import log_ratios
 from forerun.service.schemas.measured_rows import MeasuredRow
-from forerun.service.schemas.observations import (
+from forerun.service.schemas.measurements import (
     AlarmOut,
     ChangeOut,
     DriftOut,

@@ -8,8 +8,8 @@ import typer
 from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
-    from forerun.service.adaptation.adaptation_result import AdaptationResult
     from forerun.service.adaptation.held_out import HeldOut
+    from forerun.service.adaptation.predictor_in_use import AdaptationResult
     from forerun.service.settings import Settings
     from forerun.service.stores.measurement_sets import MeasurementSet
 

@@ -8,7 +8,7 @@ import typer
 from forerun.service.cli.output import print_json, screen
 
 if TYPE_CHECKING:
-    from forerun.service.schemas.observations import DriftOut, ObservedOut, SliceOut
+    from forerun.service.schemas.measurements import DriftOut, ObservedOut, SliceOut
 
 
 def observe(

@@ -25,7 +25,7 @@ def show_suggestions(
     Raises:
         UnanswerableQuery: no candidate is left to measure.
     """
-    from forerun.service.adaptation.candidates import candidates_of
+    from forerun.service.adaptation.suggestion import candidates_of
     from forerun.service.loading import adaptation_here
     from forerun.service.stores.graphs import GraphStore
     from forerun.service.stores.places import place_of

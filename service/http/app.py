@@ -19,10 +19,9 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
-from forerun.service.http.access.authorization import Authorized
-from forerun.service.http.access.tenants import Tenants
 from forerun.service.http.admission import Admission
 from forerun.service.http.answers import Answers
+from forerun.service.http.authorization import Authorized
 from forerun.service.http.documented import Documented
 from forerun.service.http.guard import Guarded
 from forerun.service.http.monitoring import tracing
@@ -33,8 +32,8 @@ from forerun.service.http.pages.rendering import STATIC
 from forerun.service.http.query_parameters import known_parameters
 from forerun.service.http.routes import ROUTERS, UPLOADS
 from forerun.service.http.state import State
-from forerun.service.http.trial.shares import Shares
-from forerun.service.http.trial.trial import Trial
+from forerun.service.http.tenants import Tenants
+from forerun.service.http.trial import Shares, Trial
 from forerun.service.http.upkeep import kept_up
 from forerun.service.loading import load_at_once
 from forerun.service.log import LINES, log
@@ -149,8 +148,7 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     answers = made(settings, loaded or load_at_once(settings))
     _ask(answers, (EXAMPLE, EXAMPLE_NETWORK))
     if settings.workload_classes is not None:
-        from forerun.service.http.kubernetes.table import Table
-        from forerun.service.http.kubernetes.watching import WatchedTable
+        from forerun.service.http.kubernetes.table import Table, WatchedTable
 
         table = Table(settings.workload_classes)
         table.check(answers)

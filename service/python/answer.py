@@ -8,8 +8,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.service.python.estimate import Estimate, estimates_of, text_of
 from forerun.service.python.view import View, Viewed, refusals
-from forerun.service.schemas.answers import AttributionOut, PredictionOut
-from forerun.service.schemas.memory_fit import FitsOut
+from forerun.service.schemas.answers import AttributionOut, FitsOut, PredictionOut
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,8 +19,7 @@ from forerun.service.python.requested import is_request, requested
 from forerun.service.python.run_options import RunOptions
 from forerun.service.python.session import DeviceLike, Session, is_one, listed, session
 from forerun.service.python.sweep import Sweep
-from forerun.service.schemas.answers import Objective, Risk
-from forerun.service.schemas.power_summary import samples_of
+from forerun.service.schemas.answers import Objective, Risk, samples_of
 
 MOST_COMPARED = 10_000
 

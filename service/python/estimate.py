@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from forerun.data.metrics import metric
-from forerun.service.schemas.interval import IntervalOut
+from forerun.service.schemas.answers import IntervalOut
 
 FURTHER = ("p95", "in_domain", "grade", "grade_reason")
 """Fields that estimates of metrics have and other intervals do not."""

@@ -27,7 +27,7 @@ from forerun.data.workload import phase_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.schemas.fields import LONGEST_NAME
-from forerun.service.schemas.observations import GivenEstimate
+from forerun.service.schemas.measurements import GivenEstimate
 from forerun.service.schemas.prediction import EXAMPLE_KERNEL, KernelIn, NetworkIn
 from forerun.service.schemas.workload_kinds import LlmDeploymentIn
 from forerun.service.schemas.workloads import workload_of

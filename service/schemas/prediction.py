@@ -10,11 +10,11 @@ from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
 from forerun.features.readers.operator_json import MAX_RANK, MOST_ATTRIBUTES
-from forerun.service.schemas.bound_dimensions import BoundDimensionOut
+from forerun.service.schemas.answers import BoundDimensionOut
 from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts, by_form
+from forerun.service.schemas.listings import TrialOut
 from forerun.service.schemas.llm.deployment import MOST_DEVICES
 from forerun.service.schemas.training_options import InferenceIn, TrainingIn
-from forerun.service.schemas.trial import TrialOut
 from forerun.service.schemas.workload_kinds import (
     EXAMPLE_ARCHITECTURE,
     EXAMPLE_BENCHMARK,

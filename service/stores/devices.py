@@ -8,9 +8,7 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX
 from forerun.service.log import log
-from forerun.service.stores.places import Place, records_in
-from forerun.service.stores.problems import StoreFull, log_damage
-from forerun.service.stores.records import Records
+from forerun.service.stores.places import Place, Records, StoreFull, log_damage, records_in
 
 MOST_DEVICES = 1_000
 NAMES_HELD = 4_096

@@ -6,8 +6,7 @@ from forerun.data.errors import UnknownGraph
 from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, network_names, network_with_digest
-from forerun.service.stores.places import Place, records_in
-from forerun.service.stores.problems import StoreFull, log_damage
+from forerun.service.stores.places import Place, StoreFull, log_damage, records_in
 
 HEXADECIMAL = frozenset("0123456789abcdef")
 

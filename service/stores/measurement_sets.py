@@ -4,23 +4,73 @@ There are two sources. The predictor adapts to sets of `adapt`; with sets of `ob
 are only compared. They are called observations.
 """
 
+import hashlib
+import json
 import re
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.service.schemas.measured_rows import MeasuredRow, Source
-from forerun.service.stores.idempotency import RepeatableRequest, ReusedKey
-from forerun.service.stores.places import Place, records_in
-from forerun.service.stores.problems import StillInUse, StoreFull, log_damage
-from forerun.service.stores.records import Records
+from forerun.service.stores.places import (
+    Place,
+    Records,
+    StillInUse,
+    StoreFull,
+    log_damage,
+    records_in,
+)
+
+TOKEN_DIGITS = 16
+
+
+class ReusedKey(InputError):
+    """The key was used before, for a request of other content."""
+
+    slug = "reused-key"
+
+    def __init__(self, device: str) -> None:
+        super().__init__(
+            f"Idempotency-Key: another request about measurements of {device} had this key; "
+            "nothing was stored. Take a new key for each request, and the same only to repeat it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatableRequest:
+    """A request that a client may repeat without its being carried out twice.
+
+    Attributes:
+        key: the client's Idempotency-Key.
+        digest: hash of the content of the request.
+    """
+
+    key: str
+    digest: str
+
+    @classmethod
+    def of(cls, key: str, content: Any) -> "RepeatableRequest":
+        """The request of a key.
+
+        Args:
+            key: the client's Idempotency-Key.
+            content: the content of the request as plain data.
+        """
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return cls(key, hashlib.sha256(text.encode()).hexdigest())
+
+    @property
+    def token(self) -> str:
+        """Hexadecimal digits that stand for the key in the names of files."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:TOKEN_DIGITS]
+
 
 MOST_SETS = 10_000
 MOST_ROWS_OF_A_DEVICE = 2_000

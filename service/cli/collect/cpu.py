@@ -42,7 +42,7 @@ def cpu(
     from forerun.data.errors import InputError
     from forerun.service.adaptation.collecting import check_can, planned_trials, quick_trials
     from forerun.service.cli.collect.shared import run_collector
-    from forerun.service.stores.local_device import this_cpu
+    from forerun.service.stores.device_sheets import this_cpu
 
     if quick and plan is not None:
         raise InputError("Give --quick or --plan, not both.")

@@ -42,7 +42,7 @@ def gpu(
     from forerun.data.collectors.latency.gpu import GpuCollector
     from forerun.data.collectors.latency.gpu_windows import Pacing
     from forerun.service.cli.collect.shared import run_collector
-    from forerun.service.stores.local_device import nvidia_gpu
+    from forerun.service.stores.device_sheets import nvidia_gpu
 
     pacing = Pacing.to_a_budget(power_seconds)
     collector = GpuCollector(index, device, None, step, only, pacing, zoo)

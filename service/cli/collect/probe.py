@@ -32,7 +32,7 @@ def probe(
     from forerun.data.collectors.system.host import usable_cpus
     from forerun.service.adaptation.collecting import check_can
     from forerun.service.cli.collect.shared import run_collector
-    from forerun.service.stores.local_device import nvidia_gpu, this_cpu
+    from forerun.service.stores.device_sheets import nvidia_gpu, this_cpu
 
     collector = ProbeCollector.here(device, threads)
     check_can(collector, output)
@@ -47,7 +47,7 @@ def probe(
 def _networks(on_gpu: bool, output: Path) -> "tuple[Trial, ...]":
     from forerun.data.collectors.latency.fingerprint import zoo_trials
     from forerun.data.collectors.system.host import library
-    from forerun.service.adaptation.measured_networks import built_trials, keep_zoo_graphs
+    from forerun.service.adaptation.collecting import built_trials, keep_zoo_graphs
 
     if on_gpu:
         trials = zoo_trials()

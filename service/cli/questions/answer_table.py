@@ -9,10 +9,13 @@ from forerun.data.metrics import metric
 from forerun.models.limit import Severity
 from forerun.service.cli.output import screen
 from forerun.service.cli.questions.attribution_table import show_attribution
-from forerun.service.schemas.answers import EstimateOut, PredictionOut
-from forerun.service.schemas.bound_dimensions import sentence
-from forerun.service.schemas.memory_fit import FitsOut
-from forerun.service.schemas.power_summary import PowerFactsOut
+from forerun.service.schemas.answers import (
+    EstimateOut,
+    FitsOut,
+    PowerFactsOut,
+    PredictionOut,
+    sentence,
+)
 
 TABLE_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 LEAST_SHARE = 0.01

@@ -91,8 +91,8 @@ def _answers(
     source: Path, names: list[str], run: SetUpOptions, *, explain: bool
 ) -> "tuple[str, list[PredictionOut]]":
     """The name of the run, and one answer for each device, in the order given."""
-    from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import PredictionOut
+    from forerun.service.stores.model_file_cache import cached_answer
 
     split = [name for listed in names for name in listed.split(",")]
     asked = ["predict", explain, split, asdict(run)]

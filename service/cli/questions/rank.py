@@ -49,8 +49,8 @@ def rank(
 ) -> None:
     """Rank devices that meet the limits by an objective, and say why the others do not."""
     most = {"latency_ms": max_latency_ms, "power_w": max_power_w, "peak_memory_mib": max_memory_mib}
-    from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import RankOut
+    from forerun.service.stores.model_file_cache import cached_answer
 
     given = fits, in_domain_only, risk
     answer = cached_answer(

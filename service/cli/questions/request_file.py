@@ -158,7 +158,7 @@ def circuit(request: Request, names: Sequence[str], run: SetUpOptions) -> "Circu
     """
     from forerun.data.circuits.yosys import read_netlist
     from forerun.data.named.synthesis import HX8K
-    from forerun.service.answers.circuits.timing import timing_of
+    from forerun.service.answers.circuits import timing_of
 
     _refuse_options(run)
     others = [name for name in names if name != HX8K.name]

@@ -42,8 +42,8 @@ def sweep(
     json: o.Json = False,
 ) -> None:
     """Predict time, power and energy at several power limits, and advise which to set."""
-    from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import SweepOut
+    from forerun.service.stores.model_file_cache import cached_answer
 
     most, watts = _share(slow_down), _watts(limits)
     asked = ["sweep", device, watts, most, asdict(run)]

@@ -192,7 +192,7 @@ def collect(
         InputError: nothing can be measured here, or options contradict each other.
     """
     from forerun.service.adaptation.collecting import collect_table, keep_graphs_of
-    from forerun.service.stores.local_device import nvidia_gpu, this_cpu
+    from forerun.service.stores.device_sheets import nvidia_gpu, this_cpu
 
     table, report = Path(output), report or _silent
     if kind == "gpu" and (quick or plan is not None or threads is not None):

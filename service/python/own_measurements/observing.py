@@ -15,7 +15,7 @@ from forerun.service.loading import adaptation_here, versions_at_hand
 from forerun.service.python.own_measurements.measured_rows import Rows, file_of
 from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
-from forerun.service.schemas.observations import DriftOut, LiveErrorOut, SliceOut
+from forerun.service.schemas.measurements import DriftOut, LiveErrorOut, SliceOut
 
 HEADINGS: Final = ("rows", "error", "bias", "inside interval")
 

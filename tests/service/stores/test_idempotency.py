@@ -8,8 +8,13 @@ import pytest
 
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.stores import measurement_sets
-from forerun.service.stores.idempotency import RepeatableRequest, ReusedKey
-from forerun.service.stores.measurement_sets import AdaptationStore, AlreadyStored, UnknownSet
+from forerun.service.stores.measurement_sets import (
+    AdaptationStore,
+    AlreadyStored,
+    RepeatableRequest,
+    ReusedKey,
+    UnknownSet,
+)
 from tests.service.conftest import linear_row
 
 REQUEST = RepeatableRequest.of("key-1", {"rows": 1})

@@ -12,7 +12,7 @@ from forerun.data.collectors.workloads.timm_networks import TIMM_NETWORKS
 from forerun.data.collectors.workloads.torch_networks import NETWORKS
 from forerun.data.collectors.workloads.zoos import definition_of
 from forerun.features.readers.torchvision_operators import declare_operators
-from forerun.service.adaptation.measured_networks import flops_of, zoo_graph
+from forerun.service.adaptation.collecting import flops_of, zoo_graph
 from tests.every import for_every
 
 SOME = ("lcnet_150", "regnety_016", "crossvit_15_240", "seresnet50")

@@ -16,8 +16,8 @@ from forerun.data.collectors.workloads import processor_operators
 from forerun.data.collectors.workloads.operator_sweep import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
-from forerun.service.adaptation import collecting, measured_networks, measurement_files
-from forerun.service.adaptation.collection_plan import CollectionPlan, read_plan
+from forerun.service.adaptation import collecting, measurement_files
+from forerun.service.adaptation.collecting import CollectionPlan, read_plan
 from forerun.service.cli.collect.program import busy_with_others, called
 from forerun.service.schemas.colocation import ProgramIn, WindowIn
 
@@ -38,8 +38,8 @@ def small(monkeypatch, crowded):
     monkeypatch.setattr(processor_operators, "quick_operators", lambda: SMALL)
     monkeypatch.setattr(collecting, "QUICK_WINDOW_S", 0.02)
     monkeypatch.setattr(collecting, "UNSTEADY", 1e9)
-    one = {"cpu-inverted-b": measured_networks.ONNX_NETWORKS["cpu-inverted-b"]}
-    monkeypatch.setattr(measured_networks, "ONNX_NETWORKS", one)
+    one = {"cpu-inverted-b": collecting.ONNX_NETWORKS["cpu-inverted-b"]}
+    monkeypatch.setattr(collecting, "ONNX_NETWORKS", one)
     # No row is left out for what ran at the same time.
     monkeypatch.setattr(measurement_files, "crowded", lambda rows: rows["status"].isna())
 

@@ -7,7 +7,7 @@ import pytest
 
 from forerun.data.errors import BadRequest, MissingExtra
 from forerun.service.http.app import create_app, loaded_app
-from forerun.service.http.open_inference.in_process import InnerRequest, answer_of
+from forerun.service.http.open_inference.grpc_service import InnerRequest, answer_of
 from tests.coroutines import run
 
 
