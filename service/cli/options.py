@@ -1,7 +1,10 @@
 """Options that several commands share: the network, and how it is run and trained."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -222,3 +225,76 @@ def engine_of(name: EngineName) -> AbstractContextManager["Engine"]:
     from forerun.training.engines.named import engine_named
 
     return engine_named(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a network is run, as given on the command line. Each field is an option."""
+
+    batch_size: BatchSize = None
+    precision: Precision = "fp32"
+    phase: Phase = "inference"
+    runtime: UsualRuntime = None
+    threads: Threads = None
+    instances: Instances = 1
+    layout: Layout = "nchw"
+    sequence_length: SequenceLength = None
+    image_size: ImageSize = None
+    shape: Shapes = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetUpOptions(RunOptions):
+    """How a network is run, trained and kept in memory. Each field is an option."""
+
+    power_limit: PowerLimit = None
+    optimizer: Optimizer = None
+    checkpoint_segments: Segments = None
+    accumulation: Accumulation = None
+    lora_rank: LoraRank = None
+    data_parallel: DataParallel = None
+    tensor_parallel: TensorParallel = None
+    pipeline_parallel: PipelineParallel = None
+    zero_stage: ZeroStage = None
+    attention: AttentionKind = None
+    dropout: Dropout = None
+    checkpoint_blocks: CheckpointBlocks = None
+    optimizer_kernel: OptimizerKernel = None
+    lora_targets: LoraTargets = None
+    frozen_weights: FrozenWeights = None
+    adapter_precision: AdapterPrecision = None
+    frozen_inputs: FrozenInputs = None
+    loss_chunks: LossChunks = None
+    legacy_pytorch: LegacyPytorch = None
+    sequence_parallel: SequenceParallel = None
+    logits: Logits = None
+    cache_tokens: CacheTokens = None
+    cache_precision: CachePrecision = None
+    joined_cache: JoinedCache = None
+
+
+def takes_run(verb: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter `run` is replaced by one option for each field of its class.
+
+    Args:
+        verb: function with a parameter `run: RunOptions` or `run: SetUpOptions`.
+    """
+    signature = inspect.signature(verb)
+    own = dict(signature.parameters)
+    options_class = own.pop("run").annotation
+    names = [field.name for field in fields(options_class)]
+
+    @wraps(verb)
+    def command(**given: Any) -> None:
+        run = options_class(**{name: given.pop(name) for name in names})
+        verb(**given, run=run)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    options = [
+        inspect.Parameter(field.name, kind, default=field.default, annotation=field.type)
+        for field in fields(options_class)
+    ]
+    parameters = [parameter.replace(kind=kind) for parameter in own.values()]
+    changed = signature.replace(parameters=[*parameters, *options])
+    command.__signature__ = changed  # type: ignore[attr-defined]
+    return command

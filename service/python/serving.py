@@ -13,10 +13,9 @@ from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
 from forerun.features.readers.language_model.reader import model_files
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.answers.serving import estimated
-from forerun.service.python.estimate import Estimate, estimates_of
-from forerun.service.python.run_options import first_fault
+from forerun.service.python.question import first_fault
 from forerun.service.python.session import DeviceLike, session
-from forerun.service.python.view import View, Viewed, refusals
+from forerun.service.python.view import Estimate, View, Viewed, estimates_of, refusals
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut

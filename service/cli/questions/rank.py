@@ -10,8 +10,8 @@ import typer
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
+from forerun.service.cli.options import SetUpOptions, takes_run
 from forerun.service.cli.output import print_json, working
-from forerun.service.cli.set_up import SetUpOptions, takes_run
 
 if TYPE_CHECKING:
     from forerun.service.answers.ranking import Limits

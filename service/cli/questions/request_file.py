@@ -4,11 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from forerun.data.errors import BadRequest, InputError
 from forerun.service.cli import options as o
-from forerun.service.cli.set_up import SetUpOptions
+from forerun.service.cli.options import SetUpOptions
+from forerun.service.cli.output import print_json, screen
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import PredictionOut
@@ -192,3 +195,27 @@ def _refuse_options(run: SetUpOptions) -> None:
     if given:
         words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise InputError(f"{words}: such a question says how it is run; write that into its file.")
+
+
+def presets(
+    name: Annotated[str | None, typer.Argument(help="preset whose request is printed")] = None,
+    json: o.Json = False,
+) -> None:
+    """List questions to try first; `forerun predict NAME` answers one."""
+    from forerun.data.named.networks import network_names
+    from forerun.service.cli.questions.answer_table import table
+    from forerun.service.presets import preset_named
+    from forerun.service.presets import presets as known
+
+    if name is not None:
+        print_json(preset_named(name).request)
+        return
+    if json:
+        print_json({"presets": [asdict(preset) for preset in known()]})
+        return
+    rows = table("preset", "kind")
+    rows.add_column("question")
+    for preset in known():
+        rows.add_row(preset.name, preset.kind, preset.title)
+    screen().print(rows)
+    screen().print(f"networks by name: {', '.join(network_names())}", markup=False)

@@ -14,9 +14,8 @@ from forerun.data.software import Software
 from forerun.data.workload import Network
 from forerun.features.readers import read_graph
 from forerun.features.readers.input_sizes import parse_shapes
-from forerun.service.cli.options import checked
+from forerun.service.cli.options import RunOptions, SetUpOptions, checked
 from forerun.service.cli.output import working
-from forerun.service.cli.set_up import RunOptions, SetUpOptions
 from forerun.service.schemas.training_options import INFERENCE_OPTIONS, OPTIONS, set_ups_of
 from forerun.service.schemas.workloads import operation_of, usual_runtime
 from forerun.service.settings import Settings

@@ -8,8 +8,8 @@ import typer
 
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
+from forerun.service.cli.options import RunOptions, takes_run
 from forerun.service.cli.output import print_json, progress, working
-from forerun.service.cli.set_up import RunOptions, takes_run
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import SweepOut

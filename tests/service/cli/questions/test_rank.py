@@ -7,9 +7,9 @@ from dataclasses import fields
 import pytest
 
 from forerun.data.device import DeviceCatalog
+from forerun.service.cli.options import SetUpOptions
 from forerun.service.cli.questions.predict import predict
 from forerun.service.cli.questions.rank import rank
-from forerun.service.cli.set_up import SetUpOptions
 from forerun.service.schemas.training_options import INFERENCE_OPTIONS, OPTIONS
 from tests.service.conftest import GRAPH
 
