@@ -51,14 +51,16 @@ def adapt(
     """Adapt to measurements of a device, and print the errors on held-out rows."""
     from forerun.data.errors import InputError
     from forerun.service.cli.options import checked
+    from forerun.service.schemas.run_options import PlainRunIn
     from forerun.service.settings import Settings
 
     settings, files = Settings.load(), sources or []
     if (suggest is not None) + listed + rollback > 1 or (files and (listed or rollback)):
         raise InputError("Give measurements, or one of --suggest, --list and --rollback.")
     if suggest is not None and device is not None:
-        how = checked({"precision": precision, "runtime": runtime})
-        show_suggestions(settings, device, files, suggest, {"batch_size": batch_size, **how}, json)
+        given = {"batch_size": batch_size, "precision": precision, "runtime": runtime}
+        how = checked(PlainRunIn, given).model_dump(include=set(given))
+        show_suggestions(settings, device, files, suggest, how, json)
     elif listed or rollback:
         _sets(settings, device, listed, json)
     else:

@@ -63,15 +63,12 @@ class RankIn(BaseModel):
     )
 
     workload: OperatorWorkloadIn = Field(description="the workload")
-    devices: list[OneDevice] | None = Field(
+    devices: Annotated[list[OneDevice], Field(min_length=1, max_length=MOST_RANKED)] | None = Field(
         default=None,
-        min_length=1,
-        max_length=MOST_RANKED,
         description="names of devices, or spec sheets; the whole catalogue when absent",
     )
-    prices_per_hour: dict[Name, Price] = Field(
+    prices_per_hour: Annotated[dict[Name, Price], Field(max_length=MOST_RANKED)] = Field(
         default_factory=dict,
-        max_length=MOST_RANKED,
         description="device -> price of an hour, in any currency; for the objective `cost`",
     )
     software: Software = Field(
@@ -111,16 +108,12 @@ class SweepIn(BaseModel):
     software: Software = Field(
         default_factory=Software, description="the software that runs the workload"
     )
-    limits_w: list[Watts] | None = Field(
+    limits_w: Annotated[list[Watts], Field(min_length=1, max_length=MOST_LIMITS)] | None = Field(
         default=None,
-        min_length=1,
-        max_length=MOST_LIMITS,
         description="power limits, W; when absent, thirteen from 40 to 100 % of the design power",
     )
-    slow_down: float = Field(
+    slow_down: Annotated[float, Field(ge=0, le=10)] = Field(
         default=SLOW_DOWN,
-        ge=0,
-        le=10,
         description="slowdown that `within_slow_down` may cost, as a share of the fastest time",
     )
     picture: bool = Field(default=False, description="whether to draw energy over time as an SVG")

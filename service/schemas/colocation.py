@@ -45,10 +45,9 @@ Second = Annotated[list[Number | None], FailFast(), Field(max_length=MOST_METRIC
 class WindowIn(_Strict):
     """Metrics of a host, sampled once per second."""
 
-    metrics: list[Name] = Field(
+    metrics: Annotated[list[Name], Field(max_length=MOST_METRICS)] = Field(
         description="names of metrics as `forerun collect window` prints them; others are listed "
         "in `unread_metrics`",
-        max_length=MOST_METRICS,
         examples=[EXAMPLE_WINDOW["metrics"]],
     )
     seconds: Annotated[list[Second], FailFast()] = Field(
@@ -73,48 +72,33 @@ class ProgramIn(_Strict):
     name: Name = Field(
         description="name of the program; it identifies earlier measurements of the same program"
     )
-    alone: dict[Name, Number] = Field(
+    alone: Annotated[dict[Name, Number], Field(max_length=MOST_METRICS)] = Field(
         default_factory=dict,
         description="metrics of the host while the program ran alone, as medians over the run",
-        max_length=MOST_METRICS,
         examples=[EXAMPLE_ALONE],
     )
-    working_set_mib: float | None = Field(
-        default=None,
-        ge=0,
-        le=1e9,
-        description="memory that the program accesses repeatedly, MiB",
+    working_set_mib: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+        default=None, description="memory that the program accesses repeatedly, MiB"
     )
-    cpu_share: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="CPU time over wall time of the program when it runs alone",
+    cpu_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="CPU time over wall time of the program when it runs alone"
     )
-    cpu_spread: float | None = Field(
+    cpu_spread: Annotated[float, Field(ge=0, le=100)] | None = Field(
         default=None,
-        ge=0,
-        le=100,
         description="spread of its isolated CPU times: median of |log(time / median time)|",
     )
-    threads: int = Field(
+    threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = Field(
         default=1,
-        ge=1,
-        le=MOST_THREADS,
         description="threads that the program keeps busy; each is assumed to behave as the "
         "profiled program did on one CPU, and its isolated run has all CPUs of the host",
     )
-    reference_ratio: float | None = Field(
+    reference_ratio: Annotated[float, Field(ge=0.02, le=50)] | None = Field(
         default=None,
-        ge=0.02,
-        le=50,
         description="CPU time of the isolated runs that P refers to, over the program's usual "
         "isolated CPU time; 1 when absent",
     )
-    p_cpu_beside_cache: float | None = Field(
+    p_cpu_beside_cache: Annotated[float, Field(ge=0.02, le=50)] | None = Field(
         default=None,
-        ge=0.02,
-        le=50,
         description="isolated CPU time over CPU time next to one load that fills the caches from "
         "another CPU (`stress-ng --cache 1`), which measures the program's sensitivity",
     )
@@ -130,15 +114,11 @@ class HostIn(_Strict):
     window: WindowIn | None = Field(
         default=None, description="current metrics of the host while its residents run"
     )
-    metrics: dict[Name, Number] | None = Field(
-        default=None,
-        description="medians of the current metrics, in place of a window",
-        max_length=MOST_METRICS,
+    metrics: Annotated[dict[Name, Number], Field(max_length=MOST_METRICS)] | None = Field(
+        default=None, description="medians of the current metrics, in place of a window"
     )
-    cpus: int | None = Field(
+    cpus: Annotated[int, Field(ge=1, le=4_096)] | None = Field(
         default=None,
-        ge=1,
-        le=4_096,
         description="CPUs that all programs share. When absent: the sum of the host's CPU metrics "
         "if `cpu.idle_share` is among them, else 2, as on the guest of the training runs",
     )

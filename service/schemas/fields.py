@@ -18,6 +18,9 @@ from forerun.data.spec_sheet import Watts
 __all__ = ["LONGEST_NAME", "Name", "Number", "OneDevice", "Strict", "Watts", "by_form"]
 
 LONGEST_NAME = 200
+LARGEST_BATCH = 65_536
+BATCH_SIZE = "samples in one run; when absent, those that the file fixes, or 1"
+Batch = Annotated[int, Field(ge=1, le=LARGEST_BATCH)]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Number = Annotated[float, Field(ge=-1e15, le=1e15)]
 """A number whose bounds are those of its arithmetic alone."""

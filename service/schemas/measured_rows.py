@@ -76,15 +76,11 @@ class MeasuredRow(BaseModel):
         f"{', '.join(RUN_NAMES)}; of a deployed language model {' and '.join(SERVED)}",
     )
 
-    spread: float | None = Field(
-        default=None,
-        ge=0,
-        le=100,
-        description="relative spread of repeats: interquartile range over median",
+    spread: Annotated[float, Field(ge=0, le=100)] | None = Field(
+        default=None, description="relative spread of repeats: interquartile range over median"
     )
-    answer: dict[MetricName, GivenEstimate] | None = Field(
+    answer: Annotated[dict[MetricName, GivenEstimate], Field(max_length=len(NAMES))] | None = Field(
         default=None,
-        max_length=len(NAMES),
         description="metric -> what was answered about this run before it was measured; where it "
         "is missing, it is the answer at the time at which an observation is stored",
     )

@@ -1,7 +1,7 @@
 """Answers to measurements and observations: errors of answers, sets that are stored, changes."""
 
 from datetime import datetime
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -16,11 +16,8 @@ class GivenEstimate(Strict):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     value: float = Field(gt=0, le=LARGEST, description="best estimate, in the unit of the metric")
-    low: float | None = Field(
-        default=None,
-        ge=0,
-        le=LARGEST,
-        description="lower end of the 90 % interval, null where none was calibrated",
+    low: Annotated[float, Field(ge=0, le=LARGEST)] | None = Field(
+        default=None, description="lower end of the 90 % interval, null where none was calibrated"
     )
     high: float | None = Field(
         default=None, gt=0, le=LARGEST, description="upper end of that interval"

@@ -11,10 +11,18 @@ from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
 from forerun.features.readers.operator_json import MAX_RANK, MOST_ATTRIBUTES
 from forerun.service.schemas.answers import BoundDimensionOut
-from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts, by_form
+from forerun.service.schemas.fields import (
+    BATCH_SIZE,
+    Batch,
+    Name,
+    OneDevice,
+    Strict,
+    Watts,
+    by_form,
+)
 from forerun.service.schemas.listings import TrialOut
 from forerun.service.schemas.llm.deployment import MOST_DEVICES
-from forerun.service.schemas.training_options import InferenceIn, TrainingIn
+from forerun.service.schemas.run_options import InferenceIn, TrainingIn
 from forerun.service.schemas.workload_kinds import (
     EXAMPLE_ARCHITECTURE,
     EXAMPLE_BENCHMARK,
@@ -34,8 +42,6 @@ from forerun.service.schemas.workload_kinds import (
 if TYPE_CHECKING:
     from fastapi.openapi.models import Example
 
-LARGEST_BATCH = 65_536
-BATCH_SIZE = "samples in one run; when absent, those that the file fixes, or 1"
 MOST_IN_BATCH = 1_000
 EXAMPLE_KERNEL: dict[str, Any] = {
     "kind": "kernel",
@@ -130,9 +136,8 @@ class OperatorIn(Strict):
     parameter_elements: int = Field(
         default=0, ge=0, le=2**50, description="number of weight elements"
     )
-    attributes: dict[str, Attribute] = Field(
+    attributes: Annotated[dict[str, Attribute], Field(max_length=MOST_ATTRIBUTES)] = Field(
         default_factory=dict,
-        max_length=MOST_ATTRIBUTES,
         description="attributes such as kernel, stride, groups, width or function",
     )
 
@@ -160,7 +165,7 @@ class NetworkIn(Strict):
         description="digest from POST /v1/graphs, name of a network (GET /v1/workloads lists "
         "them), or a graph in the format forerun.graph/1"
     )
-    batch_size: int | None = Field(default=None, ge=1, le=LARGEST_BATCH, description=BATCH_SIZE)
+    batch_size: Batch | None = Field(default=None, description=BATCH_SIZE)
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(
         default="inference", description="inference, or training: forward, backward and optimizer"
@@ -205,10 +210,8 @@ class OperationIn(Strict):
         default=None,
         description="power limit set on each device, W; the device's own limit when absent",
     )
-    device_count: int | None = Field(
+    device_count: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = Field(
         default=None,
-        ge=1,
-        le=MOST_DEVICES,
         description="devices that a served model or a benchmark runs on, 1 when absent; those of a "
         "network follow from its training",
     )
@@ -229,9 +232,8 @@ class PredictIn(Strict):
     operation: OperationIn = Field(
         default_factory=OperationIn, description="how the device is operated"
     )
-    metrics: list[Name] | None = Field(
+    metrics: Annotated[list[Name], Field(max_length=len(METRICS))] | None = Field(
         default=None,
-        max_length=len(METRICS),
         description="names of the requested metrics; when absent, all that the kind of workload "
         "has, for networks " + ", ".join(m.name for m in METRICS),
     )
@@ -249,10 +251,8 @@ class BatchIn(Strict):
         extra="forbid", json_schema_extra={"examples": [{"items": [EXAMPLE, EXAMPLE]}]}
     )
 
-    items: list[Any] = Field(
-        min_length=1,
-        max_length=MOST_IN_BATCH,
-        description="requests as in POST /v1/predict; each gets an answer or a problem",
+    items: Annotated[list[Any], Field(min_length=1, max_length=MOST_IN_BATCH)] = Field(
+        description="requests as in POST /v1/predict; each gets an answer or a problem"
     )
 
 

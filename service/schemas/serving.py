@@ -154,10 +154,8 @@ class DiffusionIn(Strict):
     ulysses_parallel: Parallel = Field(
         default=1, description="degree of Ulysses parallelism over the heads, devices"
     )
-    pixels_per_token: int | None = Field(
+    pixels_per_token: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
-        ge=1,
-        le=1024,
         description="pixels per token along each side: the autoencoder's factor times the patch "
         "size; of a U-Net the side that gives as many products: 30 for SDXL, 26 for Stable "
         "Diffusion 1 and 2",
@@ -236,10 +234,8 @@ class LlmBatchIn(Strict):
         json_schema_extra={"examples": [{"items": [EXAMPLE_DEPLOYMENT, EXAMPLE_LLM]}]},
     )
 
-    items: list[Any] = Field(
-        min_length=1,
-        max_length=MOST_IN_BATCH,
-        description="requests as in POST /v1/llm/estimate; each gets an answer or a problem",
+    items: Annotated[list[Any], Field(min_length=1, max_length=MOST_IN_BATCH)] = Field(
+        description="requests as in POST /v1/llm/estimate; each gets an answer or a problem"
     )
 
 

@@ -86,10 +86,8 @@ class FbnetIn(Strict):
 
     kind: Literal["architecture"] = Field(description="kind of workload: an architecture")
     space: Literal["fbnet"] = Field(description="search space: FBNet")
-    blocks: list[FbnetBlock] = Field(
-        min_length=FBNET_LAYERS,
-        max_length=FBNET_LAYERS,
-        description="block of each layer: kernel size k, expansion e, groups g",
+    blocks: Annotated[list[FbnetBlock], Field(min_length=FBNET_LAYERS, max_length=FBNET_LAYERS)] = (
+        Field(description="block of each layer: kernel size k, expansion e, groups g")
     )
 
 
@@ -124,9 +122,8 @@ class ProgramGraphIn(Strict):
         description="per node: 0 instruction, 1 variable, 2 constant, 3 slot of a directive",
     )
     texts: list[Text] = Field(max_length=MOST_NODES, description="short text of each node")
-    full_texts: list[Text] = Field(
-        max_length=MOST_NODES,
-        description="full text of each node, such as #pragma ACCEL PIPELINE auto{__PIPE__L0}",
+    full_texts: Annotated[list[Text], Field(max_length=MOST_NODES)] = Field(
+        description="full text of each node, such as #pragma ACCEL PIPELINE auto{__PIPE__L0}"
     )
     edges: list[tuple[Node, Node, Annotated[int, Field(ge=0, le=3)], Small]] = Field(
         max_length=MOST_EDGES,
@@ -155,9 +152,8 @@ class DesignIn(Strict):
         Annotated[Name, Tag("name")] | Annotated[ProgramGraphIn, Tag("content")],
         Discriminator(by_form),
     ] = Field(description="name of a program (GET /v1/workloads lists them), or its graph")
-    directives: dict[Name, Directive] = Field(
+    directives: Annotated[dict[Name, Directive], Field(max_length=MOST_NODES)] = Field(
         default_factory=dict,
-        max_length=MOST_NODES,
         description="slot -> its value: a factor for __PARA__ and __TILE__, 1 when absent; off, "
         "flatten or an empty text (the default pipeline) for __PIPE__, off when absent",
     )

@@ -1,4 +1,4 @@
-"""`forerun collect program` and `window`: profiles of programs, and current metrics of this host."""
+"""`forerun collect program` and `window`: profiles of programs, and metrics of this host."""
 
 import os
 from collections.abc import Sequence

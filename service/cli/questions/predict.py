@@ -1,7 +1,6 @@
 """`forerun predict`: predict a network, or a workload of any kind, on devices."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
@@ -9,7 +8,7 @@ import typer
 
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
-from forerun.service.cli.options import SetUpOptions, takes_run
+from forerun.service.cli.options import takes_run
 from forerun.service.cli.output import print_json, screen, working
 from forerun.service.cli.questions.colocate import show_programs
 from forerun.service.cli.questions.request_file import (
@@ -20,6 +19,7 @@ from forerun.service.cli.questions.request_file import (
     request_in,
 )
 from forerun.service.presets import CIRCUIT, COLOCATION
+from forerun.service.schemas.run_options import RunIn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,7 +133,7 @@ def predict(
         typer.Option(help="name of a device; may be repeated [that of the question]"),
     ] = None,
     *,
-    run: SetUpOptions,
+    run: RunIn,
     explain: o.Explain = False,
     picture: o.Picture = None,
     json: o.Json = False,
@@ -162,7 +162,7 @@ def predict(
 
 
 def _other_answer(
-    request: Request, names: list[str], run: SetUpOptions, *, explain: bool, json: bool
+    request: Request, names: list[str], run: RunIn, *, explain: bool, json: bool
 ) -> None:
     """Print the answer about programs on one host, or about a circuit."""
     if request.endpoint == COLOCATION:
@@ -180,14 +180,14 @@ def _other_answer(
 
 
 def _answers(
-    source: Path, names: list[str], run: SetUpOptions, *, explain: bool
+    source: Path, names: list[str], run: RunIn, *, explain: bool
 ) -> "tuple[str, list[PredictionOut]]":
     """The name of the run, and one answer for each device, in the order given."""
     from forerun.service.schemas.answers import PredictionOut
     from forerun.service.stores.model_file_cache import cached_answer
 
     split = [name for listed in names for name in listed.split(",")]
-    asked = ["predict", explain, split, asdict(run)]
+    asked = ["predict", explain, split, run.model_dump()]
     return cached_answer(
         tuple[str, list[PredictionOut]],
         source,
@@ -197,7 +197,7 @@ def _answers(
 
 
 def _computed(
-    source: Path, names: list[str], run: SetUpOptions, *, explain: bool
+    source: Path, names: list[str], run: RunIn, *, explain: bool
 ) -> "tuple[str, list[PredictionOut]]":
     from forerun.service.answers.answer import answer_of
     from forerun.service.answers.question import question_about

@@ -10,8 +10,8 @@ import typer
 
 from forerun.data.errors import BadRequest, InputError
 from forerun.service.cli import options as o
-from forerun.service.cli.options import SetUpOptions
 from forerun.service.cli.output import print_json, screen
+from forerun.service.schemas.run_options import RunIn
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import PredictionOut
@@ -105,7 +105,7 @@ def _endpoint(body: Mapping[str, Any]) -> str | None:
 
 
 def predictions(
-    request: Request, names: Sequence[str], run: SetUpOptions, *, explain: bool = False
+    request: Request, names: Sequence[str], run: RunIn, *, explain: bool = False
 ) -> "list[PredictionOut]":
     """Answers to a request about one workload, one for each device, in the order given.
 
@@ -148,7 +148,7 @@ def predictions(
     return [answer_of(question, in_use) for question in on_device.values()]
 
 
-def circuit(request: Request, names: Sequence[str], run: SetUpOptions) -> "CircuitOut":
+def circuit(request: Request, names: Sequence[str], run: RunIn) -> "CircuitOut":
     """The answer to a netlist.
 
     Args:
@@ -189,11 +189,11 @@ def colocation(request: Request) -> "ColocationOut":
     return colocate(asked, o.in_use(o.devices_known(), "colocation").loaded)
 
 
-def _refuse_options(run: SetUpOptions) -> None:
-    usual = asdict(SetUpOptions())
-    given = [name for name, value in asdict(run).items() if value != usual[name]]
+def _refuse_options(run: RunIn) -> None:
+    usual = RunIn()
+    given = [name for name, value in run if value != getattr(usual, name)]
     if given:
-        words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        words = ", ".join(map(o.flag_of, given))
         raise InputError(f"{words}: such a question says how it is run; write that into its file.")
 
 

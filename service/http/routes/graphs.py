@@ -19,8 +19,8 @@ from forerun.models.answers.answer import unknown_operators
 from forerun.models.answers.wording import readable
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import bound_dimensions
-from forerun.service.schemas.fields import LONGEST_NAME
-from forerun.service.schemas.prediction import LARGEST_BATCH, GraphOut
+from forerun.service.schemas.fields import LARGEST_BATCH, LONGEST_NAME
+from forerun.service.schemas.prediction import GraphOut
 from forerun.service.schemas.run_options import IMAGE_SIZE, MOST_SHAPES, SHAPE
 from forerun.service.settings import Settings
 
