@@ -218,10 +218,9 @@ def _interval(width: float | None, held: float | None) -> str:
 def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> None:
     from rich.table import Table
 
-    from forerun.service.stores.devices import DeviceStore
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.devices import devices_of
 
-    wanted = None if name is None else DeviceStore(place_of(settings) / "devices").get(name).name
+    wanted = None if name is None else devices_of(settings).get(name).name
     sets: tuple[MeasurementSet, ...] = store.sets(wanted)
     if json:
         print_json({"sets": [_set(kept) for kept in sets]})
@@ -405,13 +404,12 @@ def show_suggestions(
     """
     from forerun.service.adaptation.suggestion import candidates_of
     from forerun.service.loading import adaptation_here
-    from forerun.service.stores.graphs import GraphStore
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.graphs import graphs_of
 
     adaptation, devices = adaptation_here(settings)
     device = devices.get(name)
     chosen = _chosen(adaptation, device.name, candidates_of(sources, device, **how), count)
-    graphs = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
+    graphs = graphs_of(settings)
     for query in chosen.values():
         if query.run.kind == "network":
             graphs.put(query.run.graph)

@@ -66,10 +66,9 @@ Explain = Annotated[
 def devices_known() -> "DeviceStore":
     """The catalogue and the registered devices."""
     from forerun.service.settings import Settings
-    from forerun.service.stores.devices import DeviceStore
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.devices import devices_of
 
-    return DeviceStore(place_of(Settings.load()) / "devices")
+    return devices_of(Settings.load())
 
 
 def in_use(

@@ -41,9 +41,9 @@ from forerun.service.log import LINES, log
 from forerun.service.presets import example_model, preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
-from forerun.service.stores.devices import DeviceStore
-from forerun.service.stores.graphs import GraphStore
-from forerun.service.stores.places import database_of, place_of
+from forerun.service.stores.devices import devices_of
+from forerun.service.stores.graphs import graphs_of
+from forerun.service.stores.places import database_of
 
 
 class Documented(FastAPI):
@@ -220,8 +220,8 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     threadpool_limits(1, user_api="blas")
 
     def made(own: Settings, predictor: LoadedPredictor) -> Answers:
-        graphs = GraphStore(place_of(own) / "graphs", own.graphs_kept)
-        devices = DeviceStore(place_of(own) / "devices")
+        graphs = graphs_of(own)
+        devices = devices_of(own)
         adaptation = adaptation_of(own, predictor, devices, graphs.get)
         trial = Trial(Shares.of(own), state.telemetry)
         kept, computed = own.answers_kept, state.telemetry.computed

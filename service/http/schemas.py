@@ -9,29 +9,16 @@ from forerun.data.software import Software
 from forerun.models.limit import Grade
 from forerun.service.answers.power_sweep import SLOW_DOWN
 from forerun.service.schemas.answers import IntervalOut, Objective, Risk
-from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts
+from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts, example
 from forerun.service.schemas.prediction import (
     EXAMPLE,
-    EXAMPLE_KERNEL,
-    EXAMPLE_NETWORK,
     OperationIn,
     OperatorWorkloadIn,
 )
 
 MOST_RANKED = 200
-EXAMPLE_RANK: dict[str, Any] = {
-    "workload": EXAMPLE_NETWORK["workload"],
-    "devices": ["l4", "a100-pcie-80gb", "rtx-4090"],
-    "objective": "energy_j",
-    "limits": {"latency_ms": 50, "power_w": 400},
-}
-EXAMPLE_COST: dict[str, Any] = {
-    "workload": EXAMPLE_KERNEL,
-    "devices": ["l4", "t4"],
-    "prices_per_hour": {"l4": 0.71, "t4": 0.35},
-    "objective": "cost",
-    "risk": "value",
-}
+EXAMPLE_RANK: dict[str, Any] = example("rank")
+EXAMPLE_COST: dict[str, Any] = example("rank_by_cost")
 Most = Annotated[float, Field(ge=1e-9, le=1e15)]
 Price = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -90,12 +77,7 @@ class RankIn(BaseModel):
 
 
 MOST_LIMITS = 200
-EXAMPLE_SWEEP: dict[str, Any] = {
-    "workload": EXAMPLE_NETWORK["workload"],
-    "device": "rtx-4090",
-    "limits_w": [200, 250, 300, 350, 400, 450],
-    "slow_down": 0.1,
-}
+EXAMPLE_SWEEP: dict[str, Any] = example("power_sweep")
 
 
 class SweepIn(BaseModel):

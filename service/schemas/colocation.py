@@ -8,7 +8,7 @@ from forerun.features.host_windows import Resource
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO
 from forerun.models.limit import Grade
 from forerun.service.schemas.answers import LimitedAnswerOut
-from forerun.service.schemas.fields import Number
+from forerun.service.schemas.fields import Number, example
 
 MOST_METRICS = 400
 MOST_SECONDS = 3_600
@@ -22,16 +22,8 @@ LONGEST_NAME = 200
 Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 ContentionMetric = Literal["p_cpu", "p_wall"]
 UNREAD = "given metrics that no predictor uses, such as misspelt ones"
-EXAMPLE_ALONE: dict[str, float] = {
-    "cpu.user_share": 1.0,
-    "pressure.cpu.some_share": 0.02,
-    "probe.latency_ns": 30.0,
-    "probe.evicted": 0.1,
-}
-EXAMPLE_WINDOW: dict[str, Any] = {
-    "metrics": ["cpu.user_share", "pressure.cpu.some_share", "probe.latency_ns", "probe.evicted"],
-    "seconds": [[1.9, 0.3, 95.0, 0.8], [1.8, None, 110.0, 0.9]],
-}
+EXAMPLE_ALONE: dict[str, Any] = example("metrics_alone")
+EXAMPLE_WINDOW: dict[str, Any] = example("window")
 
 
 class _Strict(BaseModel):

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from forerun.data.device import Device
-from forerun.data.graph import FORMAT
 from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
@@ -19,6 +18,7 @@ from forerun.service.schemas.fields import (
     Strict,
     Watts,
     by_form,
+    example,
 )
 from forerun.service.schemas.listings import TrialOut
 from forerun.service.schemas.llm.deployment import MOST_DEVICES
@@ -43,67 +43,11 @@ if TYPE_CHECKING:
     from fastapi.openapi.models import Example
 
 MOST_IN_BATCH = 1_000
-EXAMPLE_KERNEL: dict[str, Any] = {
-    "kind": "kernel",
-    "operator": {
-        "kind": "linear",
-        "input_shapes": [[512, 1024]],
-        "output_shapes": [[512, 4096]],
-        "parameter_elements": 4194304,
-    },
-    "precision": "fp32",
-}
-EXAMPLE: dict[str, Any] = {"workload": EXAMPLE_KERNEL, "device": "a100-pcie-80gb"}
-EXAMPLE_GRAPH: dict[str, Any] = {
-    "format": FORMAT,
-    "operators": [
-        {
-            "kind": "linear",
-            "name": "fc1",
-            "input_shapes": [[1, 784]],
-            "output_shapes": [[1, 512]],
-            "parameter_elements": 784 * 512 + 512,
-        },
-        {
-            "kind": "elementwise",
-            "name": "relu",
-            "input_shapes": [[1, 512]],
-            "output_shapes": [[1, 512]],
-            "inputs": [0],
-        },
-        {
-            "kind": "linear",
-            "name": "fc2",
-            "input_shapes": [[1, 512]],
-            "output_shapes": [[1, 10]],
-            "parameter_elements": 512 * 10 + 10,
-            "inputs": [1],
-        },
-    ],
-}
-EXAMPLE_NETWORK: dict[str, Any] = {
-    "workload": {
-        "kind": "network",
-        "graph": EXAMPLE_GRAPH,
-        "batch_size": 64,
-        "precision": "amp",
-        "phase": "inference",
-    },
-    "device": "rtx-4090",
-    "software": {"framework": "torch", "version": "2.9.1", "runtime": "compiled"},
-    "metrics": ["latency_ms", "peak_memory_mib"],
-}
-EXAMPLE_SHEET: dict[str, Any] = {
-    "name": "my-accelerator",
-    "title": "My accelerator",
-    "vendor": "me",
-    "kind": "gpu",
-    "memory_gib": 48,
-    "memory_bandwidth_gbs": 864,
-    "peak_tflops": {"fp32": 90, "fp16": 360},
-    "compute_units": 142,
-    "tdp_w": 350,
-}
+EXAMPLE_KERNEL: dict[str, Any] = example("operator")
+EXAMPLE: dict[str, Any] = example("kernel")
+EXAMPLE_GRAPH: dict[str, Any] = example("graph")
+EXAMPLE_NETWORK: dict[str, Any] = example("network")
+EXAMPLE_SHEET: dict[str, Any] = example("sheet")
 EXAMPLES: "dict[str, Example]" = {
     "kernel": {"summary": "one operator on a known device", "value": EXAMPLE},
     "network": {"summary": "a whole network, its graph in place", "value": EXAMPLE_NETWORK},

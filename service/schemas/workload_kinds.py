@@ -15,7 +15,7 @@ from forerun.data.named.search_spaces import (
     FbnetBlock,
     Nb201Operation,
 )
-from forerun.service.schemas.fields import Name, Number, Strict, by_form
+from forerun.service.schemas.fields import Name, Number, Strict, by_form, example
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.llm.model import LanguageModelIn
 from forerun.service.schemas.serving import DiffusionIn, LlmIn
@@ -235,34 +235,7 @@ def form_of(given: Any) -> str | None:
     return form if isinstance(form, str) else None
 
 
-EXAMPLE_DEPLOYED: dict[str, Any] = {
-    "workload": {
-        "kind": "llm_deployment",
-        "model": {"name": "llama-3.1-8b"},
-        "input_tokens": 1024,
-        "output_tokens": 256,
-        "concurrency": 32,
-    },
-    "device": "h100-sxm-80gb",
-}
-EXAMPLE_ARCHITECTURE: dict[str, Any] = {
-    "workload": {"kind": "architecture", "space": "nb201", "cell": EXAMPLE_CELL},
-    "device": "pixel3",
-}
-EXAMPLE_DESIGN: dict[str, Any] = {
-    "workload": {
-        "kind": "design",
-        "program": "gesummv",
-        "directives": {"__PARA__L0": 2, "__PARA__L1": 9, "__PIPE__L0": "off"},
-    },
-    "device": "xilinx-vcu1525",
-}
-EXAMPLE_BENCHMARK: dict[str, Any] = {
-    "workload": {
-        "kind": "benchmark",
-        "suite": "mlperf_inference",
-        "settings": {"model": "resnet50", "scenario": "Offline"},
-    },
-    "device": "h100-sxm-80gb",
-    "operation": {"device_count": 8},
-}
+EXAMPLE_DEPLOYED: dict[str, Any] = example("deployment")
+EXAMPLE_ARCHITECTURE: dict[str, Any] = example("architecture")
+EXAMPLE_DESIGN: dict[str, Any] = example("design")
+EXAMPLE_BENCHMARK: dict[str, Any] = example("benchmark")

@@ -8,10 +8,23 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX
 from forerun.service.log import log
-from forerun.service.stores.places import Place, Records, StoreFull, log_damage, records_in
+from forerun.service.settings import Settings
+from forerun.service.stores.places import (
+    Place,
+    Records,
+    StoreFull,
+    log_damage,
+    place_of,
+    records_in,
+)
 
 MOST_DEVICES = 1_000
 NAMES_HELD = 4_096
+
+
+def devices_of(settings: Settings) -> "DeviceStore":
+    """The devices of the place that the settings select."""
+    return DeviceStore(place_of(settings) / "devices")
 
 
 class TakenName(InputError):

@@ -37,10 +37,9 @@ def run_collector(
     """
     from forerun.service.adaptation.collecting import collect_table
     from forerun.service.settings import Settings
-    from forerun.service.stores.devices import DeviceStore
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.devices import devices_of
 
-    devices = DeviceStore(place_of(Settings.load()) / "devices")
+    devices = devices_of(Settings.load())
     _report(collect_table(collector, output, minutes, sheet, devices, progress), json)
 
 

@@ -123,8 +123,7 @@ def predictions(
     from forerun.service.answers.requested import question_of, request_of
     from forerun.service.presets import as_prediction
     from forerun.service.settings import Settings
-    from forerun.service.stores.graphs import GraphStore
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.graphs import graphs_of
 
     _refuse_options(run)
     body = as_prediction(request.endpoint, request.body)
@@ -139,7 +138,7 @@ def predictions(
     bodies = [body | {"device": name} for name in names] if names else [body]
     asked = [request_of(one) for one in bodies]
     settings = Settings.load()
-    graphs = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
+    graphs = graphs_of(settings)
     devices = o.devices_known()
     in_use = o.in_use(devices, asked[0].workload.kind)
     predictor = in_use.loaded.predictor
