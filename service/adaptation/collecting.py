@@ -245,23 +245,6 @@ class CollectionPlan(_Part):
         default=(), description="ONNX files to measure; paths are relative to the plan's folder"
     )
 
-    @classmethod
-    def standard(cls) -> "CollectionPlan":
-        """The plan that is used where none is given; the packaged `cpu-standard` is the same."""
-        small = ("resnet18", "mobilenet-v2", "vit-small")
-        wide = ("resnet50", "efficientnet-b0", "convnext-tiny", "bert-base-128")
-        return cls(
-            budget_minutes=30,
-            reference_batch_sizes=(1, 4),
-            processor_operators=True,
-            operators=SweepPlan(step=16, largest_mib=64, runtimes=("onnxruntime", "eager")),
-            networks=(
-                NetworksPlan(names=(*small, *wide), batch_sizes=(1, 8)),
-                NetworksPlan(names=small, runtimes=("compiled",)),
-                NetworksPlan(names=small[:2], batch_sizes=(4,), phases=("training",)),
-            ),
-        )
-
     def trials(self, table: Path, folder: Path) -> tuple[Trial, ...]:
         """Every trial of the plan; graphs of ONNX files are written next to the table.
 
@@ -428,7 +411,7 @@ def planned_trials(plan: Path | None, output: Path) -> tuple[tuple[Trial, ...], 
     Graphs of the networks are written next to the table.
 
     Args:
-        plan: YAML file; the standard plan when None.
+        plan: YAML file; the packaged `cpu-standard` when None.
         output: path of the table.
 
     Raises:
@@ -436,7 +419,7 @@ def planned_trials(plan: Path | None, output: Path) -> tuple[tuple[Trial, ...], 
     """
     from forerun.data.collectors.system.host import library
 
-    chosen = CollectionPlan.standard() if plan is None else read_plan(plan)
+    chosen = read_plan(plan or Path("cpu-standard"))
     folder = Path() if plan is None else plan.parent
     trials = chosen.trials(output, folder)
     if library("torch") is not None:

@@ -300,7 +300,7 @@ class Adaptation:
         result = AdaptationResult(
             new_set, in_use.rows.get(device, 0), errors, in_use.loaded.version
         )
-        stored = replace(new_set, answer=result.out().model_dump_json())
+        stored = new_set.model_copy(update={"answer": result.out().model_dump_json()})
         self._commit(change, lambda: self.store.put(stored))
         self.current()
         return result
@@ -327,10 +327,10 @@ class Adaptation:
         undone = self.store.get(self._devices.get(name).name, wanted)
         if undone.source == "observe":
             self.store.undo(undone)
-            return replace(undone, undone=True)
+            return undone.model_copy(update={"undone": True})
         rest = tuple(s for s in self._live() if s.id != undone.id)
         self._commit(self._changed(rest), lambda: self.store.undo(undone))
-        return replace(undone, undone=True)
+        return undone.model_copy(update={"undone": True})
 
     def rows_of(self, name: str) -> Measurements | None:
         """The measurements of a device that are in use; None where there are none."""

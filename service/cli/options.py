@@ -163,7 +163,7 @@ def run_options(kind: type[BaseModel]) -> list[inspect.Parameter]:
     for name, schema in kind.model_json_schema()["properties"].items():
         part = _part(schema)
         choices = f" ({', '.join(part['enum'])})" if "enum" in part else ""
-        bounds = {"min": part.get("minimum"), "max": part.get("maximum")}
+        bounds: dict[str, Any] = {"min": part.get("minimum"), "max": part.get("maximum")}
         option = typer.Option(
             *([] if part["type"] == "boolean" else [flag_of(name)]),
             help=f"{schema['description']}{choices}",

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, overload
 
 from forerun.data.query import Query
 from forerun.data.workload import Network
-from forerun.service.python.view import Estimate, View, Viewed, estimates_of, refusals, text_of
+from forerun.service.python.view import (
+    Estimate,
+    Predicted,
+    View,
+    Viewed,
+    estimates_of,
+    refusals,
+    text_of,
+)
 from forerun.service.schemas.answers import AttributionOut, FitsOut, PredictionOut
 
 if TYPE_CHECKING:
@@ -129,40 +137,13 @@ class Answer(Viewed):
             content=out,
         )
 
-    @property
-    def latency_ms(self) -> Estimate | None:
-        """Wall time of one run, milliseconds; None where it is not known."""
-        return self.metrics.get("latency_ms")
-
-    @property
-    def peak_memory_mib(self) -> Estimate | None:
-        """Peak memory of the device, MiB; None where it is not known."""
-        return self.metrics.get("peak_memory_mib")
-
-    @property
-    def allocated_memory_mib(self) -> Estimate | None:
-        """Peak of live tensors, MiB; None where it is not known."""
-        return self.metrics.get("allocated_memory_mib")
-
-    @property
-    def reserved_memory_mib(self) -> Estimate | None:
-        """Peak of memory that the allocator holds, MiB; None where it is not known."""
-        return self.metrics.get("reserved_memory_mib")
-
-    @property
-    def power_w(self) -> Estimate | None:
-        """Average power of the device during the run, W; None where it is not known."""
-        return self.metrics.get("power_w")
-
-    @property
-    def energy_j(self) -> Estimate | None:
-        """Energy of one run, J; None where it is not known."""
-        return self.metrics.get("energy_j")
-
-    @property
-    def utilisation(self) -> Estimate | None:
-        """Share of the time the device was busy, 0 to 1; None where it is not known."""
-        return self.metrics.get("utilisation")
+    latency_ms = Predicted("Wall time of one run, milliseconds")
+    peak_memory_mib = Predicted("Peak memory of the device, MiB")
+    allocated_memory_mib = Predicted("Peak of live tensors, MiB")
+    reserved_memory_mib = Predicted("Peak of memory that the allocator holds, MiB")
+    power_w = Predicted("Average power of the device during the run, W")
+    energy_j = Predicted("Energy of one run, J")
+    utilisation = Predicted("Share of the time the device was busy, 0 to 1")
 
     @property
     def attribution(self) -> AttributionOut | None:

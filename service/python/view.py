@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from forerun.data.metrics import metric
 from forerun.service.schemas.answers import IntervalOut, LimitOut
@@ -82,6 +82,35 @@ class Estimate:
             f"{name}_coverage": self.coverage,
             f"{name}_grade": self.grade,
         }
+
+
+class HasMetrics(Protocol):
+    """What has estimates by metric."""
+
+    @property
+    def metrics(self) -> Mapping[str, Estimate]:
+        """Metric -> estimate."""
+
+
+class Predicted:
+    """A metric of an answer as an attribute; None where it is not known.
+
+    Args:
+        meaning: what it is, with its unit.
+    """
+
+    def __init__(self, meaning: str) -> None:
+        self.__doc__ = f"{meaning}; None where it is not known."
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, answer: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, answer: HasMetrics, owner: type) -> Estimate | None: ...
+    def __get__(self, answer: HasMetrics | None, owner: type) -> Self | Estimate | None:
+        return self if answer is None else answer.metrics.get(self._name)
 
 
 def estimates_of(answered: Mapping[str, IntervalOut | None]) -> dict[str, Estimate]:

@@ -16,21 +16,7 @@ from pydantic import (
 )
 
 from forerun.data.device import Device
-from forerun.data.spec_sheet import Watts
-
-__all__ = [
-    "BATCH_SIZE",
-    "LARGEST_BATCH",
-    "LONGEST_NAME",
-    "Batch",
-    "Name",
-    "Number",
-    "OneDevice",
-    "Strict",
-    "Watts",
-    "by_form",
-    "example",
-]
+from forerun.data.spec_sheet import Watts as Watts
 
 LONGEST_NAME = 200
 LARGEST_BATCH = 65_536

@@ -371,7 +371,7 @@ def _options() -> dict[str, Any]:
     for phase, kind in (("training", TrainingIn), ("inference", InferenceIn)):
         for name, field in kind.model_fields.items():
             of = "" if name in BOTH else f"{phase}: "
-            kind_of: Any = Annotated[(field.annotation, Field(), *field.metadata)]  # type: ignore[valid-type]
+            kind_of: Any = Annotated[(field.annotation, Field(), *field.metadata)]
             if numbers := [each for each in get_args(field.annotation) if isinstance(each, int)]:
                 kind_of = Annotated[int, Field(ge=min(numbers), le=max(numbers))]
             found[name] = kind_of | None, Field(None, description=f"{of}{field.description}")

@@ -10,11 +10,11 @@ import re
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX, DamagedFile
@@ -103,8 +103,7 @@ class UnknownSet(InputError):
         super().__init__(f"{device} has no {which} in use; `forerun adapt --list` shows all.")
 
 
-@dataclass(frozen=True, slots=True)
-class MeasurementSet:
+class MeasurementSet(BaseModel):
     """Measurements that were given together.
 
     Attributes:
@@ -120,27 +119,14 @@ class MeasurementSet:
         answer: the answer to that request, as JSON; None for observations, from which it follows.
     """
 
-    id: str
-    device: str
-    time: datetime
-    rows: tuple[MeasuredRow, ...]
-    undone: bool = False
-    source: Source = "adapt"
-    families: tuple[str, ...] = ()
-    request: RepeatableRequest | None = None
-    answer: str | None = None
-
-
-class _File(BaseModel):
-    """The content of the file of a set."""
-
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: str = "forerun.measurements/1"
     id: str
     device: str
     time: AwareDatetime
     rows: tuple[MeasuredRow, ...]
+    undone: bool = Field(default=False, exclude=True)
     source: Source = "adapt"
     families: tuple[str, ...] = ()
     request: RepeatableRequest | None = None
@@ -228,7 +214,7 @@ class AdaptationStore:
         """
         with suppress(FileNotFoundError, DamagedFile):
             stored = self._of(source).get(name)
-            return replace(stored, undone=_file(stored, UNDONE) in names)
+            return stored.model_copy(update={"undone": _file(stored, UNDONE) in names})
         return None
 
     def get(self, device: str, wanted: str | None = None) -> MeasurementSet:
@@ -259,7 +245,7 @@ class AdaptationStore:
         # Two processes may create a set at the same moment.
         token = secrets.token_hex(3) if request is None else request.token
         made = f"{now:{CLOCK}}-{token}"
-        return MeasurementSet(made, device, now, tuple(rows), request=request)
+        return MeasurementSet(id=made, device=device, time=now, rows=tuple(rows), request=request)
 
     def new_observations(
         self,
@@ -282,7 +268,13 @@ class AdaptationStore:
         token = secrets.token_hex(3) if request is None else request.token
         made = f"{now:{CLOCK}}-{token}-{len(rows)}"
         return MeasurementSet(
-            made, device, now, tuple(rows), False, "observe", tuple(families), request
+            id=made,
+            device=device,
+            time=now,
+            rows=tuple(rows),
+            source="observe",
+            families=tuple(families),
+            request=request,
         )
 
     def before(self, device: str, request: RepeatableRequest | None) -> MeasurementSet | None:
@@ -415,31 +407,11 @@ def _time_of(name: str) -> datetime:
 
 
 def _encoded(made: MeasurementSet) -> str:
-    content = _File(
-        id=made.id,
-        device=made.device,
-        time=made.time,
-        rows=made.rows,
-        source=made.source,
-        families=made.families,
-        request=made.request,
-        answer=made.answer,
-    )
-    return content.model_dump_json(exclude_none=True) + "\n"
+    return made.model_dump_json(exclude_none=True) + "\n"
 
 
 def _decoded(name: str, content: bytes) -> MeasurementSet:
-    stored = _File.model_validate_json(content)
-    made = MeasurementSet(
-        stored.id,
-        stored.device,
-        stored.time,
-        stored.rows,
-        source=stored.source,
-        families=stored.families,
-        request=stored.request,
-        answer=stored.answer,
-    )
+    made = MeasurementSet.model_validate_json(content)
     if name != _file(made):
         raise ValueError("it is not what its name says")
     if made.source == "observe" and len(made.families) != len(made.rows):

@@ -1,7 +1,6 @@
 """A repeatable request is stored once; observations are kept in a window, apart from the rest."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -53,7 +52,7 @@ def test_a_request_is_found_again_by_its_key_also_by_another_process(store, tmp_
     made = store.new("l4", rows(1.0), REQUEST)
     if source == "observe":
         made = store.new_observations("l4", rows(1.0), ["linear"], REQUEST)
-    store.put(replace(made, answer='{"mape_after": null}'))
+    store.put(made.model_copy(update={"answer": '{"mape_after": null}'}))
     for one in (store, AdaptationStore(tmp_path)):
         found = one.before("l4", REQUEST)
         assert (found.id, found.source) == (made.id, source)

@@ -17,7 +17,7 @@ from forerun.data.collectors.workloads.operator_sweep import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
 from forerun.service.adaptation import collecting, measurement_files
-from forerun.service.adaptation.collecting import CollectionPlan, read_plan
+from forerun.service.adaptation.collecting import read_plan
 from forerun.service.cli.collect.program import busy_with_others, called
 from forerun.service.schemas.colocation import ProgramIn, WindowIn
 
@@ -123,7 +123,6 @@ def test_a_plan_that_is_wrong_is_refused(tmp_path):
 
 def test_the_standard_plan_is_sound_and_covers_runtimes_and_phases(tmp_path, small):
     plan = read_plan(Path("cpu-standard"))
-    assert plan == CollectionPlan.standard()
     trials = plan.trials(tmp_path / "t.csv", tmp_path)
     assert {t.runtime for t in trials} == {"onnxruntime", "eager", "compiled"}
     assert {t.phase for t in trials} == {"inference", "training"}
