@@ -17,9 +17,8 @@ from forerun.models.catalog import Scope
 from forerun.service.champion import Champion, ask, fetched, keep, kept
 from forerun.service.log import log
 from forerun.service.settings import Settings
-from forerun.service.stores.devices import DeviceStore
-from forerun.service.stores.graphs import GraphStore
-from forerun.service.stores.places import place_of
+from forerun.service.stores.devices import DeviceStore, devices_of
+from forerun.service.stores.graphs import graphs_of
 
 if TYPE_CHECKING:
     from forerun.service.adaptation.predictor_in_use import Adaptation
@@ -88,8 +87,8 @@ def adaptation_here(
     """
     from forerun.service.adaptation.predictor_in_use import adaptation_of
 
-    devices = DeviceStore(place_of(settings) / "devices")
-    uploads = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
+    devices = devices_of(settings)
+    uploads = graphs_of(settings)
 
     def named(digest: str) -> OperatorGraph:
         if graph_named is not None:

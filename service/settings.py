@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -43,10 +43,8 @@ class Settings(BaseModel):
         default=None,
         description="path of a Unix socket to listen on besides, which its owner and group may use",
     )
-    grpc_port: int | None = Field(
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
         default=None,
-        ge=0,
-        le=65535,
         description="port on which the Open Inference Protocol is answered over gRPC too, on the "
         "address of HTTP; 0 chooses a free port",
     )
@@ -63,9 +61,8 @@ class Settings(BaseModel):
         "always on an address that is not a loopback address, where the service does not start "
         "without keys",
     )
-    requests_per_s_per_key: float | None = Field(
+    requests_per_s_per_key: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        gt=0,
         description="requests per second that a key may send to one worker process, each of which "
         "counts its own; further ones are refused with 429. Without it there is no limit",
     )
@@ -78,9 +75,8 @@ class Settings(BaseModel):
         "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, which keeps measurements, devices, graphs "
         "and keys in place of `home`",
     )
-    tenant: str | None = Field(
+    tenant: Annotated[str, Field(pattern=TENANT_FORM)] | None = Field(
         default=None,
-        pattern=TENANT_FORM,
         description="tenant whose measurements, devices, graphs and keys this process uses, and no "
         "other one's: 1 to 64 lower-case letters, digits and hyphens, a letter or digit first. "
         "Without it the process uses those that belong to no tenant",
@@ -91,67 +87,51 @@ class Settings(BaseModel):
     max_request_mib: int = Field(
         default=16, ge=1, le=2047, description="largest JSON body accepted, MiB"
     )
-    graphs_kept: int = Field(
+    graphs_kept: Annotated[int, Field(ge=1)] = Field(
         default=10_000,
-        ge=1,
         description="largest number of stored graphs; further uploads are refused until some are "
         "deleted",
     )
-    answers_kept: int = Field(
-        default=20_000,
-        ge=0,
-        description="answers cached in memory; the least recently used leave first",
+    answers_kept: Annotated[int, Field(ge=0)] = Field(
+        default=20_000, description="answers cached in memory; the least recently used leave first"
     )
-    graceful_seconds: int = Field(
-        default=10,
-        ge=1,
-        le=3600,
-        description="time that open requests have to end after SIGTERM, seconds",
+    graceful_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(
+        default=10, description="time that open requests have to end after SIGTERM, seconds"
     )
     max_operators: int = Field(
         default=30_000, ge=1, le=100_000, description="operators that a graph may have"
     )
-    answer_seconds: float = Field(
+    answer_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(
         default=60.0,
-        gt=0,
-        le=86_400,
         description="seconds that an answer may take, with the time that it waits for its turn; "
         "then it is refused with 503",
     )
-    questions_waiting: int = Field(
+    questions_waiting: Annotated[int, Field(ge=0)] = Field(
         default=256,
-        ge=0,
         description="questions that may wait for their turn; further ones are refused with 503",
     )
-    uploads_waiting: int = Field(
+    uploads_waiting: Annotated[int, Field(ge=0)] = Field(
         default=16,
-        ge=0,
         description="uploads and other bodies over 64 KiB that may wait for their turn; further "
         "ones are refused with 503",
     )
-    requests_in_flight: int = Field(
+    requests_in_flight: Annotated[int, Field(ge=1)] = Field(
         default=512,
-        ge=1,
         description="requests that are answered at one time; further ones are refused "
         "with 503. `/healthz`, `/readyz` and `/metrics` always answer",
     )
-    mib_in_flight: int = Field(
+    mib_in_flight: Annotated[int, Field(ge=1)] = Field(
         default=1_024,
-        ge=1,
         description="bodies of all requests that are received or answered at one time, MiB; "
         "further ones are refused with 503",
     )
-    client_seconds: float = Field(
+    client_seconds: Annotated[float, Field(gt=0, le=86_400)] = Field(
         default=20.0,
-        gt=0,
-        le=86_400,
         description="seconds in which a client has to send the whole header of a request, and "
         "each further 64 KiB of its body, and to read some of an answer; then the connection ends",
     )
-    keep_alive_seconds: int = Field(
+    keep_alive_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
         default=75,
-        ge=1,
-        le=86_400,
         description="seconds after which a connection without a request is closed; should exceed "
         "the time for which a load balancer or a client keeps one, lest both use and close it",
     )
@@ -162,29 +142,23 @@ class Settings(BaseModel):
         default=None,
         description="MLflow registry whose champion answers; without it the bundled one does",
     )
-    registry_poll_seconds: float = Field(
+    registry_poll_seconds: Annotated[float, Field(ge=1)] = Field(
         default=300,
-        ge=1,
         description="time between two questions to the registry, seconds; a new champion takes "
         "over without a restart",
     )
-    registry_timeout_seconds: float = Field(
+    registry_timeout_seconds: Annotated[float, Field(gt=0)] = Field(
         default=60,
-        gt=0,
         description="time that the registry has to answer and to send its champion, seconds; "
         "meanwhile the champion that was fetched last answers",
     )
-    canary_share: float = Field(
+    canary_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0,
-        ge=0,
-        le=1,
         description="share of the questions of `/v1/predict` that the registry's candidate answers "
         "in place of its champion; equal questions get the same version",
     )
-    shadow_share: float = Field(
+    shadow_share: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0,
-        ge=0,
-        le=1,
         description="share of these questions that the candidate answers as well, off the path of "
         "the request, to be compared with the champion in `/metrics` and `/v1/models`",
     )

@@ -4,28 +4,26 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.data.device import Device
 from forerun.data.errors import CannotStore, InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Network
+from forerun.data.workload import Network, OperatorWorkload
 from forerun.features.deadline import within
 from forerun.models.adaptation.black_box import BlackBoxes
 from forerun.models.answers.served_models import InUse, subjects_measured
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.predictor import Predictor
-from forerun.service.adaptation.adaptation_result import AdaptationResult
 from forerun.service.adaptation.held_out import HeldOut, held_out, key_of
 from forerun.service.adaptation.released_measurements import released_measurements
-from forerun.service.adaptation.stored_rows import check_new, kept_row
-from forerun.service.adaptation.usable_rows import adapted
 from forerun.service.log import log
 from forerun.service.schemas.measured_rows import (
     NAMES,
@@ -36,13 +34,134 @@ from forerun.service.schemas.measured_rows import (
     names_of,
     queries_of,
 )
+from forerun.service.schemas.measurements import AdaptationOut, ErrorOut
 from forerun.service.schemas.possible_runs import check_possible
+from forerun.service.schemas.workloads import workload_in
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
-from forerun.service.stores.idempotency import RepeatableRequest
-from forerun.service.stores.measurement_sets import AdaptationStore, AlreadyStored, MeasurementSet
+from forerun.service.stores.measurement_sets import (
+    AdaptationStore,
+    AlreadyStored,
+    MeasurementSet,
+    RepeatableRequest,
+)
 from forerun.service.stores.places import Place, is_used, place_of
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptationResult:
+    """The result of adapting to a set of measurements.
+
+    Attributes:
+        kept: the set as it was stored.
+        rows: number of measurements of the device in use, including this set.
+        errors: errors before and after adaptation, on held-out rows.
+        version: version of the predictor that answers from now on.
+    """
+
+    kept: MeasurementSet
+    rows: int
+    errors: HeldOut
+    version: str
+
+    def out(self) -> AdaptationOut:
+        """The result as it is answered over HTTP."""
+        return AdaptationOut(
+            set=self.kept.id,
+            device=self.kept.device,
+            rows=len(self.kept.rows),
+            rows_in_use=self.rows,
+            errors={
+                name: ErrorOut.model_validate(error, from_attributes=True)
+                for name, error in self.errors.metrics.items()
+            },
+            folds=self.errors.folds,
+            one_by_one=self.errors.one_by_one,
+            version=self.version,
+        )
+
+
+class RepeatedRows(InputError):
+    """The same measurements were given before and are in use."""
+
+    slug, status = "repeated-rows", 409
+
+    def __init__(self, device: str, made: str, rows: int) -> None:
+        super().__init__(
+            f"These {rows} measurements of {device} are in use already, as set {made}; nothing was "
+            f"stored. `forerun adapt --device {device} --rollback` undoes the newest set."
+        )
+
+
+def kept_row(row: MeasuredRow, query: Query) -> MeasuredRow:
+    """The row as it is stored: with its graph replaced by the digest."""
+    if not isinstance(query.workload, OperatorWorkload):
+        return row
+    return row.model_copy(update={"workload": workload_in(query.run)})
+
+
+def check_new(
+    rows: Sequence[MeasuredRow],
+    live: Sequence[MeasurementSet],
+    request: RepeatableRequest | None = None,
+) -> None:
+    """Refuse rows of a set in use: held out, they would be predicted from themselves.
+
+    Args:
+        rows: the rows as they would be stored.
+        live: the sets of the device that are in use.
+        request: the request that brings them, where it may be repeated.
+
+    Raises:
+        AlreadyStored: the same request stored that set, in another process and just now.
+        RepeatedRows: names the set.
+    """
+    for stored in live:
+        if stored.rows == tuple(rows):
+            if request is not None and stored.request == request:
+                raise AlreadyStored(stored)
+            raise RepeatedRows(stored.device, stored.id, len(rows))
+
+
+def adapted(base: Predictor, rows: Mapping[Device, Measurements]) -> tuple[Predictor, list[Device]]:
+    """The predictor adapted to all devices, except to rows and devices that it cannot use.
+
+    Returns:
+        The adapted predictor, and the devices whose rows it used.
+    """
+    usable = {device: part.take(_answered(base, part)) for device, part in rows.items()}
+    usable = {device: part for device, part in usable.items() if len(part)}
+    try:
+        return _adapted_to(base, usable.values()), list(usable)
+    except Exception:
+        # After `swap`, the new predictor may fail on rows of one device; the others stay adapted.
+        usable = {device: part for device, part in usable.items() if _learns(base, device, part)}
+        return _adapted_to(base, usable.values()), list(usable)
+
+
+def _answered(base: Predictor, rows: Measurements) -> NDArray[np.bool_]:
+    """Whether the predictor answers each of n rows, as a mask of shape (n,)."""
+    on_sheets = BlackBoxes().learn(rows)[1]
+    return np.array([base.answers(query) for query in on_sheets.queries], dtype=np.bool_)
+
+
+def _adapted_to(base: Predictor, parts: Iterable[Measurements]) -> Predictor:
+    total: Measurements | None = None
+    for part in parts:
+        total = part if total is None else total + part
+    return base if total is None else base.adapt(total)
+
+
+def _learns(base: Predictor, device: Device, rows: Measurements) -> bool:
+    try:
+        base.adapt(rows)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"[:500]
+        log().error("measurements are left out", device=device.name, why=why)
+        return False
+    return True
+
 
 FOLDER = "measurements"
 
@@ -181,7 +300,7 @@ class Adaptation:
         result = AdaptationResult(
             new_set, in_use.rows.get(device, 0), errors, in_use.loaded.version
         )
-        stored = replace(new_set, answer=result.out().model_dump_json())
+        stored = new_set.model_copy(update={"answer": result.out().model_dump_json()})
         self._commit(change, lambda: self.store.put(stored))
         self.current()
         return result
@@ -208,10 +327,10 @@ class Adaptation:
         undone = self.store.get(self._devices.get(name).name, wanted)
         if undone.source == "observe":
             self.store.undo(undone)
-            return replace(undone, undone=True)
+            return undone.model_copy(update={"undone": True})
         rest = tuple(s for s in self._live() if s.id != undone.id)
         self._commit(self._changed(rest), lambda: self.store.undo(undone))
-        return replace(undone, undone=True)
+        return undone.model_copy(update={"undone": True})
 
     def rows_of(self, name: str) -> Measurements | None:
         """The measurements of a device that are in use; None where there are none."""

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from forerun.data.errors import BadArtifact
 from forerun.data.graph import OperatorGraph
-from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.stores.measurement_sets import MeasurementSet
 
 
@@ -25,20 +24,16 @@ class ReleasedMeasurements:
     graphs: Mapping[str, OperatorGraph] = field(default_factory=dict)
 
 
-class _Set(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    id: str
-    device: str
-    time: AwareDatetime
-    rows: tuple[MeasuredRow, ...]
+OF_A_STORE = {"format": True, "source": True, "families": True, "request": True, "answer": True}
+UNWRITTEN: Any = {"sets": {"__all__": {**OF_A_STORE, "rows": {"__all__": {"answer"}}}}}
+"""What a release leaves out: answers that were given, and what only a store needs."""
 
 
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: Literal["forerun.support/1"] = "forerun.support/1"
-    sets: tuple[_Set, ...]
+    sets: tuple[MeasurementSet, ...]
     graphs: dict[str, dict[str, Any]]
 
 
@@ -55,8 +50,7 @@ def released_measurements(text: str) -> ReleasedMeasurements:
         graphs = {digest: OperatorGraph.from_json(own) for digest, own in file.graphs.items()}
     except (ValidationError, ValueError, KeyError, TypeError) as error:
         raise BadArtifact(f"support.json of the predictors cannot be read: {error}") from None
-    sets = tuple(MeasurementSet(own.id, own.device, own.time, own.rows) for own in file.sets)
-    return ReleasedMeasurements(sets, graphs)
+    return ReleasedMeasurements(file.sets, graphs)
 
 
 def text_of(sets: Sequence[MeasurementSet], graphs: Mapping[str, OperatorGraph]) -> str:
@@ -66,14 +60,5 @@ def text_of(sets: Sequence[MeasurementSet], graphs: Mapping[str, OperatorGraph])
         sets: the measurements; networks among their workloads are named by digest.
         graphs: digest -> graph.
     """
-    plain = [
-        _Set(
-            id=own.id,
-            device=own.device,
-            time=own.time,
-            rows=tuple(row.model_copy(update={"answer": None}) for row in own.rows),
-        )
-        for own in sets
-    ]
-    named = {digest: graphs[digest].to_json() for digest in sorted(graphs)}
-    return _File(sets=tuple(plain), graphs=named).model_dump_json(exclude_none=True) + "\n"
+    file = _File(sets=tuple(sets), graphs={d: graphs[d].to_json() for d in sorted(graphs)})
+    return file.model_dump_json(exclude_none=True, exclude=UNWRITTEN) + "\n"

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -63,7 +63,7 @@ class Snapshot:
     def part(self, *, is_held_out: bool, observed: bool) -> list[MeasurementSet]:
         """The training rows, or those that are held out, of one of both; no empty sets."""
         return [
-            replace(own, rows=rows)
+            own.model_copy(update={"rows": rows})
             for own in (self.observed if observed else self.adapted)
             if (rows := _of_part(own.rows, is_held_out))
         ]
@@ -101,7 +101,7 @@ def snapshot(
     """
     store = adaptation.store
     wanted = [s for s in store.live() if not devices or s.device in devices]
-    adapted = tuple(replace(s, request=None, answer=None) for s in wanted)
+    adapted = tuple(s.model_copy(update={"request": None, "answer": None}) for s in wanted)
     observed = []
     for device in sorted(set(store.observed()) & (set(devices) or set(store.observed()))):
         sets = [
@@ -109,7 +109,11 @@ def snapshot(
         ]
         if rows := _medians([row for own in sets for row in own.rows]):
             digest = _hash([row.model_dump_json() for row in rows])
-            observed.append(MeasurementSet(f"observed-{digest}", device, sets[-1].time, rows))
+            observed.append(
+                MeasurementSet(
+                    id=f"observed-{digest}", device=device, time=sets[-1].time, rows=rows
+                )
+            )
     if not adapted and not observed:
         raise NothingMeasured(
             "There are no measurements to retrain on: `forerun observe` and `forerun adapt` store "
@@ -174,7 +178,10 @@ def _comparisons(
 ) -> Iterator[SliceChange]:
     """Both errors by slice, on rows that neither was adapted to."""
     # Rows are remembered by the name of their set, which those that train have as well.
-    held = [adaptation.measured([replace(made, id=f"{made.id}-held-out")]) for made in sets]
+    held = [
+        adaptation.measured([made.model_copy(update={"id": f"{made.id}-held-out"})])
+        for made in sets
+    ]
     parts = [part.take(_able(part, champion, retrained)) for part in held if part is not None]
     if not any(map(len, parts)):
         return
@@ -206,7 +213,8 @@ def _unknown(
         {
             " ".join(filter(None, (query.device.name, *facts(query).values())))
             for made in sets
-            if (rows := adaptation.measured([replace(made, id=f"{made.id}-{part}")])) is not None
+            if (rows := adaptation.measured([made.model_copy(update={"id": f"{made.id}-{part}"})]))
+            is not None
             for query in rows.queries
         }
         for part, sets in (("trained", training), ("held-out", evaluated))

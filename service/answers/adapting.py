@@ -10,7 +10,6 @@ from typing import Any
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownGraph
 from forerun.data.graph import OperatorGraph
-from forerun.service.adaptation.adaptation_result import AdaptationResult
 from forerun.service.adaptation.measurement_files import (
     MODEL_FILES,
     GraphFolder,
@@ -18,14 +17,13 @@ from forerun.service.adaptation.measurement_files import (
     graph_folder_of,
     read_rows,
 )
-from forerun.service.adaptation.predictor_in_use import Adaptation
+from forerun.service.adaptation.predictor_in_use import Adaptation, AdaptationResult
 from forerun.service.answers.observing import Observed, observe
 from forerun.service.schemas.llm.answers import counted
 from forerun.service.settings import Settings
 from forerun.service.stores.device_sheets import detected_cpu, read_sheet
-from forerun.service.stores.devices import DeviceStore
-from forerun.service.stores.idempotency import RepeatableRequest
-from forerun.service.stores.places import place_of
+from forerun.service.stores.devices import DeviceStore, devices_of
+from forerun.service.stores.measurement_sets import RepeatableRequest
 
 Opens = Callable[[Callable[[str], OperatorGraph]], tuple[Adaptation, DeviceStore]]
 """From a function that finds graphs by digest to the adaptation and the store of devices."""
@@ -187,7 +185,7 @@ def register_for(settings: Settings, name: str, sheet: str, file: Path) -> Devic
         InputError: the sheet or the file is not valid.
     """
     device = detected_cpu(name) if sheet == "auto" else read_sheet(Path(sheet), name)
-    devices = DeviceStore(place_of(settings) / "devices")
+    devices = devices_of(settings)
     known = {registered.name for registered in devices.catalog}
     catalog = devices.catalog if device.name in known else devices.catalog.with_device(device)
     read_rows(file, device, catalog)

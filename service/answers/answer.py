@@ -9,14 +9,19 @@ from forerun.models.answers.answer import PEAK, Answer, Asked
 from forerun.models.answers.answer import answers_to as whole_answers_to
 from forerun.models.answers.served_models import InUse
 from forerun.models.limit import LATENCY
-from forerun.service.answers.attribution.of_answer import attribution_of
+from forerun.service.answers.attribution import attribution_of
 from forerun.service.answers.llm.predictions import predictions_of
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question
-from forerun.service.schemas.answers import DeviceOut, EstimateOut, LimitOut, PredictionOut
-from forerun.service.schemas.bound_dimensions import bound_dimensions
-from forerun.service.schemas.memory_fit import fits
-from forerun.service.schemas.power_summary import power_facts
+from forerun.service.schemas.answers import (
+    DeviceOut,
+    EstimateOut,
+    LimitOut,
+    PredictionOut,
+    bound_dimensions,
+    fits,
+    power_facts,
+)
 
 
 def answer_of(question: Question, in_use: InUse) -> PredictionOut:

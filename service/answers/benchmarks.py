@@ -1,15 +1,44 @@
 """Tests of benchmark suites: their settings are checked, and completed by usual values."""
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from forerun.data.errors import BadBenchmark, in_field
 from forerun.data.query import Query
-from forerun.data.workload import Benchmark
-from forerun.models.known_suites import KnownSetting, KnownSuite
+from forerun.data.workload import Benchmark, Space
+from forerun.models.architectures import ArchitectureLatency
+from forerun.models.known_suites import KnownSetting, KnownSuite, KnowsSuites
 from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor
-from forerun.service.answers.known import AnsweredSuite, suites_of
+from forerun.models.router import predictors_in
+
+
+@dataclass(frozen=True)
+class AnsweredSuite:
+    """A suite, and the predictor that answers it."""
+
+    suite: KnownSuite
+    predictor: KnowsSuites
+
+
+def suites_of(predictor: Predictor) -> Mapping[str, AnsweredSuite]:
+    """Name of each suite -> what the first predictor that answers it knows of it."""
+    found: dict[str, AnsweredSuite] = {}
+    for part in predictors_in(predictor):
+        if isinstance(part, KnowsSuites):
+            for suite in part.known_suites():
+                found.setdefault(suite.name, AnsweredSuite(suite, part))
+    return found
+
+
+def devices_of_space(predictor: Predictor, space: Space) -> tuple[str, ...]:
+    """Names of the devices on which architectures of a search space were measured, sorted."""
+    names: set[str] = set()
+    for part in predictors_in(predictor):
+        if isinstance(part, ArchitectureLatency):
+            names.update(part.known_devices(space))
+    return tuple(sorted(names))
+
 
 MOST_LISTED = 40
 """Values or names that a message lists."""

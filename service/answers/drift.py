@@ -14,7 +14,7 @@ import numpy as np
 from forerun.service.adaptation.predictor_in_use import FOLDER
 from forerun.service.answers.observing import log_ratios
 from forerun.service.schemas.measured_rows import MeasuredRow
-from forerun.service.schemas.observations import (
+from forerun.service.schemas.measurements import (
     AlarmOut,
     ChangeOut,
     DriftOut,
@@ -22,7 +22,7 @@ from forerun.service.schemas.observations import (
     SliceOut,
 )
 from forerun.service.settings import Settings
-from forerun.service.stores.devices import DeviceStore
+from forerun.service.stores.devices import devices_of
 from forerun.service.stores.measurement_sets import AdaptationStore, MeasurementSet
 from forerun.service.stores.places import place_of
 from forerun.training.monitoring.changes import Change
@@ -196,7 +196,7 @@ def drift_here(
     Raises:
         UnknownDevice: no device has that name.
     """
-    name = None if device is None else DeviceStore(place_of(settings) / "devices").get(device).name
+    name = None if device is None else devices_of(settings).get(device).name
     store = AdaptationStore(place_of(settings) / FOLDER)
     return Drift(store, lambda: in_use).report(name, version)
 

@@ -12,8 +12,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.operators.kinds import CLASS_OF_NAME
 from forerun.models.answers.served_models import InUse
-from forerun.service.adaptation.predictor_in_use import Adaptation
-from forerun.service.adaptation.stored_rows import kept_row
+from forerun.service.adaptation.predictor_in_use import Adaptation, kept_row
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question, question_about
 from forerun.service.schemas.answers import EstimateOut
@@ -25,11 +24,10 @@ from forerun.service.schemas.measured_rows import (
     names_of,
     queries_of,
 )
-from forerun.service.schemas.observations import GivenEstimate, LiveErrorOut, ObservedOut
+from forerun.service.schemas.measurements import GivenEstimate, LiveErrorOut, ObservedOut
 from forerun.service.schemas.possible_runs import check_possible
 from forerun.service.stores.devices import DeviceStore
-from forerun.service.stores.idempotency import RepeatableRequest
-from forerun.service.stores.measurement_sets import AlreadyStored, MeasurementSet
+from forerun.service.stores.measurement_sets import AlreadyStored, MeasurementSet, RepeatableRequest
 from forerun.training.monitoring.slices import LiveError
 
 

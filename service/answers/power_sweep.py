@@ -21,14 +21,17 @@ from forerun.models.prediction import Estimate
 from forerun.models.router import Router
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.schemas.answers import (
+    NO_IDLE,
+    NO_PEAK,
     AdviceOut,
     DeviceOut,
+    IntervalOut,
     LimitedOut,
     LimitOut,
     SweepOut,
+    per_sample,
+    samples_of,
 )
-from forerun.service.schemas.interval import IntervalOut
-from forerun.service.schemas.power_summary import NO_IDLE, NO_PEAK, per_sample, samples_of
 
 LEAST_SHARE, STEPS = 0.4, 13
 """The default sweep: this many limits, from this share of the design power to all of it."""

@@ -18,13 +18,13 @@ from forerun.service.schemas.answers import (
     DeviceOut,
     EstimateOut,
     ExcludedOut,
+    IntervalOut,
     Objective,
     PredictionOut,
     RankedOut,
     RankOut,
     Risk,
 )
-from forerun.service.schemas.interval import IntervalOut
 
 RANKING_METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 MS_AN_HOUR = 3.6e6

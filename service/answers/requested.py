@@ -25,8 +25,12 @@ from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
 from forerun.models.known_suites import KnownSuite
 from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor
-from forerun.service.answers.benchmarks import checked_settings, completed, suite_of
-from forerun.service.answers.known import devices_of_space
+from forerun.service.answers.benchmarks import (
+    checked_settings,
+    completed,
+    devices_of_space,
+    suite_of,
+)
 from forerun.service.answers.llm.question import deployment_question
 from forerun.service.answers.question import RUN_METRICS, Question, question_about
 from forerun.service.problems import unfit

@@ -25,9 +25,8 @@ from forerun.service.adaptation.held_out import key_of
 from forerun.service.adaptation.measurement_files import measured_row
 from forerun.service.schemas.measured_rows import MeasuredRow, as_measurements, queries_of
 from forerun.service.schemas.prediction import NetworkIn
-from forerun.service.stores.device_sheets import BadSheet, detected_cpu
+from forerun.service.stores.device_sheets import BadSheet, detected_cpu, this_cpu
 from forerun.service.stores.devices import DeviceStore
-from forerun.service.stores.local_device import this_cpu
 
 METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 

@@ -15,10 +15,18 @@ from forerun.models.answers.served_models import OF_SERVING
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
 from forerun.models.known_suites import KnownSuite
 from forerun.models.predictor import Predictor
-from forerun.service.answers.known import devices_of_space, suites_of
+from forerun.service.answers.benchmarks import devices_of_space, suites_of
 from forerun.service.answers.question import RUN_METRICS
 from forerun.service.presets import COLOCATION, PREDICT, as_prediction, preset_named
 from forerun.service.schemas.colocation import ColocationIn
+from forerun.service.schemas.listings import (
+    FieldOut,
+    HlsProgramOut,
+    SettingOut,
+    SuiteOut,
+    WorkloadOut,
+    WorkloadsOut,
+)
 from forerun.service.schemas.prediction import KernelIn, NetworkIn
 from forerun.service.schemas.workload_kinds import (
     BenchmarkIn,
@@ -29,14 +37,6 @@ from forerun.service.schemas.workload_kinds import (
     LlmServingIn,
     Nb201In,
     OfaIn,
-)
-from forerun.service.schemas.workload_list import (
-    FieldOut,
-    HlsProgramOut,
-    SettingOut,
-    SuiteOut,
-    WorkloadOut,
-    WorkloadsOut,
 )
 
 

@@ -1,4 +1,4 @@
-"""`forerun adapt`: adapt the predictor to a few measurements of a device."""
+"""`forerun adapt`, `observe` and `drift`: measurements to adapt to, or to compare answers with."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,11 +8,12 @@ import typer
 from forerun.service.cli.output import print_json, progress, screen
 
 if TYPE_CHECKING:
-    from forerun.service.adaptation.adaptation_result import AdaptationResult
+    from forerun.data.query import Query
     from forerun.service.adaptation.held_out import HeldOut
+    from forerun.service.adaptation.predictor_in_use import Adaptation, AdaptationResult
+    from forerun.service.schemas.measurements import DriftOut, ObservedOut, SliceOut
     from forerun.service.settings import Settings
     from forerun.service.stores.measurement_sets import MeasurementSet
-
 
 MOST_GROUPS = 5
 """Most held-out groups whose errors are printed."""
@@ -50,15 +51,16 @@ def adapt(
     """Adapt to measurements of a device, and print the errors on held-out rows."""
     from forerun.data.errors import InputError
     from forerun.service.cli.options import checked
-    from forerun.service.cli.suggestions import show_suggestions
+    from forerun.service.schemas.run_options import PlainRunIn
     from forerun.service.settings import Settings
 
     settings, files = Settings.load(), sources or []
     if (suggest is not None) + listed + rollback > 1 or (files and (listed or rollback)):
         raise InputError("Give measurements, or one of --suggest, --list and --rollback.")
     if suggest is not None and device is not None:
-        how = checked({"precision": precision, "runtime": runtime})
-        show_suggestions(settings, device, files, suggest, {"batch_size": batch_size, **how}, json)
+        given = {"batch_size": batch_size, "precision": precision, "runtime": runtime}
+        how = checked(PlainRunIn, given).model_dump(include=set(given))
+        show_suggestions(settings, device, files, suggest, how, json)
     elif listed or rollback:
         _sets(settings, device, listed, json)
     else:
@@ -216,10 +218,9 @@ def _interval(width: float | None, held: float | None) -> str:
 def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> None:
     from rich.table import Table
 
-    from forerun.service.stores.devices import DeviceStore
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.devices import devices_of
 
-    wanted = None if name is None else DeviceStore(place_of(settings) / "devices").get(name).name
+    wanted = None if name is None else devices_of(settings).get(name).name
     sets: tuple[MeasurementSet, ...] = store.sets(wanted)
     if json:
         print_json({"sets": [_set(kept) for kept in sets]})
@@ -255,3 +256,222 @@ def _rollback(settings: "Settings", name: str, json: bool) -> None:
         print_json(_set(undone))
         return
     typer.echo(f"set {undone.id} of {undone.device} ({len(undone.rows)} rows) is undone")
+
+
+def observe(
+    file: Annotated[Path, typer.Argument(help="measurements, .parquet, .csv or .json")],
+    device: Annotated[str, typer.Option(help="name of the device")],
+    graphs: Annotated[
+        Path | None,
+        typer.Option(help="folder of the networks' graphs [<table>-graphs next to the table]"),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="language model of a served run: name or config.json")
+    ] = None,
+    tensor: Annotated[int, typer.Option("--tp", help="devices that shared a layer", min=1)] = 1,
+    engine: Annotated[str, typer.Option(help="engine that served it")] = "vllm",
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Store measurements as observations, and print how good the answers about them were.
+
+    A file of the same measurements is stored once. `forerun drift` reports all of them.
+    """
+    from functools import partial
+
+    from forerun.service.answers.adapting import observe_file
+    from forerun.service.answers.observing import summary_of
+    from forerun.service.loading import adaptation_here
+    from forerun.service.settings import Settings
+
+    opens = partial(adaptation_here, Settings.load())
+    done = observe_file(opens, device, file, graphs, served(model, tensor, engine))
+    out = summary_of(done.observed.kept)
+    if json:
+        new = done.observed.is_new
+        print_json({**out.model_dump(), "left_out": done.left_out, "new": new})
+        return
+    _show_observed(out)
+    kept = "kept" if done.observed.is_new else "kept before, as they are now:"
+    screen().print(
+        f"{kept} {out.rows} observations of {out.device} as set {out.set}, {done.left_out} left "
+        f"out; {out.judged} have an answer. All of them: forerun drift --device {out.device}"
+    )
+
+
+def _show_observed(out: "ObservedOut") -> None:
+    """Print the errors of the answers as a table."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, title="answers against what was observed")
+    for index, heading in enumerate(("metric", "rows", "error", "bias", "inside interval")):
+        table.add_column(heading, justify="right" if index else "left", no_wrap=True)
+    for name, error in out.errors.items():
+        held = "" if error.coverage_90 is None else f"{error.coverage_90:.0f} %"
+        table.add_row(name, str(error.rows), f"{error.mape:.1f} %", f"{error.bias:+.3f}", held)
+    screen().print(table)
+
+
+def drift(
+    device: Annotated[str | None, typer.Option(help="name of a device [all]")] = None,
+    version: Annotated[
+        str | None,
+        typer.Option(help="version of the predictors whose answers are scored, or all [in use]"),
+    ] = None,
+    track: Annotated[bool, typer.Option(help="log the report as a run in MLflow")] = False,
+    uri: Annotated[str | None, typer.Option(help="MLflow tracking URI, with --track")] = None,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Print how good the answers about observations were, and which slices have changed since."""
+    from forerun.service.answers.drift import drift_here
+    from forerun.service.loading import versions_at_hand
+    from forerun.service.settings import Settings
+
+    settings = Settings.load()
+    report = drift_here(settings, device, version, versions_at_hand(settings))
+    if track:
+        _track(report, uri)
+    if json:
+        print_json(report.model_dump(mode="json"))
+        return
+    if not report.observations:
+        typer.echo("no observations are kept" + (f" of {device}" if device else ""))
+        return
+    _show_drift(report)
+    scored = {own.version for own in report.slices}
+    if others := [name for name in report.versions if name not in scored]:
+        typer.echo(f"not scored here: answers of {', '.join(others)}; --version all adds them")
+    for alarm in report.alarms:
+        screen().print(alarm.message, style="yellow", markup=False)
+    if not report.alarms:
+        typer.echo("no lasting change of 5 % or more was found")
+
+
+def _show_drift(report: "DriftOut") -> None:
+    """Print each slice as a line of a table."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, title="answers against what was observed")
+    figures = ("rows", "error", "bias", "inside interval", "changed")
+    heads = ("metric", "device", "version", "slice", *figures)
+    for index, heading in enumerate(heads):
+        table.add_column(heading, justify="right" if index > 3 else "left", no_wrap=True)
+    for own in report.slices:
+        live = own.live
+        held = "" if live.coverage_90 is None else f"{live.coverage_90:.0f} %"
+        cells = (str(own.rows), f"{live.mape:.1f} %", f"{live.bias:+.3f}", held)
+        names = (own.metric, own.device, own.version or "", _slice(own))
+        table.add_row(*names, *cells, _changed(own))
+    screen().print(table)
+
+
+def _slice(own: "SliceOut") -> str:
+    given = (own.kind, own.family, own.precision)
+    return " ".join(value for value in given if value) or "all"
+
+
+def _changed(own: "SliceOut") -> str:
+    return f"{own.changes[-1].percent:+.0f} %" if own.alarm else ""
+
+
+def _track(report: "DriftOut", uri: str | None) -> None:
+    """Log the live errors and the report as a run in MLflow."""
+    from forerun.training.tracking import runs
+
+    several = len({own.version for own in report.slices}) > 1
+    with runs.tracked("drift", uri, tags={"forerun.kind": "drift"}) as run:
+        for own in report.slices:
+            version = own.version if several else None
+            parts = (version, own.device, own.kind, own.family, own.precision, own.metric)
+            live, name = own.live, "/".join(part for part in parts if part)
+            scores = {"mape": live.mape, "bias": live.bias, "coverage_90": live.coverage_90}
+            run.scores(name, {**scores, "n": live.rows, "alarm": int(own.alarm)})
+        run.text("drift.json", report.model_dump_json(indent=1))
+        run.text("alarms.txt", "".join(f"{alarm.message}\n" for alarm in report.alarms))
+
+
+def show_suggestions(
+    settings: "Settings",
+    name: str,
+    sources: list[Path],
+    count: int,
+    how: dict[str, Any],
+    json: bool,
+) -> None:
+    """Print the candidates to measure on a device; as JSON, a list with values to fill in.
+
+    Raises:
+        UnanswerableQuery: no candidate is left to measure.
+    """
+    from forerun.service.adaptation.suggestion import candidates_of
+    from forerun.service.loading import adaptation_here
+    from forerun.service.stores.graphs import graphs_of
+
+    adaptation, devices = adaptation_here(settings)
+    device = devices.get(name)
+    chosen = _chosen(adaptation, device.name, candidates_of(sources, device, **how), count)
+    graphs = graphs_of(settings)
+    for query in chosen.values():
+        if query.run.kind == "network":
+            graphs.put(query.run.graph)
+    worth = adaptation.worth(device.name)
+    if json:
+        print_json(_to_fill_in(device.name, chosen, worth))
+    else:
+        _show(device.name, chosen, worth)
+
+
+def _chosen(
+    adaptation: "Adaptation", name: str, given: "dict[str, Query]", count: int
+) -> "dict[str, Query]":
+    from forerun.data.errors import UnanswerableQuery
+    from forerun.service.adaptation.held_out import key_of
+    from forerun.service.adaptation.suggestion import suggested
+
+    predictor = adaptation.current().loaded.predictor
+    measured = adaptation.rows_of(name)
+    measured_queries = [] if measured is None else list(measured.queries)
+    done = {key_of(query) for query in measured_queries}
+    candidates = {
+        label: query
+        for label, query in given.items()
+        if query.has_bound and predictor.answers(query) and key_of(query) not in done
+    }
+    if not candidates:
+        raise UnanswerableQuery(
+            f"None of the {len(given)} candidates is left to measure on {name}: each was measured, "
+            "or no predictor answers it there."
+        )
+    labels = list(candidates)
+    indices = suggested(predictor, list(candidates.values()), measured_queries, count)
+    return {labels[index]: candidates[labels[index]] for index in indices}
+
+
+def _to_fill_in(name: str, chosen: "dict[str, Query]", worth: "HeldOut | None") -> dict[str, Any]:
+    from forerun.service.schemas.workloads import workload_in
+
+    return {
+        "device": name,
+        "enough": worth is not None and worth.enough,
+        "candidates": list(chosen),
+        "measurements": [
+            {
+                "workload": workload_in(query.run).model_dump(mode="json"),
+                "software": query.software.model_dump(mode="json", exclude_none=True),
+                "metrics": {"latency_ms": None},
+            }
+            for query in chosen.values()
+        ],
+    }
+
+
+def _show(name: str, chosen: "dict[str, Query]", worth: "HeldOut | None") -> None:
+
+    out = screen()
+    out.print(f"to measure on [bold]{name}[/bold], the most informative first:")
+    for index, (label, query) in enumerate(chosen.items(), 1):
+        out.print(f"  {index}. {label} in {query.run.precision}", markup=False)
+    if worth is not None:
+        show_errors(worth)
+        if worth.enough:
+            out.print("[bold]enough[/bold]: further rows would gain less than 1 %")
+    out.print("--json prints them as a list to fill in, which `forerun adapt` reads back")

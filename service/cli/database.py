@@ -38,7 +38,7 @@ def import_files() -> None:
     """
     database = _database()
     from forerun.service.settings import Settings
-    from forerun.service.stores.database.importing import imported
+    from forerun.service.stores.database.upgrading import imported
 
     copied, left_out = imported(Settings.load().home, database)
     for name in left_out:

@@ -37,10 +37,9 @@ def show(
         list_devices(kind, json)
         return
     from forerun.service.settings import Settings
-    from forerun.service.stores.devices import load_catalog
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.devices import devices_of
 
-    sheet = load_catalog(place_of(Settings.load()) / "devices").get(name).model_dump(mode="json")
+    sheet = devices_of(Settings.load()).catalog.get(name).model_dump(mode="json")
     if json:
         print_json(sheet)
     else:
@@ -56,10 +55,9 @@ def list_devices(
     from forerun.data.device import DeviceKind
     from forerun.data.errors import InputError
     from forerun.service.settings import Settings
-    from forerun.service.stores.devices import load_catalog
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.devices import devices_of
 
-    catalog = load_catalog(place_of(Settings.load()) / "devices")
+    catalog = devices_of(Settings.load()).catalog
     if kind is not None and kind not in get_args(DeviceKind):
         raise InputError(f"--kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
     chosen = [device for device in catalog if kind in (None, device.kind)]
@@ -106,8 +104,7 @@ def add(
     from forerun.data.errors import InputError
     from forerun.service.settings import Settings
     from forerun.service.stores.device_sheets import black_box_sheet, detected_cpu, read_sheet
-    from forerun.service.stores.devices import DeviceStore
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.devices import devices_of
 
     if sheet is not None and black_box:
         raise InputError("Give a sheet or --black-box, not both.")
@@ -119,7 +116,7 @@ def add(
         device = detected_cpu(name or "my-cpu")
     else:
         raise InputError(f"Only a processor is detected; give a sheet of the {kind}.")
-    added = DeviceStore(place_of(Settings.load()) / "devices").register(device)
+    added = devices_of(Settings.load()).register(device)
     if json:
         print_json(added.model_dump(mode="json"))
         return

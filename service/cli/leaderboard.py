@@ -148,7 +148,7 @@ def _write(
     board: "Leaderboard", html: Path | None, curves: Path | None, tracked: Path | None
 ) -> list[Path]:
     """Write the page and the plots, where requested or where they are to be logged."""
-    from forerun.service.http.pages.leaderboard.file import leaderboard_file
+    from forerun.service.http.pages.leaderboard import leaderboard_file
     from forerun.training.leaderboard.runs import draw
 
     files = []

@@ -1,14 +1,16 @@
 """Options that several commands share: the network, and how it is run and trained."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
+from pydantic import BaseModel, ValidationError
 
-from forerun.data import software as runs
-from forerun.data import workload as workloads
 from forerun.data.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,35 +22,24 @@ if TYPE_CHECKING:
 Source = Annotated[
     Path, typer.Argument(help="model file: .onnx, .pt2, config.json, or graph .json")
 ]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(help="samples in one run [those that the file fixes, or 1]", min=1, max=65536),
-]
-Precision = Annotated[str, typer.Option(help="number format: fp32, tf32, fp16, bf16, amp, ...")]
-Phase = Annotated[str, typer.Option(help="phase: inference or training")]
-UsualRuntime = Annotated[
-    str | None,
-    typer.Option(
-        help="execution mode: eager, compiled, reduce-overhead, torchscript, tensorrt, onnxruntime "
-        "[onnxruntime for inference on processors, else eager]"
-    ),
-]
 Threads = Annotated[
     int | None, typer.Option(help="computing threads on a processor [as it was measured]", min=1)
-]
-Instances = Annotated[
-    int, typer.Option(help="instances of the run at once on one processor", min=1, max=1024)
 ]
 ProtocolOption = Annotated[list[str] | None, typer.Option(help="only this one; repeatable")]
 PredictorOption = Annotated[
     list[str] | None, typer.Option(help="this one by itself, no whole answers; repeatable")
 ]
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+KINDS: Mapping[str, Any] = {
+    **{"integer": int, "number": float, "boolean": bool, "string": str, "array": list[str]}
+}
+"""Type of a field in a JSON schema -> that of its option."""
+Described = TypeVar("Described", bound=BaseModel)
 EngineName = Literal["local", "ray"]
 EngineOption = Annotated[
     EngineName,
     typer.Option("--engine", help="where work runs: local, or ray for tasks of a Ray cluster"),
 ]
-Layout = Annotated[str, typer.Option(help="layout of image tensors: nchw or nhwc")]
 SequenceLength = Annotated[
     int | None, typer.Option(help="size of free sequence dimensions [128]", min=1)
 ]
@@ -62,78 +53,6 @@ Shapes = Annotated[
         help="shape of an input, name=1x3x640x640; ? leaves a dimension open; may be repeated",
     ),
 ]
-Optimizer = Annotated[
-    str | None,
-    typer.Option(
-        help="optimizer: none, sgd, momentum, adam, adamw (default), adafactor, adam8bit, adam4bit"
-    ),
-]
-Segments = Annotated[
-    int | None, typer.Option(help="segments recomputed in the backward pass; 0 for none", min=0)
-]
-Accumulation = Annotated[int | None, typer.Option(help="micro-batches per step", min=1)]
-LoraRank = Annotated[int | None, typer.Option(help="rank of LoRA adapters; 0 for none", min=0)]
-DataParallel = Annotated[int | None, typer.Option(help="data-parallel devices", min=1)]
-TensorParallel = Annotated[int | None, typer.Option(help="tensor-parallel devices", min=1)]
-PipelineParallel = Annotated[int | None, typer.Option(help="pipeline-parallel devices", min=1)]
-ZeroStage = Annotated[
-    int | None,
-    typer.Option(
-        help="stage of ZeRO: 1 shards optimizer states, 2 also gradients, 3 also weights",
-        min=0,
-        max=3,
-    ),
-]
-AttentionKind = Annotated[
-    str | None, typer.Option(help="implementation of attention: eager, sdpa (default), flash")
-]
-Dropout = Annotated[
-    float | None, typer.Option(help="probability of every dropout [the graph's own]", min=0.0)
-]
-CheckpointBlocks = Annotated[
-    bool | None, typer.Option(help="recompute every repeated block in the backward pass")
-]
-OptimizerKernel = Annotated[
-    str | None, typer.Option(help="implementation of Adam's step: foreach (default), fused")
-]
-LoraTargets = Annotated[
-    str | None,
-    typer.Option(help="layers with adapters: all_linear (default), attention, query_value"),
-]
-FrozenWeights = Annotated[
-    str | None, typer.Option(help="number format of frozen weights: nf4, int8, ... [as the run]")
-]
-AdapterPrecision = Annotated[
-    str | None, typer.Option(help="number format of adapters [as the run]")
-]
-LossChunks = Annotated[
-    int | None, typer.Option(help="chunks in which logits and loss are computed", min=1)
-]
-FrozenInputs = Annotated[
-    bool | None, typer.Option(help="training with quantised weights by bitsandbytes before 0.43.2")
-]
-LegacyPytorch = Annotated[bool | None, typer.Option(help="training with PyTorch older than 1.11")]
-SequenceParallel = Annotated[
-    bool | None, typer.Option(help="tensor-parallel devices also divide norms and residuals")
-]
-Logits = Annotated[
-    str | None,
-    typer.Option(
-        help="positions whose logits are computed: last (default of text generators), all"
-    ),
-]
-CacheTokens = Annotated[
-    int | None,
-    typer.Option(help="tokens per sequence in the key-value cache [those of the graph]", min=0),
-]
-CachePrecision = Annotated[
-    str | None, typer.Option(help="number format of the key-value cache [as the run]")
-]
-JoinedCache = Annotated[
-    bool | None,
-    typer.Option(help="every step of generation copies the key-value cache into new tensors"),
-]
-PowerLimit = Annotated[float | None, typer.Option(help="power limit set on the device, W", min=1.0)]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Picture = Annotated[
     Path | None,
@@ -147,10 +66,9 @@ Explain = Annotated[
 def devices_known() -> "DeviceStore":
     """The catalogue and the registered devices."""
     from forerun.service.settings import Settings
-    from forerun.service.stores.devices import DeviceStore
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.devices import devices_of
 
-    return DeviceStore(place_of(Settings.load()) / "devices")
+    return devices_of(Settings.load())
 
 
 def in_use(
@@ -197,21 +115,6 @@ def one_of(option: str, value: str, known: Sequence[str]) -> Any:
     return value
 
 
-def checked(given: Mapping[str, str]) -> dict[str, Any]:
-    """The given options, after checking each against its list of valid values.
-
-    Raises:
-        InputError: a value is not valid; the message lists the valid ones.
-    """
-    kinds = {
-        "precision": workloads.NumberFormat,
-        "phase": workloads.Phase,
-        "runtime": runs.Runtime,
-        "layout": runs.Layout,
-    }
-    return {name: one_of(name, value, get_args(kinds[name])) for name, value in given.items()}
-
-
 def engine_of(name: EngineName) -> AbstractContextManager["Engine"]:
     """The engine that does fits, while the context lasts.
 
@@ -222,3 +125,84 @@ def engine_of(name: EngineName) -> AbstractContextManager["Engine"]:
     from forerun.training.engines.jobs import engine_named
 
     return engine_named(name)
+
+
+def takes_run(verb: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter `run` is replaced by one option for each field of its class.
+
+    Args:
+        verb: function with a parameter `run: RunIn` or `run: PlainRunIn`, or with options of its
+            own, as a dataclass whose fields are options.
+    """
+    signature = inspect.signature(verb)
+    own = dict(signature.parameters)
+    kind = own.pop("run").annotation
+    options = run_options(kind) if issubclass(kind, BaseModel) else _fields_of(kind)
+
+    @wraps(verb)
+    def command(**given: Any) -> None:
+        named = {option.name: given.pop(option.name) for option in options}
+        verb(**given, run=checked(kind, named) if issubclass(kind, BaseModel) else kind(**named))
+
+    own_parameters = [own_one.replace(kind=KEYWORD) for own_one in own.values()]
+    changed = signature.replace(parameters=[*own_parameters, *options])
+    command.__signature__ = changed  # type: ignore[attr-defined]
+    return command
+
+
+def _fields_of(options: Any) -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(own.name, KEYWORD, default=own.default, annotation=own.type)
+        for own in fields(options)
+    ]
+
+
+def run_options(kind: type[BaseModel]) -> list[inspect.Parameter]:
+    """One option for each field of a description, by its JSON schema."""
+    found = []
+    for name, schema in kind.model_json_schema()["properties"].items():
+        part = _part(schema)
+        choices = f" ({', '.join(part['enum'])})" if "enum" in part else ""
+        bounds: dict[str, Any] = {"min": part.get("minimum"), "max": part.get("maximum")}
+        option = typer.Option(
+            *([] if part["type"] == "boolean" else [flag_of(name)]),
+            help=f"{schema['description']}{choices}",
+            **(bounds if part["type"] in ("integer", "number") else {}),
+        )
+        default = schema.get("default")
+        own = KINDS[part["type"]] if default not in (None, []) else KINDS[part["type"]] | None
+        annotation = Annotated[own, option]  # type: ignore[valid-type]
+        found.append(
+            inspect.Parameter(name, KEYWORD, default=default or None, annotation=annotation)
+        )
+    return found
+
+
+def _part(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a field where it is not null."""
+    return next(part for part in schema.get("anyOf", [schema]) if part["type"] != "null")
+
+
+def flag_of(name: str) -> str:
+    """The option of a field; its unit is left to the help."""
+    return f"--{name.removesuffix('_w').replace('_', '-')}"
+
+
+def checked(kind: type[Described], given: Mapping[str, Any]) -> Described:
+    """The options of a run, checked.
+
+    Raises:
+        InputError: a value is not valid; the message names the option.
+    """
+    kept = {name: value for name, value in given.items() if value is not None}
+    for name, schema in kind.model_json_schema()["properties"].items():
+        choices = _part(schema).get("enum")
+        if choices and name in kept:
+            one_of(flag_of(name)[2:], kept[name], choices)
+    try:
+        return kind.model_validate(kept)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(
+            f"{flag_of(str(first['loc'][0]))} {first['input']!r:.80}: {first['msg']}."
+        ) from None

@@ -13,18 +13,22 @@ from forerun.service.problems import Problem
 from forerun.service.schemas.answers import PredictionOut, RankOut, ServingOut, SweepOut
 from forerun.service.schemas.circuits import CircuitOut
 from forerun.service.schemas.colocation import ColocationOut, HostsOut
+from forerun.service.schemas.listings import PresetsOut, ReadyOut, WorkloadsOut
 from forerun.service.schemas.llm.answers import SupportOut
 from forerun.service.schemas.llm.replay import ReplayOut
-from forerun.service.schemas.measurements import AdaptationOut, SetOut, SetsOut
-from forerun.service.schemas.observations import DriftOut, ObservedOut
+from forerun.service.schemas.measurements import (
+    AdaptationOut,
+    DriftOut,
+    ObservedOut,
+    SetOut,
+    SetsOut,
+)
 from forerun.service.schemas.prediction import (
     DevicesOut,
     GraphOut,
     LeaderboardOut,
     ModelsOut,
 )
-from forerun.service.schemas.readiness import ReadyOut
-from forerun.service.schemas.workload_list import PresetsOut, WorkloadsOut
 
 T = TypeVar("T")
 Body = BaseModel | Mapping[str, Any]

@@ -5,8 +5,7 @@ from collections.abc import Collection
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forerun.service.http.departure import Departure
-from forerun.service.http.lanes import Busy
+from forerun.service.http.lanes import Busy, Departure
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.problems import response, response_of, too_large
 from forerun.service.settings import Settings

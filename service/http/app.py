@@ -1,11 +1,15 @@
 """Create the FastAPI application: routes, middleware, error handlers, and start-up."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+import difflib
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from importlib.util import find_spec
+from threading import Lock
+from typing import Any, Final
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
@@ -13,37 +17,114 @@ from starlette.types import Message, Scope
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from forerun import __version__
-from forerun.data.errors import InputError
+from forerun.data.errors import BadRequest, InputError, MissingExtra
 from forerun.features.readers import read_graph
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
-from forerun.service.http.access.authorization import Authorized
-from forerun.service.http.access.tenants import Tenants
 from forerun.service.http.admission import Admission
 from forerun.service.http.answers import Answers
-from forerun.service.http.documented import Documented
+from forerun.service.http.authorization import Authorized
 from forerun.service.http.guard import Guarded
 from forerun.service.http.monitoring import tracing
 from forerun.service.http.monitoring.measured import Measured
-from forerun.service.http.open_inference import start
 from forerun.service.http.pages import PAGES
 from forerun.service.http.pages.rendering import STATIC
-from forerun.service.http.query_parameters import known_parameters
 from forerun.service.http.routes import ROUTERS, UPLOADS
 from forerun.service.http.state import State
-from forerun.service.http.trial.shares import Shares
-from forerun.service.http.trial.trial import Trial
+from forerun.service.http.tenants import Tenants
+from forerun.service.http.trial import Shares, Trial
 from forerun.service.http.upkeep import kept_up
 from forerun.service.loading import load_at_once
 from forerun.service.log import LINES, log
 from forerun.service.presets import example_model, preset_named
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.settings import Settings
-from forerun.service.stores.devices import DeviceStore
-from forerun.service.stores.graphs import GraphStore
-from forerun.service.stores.places import database_of, place_of
+from forerun.service.stores.devices import devices_of
+from forerun.service.stores.graphs import graphs_of
+from forerun.service.stores.places import database_of
+
+
+class Documented(FastAPI):
+    """An application whose OpenAPI document several threads may ask for at once."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self._making = Lock()
+
+    def openapi(self) -> dict[str, Any]:
+        """The document, which is made once."""
+        with self._making:
+            return super().openapi()
+
+
+MOST_LISTED: Final = 5
+"""Values of a parameter that are repeated in a message."""
+
+
+class UnknownParameter(InputError):
+    """The path takes no query parameter of that name."""
+
+    slug = "unknown-parameter"
+
+    def __init__(self, name: str, known: Collection[str]) -> None:
+        self.did_you_mean = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"Did you mean {self.did_you_mean[0]}? " if self.did_you_mean else ""
+        listed = f"There are {', '.join(known)}" if known else "The path takes none"
+        super().__init__(f"No query parameter {name!r:.80}. {hint}{listed}.")
+
+
+async def known_parameters(request: Request) -> None:
+    """Refuse query parameters under `/v1` that the OpenAPI document does not list, or lists once.
+
+    Raises:
+        UnknownParameter: a parameter is not listed; the message suggests a similar one.
+        BadRequest: a parameter that takes one value has several.
+    """
+    if not request.scope["query_string"] or not request.url.path.startswith("/v1/"):
+        return
+    # The document takes a third of a second when it is first made, in which others are answered.
+    document = request.app.openapi_schema or await to_thread(request.app.openapi)
+    path = document["paths"].get(request.scope["route"].path, {})
+    listed = path.get(request.method.lower(), {}).get("parameters", ())
+    known = {each["name"]: each["schema"] for each in listed if each["in"] == "query"}
+    for name in request.query_params:
+        if name not in known:
+            raise UnknownParameter(name, known)
+        values = request.query_params.getlist(name)
+        if len(values) > 1 and known[name].get("type") != "array":
+            given = ", ".join(f"{value!r:.80}" for value in values[:MOST_LISTED])
+            raise BadRequest(
+                f"The query parameter {name} takes one value and has {len(values)}: {given}. "
+                "Send one request for each."
+            )
+
+
+def check_grpc(settings: Settings) -> None:
+    """Refuse to start where a port for gRPC is set and gRPC is not there.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    if settings.grpc_port is not None and find_spec("grpc") is None:
+        raise MissingExtra("A port for gRPC", "grpc")
+
+
+@asynccontextmanager
+async def over_grpc(app: FastAPI, state: State) -> AsyncIterator[None]:
+    """Answer over gRPC to the block's end, where the settings have a port for it.
+
+    It begins in each process after it was forked, because threads of gRPC would not survive.
+    """
+    if state.settings.grpc_port is None:
+        yield
+        return
+    from forerun.service.http.open_inference.grpc_service import served
+
+    async with served(app, state):
+        yield
+
 
 USUAL = "resnet50-l4"
 """The preset that most questions about networks are like."""
@@ -65,7 +146,7 @@ def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
             for gRPC, which is not.
     """
     tracing.check_installed()
-    start.check_installed(settings)
+    check_grpc(settings)
     app = create_app(settings)
     state = app.state.forerun
     _load(state, None)
@@ -101,7 +182,7 @@ def create_app(settings: Settings | None = None, loaded: LoadedPredictor | None 
         with LINES.of_service():
             async with kept_up(state, state.answers), tracing.traced(state):
                 asked = asyncio.create_task(_ask_rest(state))
-                async with start.over_grpc(app, state):
+                async with over_grpc(app, state):
                     yield
                 asked.cancel()
             state.close()
@@ -139,8 +220,8 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     threadpool_limits(1, user_api="blas")
 
     def made(own: Settings, predictor: LoadedPredictor) -> Answers:
-        graphs = GraphStore(place_of(own) / "graphs", own.graphs_kept)
-        devices = DeviceStore(place_of(own) / "devices")
+        graphs = graphs_of(own)
+        devices = devices_of(own)
         adaptation = adaptation_of(own, predictor, devices, graphs.get)
         trial = Trial(Shares.of(own), state.telemetry)
         kept, computed = own.answers_kept, state.telemetry.computed
@@ -149,8 +230,7 @@ def _load(state: State, loaded: LoadedPredictor | None) -> None:
     answers = made(settings, loaded or load_at_once(settings))
     _ask(answers, (EXAMPLE, EXAMPLE_NETWORK))
     if settings.workload_classes is not None:
-        from forerun.service.http.kubernetes.table import Table
-        from forerun.service.http.kubernetes.watching import WatchedTable
+        from forerun.service.http.kubernetes.table import Table, WatchedTable
 
         table = Table(settings.workload_classes)
         table.check(answers)

@@ -1,8 +1,12 @@
 """Lanes of work off the event loop: threads with a bounded queue and deadlines."""
 
 import asyncio
-from collections.abc import Callable
+from asyncio import Event
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from math import inf
 from threading import BoundedSemaphore
@@ -10,13 +14,57 @@ from time import perf_counter, time_ns
 from typing import TypeVar
 
 from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive
 
 from forerun.data.errors import DeadlineExceeded, InputError
 from forerun.features.deadline import Deadline, current, within
-from forerun.service.http.departure import current_departure
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.requests.record import RequestRecord, Stage, continued
 from forerun.service.requests.record import current as current_record
+
+
+class Departure:
+    """The messages of a request, which can be read ahead to see whether its client has left.
+
+    Args:
+        receive: the messages as the server gives them.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._ahead: deque[Message] = deque()
+
+    async def receive(self) -> Message:
+        """The next message, for the handler of the request."""
+        return self._ahead.popleft() if self._ahead else await self._receive()
+
+    async def left(self) -> None:
+        """Return once the client has left; never, while part of its body is still to be read."""
+        while True:
+            message = await self._receive()
+            self._ahead.append(message)
+            if message["type"] == "http.disconnect":
+                return
+            if message.get("more_body"):
+                await Event().wait()
+
+    @contextmanager
+    def watchable(self) -> Iterator[None]:
+        """What runs in this context can ask for the departure by `current_departure`."""
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+
+
+_CURRENT: ContextVar[Departure | None] = ContextVar("departure", default=None)
+
+
+def current_departure() -> Departure | None:
+    """The departure of the client whose request is handled; None outside of requests."""
+    return _CURRENT.get()
+
 
 T = TypeVar("T")
 UNWATCHED_S = 0.05

@@ -9,19 +9,19 @@ from fastapi import Depends, Request
 
 from forerun.data.errors import InputError
 from forerun.models.artifact.loading import LoadedPredictor
-from forerun.service.http.access.tenants import OF_SCOPE, Tenants
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
-from forerun.service.http.kubernetes.neighbours import Neighbours
+from forerun.service.http.kubernetes.pods import Neighbours
 from forerun.service.http.lanes import Lane
-from forerun.service.http.monitoring.store_metrics import StoreSizes
+from forerun.service.http.monitoring.gauges import StoreSizes
 from forerun.service.http.monitoring.tracing import Tracing
 from forerun.service.http.telemetry import Telemetry
+from forerun.service.http.tenants import OF_SCOPE, Tenants
 from forerun.service.settings import Settings
 from forerun.service.stores.leaderboard import StoredLeaderboard
 
 if TYPE_CHECKING:
-    from forerun.service.http.kubernetes.watching import WatchedTable
+    from forerun.service.http.kubernetes.table import WatchedTable
 
 T = TypeVar("T")
 QUESTION_THREADS = 2

@@ -32,9 +32,8 @@ from forerun.features.tables.own_tables import hardware_of, own_queries
 from forerun.models.catalog import catalog as predictors
 from forerun.service.adaptation.measurement_files import GraphFolder, graph_folder_of
 from forerun.service.settings import Settings
-from forerun.service.stores.devices import load_catalog
-from forerun.service.stores.graphs import GraphStore
-from forerun.service.stores.places import place_of
+from forerun.service.stores.devices import devices_of
+from forerun.service.stores.graphs import graphs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +92,7 @@ def import_table(
     frame = read_table(path)
     columns = _meanings(frame, given, rest, ask)
     runs, description = tidy_runs(frame, columns, name, path.name)
-    devices = _devices(runs, description, load_catalog(place_of(settings) / "devices"), path.name)
+    devices = _devices(runs, description, devices_of(settings).catalog, path.name)
     graphs: dict[str, OperatorGraph] = {}
     if description.layout == "networks":
         runs, graphs = _with_graphs(runs, path, settings)
@@ -215,7 +214,7 @@ class _GraphFinder:
     def __init__(self, table: Path, settings: Settings) -> None:
         self._table = table
         self._folder = GraphFolder(graph_folder_of(table))
-        self._uploads = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
+        self._uploads = graphs_of(settings)
 
     def __call__(self, text: str, row: int) -> OperatorGraph:
         file = self._table.parent / text

@@ -10,17 +10,65 @@ from forerun.service.answers.answer import answer_of, answers_to
 from forerun.service.answers.power_sweep import SLOW_DOWN, swept
 from forerun.service.answers.question import RUN_METRICS, question_about
 from forerun.service.answers.ranking import Goal, Limits, prices_by_device, ranked
-from forerun.service.python.answer import Answer, Answers, Fit
-from forerun.service.python.comparison import Comparison
+from forerun.service.answers.requested import question_of, request_of
+from forerun.service.python.answer import Answer, Answers, Comparison, Fit
 from forerun.service.python.model_source import Model
-from forerun.service.python.question import Asked, asked_about
-from forerun.service.python.ranking import Ranking
-from forerun.service.python.requested import is_request, requested
-from forerun.service.python.run_options import RunOptions
+from forerun.service.python.question import SOFTWARE, Asked, RunOptions, asked_about, checked_run
+from forerun.service.python.ranking import Ranking, Sweep
 from forerun.service.python.session import DeviceLike, Session, is_one, listed, session
-from forerun.service.python.sweep import Sweep
-from forerun.service.schemas.answers import Objective, Risk
-from forerun.service.schemas.power_summary import samples_of
+from forerun.service.schemas.answers import Objective, Risk, samples_of
+
+OF_OPERATORS = ("kernel", "network")
+
+
+def is_request(model: Any) -> bool:
+    """Whether a model is a workload without operators, as a mapping with its kind."""
+    return isinstance(model, Mapping) and model.get("kind", "network") not in OF_OPERATORS
+
+
+def requested(
+    workload: Mapping[str, Any],
+    device: DeviceLike,
+    metrics: Sequence[str] | None,
+    options: Mapping[str, Any],
+    here: Session,
+    *,
+    explain: bool = False,
+) -> Answer:
+    """The answer about a workload that names its kind.
+
+    Args:
+        workload: the field `workload` of POST /v1/predict.
+        device: name, spec sheet or its path; a name may be that of a device that only the training
+            set has.
+        metrics: names of the requested metrics; all that the workload can have when None.
+        options: `runtime`, `layout`, `threads`, `power_limit_w`.
+        here: the session.
+        explain: whether the answer divides its estimate among parts.
+
+    Raises:
+        InputError: the workload, the device, an option or a metric is not valid.
+    """
+    run = checked_run(options)
+    superfluous = sorted(set(options) - {*SOFTWARE, "power_limit_w"})
+    if superfluous:
+        raise InputError(f"{superfluous[0]}: write it into the workload, which has 'kind'.")
+    named = device if isinstance(device, str) else here.device(device)
+    software = {name: getattr(run, name) for name in SOFTWARE if options.get(name) is not None}
+    asked = request_of(
+        {
+            "workload": dict(workload),
+            "device": named.model_dump() if isinstance(named, Device) else named,
+            "software": software,
+            "operation": {"power_limit_w": run.power_limit_w},
+            "metrics": None if metrics is None else list(metrics),
+            "explain": explain,
+        }
+    )
+    in_use = here.in_use
+    question = question_of(asked, here.devices.get, here.graphs.get, in_use.loaded.predictor)
+    return Answer.of(str(workload["kind"]), question.query, answer_of(question, in_use))
+
 
 MOST_COMPARED = 10_000
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from forerun.data.errors import InputError
 from forerun.service.answers import colocation as answers
-from forerun.service.answers.program_profile import read_profile
-from forerun.service.python.run_options import first_fault
+from forerun.service.answers.colocation import read_profile
+from forerun.service.python.question import first_fault
 from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
 from forerun.service.schemas.colocation import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.data.errors import InputError, MissingExtra
 from forerun.data.metrics import metric as metric_named
-from forerun.service.python.estimate import Estimate
+from forerun.service.python.view import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,13 +1,19 @@
-"""A ranking: devices that meet limits, the best first, and why the others are left out."""
+"""Rankings and sweeps: devices that meet limits, and one device at several power limits."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from forerun.service.python.answer import MAIN, NOT_CALIBRATED, Fit
-from forerun.service.python.estimate import Estimate, estimates_of
-from forerun.service.python.view import View, Viewed
-from forerun.service.schemas.answers import Objective, RankedOut, RankOut
+from forerun.service.python.view import Estimate, View, Viewed, estimates_of
+from forerun.service.schemas.answers import (
+    AdviceOut,
+    LimitedOut,
+    Objective,
+    RankedOut,
+    RankOut,
+    SweepOut,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,3 +136,152 @@ class Ranking(Viewed):
 
         aims = {row.device: row.objective for row in self.ranked}
         return intervals(aims, self.objective, self.model, {}, ax)
+
+
+COLUMNS = ("latency_ms", "power_w", "energy_j", "energy_per_sample_j")
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The workload at one power limit.
+
+    Attributes:
+        limit_w: power limit of the device.
+        latency_ms, power_w, energy_j, energy_per_sample_j: estimates at that limit.
+        slow_down: time over that at the highest limit, less 1.
+        saving: share of the energy at the highest limit that is saved.
+        on_front: whether no other limit is both faster and takes less energy.
+    """
+
+    limit_w: float
+    latency_ms: Estimate
+    power_w: Estimate
+    energy_j: Estimate
+    energy_per_sample_j: Estimate
+    slow_down: float
+    saving: float
+    on_front: bool
+
+    @classmethod
+    def of(cls, run: LimitedOut) -> "Limited":
+        """The run of an answer."""
+        estimates = {name: Estimate.of(getattr(run, name)) for name in COLUMNS}
+        return cls(run.limit_w, **estimates, slow_down=run.slow_down, saving=run.saving,
+                   on_front=run.on_front)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """An advised power limit.
+
+    Attributes:
+        limit_w: power limit.
+        slow_down: time over that at the highest limit, less 1.
+        saving: share of the energy at the highest limit that is saved.
+    """
+
+    limit_w: float
+    slow_down: float
+    saving: float
+
+    @classmethod
+    def of(cls, advised: AdviceOut) -> "Advice":
+        """The advice of an answer."""
+        return cls(advised.limit_w, advised.slow_down, advised.saving)
+
+    def __str__(self) -> str:
+        saved, slower = 100 * self.saving, 100 * self.slow_down
+        return f"{self.limit_w:,.4g} W, saves {saved:.1f} %, {slower:.1f} % slower"
+
+
+@dataclass(frozen=True)
+class Sweep(Viewed):
+    """Time, power and energy by power limit.
+
+    Attributes:
+        model: name of the model.
+        device: name of the device.
+        runs: one run per limit, by rising limit.
+        least_energy: the limit at which a run takes the least energy.
+        slow_down: slowdown that `within_slow_down` may cost, as a share of the fastest time.
+        within_slow_down: the limit of least energy among those that are not slower than that.
+        limits: inputs out of domain, and other limits of the answer.
+        content: the whole answer as HTTP gives it.
+    """
+
+    model: str
+    device: str
+    runs: tuple[Limited, ...]
+    least_energy: Advice
+    slow_down: float
+    within_slow_down: Advice
+    limits: tuple[str, ...]
+    content: SweepOut = field(repr=False)
+
+    @classmethod
+    def of(cls, model: str, out: SweepOut) -> "Sweep":
+        """The sweep of an answer."""
+        return cls(
+            model,
+            out.device.name,
+            tuple(map(Limited.of, out.runs)),
+            Advice.of(out.least_energy),
+            out.slow_down,
+            Advice.of(out.within_slow_down),
+            tuple(out.limits),
+            out,
+        )
+
+    def __iter__(self) -> Iterator[Limited]:
+        return iter(self.runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain dictionaries and lists, with the fields of POST /v1/power/sweep."""
+        return self.content.model_dump(mode="json")
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """One row per limit."""
+        for run in self.runs:
+            record: dict[str, Any] = {"limit_w": run.limit_w}
+            for name in COLUMNS:
+                record |= getattr(run, name).record(name)
+            rest = ("slow_down", "saving", "on_front")
+            yield record | {name: getattr(run, name) for name in rest}
+
+    def view(self) -> View:
+        """One row per limit, then the advised limits."""
+        headings = ("limit", "time", "power", "energy", "a sample", "energy, range")
+        rows = [
+            [
+                f"{run.limit_w:,.4g} W",
+                *(getattr(run, name).text() for name in COLUMNS),
+                run.energy_j.interval_text(),
+                f"{100 * run.slow_down:.1f} %",
+                f"{100 * run.saving:.1f} %",
+                "*" if run.on_front else "",
+            ]
+            for run in self.runs
+        ]
+        lines = [
+            f"least energy: {self.least_energy}",
+            f"at most {100 * self.slow_down:.3g} % slower: {self.within_slow_down}",
+        ]
+        title = f"{self.model} on {self.device}"
+        return View(title, (*headings, "slower", "saved", "front"), rows, lines, self.limits)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw energy over time, one point for each limit.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+        """
+        from forerun.service.python.plots import front
+
+        points = [
+            (run.latency_ms.value, run.energy_j.value, f"{run.limit_w:,.4g} W", run.on_front)
+            for run in self.runs
+        ]
+        return front(points, f"{self.model} on {self.device}", ax)

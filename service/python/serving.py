@@ -13,10 +13,9 @@ from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
 from forerun.features.readers.language_model.reader import model_files
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.answers.serving import estimated
-from forerun.service.python.estimate import Estimate, estimates_of
-from forerun.service.python.run_options import first_fault
+from forerun.service.python.question import first_fault
 from forerun.service.python.session import DeviceLike, session
-from forerun.service.python.view import View, Viewed, refusals
+from forerun.service.python.view import Estimate, Predicted, View, Viewed, estimates_of, refusals
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
@@ -64,75 +63,20 @@ class ServingAnswer(Viewed):
             out,
         )
 
-    @property
-    def power_w(self) -> Estimate | None:
-        """Average power of one device, W; None where it is not known."""
-        return self.metrics.get("power_w")
-
-    @property
-    def tokens_per_s(self) -> Estimate | None:
-        """Tokens written per second by all devices; None where it is not known."""
-        return self.metrics.get("tokens_per_s")
-
-    @property
-    def energy_per_token_j(self) -> Estimate | None:
-        """Energy of all devices for one token, J; None where it is not known."""
-        return self.metrics.get("energy_per_token_j")
-
-    @property
-    def latency_ms(self) -> Estimate | None:
-        """Time of a batch of a diffusion model, ms; None where it is not known."""
-        return self.metrics.get("latency_ms")
-
-    @property
-    def samples_per_s(self) -> Estimate | None:
-        """Images or videos per second by all devices; None where it is not known."""
-        return self.metrics.get("samples_per_s")
-
-    @property
-    def energy_per_sample_j(self) -> Estimate | None:
-        """Energy of all devices for one image or video, J; None where it is not known."""
-        return self.metrics.get("energy_per_sample_j")
-
-    @property
-    def ttft_ms(self) -> Estimate | None:
-        """Time from a request to its first token, with queueing, ms; None where not known."""
-        return self.metrics.get("ttft_ms")
-
-    @property
-    def tpot_ms(self) -> Estimate | None:
-        """Time for each token after the first, ms; None where it is not known."""
-        return self.metrics.get("tpot_ms")
-
-    @property
-    def ttft_service_ms(self) -> Estimate | None:
-        """Time from a request to its first token without queueing, ms; None where not known."""
-        return self.metrics.get("ttft_service_ms")
-
-    @property
-    def request_latency_ms(self) -> Estimate | None:
-        """Time from a request to its last token, ms; None where it is not known."""
-        return self.metrics.get("request_latency_ms")
-
-    @property
-    def requests_per_s(self) -> Estimate | None:
-        """Requests answered per second by all devices; None where it is not known."""
-        return self.metrics.get("requests_per_s")
-
-    @property
-    def tokens_per_s_per_device(self) -> Estimate | None:
-        """Tokens written per second by one device; None where it is not known."""
-        return self.metrics.get("tokens_per_s_per_device")
-
-    @property
-    def peak_memory_mib(self) -> Estimate | None:
-        """Memory of one device, MiB; None where it is not known."""
-        return self.metrics.get("peak_memory_mib")
-
-    @property
-    def usd_per_million_tokens(self) -> Estimate | None:
-        """Price of a million tokens written, US dollars; None where it is not known."""
-        return self.metrics.get("usd_per_million_tokens")
+    power_w = Predicted("Average power of one device, W")
+    tokens_per_s = Predicted("Tokens written per second by all devices")
+    energy_per_token_j = Predicted("Energy of all devices for one token, J")
+    latency_ms = Predicted("Time of a batch of a diffusion model, ms")
+    samples_per_s = Predicted("Images or videos per second by all devices")
+    energy_per_sample_j = Predicted("Energy of all devices for one image or video, J")
+    ttft_ms = Predicted("Time from a request to its first token, with queueing, ms")
+    tpot_ms = Predicted("Time for each token after the first, ms")
+    ttft_service_ms = Predicted("Time from a request to its first token without queueing, ms")
+    request_latency_ms = Predicted("Time from a request to its last token, ms")
+    requests_per_s = Predicted("Requests answered per second by all devices")
+    tokens_per_s_per_device = Predicted("Tokens written per second by one device")
+    peak_memory_mib = Predicted("Memory of one device, MiB")
+    usd_per_million_tokens = Predicted("Price of a million tokens written, US dollars")
 
     @property
     def model(self) -> ModelSizesOut | None:

@@ -13,8 +13,7 @@ from forerun.service.loading import adaptation_here
 from forerun.service.settings import Settings
 from forerun.service.stores.device_sheets import read_sheet
 from forerun.service.stores.devices import DeviceStore
-from forerun.service.stores.graphs import GraphStore
-from forerun.service.stores.places import place_of
+from forerun.service.stores.graphs import GraphStore, graphs_of
 
 if TYPE_CHECKING:
     from forerun.models.answers.served_models import InUse
@@ -89,7 +88,7 @@ def session() -> Session:
 @lru_cache(maxsize=4)
 def _session(settings: Settings) -> Session:
     adaptation, devices = adaptation_here(settings)
-    graphs = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
+    graphs = graphs_of(settings)
     return Session(settings, adaptation, devices, graphs)
 
 

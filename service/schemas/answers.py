@@ -1,16 +1,217 @@
 """Answers about prediction, ranking, power limits and serving: one type for Python and HTTP."""
 
-from typing import Final, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from pydantic import BaseModel, Field
 
+from forerun.data.graph import BindingReason, OperatorGraph
+from forerun.data.workload import Network, Workload
+from forerun.models.answers.wording import readable
 from forerun.models.limit import Grade, Limit, Severity
-from forerun.service.schemas.bound_dimensions import BoundDimensionOut
-from forerun.service.schemas.interval import IntervalOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
-from forerun.service.schemas.memory_fit import FitsOut
-from forerun.service.schemas.power_summary import PowerFactsOut
+
+if TYPE_CHECKING:
+    from forerun.data.device import Device
+    from forerun.data.query import Query
+    from forerun.models.prediction import Estimate
+
+
+class IntervalOut(BaseModel):
+    """A value with its prediction interval."""
+
+    value: float = Field(description="best estimate, in `unit`")
+    low: float | None = Field(description="lower end of the interval, null without one")
+    high: float | None = Field(description="upper end of the interval, null without one")
+    coverage: float | None = Field(
+        description="calibrated share of measured values in the interval; null where not calibrated"
+    )
+    unit: str = Field(description="unit of the value: ms, MiB, W, J, tokens/s or samples/s")
+
+
+_UNITS: Mapping[BindingReason, str] = {
+    "default_image_size": " pixels",
+    "default_sequence_length": " tokens",
+}
+_CHANGED_BY: Mapping[BindingReason, str] = {
+    "default_image_size": " (--image-size changes this)",
+    "default_sequence_length": " (--sequence-length changes this)",
+    "default_channels": " (--shape changes this)",
+    "empty_past": ", an empty key-value cache (--shape changes this)",
+}
+_NAMES_LISTED = 3
+
+
+class BoundDimensionOut(BaseModel):
+    """A free dimension of an input, and the size that it was taken at."""
+
+    input: str = Field(description="name of the input")
+    axis: int = Field(description="position of the dimension, from 0")
+    symbol: str = Field(description="name of the dimension in the file; empty without one")
+    size: int = Field(description="the size that was taken")
+    why: BindingReason = Field(
+        description="given: by the request; batch: the batch size; default_...: neither the file "
+        "nor the request says it; empty_past: a key-value cache without tokens; sum_of_others: the "
+        "sum of other dimensions"
+    )
+
+
+def bound_dimensions(asked: Workload | OperatorGraph) -> list[BoundDimensionOut]:
+    """The free dimensions of a graph; those of a network at its own batch size."""
+    if not isinstance(asked, Network | OperatorGraph):
+        return []
+    graph = asked if isinstance(asked, OperatorGraph) else asked.graph
+    return [
+        BoundDimensionOut(
+            input=readable(bound.input),
+            axis=bound.axis,
+            symbol=readable(bound.symbol),
+            size=asked.batch_size if bound.why == "batch" else bound.size,
+            why=bound.why,
+        )
+        for bound in graph.bound_dimensions
+    ]
+
+
+def sentence(bound: Sequence[BoundDimensionOut]) -> str:
+    """What the free dimensions were taken as and which option changes that; empty without any.
+
+    The batch is left out, because the question says it.
+    """
+    sizes: dict[tuple[BindingReason, int], dict[str, list[str]]] = {}
+    for dimension in bound:
+        if dimension.why != "batch":
+            inputs = sizes.setdefault((dimension.why, dimension.size), {})
+            inputs.setdefault(dimension.input, []).append(_axis_name(dimension))
+    return "; ".join(
+        f"{_inputs(inputs)} taken as {size}{_UNITS.get(why, '')}{_CHANGED_BY.get(why, '')}"
+        for (why, size), inputs in sizes.items()
+    )
+
+
+def _inputs(inputs: Mapping[str, Sequence[str]]) -> str:
+    """`images height and width`, and the same of a few inputs that share a size."""
+    axes = {name: _listed(listed) for name, listed in inputs.items()}
+    if len(axes) > _NAMES_LISTED:
+        return f"dimensions of {len(axes)} inputs"
+    return ", ".join(f"{name} {listed}" for name, listed in axes.items())
+
+
+def _listed(axes: Sequence[str]) -> str:
+    return " and ".join(axes) if len(axes) <= 2 else ", ".join(axes)
+
+
+def _axis_name(dimension: BoundDimensionOut) -> str:
+    if dimension.why == "default_image_size" and dimension.axis in (2, 3):
+        return "height" if dimension.axis == 2 else "width"
+    symbol = dimension.symbol
+    return symbol if symbol.isidentifier() else f"axis {dimension.axis}"
+
+
+USABLE = 0.92
+"""Share of the memory on the spec sheet that runs can use: drivers and error correction take the
+rest. nvidia-smi shows 15,109 to 15,360 of a T4's 16,384 MiB, 23,034 of an L4's 24,576 and 81,559 of
+an H100's 81,920."""
+
+CALIBRATED = "of runs like those measured, about 5 % take more than `high`"
+ENGINEERING = "`high` is an engineering bound; how often runs take more is not known"
+
+
+class FitsOut(BaseModel):
+    """Whether one device's memory is enough."""
+
+    fits: bool = Field(
+        description="whether the upper end of the interval fits, which is the safe answer"
+    )
+    fits_at_value: bool = Field(description="whether the best estimate fits")
+    usable_mib: float = Field(
+        description="part of the memory on the spec sheet that runs can use, MiB"
+    )
+    needed_mib: float = Field(description="upper end of the interval of peak_memory_mib, MiB")
+    headroom_mib: float = Field(
+        description="usable minus needed memory, MiB; negative where memory is short"
+    )
+    risk: str = Field(description="how often a run takes more than the upper end, in words")
+
+
+def fits(device: "Device", peak: "Estimate | None", calibrated: bool) -> FitsOut | None:
+    """Whether the peak fits; None where the peak or the device's memory is not known.
+
+    Args:
+        device: the spec sheet.
+        peak: estimate of `peak_memory_mib` on the device.
+        calibrated: whether the upper end of the interval is a 95th percentile.
+    """
+    if peak is None or device.memory_gib is None:
+        return None
+    usable = USABLE * device.memory_gib * 1024.0
+    needed = peak.value if peak.high is None else peak.high
+    return FitsOut(
+        fits=needed <= usable,
+        fits_at_value=peak.value <= usable,
+        usable_mib=usable,
+        needed_mib=needed,
+        headroom_mib=usable - needed,
+        risk=CALIBRATED if calibrated else ENGINEERING,
+    )
+
+
+NO_PEAK = "not measured: the data holds averages over whole runs, no window"
+NO_IDLE = "the sheet does not give it"
+NO_ENERGY = "energy_j is not known, or was not asked for"
+
+
+class PowerFactsOut(BaseModel):
+    """Figures about power that no predictor answers."""
+
+    idle_w: float | None = Field(description="power of the idle device, by its spec sheet, W")
+    tdp_w: float | None = Field(description="design power of the device, by its spec sheet, W")
+    power_limit_w: float | None = Field(
+        description="requested power limit, W; null for the device's own limit"
+    )
+    peak_power_w: None = Field(
+        description="highest power over a short window, W; it is never known"
+    )
+    energy_per_sample_j: IntervalOut | None = Field(
+        description="energy_j divided by the samples of a run, J"
+    )
+    missing: dict[str, str] = Field(description="fact that is not known -> the reason")
+
+
+def power_facts(query: "Query", energy: "Estimate | None") -> PowerFactsOut:
+    """Figures of the spec sheet, and the energy per sample.
+
+    Args:
+        query: the device and how it is operated.
+        energy: estimate of `energy_j` for one run.
+    """
+    missing = {"peak_power_w": NO_PEAK}
+    if query.device.idle_w is None:
+        missing["idle_w"] = NO_IDLE
+    if energy is None:
+        missing["energy_per_sample_j"] = NO_ENERGY
+    return PowerFactsOut(
+        idle_w=query.device.idle_w,
+        tdp_w=query.device.tdp_w,
+        power_limit_w=query.operation.power_limit_w,
+        peak_power_w=None,
+        energy_per_sample_j=None if energy is None else per_sample(energy, samples_of(query)),
+        missing=missing,
+    )
+
+
+def samples_of(query: "Query") -> int:
+    """The number of samples in one run."""
+    return query.workload.batch_size if isinstance(query.workload, Network) else 1
+
+
+def per_sample(energy: "Estimate", samples: int) -> IntervalOut:
+    """The energy of one run divided by its samples."""
+    low, high = (None if end is None else end / samples for end in (energy.low, energy.high))
+    value = energy.value / samples
+    return IntervalOut(value=value, low=low, high=high, coverage=energy.coverage, unit="J")
+
 
 Objective = Literal[
     "latency_ms", "energy_j", "power_w", "peak_memory_mib", "throughput_per_w", "cost"

@@ -8,7 +8,7 @@ from forerun.features.host_windows import Resource
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO
 from forerun.models.limit import Grade
 from forerun.service.schemas.answers import LimitedAnswerOut
-from forerun.service.schemas.fields import Number
+from forerun.service.schemas.fields import Number, example
 
 MOST_METRICS = 400
 MOST_SECONDS = 3_600
@@ -22,16 +22,8 @@ LONGEST_NAME = 200
 Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 ContentionMetric = Literal["p_cpu", "p_wall"]
 UNREAD = "given metrics that no predictor uses, such as misspelt ones"
-EXAMPLE_ALONE: dict[str, float] = {
-    "cpu.user_share": 1.0,
-    "pressure.cpu.some_share": 0.02,
-    "probe.latency_ns": 30.0,
-    "probe.evicted": 0.1,
-}
-EXAMPLE_WINDOW: dict[str, Any] = {
-    "metrics": ["cpu.user_share", "pressure.cpu.some_share", "probe.latency_ns", "probe.evicted"],
-    "seconds": [[1.9, 0.3, 95.0, 0.8], [1.8, None, 110.0, 0.9]],
-}
+EXAMPLE_ALONE: dict[str, Any] = example("metrics_alone")
+EXAMPLE_WINDOW: dict[str, Any] = example("window")
 
 
 class _Strict(BaseModel):
@@ -45,10 +37,9 @@ Second = Annotated[list[Number | None], FailFast(), Field(max_length=MOST_METRIC
 class WindowIn(_Strict):
     """Metrics of a host, sampled once per second."""
 
-    metrics: list[Name] = Field(
+    metrics: Annotated[list[Name], Field(max_length=MOST_METRICS)] = Field(
         description="names of metrics as `forerun collect window` prints them; others are listed "
         "in `unread_metrics`",
-        max_length=MOST_METRICS,
         examples=[EXAMPLE_WINDOW["metrics"]],
     )
     seconds: Annotated[list[Second], FailFast()] = Field(
@@ -73,48 +64,33 @@ class ProgramIn(_Strict):
     name: Name = Field(
         description="name of the program; it identifies earlier measurements of the same program"
     )
-    alone: dict[Name, Number] = Field(
+    alone: Annotated[dict[Name, Number], Field(max_length=MOST_METRICS)] = Field(
         default_factory=dict,
         description="metrics of the host while the program ran alone, as medians over the run",
-        max_length=MOST_METRICS,
         examples=[EXAMPLE_ALONE],
     )
-    working_set_mib: float | None = Field(
-        default=None,
-        ge=0,
-        le=1e9,
-        description="memory that the program accesses repeatedly, MiB",
+    working_set_mib: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+        default=None, description="memory that the program accesses repeatedly, MiB"
     )
-    cpu_share: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="CPU time over wall time of the program when it runs alone",
+    cpu_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="CPU time over wall time of the program when it runs alone"
     )
-    cpu_spread: float | None = Field(
+    cpu_spread: Annotated[float, Field(ge=0, le=100)] | None = Field(
         default=None,
-        ge=0,
-        le=100,
         description="spread of its isolated CPU times: median of |log(time / median time)|",
     )
-    threads: int = Field(
+    threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] = Field(
         default=1,
-        ge=1,
-        le=MOST_THREADS,
         description="threads that the program keeps busy; each is assumed to behave as the "
         "profiled program did on one CPU, and its isolated run has all CPUs of the host",
     )
-    reference_ratio: float | None = Field(
+    reference_ratio: Annotated[float, Field(ge=0.02, le=50)] | None = Field(
         default=None,
-        ge=0.02,
-        le=50,
         description="CPU time of the isolated runs that P refers to, over the program's usual "
         "isolated CPU time; 1 when absent",
     )
-    p_cpu_beside_cache: float | None = Field(
+    p_cpu_beside_cache: Annotated[float, Field(ge=0.02, le=50)] | None = Field(
         default=None,
-        ge=0.02,
-        le=50,
         description="isolated CPU time over CPU time next to one load that fills the caches from "
         "another CPU (`stress-ng --cache 1`), which measures the program's sensitivity",
     )
@@ -130,15 +106,11 @@ class HostIn(_Strict):
     window: WindowIn | None = Field(
         default=None, description="current metrics of the host while its residents run"
     )
-    metrics: dict[Name, Number] | None = Field(
-        default=None,
-        description="medians of the current metrics, in place of a window",
-        max_length=MOST_METRICS,
+    metrics: Annotated[dict[Name, Number], Field(max_length=MOST_METRICS)] | None = Field(
+        default=None, description="medians of the current metrics, in place of a window"
     )
-    cpus: int | None = Field(
+    cpus: Annotated[int, Field(ge=1, le=4_096)] | None = Field(
         default=None,
-        ge=1,
-        le=4_096,
         description="CPUs that all programs share. When absent: the sum of the host's CPU metrics "
         "if `cpu.idle_share` is among them, else 2, as on the guest of the training runs",
     )

@@ -1,5 +1,8 @@
 """Types of fields that several requests share."""
 
+import json
+from functools import cache
+from importlib.resources import files
 from typing import Annotated, Any
 
 from pydantic import (
@@ -13,14 +16,25 @@ from pydantic import (
 )
 
 from forerun.data.device import Device
-from forerun.data.spec_sheet import Watts
-
-__all__ = ["LONGEST_NAME", "Name", "Number", "OneDevice", "Strict", "Watts", "by_form"]
+from forerun.data.spec_sheet import Watts as Watts
 
 LONGEST_NAME = 200
+LARGEST_BATCH = 65_536
+BATCH_SIZE = "samples in one run; when absent, those that the file fixes, or 1"
+Batch = Annotated[int, Field(ge=1, le=LARGEST_BATCH)]
 Name = Annotated[str, StringConstraints(max_length=LONGEST_NAME)]
 Number = Annotated[float, Field(ge=-1e15, le=1e15)]
 """A number whose bounds are those of its arithmetic alone."""
+
+
+def example(name: str) -> Any:
+    """A request, or a part of one, of the examples in the OpenAPI document."""
+    return _examples()[name]
+
+
+@cache
+def _examples() -> dict[str, Any]:
+    return dict(json.loads((files(__package__) / "examples.json").read_text(encoding="utf-8")))
 
 
 def by_form(given: Any) -> str:

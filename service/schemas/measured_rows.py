@@ -27,7 +27,7 @@ from forerun.data.workload import phase_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor
 from forerun.service.schemas.fields import LONGEST_NAME
-from forerun.service.schemas.observations import GivenEstimate
+from forerun.service.schemas.measurements import GivenEstimate
 from forerun.service.schemas.prediction import EXAMPLE_KERNEL, KernelIn, NetworkIn
 from forerun.service.schemas.workload_kinds import LlmDeploymentIn
 from forerun.service.schemas.workloads import workload_of
@@ -76,15 +76,11 @@ class MeasuredRow(BaseModel):
         f"{', '.join(RUN_NAMES)}; of a deployed language model {' and '.join(SERVED)}",
     )
 
-    spread: float | None = Field(
-        default=None,
-        ge=0,
-        le=100,
-        description="relative spread of repeats: interquartile range over median",
+    spread: Annotated[float, Field(ge=0, le=100)] | None = Field(
+        default=None, description="relative spread of repeats: interquartile range over median"
     )
-    answer: dict[MetricName, GivenEstimate] | None = Field(
+    answer: Annotated[dict[MetricName, GivenEstimate], Field(max_length=len(NAMES))] | None = Field(
         default=None,
-        max_length=len(NAMES),
         description="metric -> what was answered about this run before it was measured; where it "
         "is missing, it is the answer at the time at which an observation is stored",
     )

@@ -5,16 +5,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from forerun.data.device import Device
-from forerun.data.graph import FORMAT
 from forerun.data.metrics import METRICS
 from forerun.data.software import Software
 from forerun.data.workload import NumberFormat, Phase
 from forerun.features.readers.operator_json import MAX_RANK, MOST_ATTRIBUTES
-from forerun.service.schemas.bound_dimensions import BoundDimensionOut
-from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts, by_form
+from forerun.service.schemas.answers import BoundDimensionOut
+from forerun.service.schemas.fields import (
+    BATCH_SIZE,
+    Batch,
+    Name,
+    OneDevice,
+    Strict,
+    Watts,
+    by_form,
+    example,
+)
+from forerun.service.schemas.listings import TrialOut
 from forerun.service.schemas.llm.deployment import MOST_DEVICES
-from forerun.service.schemas.training_options import InferenceIn, TrainingIn
-from forerun.service.schemas.trial import TrialOut
+from forerun.service.schemas.run_options import InferenceIn, TrainingIn
 from forerun.service.schemas.workload_kinds import (
     EXAMPLE_ARCHITECTURE,
     EXAMPLE_BENCHMARK,
@@ -34,70 +42,12 @@ from forerun.service.schemas.workload_kinds import (
 if TYPE_CHECKING:
     from fastapi.openapi.models import Example
 
-LARGEST_BATCH = 65_536
-BATCH_SIZE = "samples in one run; when absent, those that the file fixes, or 1"
 MOST_IN_BATCH = 1_000
-EXAMPLE_KERNEL: dict[str, Any] = {
-    "kind": "kernel",
-    "operator": {
-        "kind": "linear",
-        "input_shapes": [[512, 1024]],
-        "output_shapes": [[512, 4096]],
-        "parameter_elements": 4194304,
-    },
-    "precision": "fp32",
-}
-EXAMPLE: dict[str, Any] = {"workload": EXAMPLE_KERNEL, "device": "a100-pcie-80gb"}
-EXAMPLE_GRAPH: dict[str, Any] = {
-    "format": FORMAT,
-    "operators": [
-        {
-            "kind": "linear",
-            "name": "fc1",
-            "input_shapes": [[1, 784]],
-            "output_shapes": [[1, 512]],
-            "parameter_elements": 784 * 512 + 512,
-        },
-        {
-            "kind": "elementwise",
-            "name": "relu",
-            "input_shapes": [[1, 512]],
-            "output_shapes": [[1, 512]],
-            "inputs": [0],
-        },
-        {
-            "kind": "linear",
-            "name": "fc2",
-            "input_shapes": [[1, 512]],
-            "output_shapes": [[1, 10]],
-            "parameter_elements": 512 * 10 + 10,
-            "inputs": [1],
-        },
-    ],
-}
-EXAMPLE_NETWORK: dict[str, Any] = {
-    "workload": {
-        "kind": "network",
-        "graph": EXAMPLE_GRAPH,
-        "batch_size": 64,
-        "precision": "amp",
-        "phase": "inference",
-    },
-    "device": "rtx-4090",
-    "software": {"framework": "torch", "version": "2.9.1", "runtime": "compiled"},
-    "metrics": ["latency_ms", "peak_memory_mib"],
-}
-EXAMPLE_SHEET: dict[str, Any] = {
-    "name": "my-accelerator",
-    "title": "My accelerator",
-    "vendor": "me",
-    "kind": "gpu",
-    "memory_gib": 48,
-    "memory_bandwidth_gbs": 864,
-    "peak_tflops": {"fp32": 90, "fp16": 360},
-    "compute_units": 142,
-    "tdp_w": 350,
-}
+EXAMPLE_KERNEL: dict[str, Any] = example("operator")
+EXAMPLE: dict[str, Any] = example("kernel")
+EXAMPLE_GRAPH: dict[str, Any] = example("graph")
+EXAMPLE_NETWORK: dict[str, Any] = example("network")
+EXAMPLE_SHEET: dict[str, Any] = example("sheet")
 EXAMPLES: "dict[str, Example]" = {
     "kernel": {"summary": "one operator on a known device", "value": EXAMPLE},
     "network": {"summary": "a whole network, its graph in place", "value": EXAMPLE_NETWORK},
@@ -130,9 +80,8 @@ class OperatorIn(Strict):
     parameter_elements: int = Field(
         default=0, ge=0, le=2**50, description="number of weight elements"
     )
-    attributes: dict[str, Attribute] = Field(
+    attributes: Annotated[dict[str, Attribute], Field(max_length=MOST_ATTRIBUTES)] = Field(
         default_factory=dict,
-        max_length=MOST_ATTRIBUTES,
         description="attributes such as kernel, stride, groups, width or function",
     )
 
@@ -160,7 +109,7 @@ class NetworkIn(Strict):
         description="digest from POST /v1/graphs, name of a network (GET /v1/workloads lists "
         "them), or a graph in the format forerun.graph/1"
     )
-    batch_size: int | None = Field(default=None, ge=1, le=LARGEST_BATCH, description=BATCH_SIZE)
+    batch_size: Batch | None = Field(default=None, description=BATCH_SIZE)
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(
         default="inference", description="inference, or training: forward, backward and optimizer"
@@ -205,10 +154,8 @@ class OperationIn(Strict):
         default=None,
         description="power limit set on each device, W; the device's own limit when absent",
     )
-    device_count: int | None = Field(
+    device_count: Annotated[int, Field(ge=1, le=MOST_DEVICES)] | None = Field(
         default=None,
-        ge=1,
-        le=MOST_DEVICES,
         description="devices that a served model or a benchmark runs on, 1 when absent; those of a "
         "network follow from its training",
     )
@@ -229,9 +176,8 @@ class PredictIn(Strict):
     operation: OperationIn = Field(
         default_factory=OperationIn, description="how the device is operated"
     )
-    metrics: list[Name] | None = Field(
+    metrics: Annotated[list[Name], Field(max_length=len(METRICS))] | None = Field(
         default=None,
-        max_length=len(METRICS),
         description="names of the requested metrics; when absent, all that the kind of workload "
         "has, for networks " + ", ".join(m.name for m in METRICS),
     )
@@ -249,10 +195,8 @@ class BatchIn(Strict):
         extra="forbid", json_schema_extra={"examples": [{"items": [EXAMPLE, EXAMPLE]}]}
     )
 
-    items: list[Any] = Field(
-        min_length=1,
-        max_length=MOST_IN_BATCH,
-        description="requests as in POST /v1/predict; each gets an answer or a problem",
+    items: Annotated[list[Any], Field(min_length=1, max_length=MOST_IN_BATCH)] = Field(
+        description="requests as in POST /v1/predict; each gets an answer or a problem"
     )
 
 

@@ -1,12 +1,14 @@
-"""Options of a run of a network: those of Python, and of a model that is uploaded over HTTP."""
+"""How a network is run, trained and kept in memory, as one description.
 
-from typing import Literal
+The options of HTTP, of the command line and of Python are made from it.
+"""
 
-from pydantic import BaseModel, Field
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from forerun.data.device import Device
-from forerun.data.graph import OperatorGraph
-from forerun.data.query import Query
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from forerun.data.errors import InputError
 from forerun.data.software import Layout, Runtime, Software
 from forerun.data.workload import (
     Attention,
@@ -20,19 +22,262 @@ from forerun.data.workload import (
     TrainingSetup,
 )
 from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
-from forerun.service.schemas.fields import LONGEST_NAME, Watts
-from forerun.service.schemas.prediction import BATCH_SIZE, LARGEST_BATCH
-from forerun.service.schemas.training_options import (
-    ATTENTION,
-    INFERENCE_OPTIONS,
-    LARGEST_RANK,
-    LONGEST_CACHE,
-    MOST_DEVICES,
-    MOST_SEGMENTS,
-    OPTIONS,
-    set_ups_of,
+from forerun.service.schemas.fields import BATCH_SIZE, LONGEST_NAME, Batch, Watts
+
+if TYPE_CHECKING:
+    from forerun.data.device import Device
+    from forerun.data.graph import OperatorGraph
+    from forerun.data.query import Query
+
+MOST_DEVICES = 100_000
+MOST_SEGMENTS = 10_000
+LARGEST_RANK = 65_536
+LONGEST_CACHE = 1 << 24
+ATTENTION = (
+    "implementation of attention; eager writes the score matrices to memory, the others do not"
 )
-from forerun.service.schemas.workloads import operation_of, usual_runtime
+
+
+class BadTrainingSetup(InputError):
+    """Training options contradict each other or the workload."""
+
+    slug = "bad-training-setup"
+
+
+class TrainingIn(BaseModel):
+    """How a network is trained.
+
+    Memory depends on all options. Times depend on them too, except where `limits` says otherwise.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    optimizer: Optimizer = Field(default="adamw", description="optimizer that updates the weights")
+    checkpoint_segments: Annotated[int, Field(ge=0, le=MOST_SEGMENTS)] = Field(
+        default=0,
+        description="number of segments whose activations are recomputed in the backward pass; 0 "
+        "for none",
+    )
+    accumulation: Annotated[int, Field(ge=1, le=65_536)] = Field(
+        default=1, description="micro-batches per step; the number must divide the batch size"
+    )
+    lora_rank: Annotated[int, Field(ge=0, le=LARGEST_RANK)] = Field(
+        default=0, description="rank of LoRA adapters, with all other weights frozen; 0 for none"
+    )
+    data_parallel: Annotated[int, Field(ge=1, le=MOST_DEVICES)] = Field(
+        default=1,
+        description="data-parallel devices; the workload's batch size is that of one device",
+    )
+    tensor_parallel: Annotated[int, Field(ge=1, le=MOST_DEVICES)] = Field(
+        default=1, description="tensor-parallel devices, which share each layer"
+    )
+    pipeline_parallel: Annotated[int, Field(ge=1, le=MOST_DEVICES)] = Field(
+        default=1, description="pipeline-parallel devices, which divide the layers"
+    )
+    zero_stage: Literal[0, 1, 2, 3] = Field(
+        default=0,
+        description="stage of ZeRO: data-parallel devices shard optimizer states (1), also "
+        "gradients (2), also weights (3)",
+    )
+    attention: Attention = Field(default="sdpa", description=ATTENTION)
+    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] | None = Field(
+        default=None,
+        description="probability of every dropout; when absent, the network's own where the graph "
+        "has it, else none",
+    )
+    checkpoint_blocks: bool = Field(
+        default=False,
+        description="whether every repeated block is recomputed in the backward pass, as "
+        "gradient_checkpointing_enable of Hugging Face does; it replaces checkpoint_segments",
+    )
+    optimizer_kernel: Literal["foreach", "fused"] = Field(
+        default="foreach",
+        description="implementation of Adam's step: foreach copies the weights, fused does not",
+    )
+    lora_targets: LoraTargets = Field(
+        default="all_linear", description="layers that get LoRA adapters, where lora_rank is given"
+    )
+    frozen_weights: FrozenFormat | None = Field(
+        default=None, description="number format of frozen weights; nf4 is the format of QLoRA"
+    )
+    adapter_precision: NumberFormat | None = Field(
+        default=None, description="number format of the adapters; that of the run when absent"
+    )
+    frozen_inputs: bool = Field(
+        default=False,
+        description="whether quantised frozen layers keep their input until the backward pass, as "
+        "bitsandbytes before 0.43.2 did",
+    )
+    loss_chunks: Annotated[int, Field(ge=1, le=65_536)] = Field(
+        default=1, description="chunks in which logits and cross-entropy are computed"
+    )
+    legacy_pytorch: bool = Field(
+        default=False,
+        description="whether PyTorch is older than 1.11, which keeps gradients between steps and "
+        "the input of softmax",
+    )
+    sequence_parallel: bool = Field(
+        default=False,
+        description="whether tensor-parallel devices also divide norms, residuals, dropout and "
+        "inputs of blocks",
+    )
+
+
+class InferenceIn(BaseModel):
+    """How a forward pass runs. Memory depends on all options; times do not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    attention: Attention = Field(default="sdpa", description=ATTENTION)
+    logits: Literal["all", "last"] = Field(
+        default="last",
+        description="positions whose logits are computed, in networks that generate text",
+    )
+    cache_tokens: Annotated[int, Field(ge=0, le=LONGEST_CACHE)] | None = Field(
+        default=None,
+        description="tokens per sequence in the key-value cache, in networks that generate text; "
+        "those of the graph when absent",
+    )
+    cache_precision: NumberFormat | None = Field(
+        default=None,
+        description="number format of the key-value cache; that of the run when absent",
+    )
+    joined_cache: bool = Field(
+        default=False,
+        description="whether every step concatenates old and new keys and values into new "
+        "tensors, as models of transformers without a cache class do",
+    )
+
+
+OPTIONS = tuple(TrainingIn.model_fields)
+INFERENCE_OPTIONS = tuple(InferenceIn.model_fields)
+BOTH = frozenset(OPTIONS) & frozenset(INFERENCE_OPTIONS)
+Given = TypeVar("Given", TrainingIn, InferenceIn)
+
+
+def training_of(phase: Phase, batch_size: int, given: TrainingIn | None) -> TrainingSetup | None:
+    """The training set-up; None where no option is given.
+
+    Raises:
+        BadTrainingSetup: options are given but the phase is inference, or they contradict each
+            other.
+    """
+    if given is None:
+        return None
+    if phase != "training":
+        named = ", ".join(sorted(given.model_fields_set)) or "training"
+        raise BadTrainingSetup(
+            f"{named}: options of training, but the phase is {phase}; ask for the phase training."
+        )
+    if batch_size % given.accumulation:
+        raise BadTrainingSetup(
+            f"accumulation {given.accumulation} does not divide the batch size {batch_size}, "
+            "which is that of a whole step."
+        )
+    if given.zero_stage and given.data_parallel == 1:
+        raise BadTrainingSetup(
+            f"zero_stage {given.zero_stage} shares among data-parallel devices; "
+            "data_parallel says how many, and is 1."
+        )
+    if given.checkpoint_blocks and given.checkpoint_segments:
+        raise BadTrainingSetup(
+            "checkpoint_blocks and checkpoint_segments both say what is computed again; give one."
+        )
+    if given.sequence_parallel and given.tensor_parallel == 1:
+        raise BadTrainingSetup(
+            "sequence_parallel divides among tensor-parallel devices; "
+            "tensor_parallel says how many, and is 1."
+        )
+    if not given.lora_rank:
+        needless = sorted({"lora_targets", "frozen_weights", "adapter_precision"} & _changed(given))
+        if needless:
+            raise BadTrainingSetup(
+                f"{needless[0]} is about adapters on frozen weights; lora_rank says of what rank, "
+                "and is 0."
+            )
+    return TrainingSetup(**given.model_dump())
+
+
+def _changed(given: TrainingIn) -> set[str]:
+    """Names of options that differ from their defaults."""
+    return {
+        name
+        for name, field in TrainingIn.model_fields.items()
+        if getattr(given, name) != field.default
+    }
+
+
+def inference_of(phase: Phase, given: InferenceIn | None) -> InferenceSetup | None:
+    """The set-up of a forward pass; None where no option is given.
+
+    Raises:
+        BadTrainingSetup: options are given but the phase is training.
+    """
+    if given is None:
+        return None
+    if phase != "inference":
+        named = ", ".join(sorted(given.model_fields_set)) or "inference"
+        raise BadTrainingSetup(f"{named}: options of inference, but the phase is {phase}.")
+    return InferenceSetup(**given.model_dump())
+
+
+def set_ups_of(
+    phase: Phase, batch_size: int, options: Mapping[str, Any]
+) -> tuple[TrainingSetup | None, InferenceSetup | None]:
+    """The training and inference set-ups of a flat mapping of options.
+
+    An option that both phases have belongs to the phase of the workload.
+
+    Args:
+        phase: phase of the workload.
+        batch_size: batch size of the workload.
+        options: name in `OPTIONS` or `INFERENCE_OPTIONS` -> value, None where not given.
+
+    Raises:
+        BadTrainingSetup: an option belongs to the other phase, or options contradict each other.
+    """
+    training, inference = (
+        {name: options.get(name) for name in names if name not in BOTH or phase == of}
+        for of, names in (("training", OPTIONS), ("inference", INFERENCE_OPTIONS))
+    )
+    return (
+        training_of(phase, batch_size, given_in(TrainingIn, training)),
+        inference_of(phase, given_in(InferenceIn, inference)),
+    )
+
+
+def given_in(kind: type[Given], options: Mapping[str, Any]) -> Given | None:
+    """The options that are not None; None when all are.
+
+    Raises:
+        BadTrainingSetup: an option has an invalid value.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if not given:
+        return None
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BadTrainingSetup(f"{where} {first['input']!r}: {first['msg']}.") from None
+
+
+def training_out(network: Network) -> TrainingIn | None:
+    """The training set-up of a network as a schema, the inverse of `training_of`."""
+    setup = network.training
+    if setup is None:
+        return None
+    return TrainingIn(**{name: getattr(setup, name) for name in OPTIONS})
+
+
+def inference_out(network: Network) -> InferenceIn | None:
+    """The inference set-up of a network as a schema, the inverse of `inference_of`."""
+    setup = network.inference
+    if setup is None:
+        return None
+    return InferenceIn(**{name: getattr(setup, name) for name in INFERENCE_OPTIONS})
+
 
 IMAGE_SIZE = "size of free heights and widths, pixels; 224 when absent"
 SHAPE = (
@@ -42,10 +287,10 @@ SHAPE = (
 MOST_SHAPES = 256
 
 
-class RunIn(BaseModel):
-    """The software, and the options of training or inference."""
+class PlainRunIn(BaseModel):
+    """How a network is run: batch size, formats, software, and sizes of its inputs."""
 
-    batch_size: int | None = Field(default=None, ge=1, le=LARGEST_BATCH, description=BATCH_SIZE)
+    batch_size: Batch | None = Field(default=None, description=BATCH_SIZE)
     precision: NumberFormat = Field(default="fp32", description="number format of the run")
     phase: Phase = Field(default="inference", description="inference or training")
     runtime: Runtime | None = Field(
@@ -54,120 +299,35 @@ class RunIn(BaseModel):
         "else eager",
     )
     layout: Layout = Field(default="nchw", description="layout of image tensors")
-    threads: int | None = Field(
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
-        ge=1,
-        le=1024,
         description="computing threads on a processor; those of the training rows when absent",
     )
-    instances: int = Field(
+    instances: Annotated[int, Field(ge=1, le=1024)] = Field(
         default=1,
-        ge=1,
-        le=1024,
         description="instances of the run at once on one processor, each with its own threads",
     )
-    sequence_length: int | None = Field(
-        default=None,
-        ge=1,
-        le=2**20,
-        description="size of free sequence dimensions; 128 when absent",
+    sequence_length: Annotated[int, Field(ge=1, le=2**20)] | None = Field(
+        default=None, description="size of free sequence dimensions; 128 when absent"
     )
-    image_size: int | None = Field(default=None, ge=1, le=MAX_SIZE, description=IMAGE_SIZE)
+    image_size: Annotated[int, Field(ge=1, le=MAX_SIZE)] | None = Field(
+        default=None, description=IMAGE_SIZE
+    )
     shape: list[str] = Field(default=[], max_length=MOST_SHAPES, description=SHAPE)
-    optimizer: Optimizer | None = Field(
-        default=None, description="optimizer of training; AdamW when absent"
-    )
-    checkpoint_segments: int | None = Field(
-        default=None, ge=0, le=MOST_SEGMENTS, description="training: segments that are recomputed"
-    )
-    accumulation: int | None = Field(
-        default=None, ge=1, le=LARGEST_BATCH, description="training: micro-batches per step"
-    )
-    lora_rank: int | None = Field(
-        default=None,
-        ge=0,
-        le=LARGEST_RANK,
-        description="training: rank of LoRA adapters; 0 for none",
-    )
-    data_parallel: int | None = Field(
-        default=None, ge=1, le=MOST_DEVICES, description="training: data-parallel devices"
-    )
-    tensor_parallel: int | None = Field(
-        default=None, ge=1, le=MOST_DEVICES, description="training: tensor-parallel devices"
-    )
-    pipeline_parallel: int | None = Field(
-        default=None, ge=1, le=MOST_DEVICES, description="training: pipeline-parallel devices"
-    )
-    zero_stage: int | None = Field(default=None, ge=0, le=3, description="training: stage of ZeRO")
-    attention: Attention | None = Field(default=None, description=ATTENTION)
-    dropout: float | None = Field(
-        default=None, ge=0.0, lt=1.0, description="training: probability of every dropout"
-    )
-    checkpoint_blocks: bool | None = Field(
-        default=None, description="training: whether every repeated block is recomputed"
-    )
-    optimizer_kernel: Literal["foreach", "fused"] | None = Field(
-        default=None,
-        description="training: foreach copies weights in a step of Adam, fused does not",
-    )
-    lora_targets: LoraTargets | None = Field(
-        default=None, description="training: layers that get LoRA adapters"
-    )
-    frozen_weights: FrozenFormat | None = Field(
-        default=None,
-        description="training: number format of frozen weights; nf4 is the format of QLoRA",
-    )
-    adapter_precision: NumberFormat | None = Field(
-        default=None, description="training: number format of the adapters"
-    )
-    frozen_inputs: bool | None = Field(
-        default=None,
-        description="training: whether bitsandbytes is older than 0.43.2, which keeps the inputs "
-        "of quantised frozen layers",
-    )
-    loss_chunks: int | None = Field(
-        default=None,
-        ge=1,
-        le=65_536,
-        description="training: chunks in which logits and loss are computed",
-    )
-    legacy_pytorch: bool | None = Field(
-        default=None, description="training: whether PyTorch is older than 1.11"
-    )
-    sequence_parallel: bool | None = Field(
-        default=None,
-        description="training: whether tensor-parallel devices also divide norms and residuals",
-    )
-    logits: Literal["all", "last"] | None = Field(
-        default=None,
-        description="inference: positions whose logits are computed, in networks that generate "
-        "text",
-    )
-    cache_tokens: int | None = Field(
-        default=None,
-        ge=0,
-        le=LONGEST_CACHE,
-        description="inference: tokens per sequence in the key-value cache",
-    )
-    cache_precision: NumberFormat | None = Field(
-        default=None, description="inference: number format of the key-value cache"
-    )
-    joined_cache: bool | None = Field(
-        default=None,
-        description="inference: whether every step copies the key-value cache into new tensors",
-    )
-    power_limit_w: Watts | None = Field(
-        default=None, description="power limit set on the device, W"
-    )
 
-    def set_ups(self) -> tuple[TrainingSetup | None, InferenceSetup | None]:
+    def set_ups(
+        self, batch_size: int | None = None
+    ) -> tuple[TrainingSetup | None, InferenceSetup | None]:
         """The training and inference set-ups.
+
+        Args:
+            batch_size: that of the graph, where the run names none.
 
         Raises:
             BadTrainingSetup: options do not fit the phase, or contradict each other.
         """
-        options = {name: getattr(self, name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
-        return set_ups_of(self.phase, self.batch_size or 1, options)
+        options = {name: getattr(self, name, None) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
+        return set_ups_of(self.phase, self.batch_size or batch_size or 1, options)
 
     def input_sizes(self) -> InputSizes:
         """The sizes of the model's free dimensions.
@@ -181,18 +341,53 @@ class RunIn(BaseModel):
 
     def query(
         self,
-        graph: OperatorGraph,
-        device: Device,
+        graph: "OperatorGraph",
+        device: "Device",
         set_ups: tuple[TrainingSetup | None, InferenceSetup | None],
-    ) -> Query:
+    ) -> "Query":
         """The query for a graph on a device."""
+        from forerun.data.query import Query
+        from forerun.service.schemas.workloads import operation_of, usual_runtime
+
         batch_size = self.batch_size or graph.batch_size
         network = Network(graph, batch_size, self.precision, self.phase, *set_ups)
         runtime = self.runtime or usual_runtime(network, device)
-        software = Software(
-            runtime=runtime, layout=self.layout, threads=self.threads, instances=self.instances
-        )
-        return Query(network, device, software, operation_of(network, self.power_limit_w))
+        how = self.model_dump(include={"layout", "threads", "instances"})
+        operation = operation_of(network, getattr(self, "power_limit_w", None))
+        return Query(network, device, Software(runtime=runtime, **how), operation)
+
+
+class _LimitedRunIn(PlainRunIn):
+    """How a network is run, under a power limit."""
+
+    power_limit_w: Watts | None = Field(
+        default=None, description="power limit set on the device, W"
+    )
+
+
+def _options() -> dict[str, Any]:
+    """The options of training and of inference as fields that may be left out."""
+    found: dict[str, Any] = {}
+    for phase, kind in (("training", TrainingIn), ("inference", InferenceIn)):
+        for name, field in kind.model_fields.items():
+            of = "" if name in BOTH else f"{phase}: "
+            kind_of: Any = Annotated[(field.annotation, Field(), *field.metadata)]
+            if numbers := [each for each in get_args(field.annotation) if isinstance(each, int)]:
+                kind_of = Annotated[int, Field(ge=min(numbers), le=max(numbers))]
+            found[name] = kind_of | None, Field(None, description=f"{of}{field.description}")
+    return found
+
+
+if TYPE_CHECKING:
+    RunIn = _LimitedRunIn
+else:
+    RunIn = create_model(
+        "RunIn",
+        __base__=_LimitedRunIn,
+        __doc__="The software, and the options of training or inference.",
+        __module__=__name__,
+        **_options(),
+    )
 
 
 class ModelQuestion(RunIn):

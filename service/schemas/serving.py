@@ -13,36 +13,21 @@ from forerun.data.workload import (
     WeightFormat,
 )
 from forerun.service.requests.field_names import also
-from forerun.service.schemas.fields import OneDevice, Strict
+from forerun.service.schemas.fields import OneDevice, Strict, example
 from forerun.service.schemas.llm.deployment import MOST_DEVICES, DeploymentFields
 from forerun.service.schemas.llm.model import LanguageModelIn
 
 if TYPE_CHECKING:
     from fastapi.openapi.models import Example
 
-EXAMPLE_LLM: dict[str, Any] = {
-    "model": {"total_parameters": 8.0e9, "request": "chat", "max_sequences": 64},
-    "device": "h100-sxm-80gb",
-    "device_count": 1,
-}
-EXAMPLE_DEPLOYMENT: dict[str, Any] = {
-    "model": {"name": "llama-3.1-8b"},
-    "device": "h100-sxm-80gb",
-    "input_tokens": 1024,
-    "output_tokens": 256,
-    "concurrency": 32,
-    "engine": {"name": "vllm", "version": "0.15.1"},
-    "parallelism": {"tensor": 1},
-}
+EXAMPLE_LLM: dict[str, Any] = example("llm_by_size")
+EXAMPLE_DEPLOYMENT: dict[str, Any] = example("llm_by_lengths")
 LLM_EXAMPLES: "dict[str, Example]" = {
     "deployment": {"summary": "times, memory and price by lengths", "value": EXAMPLE_DEPLOYMENT},
     "sizes": {"summary": "power and rate by the number of parameters", "value": EXAMPLE_LLM},
 }
 MOST_IN_BATCH = 1_000
-EXAMPLE_DIFFUSION: dict[str, Any] = {
-    "model": {"parameters": 1.2e10, "height": 1024, "width": 1024, "steps": 28, "batch_size": 4},
-    "device": "h100-sxm-80gb",
-}
+EXAMPLE_DIFFUSION: dict[str, Any] = example("diffusion")
 Parameters = Annotated[float, Field(ge=1e5, le=1e15, allow_inf_nan=False)]
 """Number of parameters; the smallest refuses billions that are given as a plain number."""
 CacheBytes = Annotated[float, Field(ge=1.0, le=1e12, allow_inf_nan=False)]
@@ -154,10 +139,8 @@ class DiffusionIn(Strict):
     ulysses_parallel: Parallel = Field(
         default=1, description="degree of Ulysses parallelism over the heads, devices"
     )
-    pixels_per_token: int | None = Field(
+    pixels_per_token: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
-        ge=1,
-        le=1024,
         description="pixels per token along each side: the autoencoder's factor times the patch "
         "size; of a U-Net the side that gives as many products: 30 for SDXL, 26 for Stable "
         "Diffusion 1 and 2",
@@ -236,10 +219,8 @@ class LlmBatchIn(Strict):
         json_schema_extra={"examples": [{"items": [EXAMPLE_DEPLOYMENT, EXAMPLE_LLM]}]},
     )
 
-    items: list[Any] = Field(
-        min_length=1,
-        max_length=MOST_IN_BATCH,
-        description="requests as in POST /v1/llm/estimate; each gets an answer or a problem",
+    items: Annotated[list[Any], Field(min_length=1, max_length=MOST_IN_BATCH)] = Field(
+        description="requests as in POST /v1/llm/estimate; each gets an answer or a problem"
     )
 
 

@@ -15,7 +15,7 @@ from forerun.data.named.search_spaces import (
     FbnetBlock,
     Nb201Operation,
 )
-from forerun.service.schemas.fields import Name, Number, Strict, by_form
+from forerun.service.schemas.fields import Name, Number, Strict, by_form, example
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.llm.model import LanguageModelIn
 from forerun.service.schemas.serving import DiffusionIn, LlmIn
@@ -86,10 +86,8 @@ class FbnetIn(Strict):
 
     kind: Literal["architecture"] = Field(description="kind of workload: an architecture")
     space: Literal["fbnet"] = Field(description="search space: FBNet")
-    blocks: list[FbnetBlock] = Field(
-        min_length=FBNET_LAYERS,
-        max_length=FBNET_LAYERS,
-        description="block of each layer: kernel size k, expansion e, groups g",
+    blocks: Annotated[list[FbnetBlock], Field(min_length=FBNET_LAYERS, max_length=FBNET_LAYERS)] = (
+        Field(description="block of each layer: kernel size k, expansion e, groups g")
     )
 
 
@@ -124,9 +122,8 @@ class ProgramGraphIn(Strict):
         description="per node: 0 instruction, 1 variable, 2 constant, 3 slot of a directive",
     )
     texts: list[Text] = Field(max_length=MOST_NODES, description="short text of each node")
-    full_texts: list[Text] = Field(
-        max_length=MOST_NODES,
-        description="full text of each node, such as #pragma ACCEL PIPELINE auto{__PIPE__L0}",
+    full_texts: Annotated[list[Text], Field(max_length=MOST_NODES)] = Field(
+        description="full text of each node, such as #pragma ACCEL PIPELINE auto{__PIPE__L0}"
     )
     edges: list[tuple[Node, Node, Annotated[int, Field(ge=0, le=3)], Small]] = Field(
         max_length=MOST_EDGES,
@@ -155,9 +152,8 @@ class DesignIn(Strict):
         Annotated[Name, Tag("name")] | Annotated[ProgramGraphIn, Tag("content")],
         Discriminator(by_form),
     ] = Field(description="name of a program (GET /v1/workloads lists them), or its graph")
-    directives: dict[Name, Directive] = Field(
+    directives: Annotated[dict[Name, Directive], Field(max_length=MOST_NODES)] = Field(
         default_factory=dict,
-        max_length=MOST_NODES,
         description="slot -> its value: a factor for __PARA__ and __TILE__, 1 when absent; off, "
         "flatten or an empty text (the default pipeline) for __PIPE__, off when absent",
     )
@@ -239,34 +235,7 @@ def form_of(given: Any) -> str | None:
     return form if isinstance(form, str) else None
 
 
-EXAMPLE_DEPLOYED: dict[str, Any] = {
-    "workload": {
-        "kind": "llm_deployment",
-        "model": {"name": "llama-3.1-8b"},
-        "input_tokens": 1024,
-        "output_tokens": 256,
-        "concurrency": 32,
-    },
-    "device": "h100-sxm-80gb",
-}
-EXAMPLE_ARCHITECTURE: dict[str, Any] = {
-    "workload": {"kind": "architecture", "space": "nb201", "cell": EXAMPLE_CELL},
-    "device": "pixel3",
-}
-EXAMPLE_DESIGN: dict[str, Any] = {
-    "workload": {
-        "kind": "design",
-        "program": "gesummv",
-        "directives": {"__PARA__L0": 2, "__PARA__L1": 9, "__PIPE__L0": "off"},
-    },
-    "device": "xilinx-vcu1525",
-}
-EXAMPLE_BENCHMARK: dict[str, Any] = {
-    "workload": {
-        "kind": "benchmark",
-        "suite": "mlperf_inference",
-        "settings": {"model": "resnet50", "scenario": "Offline"},
-    },
-    "device": "h100-sxm-80gb",
-    "operation": {"device_count": 8},
-}
+EXAMPLE_DEPLOYED: dict[str, Any] = example("deployment")
+EXAMPLE_ARCHITECTURE: dict[str, Any] = example("architecture")
+EXAMPLE_DESIGN: dict[str, Any] = example("design")
+EXAMPLE_BENCHMARK: dict[str, Any] = example("benchmark")

@@ -25,7 +25,7 @@ from forerun.data.workload import (
 from forerun.features.hls.directives import check_directives
 from forerun.features.readers.operator_json import graph_of
 from forerun.service.schemas.prediction import KernelIn, NetworkIn, OperatorIn, WorkloadIn
-from forerun.service.schemas.training_options import (
+from forerun.service.schemas.run_options import (
     BadTrainingSetup,
     inference_of,
     inference_out,

@@ -8,27 +8,28 @@ from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX
 from forerun.service.log import log
-from forerun.service.stores.places import Place, records_in
-from forerun.service.stores.problems import StoreFull, log_damage
-from forerun.service.stores.records import Records
+from forerun.service.settings import Settings
+from forerun.service.stores.places import (
+    Place,
+    StoreFull,
+    log_damage,
+    place_of,
+    records_in,
+)
 
 MOST_DEVICES = 1_000
 NAMES_HELD = 4_096
+
+
+def devices_of(settings: Settings) -> "DeviceStore":
+    """The devices of the place that the settings select."""
+    return DeviceStore(place_of(settings) / "devices")
 
 
 class TakenName(InputError):
     """The catalogue holds a device of that name."""
 
     slug, status = "taken-name", 409
-
-
-def load_catalog(place: Place) -> DeviceCatalog:
-    """The catalogue together with every registered device.
-
-    A sheet that cannot be read, or that uses the name of another device, is logged and left out, so
-    that one bad file does not disable the others.
-    """
-    return _catalog_with(_files(place).values().values())
 
 
 def _catalog_with(registered: Iterable[Device]) -> DeviceCatalog:
@@ -46,15 +47,6 @@ def _catalog_with(registered: Iterable[Device]) -> DeviceCatalog:
         return catalog
 
 
-def _files(place: Place) -> Records[Device]:
-    return records_in(
-        place,
-        encode=lambda device: device.model_dump_json(exclude_none=True),
-        decode=lambda name, content: Device.model_validate_json(content),
-        report=log_damage,
-    )
-
-
 class DeviceStore:
     """The catalogue and the registered devices; it is thread-safe.
 
@@ -67,7 +59,12 @@ class DeviceStore:
     """
 
     def __init__(self, place: Place) -> None:
-        self._files = _files(place)
+        self._files = records_in(
+            place,
+            encode=lambda device: device.model_dump_json(exclude_none=True),
+            decode=lambda name, content: Device.model_validate_json(content),
+            report=log_damage,
+        )
         self._lock = Lock()
         self._held: OrderedDict[str, Device] = OrderedDict()
         self._catalog, self._seen = DeviceCatalog(()), -1

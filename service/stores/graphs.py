@@ -6,10 +6,15 @@ from forerun.data.errors import UnknownGraph
 from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, network_names, network_with_digest
-from forerun.service.stores.places import Place, records_in
-from forerun.service.stores.problems import StoreFull, log_damage
+from forerun.service.settings import Settings
+from forerun.service.stores.places import Place, StoreFull, log_damage, place_of, records_in
 
 HEXADECIMAL = frozenset("0123456789abcdef")
+
+
+def graphs_of(settings: Settings) -> "GraphStore":
+    """The graphs of the place that the settings select."""
+    return GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
 
 
 class GraphStore:

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.service.settings import TENANT_FORM, TENANT_RULE
-from forerun.service.stores.places import Place, records_in
-from forerun.service.stores.problems import log_damage
+from forerun.service.stores.places import Place, log_damage, records_in
 
 Scope = Literal["read", "write", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)

@@ -5,7 +5,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
-from forerun.service.stores.problems import log_damage
+from forerun.service.stores.places import log_damage
 from forerun.training.leaderboard.entries import Leaderboard
 from forerun.training.leaderboard.store import FOLDER, ResultStore, stored
 

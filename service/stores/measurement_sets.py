@@ -4,23 +4,73 @@ There are two sources. The predictor adapts to sets of `adapt`; with sets of `ob
 are only compared. They are called observations.
 """
 
+import hashlib
+import json
 import re
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from forerun.data.errors import InputError
 from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.service.schemas.measured_rows import MeasuredRow, Source
-from forerun.service.stores.idempotency import RepeatableRequest, ReusedKey
-from forerun.service.stores.places import Place, records_in
-from forerun.service.stores.problems import StillInUse, StoreFull, log_damage
-from forerun.service.stores.records import Records
+from forerun.service.stores.places import (
+    Place,
+    Records,
+    StillInUse,
+    StoreFull,
+    log_damage,
+    records_in,
+)
+
+TOKEN_DIGITS = 16
+
+
+class ReusedKey(InputError):
+    """The key was used before, for a request of other content."""
+
+    slug = "reused-key"
+
+    def __init__(self, device: str) -> None:
+        super().__init__(
+            f"Idempotency-Key: another request about measurements of {device} had this key; "
+            "nothing was stored. Take a new key for each request, and the same only to repeat it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatableRequest:
+    """A request that a client may repeat without its being carried out twice.
+
+    Attributes:
+        key: the client's Idempotency-Key.
+        digest: hash of the content of the request.
+    """
+
+    key: str
+    digest: str
+
+    @classmethod
+    def of(cls, key: str, content: Any) -> "RepeatableRequest":
+        """The request of a key.
+
+        Args:
+            key: the client's Idempotency-Key.
+            content: the content of the request as plain data.
+        """
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return cls(key, hashlib.sha256(text.encode()).hexdigest())
+
+    @property
+    def token(self) -> str:
+        """Hexadecimal digits that stand for the key in the names of files."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:TOKEN_DIGITS]
+
 
 MOST_SETS = 10_000
 MOST_ROWS_OF_A_DEVICE = 2_000
@@ -53,8 +103,7 @@ class UnknownSet(InputError):
         super().__init__(f"{device} has no {which} in use; `forerun adapt --list` shows all.")
 
 
-@dataclass(frozen=True, slots=True)
-class MeasurementSet:
+class MeasurementSet(BaseModel):
     """Measurements that were given together.
 
     Attributes:
@@ -70,27 +119,14 @@ class MeasurementSet:
         answer: the answer to that request, as JSON; None for observations, from which it follows.
     """
 
-    id: str
-    device: str
-    time: datetime
-    rows: tuple[MeasuredRow, ...]
-    undone: bool = False
-    source: Source = "adapt"
-    families: tuple[str, ...] = ()
-    request: RepeatableRequest | None = None
-    answer: str | None = None
-
-
-class _File(BaseModel):
-    """The content of the file of a set."""
-
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: str = "forerun.measurements/1"
     id: str
     device: str
     time: AwareDatetime
     rows: tuple[MeasuredRow, ...]
+    undone: bool = Field(default=False, exclude=True)
     source: Source = "adapt"
     families: tuple[str, ...] = ()
     request: RepeatableRequest | None = None
@@ -178,7 +214,7 @@ class AdaptationStore:
         """
         with suppress(FileNotFoundError, DamagedFile):
             stored = self._of(source).get(name)
-            return replace(stored, undone=_file(stored, UNDONE) in names)
+            return stored.model_copy(update={"undone": _file(stored, UNDONE) in names})
         return None
 
     def get(self, device: str, wanted: str | None = None) -> MeasurementSet:
@@ -209,7 +245,7 @@ class AdaptationStore:
         # Two processes may create a set at the same moment.
         token = secrets.token_hex(3) if request is None else request.token
         made = f"{now:{CLOCK}}-{token}"
-        return MeasurementSet(made, device, now, tuple(rows), request=request)
+        return MeasurementSet(id=made, device=device, time=now, rows=tuple(rows), request=request)
 
     def new_observations(
         self,
@@ -232,7 +268,13 @@ class AdaptationStore:
         token = secrets.token_hex(3) if request is None else request.token
         made = f"{now:{CLOCK}}-{token}-{len(rows)}"
         return MeasurementSet(
-            made, device, now, tuple(rows), False, "observe", tuple(families), request
+            id=made,
+            device=device,
+            time=now,
+            rows=tuple(rows),
+            source="observe",
+            families=tuple(families),
+            request=request,
         )
 
     def before(self, device: str, request: RepeatableRequest | None) -> MeasurementSet | None:
@@ -365,31 +407,11 @@ def _time_of(name: str) -> datetime:
 
 
 def _encoded(made: MeasurementSet) -> str:
-    content = _File(
-        id=made.id,
-        device=made.device,
-        time=made.time,
-        rows=made.rows,
-        source=made.source,
-        families=made.families,
-        request=made.request,
-        answer=made.answer,
-    )
-    return content.model_dump_json(exclude_none=True) + "\n"
+    return made.model_dump_json(exclude_none=True) + "\n"
 
 
 def _decoded(name: str, content: bytes) -> MeasurementSet:
-    stored = _File.model_validate_json(content)
-    made = MeasurementSet(
-        stored.id,
-        stored.device,
-        stored.time,
-        stored.rows,
-        source=stored.source,
-        families=stored.families,
-        request=stored.request,
-        answer=stored.answer,
-    )
+    made = MeasurementSet.model_validate_json(content)
     if name != _file(made):
         raise ValueError("it is not what its name says")
     if made.source == "observe" and len(made.families) != len(made.rows):

@@ -56,11 +56,16 @@ _MODULES = {
         "Collected",
         "adapt",
         "collect",
+        "Drift",
+        "Observations",
+        "drift",
+        "observe",
     ),
     "forerun.service.python.answer": (
         "Answer",
         "Answers",
         "Fit",
+        "Comparison",
     ),
     "forerun.service.python.asking": (
         "compare",
@@ -73,29 +78,24 @@ _MODULES = {
         "ColocationAnswer",
         "colocate",
     ),
-    "forerun.service.python.comparison": ("Comparison",),
     "forerun.service.python.device_list": (
         "Devices",
         "devices",
     ),
-    "forerun.service.python.estimate": ("Estimate",),
+    "forerun.service.python.view": ("Estimate",),
     "forerun.service.python.own_measurements.measuring": (
         "Measurement",
         "measure",
     ),
-    "forerun.service.python.own_measurements.observing": (
-        "Drift",
-        "Observations",
-        "drift",
-        "observe",
+    "forerun.service.python.ranking": (
+        "Ranking",
+        "Sweep",
     ),
-    "forerun.service.python.ranking": ("Ranking",),
     "forerun.service.python.serving": (
         "ServingAnswer",
         "diffusion",
         "llm",
     ),
-    "forerun.service.python.sweep": ("Sweep",),
     "forerun.service.python.own_measurements.verifying": (
         "Verification",
         "verify",

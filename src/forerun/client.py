@@ -5,7 +5,12 @@
 ...     answer = client.llm_estimate({"model": "llama-3.1-8b", "device": "h100"})
 """
 
-from forerun.service.client.client import AsyncClient, Client
-from forerun.service.client.problems import ServiceError, ServiceProblem, ServiceUnreachable
+from forerun.service.client.client import (
+    AsyncClient,
+    Client,
+    ServiceError,
+    ServiceProblem,
+    ServiceUnreachable,
+)
 
 __all__ = ("AsyncClient", "Client", "ServiceError", "ServiceProblem", "ServiceUnreachable")

@@ -17,7 +17,7 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
 from forerun.service.http.app import create_app
-from forerun.service.http.monitoring.drift_metrics import _VALUES as LIVE
+from forerun.service.http.monitoring.gauges import _VALUES as LIVE
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.settings import Settings
 from tests.deploy.custom_resources import SCHEMAS

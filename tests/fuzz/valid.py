@@ -11,7 +11,7 @@ import onnx
 from forerun.data.named.networks import network_named
 from forerun.features.readers import read_graph
 from forerun.features.readers.language_model.reader import named_config
-from forerun.service.http.schemas.inference import EXAMPLE_INFERENCE
+from forerun.service.http.schemas import EXAMPLE_INFERENCE
 from forerun.service.presets import presets
 from forerun.service.schemas.colocation import EXAMPLE_ALONE, EXAMPLE_WINDOW
 from forerun.service.schemas.llm.replay import EXAMPLE_REPLAY

@@ -19,8 +19,8 @@ from tests.waiting import eventually
 
 IMPORTED = (
     "forerun.service.answers.answer",
-    "forerun.service.answers.circuits.timing",
-    "forerun.service.adaptation.adaptation_result",
+    "forerun.service.answers.circuits",
+    "forerun.service.adaptation.predictor_in_use",
     "gunicorn.app.base",
     "httpx",
     "uvicorn",

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from forerun.data.device import Device
 from forerun.service.http.app import create_app
-from forerun.service.http.schemas.power_sweep import EXAMPLE_SWEEP
+from forerun.service.http.schemas import EXAMPLE_SWEEP
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, EXAMPLE_SHEET
 from forerun.service.settings import Settings
 from tests.service.conftest import linear_row

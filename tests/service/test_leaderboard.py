@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from forerun.service import cli
-from forerun.service.http.pages.leaderboard.file import leaderboard_file
+from forerun.service.http.pages.leaderboard import leaderboard_file
 from forerun.training.leaderboard import runs as leaderboard_runs
 from forerun.training.leaderboard.entries import Entry, Leaderboard
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore, shipped

@@ -6,13 +6,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forerun.data.device import Device
-from forerun.service.answers.cached_answer import cached_answer
 from forerun.service.http.app import create_app
 from forerun.service.settings import BadSetting, Settings
 from forerun.service.stores import places
-from forerun.service.stores.database.importing import imported
+from forerun.service.stores.database.upgrading import imported
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.keys import KeyStore
+from forerun.service.stores.model_file_cache import cached_answer
 from forerun.service.stores.places import place_of
 from tests.service.conftest import GRAPH, linear_row
 from tests.service.stores.database.conftest import connect as connect

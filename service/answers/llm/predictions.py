@@ -8,8 +8,13 @@ from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.served_models import InUse
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question
-from forerun.service.schemas.answers import DeviceOut, EstimateOut, LimitOut, PredictionOut
-from forerun.service.schemas.power_summary import power_facts
+from forerun.service.schemas.answers import (
+    DeviceOut,
+    EstimateOut,
+    LimitOut,
+    PredictionOut,
+    power_facts,
+)
 
 
 def predictions_of(

@@ -9,8 +9,8 @@ from forerun.service.cli import options as o
 from forerun.service.cli.llm.model import described_model, title_of
 from forerun.service.cli.llm.options import LlmOptions, NamingCommand, option_names
 from forerun.service.cli.llm.replay import replay
+from forerun.service.cli.options import takes_run
 from forerun.service.cli.output import print_json, progress, screen, working
-from forerun.service.cli.set_up import takes_run
 
 if TYPE_CHECKING:
     from forerun.data.device import Device

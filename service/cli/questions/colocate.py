@@ -35,7 +35,7 @@ def colocate(
     error rates of that class on held-out programs.
     """
     from forerun.service.answers.colocation import colocate as answered
-    from forerun.service.answers.program_profile import read_profile
+    from forerun.service.answers.colocation import read_profile
     from forerun.service.schemas.colocation import ColocationIn, HostIn
 
     residents = list(map(read_profile, resident or ()))

@@ -1,7 +1,6 @@
 """`forerun rank`: rank devices that meet limits by an objective."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -10,8 +9,9 @@ import typer
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
+from forerun.service.cli.options import takes_run
 from forerun.service.cli.output import print_json, working
-from forerun.service.cli.set_up import SetUpOptions, takes_run
+from forerun.service.schemas.run_options import RunIn
 
 if TYPE_CHECKING:
     from forerun.service.answers.ranking import Limits
@@ -44,19 +44,19 @@ def rank(
         list[str] | None, typer.Option(help="price of an hour, such as l4=0.71; may be repeated")
     ] = None,
     *,
-    run: SetUpOptions,
+    run: RunIn,
     json: o.Json = False,
 ) -> None:
     """Rank devices that meet the limits by an objective, and say why the others do not."""
     most = {"latency_ms": max_latency_ms, "power_w": max_power_w, "peak_memory_mib": max_memory_mib}
-    from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import RankOut
+    from forerun.service.stores.model_file_cache import cached_answer
 
     given = fits, in_domain_only, risk
     answer = cached_answer(
         RankOut,
         source,
-        ["rank", device, objective, most, given, price, asdict(run)],
+        ["rank", device, objective, most, given, price, run.model_dump()],
         lambda: _ranked(source, device or (), run, objective, price or (), _limits(most, *given)),
     )
     if json:
@@ -91,7 +91,7 @@ def _limits(
 def _ranked(
     source: Path,
     names: Sequence[str],
-    run: SetUpOptions,
+    run: RunIn,
     objective: str,
     prices: Sequence[str],
     limits: "Limits",

@@ -4,11 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from forerun.data.errors import BadRequest, InputError
 from forerun.service.cli import options as o
-from forerun.service.cli.set_up import SetUpOptions
+from forerun.service.cli.output import print_json, screen
+from forerun.service.schemas.run_options import RunIn
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import PredictionOut
@@ -102,7 +105,7 @@ def _endpoint(body: Mapping[str, Any]) -> str | None:
 
 
 def predictions(
-    request: Request, names: Sequence[str], run: SetUpOptions, *, explain: bool = False
+    request: Request, names: Sequence[str], run: RunIn, *, explain: bool = False
 ) -> "list[PredictionOut]":
     """Answers to a request about one workload, one for each device, in the order given.
 
@@ -120,8 +123,7 @@ def predictions(
     from forerun.service.answers.requested import question_of, request_of
     from forerun.service.presets import as_prediction
     from forerun.service.settings import Settings
-    from forerun.service.stores.graphs import GraphStore
-    from forerun.service.stores.places import place_of
+    from forerun.service.stores.graphs import graphs_of
 
     _refuse_options(run)
     body = as_prediction(request.endpoint, request.body)
@@ -136,7 +138,7 @@ def predictions(
     bodies = [body | {"device": name} for name in names] if names else [body]
     asked = [request_of(one) for one in bodies]
     settings = Settings.load()
-    graphs = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
+    graphs = graphs_of(settings)
     devices = o.devices_known()
     in_use = o.in_use(devices, asked[0].workload.kind)
     predictor = in_use.loaded.predictor
@@ -145,7 +147,7 @@ def predictions(
     return [answer_of(question, in_use) for question in on_device.values()]
 
 
-def circuit(request: Request, names: Sequence[str], run: SetUpOptions) -> "CircuitOut":
+def circuit(request: Request, names: Sequence[str], run: RunIn) -> "CircuitOut":
     """The answer to a netlist.
 
     Args:
@@ -158,7 +160,7 @@ def circuit(request: Request, names: Sequence[str], run: SetUpOptions) -> "Circu
     """
     from forerun.data.circuits.yosys import read_netlist
     from forerun.data.named.synthesis import HX8K
-    from forerun.service.answers.circuits.timing import timing_of
+    from forerun.service.answers.circuits import timing_of
 
     _refuse_options(run)
     others = [name for name in names if name != HX8K.name]
@@ -186,9 +188,33 @@ def colocation(request: Request) -> "ColocationOut":
     return colocate(asked, o.in_use(o.devices_known(), "colocation").loaded)
 
 
-def _refuse_options(run: SetUpOptions) -> None:
-    usual = asdict(SetUpOptions())
-    given = [name for name, value in asdict(run).items() if value != usual[name]]
+def _refuse_options(run: RunIn) -> None:
+    usual = RunIn()
+    given = [name for name, value in run if value != getattr(usual, name)]
     if given:
-        words = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        words = ", ".join(map(o.flag_of, given))
         raise InputError(f"{words}: such a question says how it is run; write that into its file.")
+
+
+def presets(
+    name: Annotated[str | None, typer.Argument(help="preset whose request is printed")] = None,
+    json: o.Json = False,
+) -> None:
+    """List questions to try first; `forerun predict NAME` answers one."""
+    from forerun.data.named.networks import network_names
+    from forerun.service.cli.questions.answer_table import table
+    from forerun.service.presets import preset_named
+    from forerun.service.presets import presets as known
+
+    if name is not None:
+        print_json(preset_named(name).request)
+        return
+    if json:
+        print_json({"presets": [asdict(preset) for preset in known()]})
+        return
+    rows = table("preset", "kind")
+    rows.add_column("question")
+    for preset in known():
+        rows.add_row(preset.name, preset.kind, preset.title)
+    screen().print(rows)
+    screen().print(f"networks by name: {', '.join(network_names())}", markup=False)

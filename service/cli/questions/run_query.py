@@ -1,7 +1,6 @@
 """The query about a model file that options of the command line describe."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,57 +9,33 @@ from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, unknown_network
 from forerun.data.query import Query
-from forerun.data.software import Software
-from forerun.data.workload import Network
 from forerun.features.readers import read_graph
 from forerun.features.readers.input_sizes import parse_shapes
-from forerun.service.cli.options import checked
 from forerun.service.cli.output import working
-from forerun.service.cli.set_up import RunOptions, SetUpOptions
-from forerun.service.schemas.training_options import INFERENCE_OPTIONS, OPTIONS, set_ups_of
-from forerun.service.schemas.workloads import operation_of, usual_runtime
+from forerun.service.schemas.run_options import PlainRunIn
 from forerun.service.settings import Settings
 from forerun.service.stores.graphs import as_text, from_text
 from forerun.service.stores.model_file_cache import cached
 
 
-def query_of(source: Path, run: RunOptions) -> Callable[[Device], Query]:
+def query_of(source: Path, run: PlainRunIn) -> Callable[[Device], Query]:
     """A function from a device to the query that the options describe.
 
     Args:
         source: model file.
-        run: how it is run; set-ups of training and inference only in `SetUpOptions`.
+        run: how it is run.
 
     Raises:
-        InputError: an option has an invalid value, or options contradict each other.
+        InputError: options contradict each other.
         BadShape: a shape or the image size contradicts the model's inputs.
         UnreadableModel: the file is not a readable model.
     """
-    given = asdict(run)
-    words = {name: given[name] for name in ("precision", "phase", "runtime", "layout")}
-    check = checked({name: word for name, word in words.items() if word is not None})
-    options = {name: given.get(name) for name in (*OPTIONS, *INFERENCE_OPTIONS)}
     graph = graph_of_file(source, run)
-    batch_size = run.batch_size or graph.batch_size
-    set_ups = set_ups_of(check["phase"], batch_size, options)
-    network = Network(graph, batch_size, check["precision"], check["phase"], *set_ups)
-    power_limit = run.power_limit if isinstance(run, SetUpOptions) else None
-    operation = operation_of(network, power_limit)
-
-    def about(device: Device) -> Query:
-        runtime = check.get("runtime") or usual_runtime(network, device)
-        software = Software(
-            runtime=runtime,
-            layout=check["layout"],
-            threads=run.threads,
-            instances=run.instances,
-        )
-        return Query(network, device, software, operation)
-
-    return about
+    set_ups = run.set_ups(graph.batch_size)
+    return lambda device: run.query(graph, device, set_ups)
 
 
-def run_title(source: Path, run: RunOptions) -> str:
+def run_title(source: Path, run: PlainRunIn) -> str:
     """The name of a model with the main options of the run, for the heading of an answer."""
     batch_size = run.batch_size or graph_of_file(source, run).batch_size
     words = [f"batch {batch_size}", run.precision, run.phase, run.runtime or ""]
@@ -89,7 +64,7 @@ def read_cached(source: Path, **sizes: Any) -> OperatorGraph:
         )
 
 
-def graph_of_file(source: Path, run: RunOptions) -> OperatorGraph:
+def graph_of_file(source: Path, run: PlainRunIn) -> OperatorGraph:
     """The graph of a model file, or of a network that comes with the package, by its name.
 
     Raises:

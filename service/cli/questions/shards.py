@@ -17,8 +17,7 @@ from forerun.service.loading import adaptation_here
 from forerun.service.problems import content, problem_of, unfit
 from forerun.service.schemas.prediction import PredictIn
 from forerun.service.settings import Settings
-from forerun.service.stores.graphs import GraphStore
-from forerun.service.stores.places import place_of
+from forerun.service.stores.graphs import GraphStore, graphs_of
 
 if TYPE_CHECKING:
     from forerun.models.answers.served_models import InUse
@@ -113,5 +112,5 @@ def _here() -> "tuple[GraphStore, DeviceStore, InUse]":
     """Graphs, devices and the predictor of this process, which are read once."""
     settings = Settings.load()
     adaptation, devices = adaptation_here(settings)
-    graphs = GraphStore(place_of(settings) / "graphs", settings.graphs_kept)
+    graphs = graphs_of(settings)
     return graphs, devices, adaptation.current()

@@ -1,6 +1,5 @@
 """`forerun sweep`: the trade-off of time and energy over power limits."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,8 +7,9 @@ import typer
 
 from forerun.data.errors import InputError
 from forerun.service.cli import options as o
+from forerun.service.cli.options import takes_run
 from forerun.service.cli.output import print_json, progress, working
-from forerun.service.cli.set_up import RunOptions, takes_run
+from forerun.service.schemas.run_options import PlainRunIn
 
 if TYPE_CHECKING:
     from forerun.service.schemas.answers import SweepOut
@@ -38,15 +38,15 @@ def sweep(
     ] = "10%",
     picture: Annotated[Path | None, typer.Option(help="SVG file to write")] = None,
     *,
-    run: RunOptions,
+    run: PlainRunIn,
     json: o.Json = False,
 ) -> None:
     """Predict time, power and energy at several power limits, and advise which to set."""
-    from forerun.service.answers.cached_answer import cached_answer
     from forerun.service.schemas.answers import SweepOut
+    from forerun.service.stores.model_file_cache import cached_answer
 
     most, watts = _share(slow_down), _watts(limits)
-    asked = ["sweep", device, watts, most, asdict(run)]
+    asked = ["sweep", device, watts, most, run.model_dump()]
     answer = cached_answer(
         SweepOut, source, asked, lambda: _computed(source, device, run, watts, most)
     )
@@ -64,7 +64,7 @@ def sweep(
 
 
 def _computed(
-    source: Path, name: str, run: RunOptions, watts: list[float] | None, most: float
+    source: Path, name: str, run: PlainRunIn, watts: list[float] | None, most: float
 ) -> "SweepOut":
     from forerun.service.answers.power_sweep import swept
     from forerun.service.cli.questions.run_query import query_of

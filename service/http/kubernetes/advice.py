@@ -17,11 +17,10 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.kubernetes.extender import HIGHEST_SCORE, ExtenderArgs
 from forerun.service.http.kubernetes.language_models import RATES, ServedIn, served_on
-from forerun.service.http.kubernetes.neighbours import Neighbours
 from forerun.service.http.kubernetes.nodes import devices_of, requested_devices, requested_slice
-from forerun.service.http.kubernetes.pods import Placed, placed_by
-from forerun.service.http.routes.rank import outcomes_of
-from forerun.service.http.schemas.ranking import RankIn
+from forerun.service.http.kubernetes.pods import Neighbours, Placed, placed_by
+from forerun.service.http.routes.questions import outcomes_of
+from forerun.service.http.schemas import RankIn
 from forerun.service.log import log
 from forerun.service.problems import unfit
 

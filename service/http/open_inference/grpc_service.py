@@ -1,31 +1,250 @@
 """GRPCInferenceService: the Open Inference Protocol over gRPC, by the answers of that over HTTP."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import grpc
 import msgspec
+import numpy as np
 from fastapi import FastAPI
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClassesForFiles
 from grpc import aio
+from starlette.types import ASGIApp, Message, Scope
 
-from forerun.data.errors import InputError
+from forerun.data.errors import BadRequest, InputError
 from forerun.service.http.json_bodies import ON_THE_LOOP_BYTES
-from forerun.service.http.open_inference.in_process import (
-    InnerAnswer,
-    InnerRequest,
-    answer_of,
-)
-from forerun.service.http.open_inference.messages import (
-    MESSAGES,
-    SERVICE,
-    document_of,
-    response_of,
-)
 from forerun.service.http.routes.inference import UnknownModel
 from forerun.service.http.state import State
+from forerun.service.schemas.prediction import MOST_IN_BATCH
 from forerun.service.settings import Settings
+
+Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class InnerRequest:
+    """A request with a body in JSON.
+
+    Attributes:
+        method: its method.
+        path: its path.
+        headers: headers that its client sent.
+        client: address of its client.
+        body: makes the body once the request was let in; what it raises is answered as any error.
+    """
+
+    method: str
+    path: str
+    headers: Sequence[Header]
+    client: str
+    body: Callable[[], Awaitable[bytes]]
+
+
+@dataclass(frozen=True)
+class InnerAnswer:
+    """An answer.
+
+    Attributes:
+        status: HTTP status.
+        headers: its headers.
+        content: its body.
+    """
+
+    status: int
+    headers: Sequence[Header]
+    content: bytes
+
+
+async def answer_of(app: ASGIApp, request: InnerRequest) -> InnerAnswer:
+    """The application's answer; where this is cancelled, the client has left."""
+    left = asyncio.Event()
+    # The handler ends by itself, as with a client that leaves, and its task is kept until then.
+    handling = asyncio.create_task(_answer(app, request, left))
+    try:
+        return await asyncio.shield(handling)
+    except asyncio.CancelledError:
+        left.set()
+        handling.add_done_callback(_noticed)
+        raise
+
+
+async def _answer(app: ASGIApp, request: InnerRequest, left: asyncio.Event) -> InnerAnswer:
+    status, content = 0, bytearray()
+    headers: Sequence[Header] = ()
+    received = False
+
+    async def receive() -> Message:
+        nonlocal received
+        if received:
+            await left.wait()
+            return {"type": "http.disconnect"}
+        received = True
+        return {"type": "http.request", "body": await request.body(), "more_body": False}
+
+    async def send(message: Message) -> None:
+        nonlocal status, headers
+        if message["type"] == "http.response.start":
+            status, headers = message["status"], message["headers"]
+        else:
+            content.extend(message.get("body", b""))
+
+    try:
+        await app(_scope(request), receive, send)
+    except Exception:
+        if not status:  # A fault of ours is answered and logged, and raised after that.
+            raise
+    return InnerAnswer(status, headers, bytes(content))
+
+
+def _scope(request: InnerRequest) -> Scope:
+    body = [(b"transfer-encoding", b"chunked"), (b"content-type", b"application/json")]
+    sent = body if request.method == "POST" else []
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "2",
+        "method": request.method,
+        "scheme": "http",
+        "path": request.path,
+        "raw_path": request.path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [*request.headers, *sent],
+        "client": (request.client, 0),
+        "server": None,
+    }
+
+
+def _noticed(handling: "asyncio.Task[InnerAnswer]") -> None:
+    """Take the error of a task that nobody waits for."""
+    if not handling.cancelled():
+        handling.exception()
+
+
+COMPILED: Final = Path(__file__).parent / "open_inference.binpb"
+SERVICE: Final = "inference.GRPCInferenceService"
+CONTENTS: Final[Mapping[str, str]] = {"FP64": "fp64_contents", "BYTES": "bytes_contents"}
+"""Datatype of a tensor of an answer -> the field of its elements."""
+LENGTH: Final = struct.Struct("<I")
+"""Number of bytes of an element of BYTES, before it in raw form."""
+
+
+def _messages() -> Mapping[str, Any]:
+    """Name of each message -> its class, in a pool of its own.
+
+    Packages of other servers and clients have messages of the same names in the pool that is the
+    usual one, which takes no second one.
+    """
+    files = FileDescriptorSet.FromString(COMPILED.read_bytes()).file
+    pool = DescriptorPool()
+    for each in files:
+        pool.Add(each)
+    found = GetMessageClassesForFiles([each.name for each in files], pool)
+    return MappingProxyType({name.rpartition(".")[2]: cls for name, cls in found.items()})
+
+
+MESSAGES: Final = _messages()
+
+
+def document_of(request: Any) -> dict[str, Any]:
+    """The inference request over HTTP that a `ModelInferRequest` stands for.
+
+    Raises:
+        BadRequest: a tensor is not of shape (n,) with n from 1 to 1,000, or its content does not
+            fit its shape and its datatype.
+    """
+    raws: Sequence[bytes] = request.raw_input_contents
+    if raws and len(raws) != len(request.inputs):
+        raise BadRequest("raw_input_contents: it needs one entry for each of the inputs.")
+    tensors = [
+        {
+            "name": tensor.name,
+            "datatype": tensor.datatype,
+            "shape": list(tensor.shape),
+            "data": _elements(tensor, raws[position] if raws else None),
+        }
+        for position, tensor in enumerate(request.inputs)
+    ]
+    named = {"id": request.id} if request.id else {}
+    wanted = [{"name": output.name} for output in request.outputs]
+    return {**named, "inputs": tensors, **({"outputs": wanted} if wanted else {})}
+
+
+def response_of(document: Mapping[str, Any], *, raw: bool) -> Any:
+    """The `ModelInferResponse` of an inference response over HTTP.
+
+    Args:
+        document: the response, whose null elements become not a number (NaN).
+        raw: whether the elements are in raw form.
+    """
+    response = MESSAGES["ModelInferResponse"](
+        model_name=document["model_name"],
+        model_version=document["model_version"],
+        id=document.get("id") or "",
+    )
+    for output in document["outputs"]:
+        name, datatype, shape = output["name"], output["datatype"], output["shape"]
+        tensor = response.outputs.add(name=name, datatype=datatype, shape=shape)
+        if datatype == "BYTES":
+            elements: list[Any] = [text.encode() for text in output["data"]]
+        else:
+            elements = [nan if each is None else each for each in output["data"]]
+        if raw:
+            response.raw_output_contents.append(_raw(datatype, elements))
+        else:
+            getattr(tensor.contents, CONTENTS[datatype]).extend(elements)
+    return response
+
+
+def _elements(tensor: Any, raw: bytes | None) -> list[str]:
+    """The elements of an input tensor, as JSON has them."""
+    where, datatype = f"inputs: {tensor.name!r:.80}", tensor.datatype
+    if len(tensor.shape) != 1 or not 1 <= tensor.shape[0] <= MOST_IN_BATCH:
+        raise BadRequest(
+            f"{where} has the shape {list(tensor.shape)}; it must be [n] for n questions, up to "
+            f"{MOST_IN_BATCH:,}."
+        )
+    if datatype != "BYTES":
+        raise BadRequest(f"{where} has the datatype {datatype!r:.80}; it must be BYTES.")
+    found = list(tensor.contents.bytes_contents) if raw is None else _split(raw, where)
+    if len(found) != tensor.shape[0]:
+        raise BadRequest(f"{where} has {len(found)} elements in place of {tensor.shape[0]}.")
+    try:
+        return [each.decode() for each in found]
+    except UnicodeDecodeError:
+        raise BadRequest(f"{where} holds bytes that are not text in UTF-8.") from None
+
+
+def _split(raw: bytes, where: str) -> list[bytes]:
+    """The elements of BYTES in raw form, no more than one over the largest number."""
+    found: list[bytes] = []
+    start = 0
+    while start < len(raw) and len(found) <= MOST_IN_BATCH:
+        end = start + LENGTH.size
+        if end <= len(raw):
+            end += LENGTH.unpack_from(raw, start)[0]
+        if not start + LENGTH.size <= end <= len(raw):
+            raise BadRequest(f"{where}: its raw content ends within an element.")
+        found.append(raw[start + LENGTH.size : end])
+        start = end
+    return found
+
+
+def _raw(datatype: str, elements: Sequence[Any]) -> bytes:
+    if datatype == "BYTES":
+        return b"".join(LENGTH.pack(len(each)) + each for each in elements)
+    return np.asarray(elements, "<f8").tobytes()
+
 
 T = TypeVar("T")
 Context = Any

@@ -3,29 +3,24 @@
 from fastapi import APIRouter
 
 from forerun.service.http.pages import (
+    circuits,
+    compare,
+    coverage,
+    devices,
     language_models,
+    leaderboard,
     neighbours,
     power,
     predict,
     reference,
     requests,
 )
-from forerun.service.http.pages.circuits import page as circuits
-from forerun.service.http.pages.compare import page as compare
-from forerun.service.http.pages.devices import coverage_page, device_pages
-from forerun.service.http.pages.leaderboard import page as leaderboard
 
-PAGES: tuple[APIRouter, ...] = (
-    predict.router,
-    compare.router,
-    power.router,
-    language_models.router,
-    neighbours.router,
-    circuits.router,
-    requests.router,
-    leaderboard.router,
-    device_pages.router,
-    coverage_page.router,
-    reference.router,
+PAGES: tuple[APIRouter, ...] = tuple(
+    page.router
+    for page in (
+        *(predict, compare, power, language_models, neighbours, circuits),
+        *(requests, leaderboard, devices, coverage, reference),
+    )
 )
 """The router of every page."""

@@ -1,8 +1,62 @@
-"""A chart of a page: a Vega-Lite specification as data, and a table of the same figures."""
+"""A chart of a page: a Vega-Lite specification, a table of the same figures, and numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import Any
+
+from forerun.data.device import Device
+
+MISSING = "–"
+"""Stands for a value that is not known."""
+
+
+def short(value: float | None, digits: int = 3) -> str:
+    """A number to that many significant digits; whole numbers of more digits are kept whole."""
+    if value is None:
+        return MISSING
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - floor(log10(abs(value))))
+    return f"{value:,.{places}f}"
+
+
+def percent(share: float | None, digits: int = 0) -> str:
+    """A share as percent."""
+    return MISSING if share is None else f"{100 * share:.{digits}f} %"
+
+
+def large(value: float | None, billion: str = "G") -> str:
+    """A large number with a prefix: 25.6 million is 25.6 M.
+
+    Args:
+        value: the number; None where it is not known.
+        billion: prefix of billions; `B` for counts of parameters.
+    """
+    if value is None:
+        return MISSING
+    for size, prefix in ((1e12, "T"), (1e9, billion), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{short(value / size)} {prefix}"
+    return short(value)
+
+
+def label(device: Device) -> str:
+    """The title of a device without its vendor and brand, for tables and charts."""
+    words = device.title.split()
+    brands = {device.vendor.lower(), "geforce", "radeon", "instinct", "tesla"}
+    kept = [word for word in words if word.lower() not in brands]
+    return " ".join(kept or words)
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "short": short,
+    "percent": percent,
+    "large": large,
+    "label": label,
+}
+"""Filters of the templates."""
+
 
 Spec = Mapping[str, Any]
 """A Vega-Lite specification without its data; colours are custom properties of the style sheet."""
@@ -38,3 +92,75 @@ class Chart:
             **self.spec,
             "data": {"values": [dict(row) for row in self.rows]},
         }
+
+
+Encoding = dict[str, Any]
+
+LARGEST_PLAIN = 1e4
+"""Ticks beyond have a prefix, as 20k."""
+
+FEWEST_TICKS = 3
+
+BAR_STEP_PX = 38
+"""Height of the band of one bar, pixels."""
+
+
+def number(field: str, title: str | None = None, **more: Any) -> Encoding:
+    """A quantity on a linear scale from zero."""
+    return {"field": field, "type": "quantitative", "title": title, "axis": {"tickCount": 5}} | more
+
+
+def logarithmic(field: str, title: str | None, values: Iterable[float | None]) -> Encoding:
+    """A quantity on a logarithmic scale, with ticks that suit the values."""
+    ticks = log_ticks(values)
+    axis = {"values": ticks, "format": "~s" if ticks and ticks[-1] > LARGEST_PLAIN else "~g"}
+    return number(field, title, scale={"type": "log", "nice": False}, axis=axis)
+
+
+def doubling(field: str, title: str) -> Encoding:
+    """A count on a logarithmic scale of base two, as batch sizes."""
+    scale = {"type": "log", "base": 2, "nice": False}
+    return number(field, title, scale=scale, axis={"grid": False, "labelOverlap": True})
+
+
+def category(field: str, **more: Any) -> Encoding:
+    """Names in colours or shapes, in the order of the rows."""
+    return {"field": field, "type": "nominal", "title": None, "sort": None} | more
+
+
+def coloured(field: str, order: Iterable[str], used: Container[object]) -> Encoding:
+    """Names in colours that the order decides; the legend lists those that are used."""
+    names = list(order)
+    listed = [name for name in names if name in used]
+    return category(field, scale={"domain": names}, legend={"values": listed})
+
+
+def bars_of(field: str) -> Encoding:
+    """Names down the side of a bar chart, in the order of the rows."""
+    return category(field, axis={"ticks": False, "domain": False, "labelLimit": 130})
+
+
+def shown(**titles: str) -> list[Encoding]:
+    """Fields of a tooltip: field -> title; numbers have three digits."""
+    return [{"field": field, "title": title} for field, title in titles.items()]
+
+
+def layer(mark: str | Mapping[str, Any], **encoding: Encoding | list[Encoding]) -> Encoding:
+    """One layer of a chart."""
+    return {"mark": mark, "encoding": encoding}
+
+
+def log_ticks(values: Iterable[float | None]) -> list[float]:
+    """Ticks of a logarithmic axis: powers of ten, with steps between them where these are few."""
+    known = [value for value in values if value]
+    if not known:
+        return []
+    low, high = min(known), max(known)
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    ticks: list[float] = []
+    for steps in ("1", "1 2 5", "1 1.5 2 3 4 5 7"):
+        every = [float(f"{step}e{power}") for power in powers for step in steps.split()]
+        ticks = [tick for tick in every if low <= tick <= high]
+        if len(ticks) >= FEWEST_TICKS:
+            break
+    return ticks

@@ -14,13 +14,25 @@ from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
 from forerun.features.readers.language_model.reader import named_models
 from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.chart import Cell, Chart
-from forerun.service.http.pages.encodings import doubling, layer, logarithmic, number, shown
-from forerun.service.http.pages.numbers import label, short
-from forerun.service.http.pages.refused import Refused, refusals
+from forerun.service.http.pages.chart import (
+    Cell,
+    Chart,
+    doubling,
+    label,
+    layer,
+    logarithmic,
+    number,
+    short,
+    shown,
+)
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
-from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
-from forerun.service.http.pages.run_page import sorted_devices
+from forerun.service.http.pages.run_form import (
+    EmptyIsAbsent,
+    Name,
+    Refused,
+    refusals,
+    sorted_devices,
+)
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.llm.deployment import MOST_DEVICES

@@ -10,9 +10,16 @@ from starlette.responses import HTMLResponse
 from forerun.data.collectors.interference.victims import VICTIMS, victim
 from forerun.service.answers.colocation import colocate
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.chart import Cell, Chart
-from forerun.service.http.pages.encodings import BAR_STEP_PX, bars_of, layer, number, shown
-from forerun.service.http.pages.numbers import short
+from forerun.service.http.pages.chart import (
+    BAR_STEP_PX,
+    Cell,
+    Chart,
+    bars_of,
+    layer,
+    number,
+    short,
+    shown,
+)
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
 from forerun.service.http.state import TheAnswers, TheState

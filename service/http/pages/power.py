@@ -8,15 +8,18 @@ from pydantic import Field
 from starlette.responses import HTMLResponse
 
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.chart import Cell, Chart
-from forerun.service.http.pages.encodings import category, layer, number, shown
-from forerun.service.http.pages.numbers import short
-from forerun.service.http.pages.predict_answer import device_answers, refused_runs
+from forerun.service.http.pages.chart import Cell, Chart, category, layer, number, short, shown
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
-from forerun.service.http.pages.run_form import Name, RunForm
-from forerun.service.http.pages.run_page import form_context, network_presets
-from forerun.service.http.routes.power import sweep_of
-from forerun.service.http.schemas.power_sweep import SweepIn
+from forerun.service.http.pages.run_form import (
+    Name,
+    RunForm,
+    device_answers,
+    form_context,
+    network_presets,
+    refused_runs,
+)
+from forerun.service.http.routes.questions import sweep_of
+from forerun.service.http.schemas import SweepIn
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.schemas.answers import LimitedOut, SweepOut
 

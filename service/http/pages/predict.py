@@ -7,23 +7,29 @@ from fastapi import Query, Request
 from starlette.responses import HTMLResponse
 
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.attribution_chart import attribution_chart
-from forerun.service.http.pages.chart import Chart
-from forerun.service.http.pages.interval_charts import bars_chart, curve_chart
-from forerun.service.http.pages.numbers import label
-from forerun.service.http.pages.parts_charts import largest_parts, parts_chart, roofline_chart
-from forerun.service.http.pages.predict_answer import (
+from forerun.service.http.pages.chart import Chart, label
+from forerun.service.http.pages.charts import (
+    attribution_chart,
+    bars_chart,
+    curve_chart,
+    largest_parts,
+    parts_chart,
+    roofline_chart,
+)
+from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.requests import further_presets
+from forerun.service.http.pages.run_form import (
     METRICS,
     DeviceAnswer,
+    RunForm,
     batch_points,
     batch_sizes,
+    curl,
     device_answers,
+    form_context,
+    network_presets,
     refused_runs,
 )
-from forerun.service.http.pages.preset_links import further_presets
-from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
-from forerun.service.http.pages.run_form import RunForm
-from forerun.service.http.pages.run_page import curl, form_context, network_presets
 from forerun.service.http.routes.graphs import described
 from forerun.service.http.state import TheAnswers, TheState
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from starlette.responses import HTMLResponse, Response
 
 from forerun.data.errors import InputError
-from forerun.service.http.pages.numbers import FILTERS
+from forerun.service.http.pages.chart import FILTERS
 from forerun.service.problems import Problem, problem_of, unfit
 
 STATIC = Path(__file__).resolve().parents[1] / "static"

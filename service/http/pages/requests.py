@@ -10,18 +10,66 @@ from starlette.responses import HTMLResponse
 from forerun.data.errors import InputError
 from forerun.service.answers.answer import answer_of
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.attribution_chart import attribution_chart
 from forerun.service.http.pages.chart import Chart
-from forerun.service.http.pages.preset_links import REQUESTS, further_presets
+from forerun.service.http.pages.charts import attribution_chart
+from forerun.service.http.pages.compare import PATH as COMPARE
+from forerun.service.http.pages.compare import CompareForm
+from forerun.service.http.pages.language_models import PATH as LANGUAGE_MODELS
+from forerun.service.http.pages.language_models import LlmForm
+from forerun.service.http.pages.neighbours import PATH as NEIGHBOURS
+from forerun.service.http.pages.neighbours import NeighboursForm
+from forerun.service.http.pages.power import PATH as POWER
+from forerun.service.http.pages.power import PowerForm
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
-from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
-from forerun.service.http.pages.run_page import curl
+from forerun.service.http.pages.run_form import EmptyIsAbsent, Link, Name, curl, network_presets
 from forerun.service.http.routes.serving import diffusion_of
 from forerun.service.http.state import TheAnswers, TheState
-from forerun.service.presets import DIFFUSION, PREDICT, Preset, preset_named
+from forerun.service.presets import (
+    COLOCATION,
+    DIFFUSION,
+    LLM,
+    PREDICT,
+    Preset,
+    preset_named,
+    presets,
+)
 from forerun.service.schemas.answers import PredictionOut, ServingOut
 from forerun.service.schemas.prediction import PredictIn
 from forerun.service.schemas.serving import DiffusionEstimateIn
+
+REQUESTS = "/requests"
+"""Path of the page that asks any preset as a request."""
+
+RANK, SWEEP = "/v1/rank", "/v1/power/sweep"
+
+
+def further_presets() -> list[Link]:
+    """The presets that the form of the start page cannot ask, with the pages that can."""
+    listed = {link.title for link in network_presets("/")}
+    return [
+        Link(preset.title, preset.note, _address(preset))
+        for preset in presets()
+        if preset.title not in listed
+    ]
+
+
+def _address(preset: Preset) -> str:
+    path, form = _form(preset)
+    return f"{REQUESTS}?preset={preset.name}" if form is None else form.address(path)
+
+
+def _form(preset: Preset) -> tuple[str, EmptyIsAbsent | None]:
+    """The path of the page for a preset, and the form that asks it; None where no form does."""
+    if preset.endpoint == RANK:
+        return COMPARE, CompareForm.of_request(preset.title, preset.request)
+    if preset.endpoint == SWEEP:
+        return POWER, PowerForm.of_request(preset.title, preset.request)
+    if preset.endpoint == LLM:
+        return LANGUAGE_MODELS, LlmForm.of_request(preset.request)
+    if preset.endpoint == COLOCATION:
+        return NEIGHBOURS, NeighboursForm.of_request(preset.request)
+    return REQUESTS, None
+
 
 LONGEST_REQUEST = 20_000
 

@@ -3,43 +3,20 @@
 from fastapi import APIRouter
 
 from forerun.service.http.routes import (
-    circuits,
-    colocation,
+    about,
     devices,
-    drift,
     graphs,
-    health,
     inference,
     kubernetes,
-    leaderboard,
-    measurements,
-    models,
-    power,
     predict,
-    rank,
+    questions,
     serving,
-    workloads,
 )
 
 UPLOADS = ("/v1/graphs", "/v1/predict/model")
 """Paths whose handlers read the body in chunks, with a size limit of their own."""
 
 ROUTERS: tuple[APIRouter, ...] = (
-    predict.single,
-    predict.router,
-    rank.router,
-    power.router,
-    serving.router,
-    workloads.router,
-    graphs.router,
-    devices.router,
-    measurements.router,
-    drift.router,
-    circuits.router,
-    colocation.router,
-    kubernetes.router,
-    models.router,
-    leaderboard.router,
-    health.router,
-    inference.router,
+    *(predict.single, predict.router, questions.router, serving.router, graphs.router),
+    *(devices.router, kubernetes.router, about.router, about.health, inference.router),
 )

@@ -19,7 +19,7 @@ from forerun.data.metrics import METRICS
 from forerun.service.http.answers import Answers
 from forerun.service.http.json_bodies import JsonRoute
 from forerun.service.http.routes.predict import answers_of
-from forerun.service.http.schemas.inference import (
+from forerun.service.http.schemas import (
     InferIn,
     InferOut,
     LiveOut,

@@ -11,9 +11,8 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.advice import Advice, advice_on
 from forerun.service.http.kubernetes.extender import ExtenderArgs, filter_result, priorities
-from forerun.service.http.kubernetes.table import NoTable
-from forerun.service.http.kubernetes.watching import LONGEST_WAIT_S, is_known
-from forerun.service.http.schemas.table import TableOut
+from forerun.service.http.kubernetes.table import LONGEST_WAIT_S, NoTable, is_known
+from forerun.service.http.schemas import TableOut
 from forerun.service.http.state import State, TheAnswers, TheState
 
 BODY: Final[dict[str, Any]] = {

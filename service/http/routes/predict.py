@@ -13,9 +13,9 @@ from forerun.data.errors import CannotStore, InputError, UnknownDevice
 from forerun.service.answers.question import Question, question_about
 from forerun.service.http.answers import Answers
 from forerun.service.http.json_bodies import ON_THE_LOOP_BYTES, JsonRoute, bounded
+from forerun.service.http.routes.graphs import BINARY, graph_in, received
 from forerun.service.http.state import State, TheAnswers, TheState, state_of
 from forerun.service.http.telemetry import Telemetry
-from forerun.service.http.uploads import BINARY, graph_in, received
 from forerun.service.problems import content, problem_of, unfit
 from forerun.service.requests.record import stage
 from forerun.service.schemas.answers import PredictionOut

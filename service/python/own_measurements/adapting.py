@@ -1,23 +1,50 @@
-"""Measure on this machine, and adapt the predictor to measurements."""
+"""Measure on this machine, adapt the predictor to measurements, or compare answers with them."""
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from pydantic import BaseModel
 
 from forerun.data.errors import InputError
 from forerun.service.adaptation.held_out import MetricError
-from forerun.service.answers.adapting import Adapted, adapt_to_file, register_for
-from forerun.service.loading import adaptation_here
-from forerun.service.python.own_measurements.measured_rows import Rows, file_of
+from forerun.service.answers.adapting import Adapted, adapt_to_file, observe_file, register_for
+from forerun.service.answers.drift import drift_here
+from forerun.service.answers.observing import summary_of
+from forerun.service.loading import adaptation_here, versions_at_hand
 from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
+from forerun.service.schemas.measurements import DriftOut, LiveErrorOut, SliceOut
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Rows: TypeAlias = "str | PathLike[str] | Sequence[Mapping[str, Any] | BaseModel] | pd.DataFrame"
+"""Measurements: a file, a table, or a list as POST /v1/devices/NAME/measurements takes it."""
+
+
+def file_of(measurements: Any, scratch: Path) -> Path:
+    """The file of measurements; those that are no file are written into a folder first."""
+    if isinstance(measurements, str | PathLike):
+        return Path(measurements)
+    if hasattr(measurements, "to_parquet"):
+        file = scratch / "measurements.parquet"
+        measurements.to_parquet(file, index=False)
+        return file
+    file = scratch / "measurements.json"
+    plain = [
+        row.model_dump(mode="json") if isinstance(row, BaseModel) else row for row in measurements
+    ]
+    try:
+        file.write_text(json.dumps(plain), encoding="utf-8")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"measurements: {error}.") from None
+    return file
 
 
 @dataclass(frozen=True)
@@ -192,7 +219,7 @@ def collect(
         InputError: nothing can be measured here, or options contradict each other.
     """
     from forerun.service.adaptation.collecting import collect_table, keep_graphs_of
-    from forerun.service.stores.local_device import nvidia_gpu, this_cpu
+    from forerun.service.stores.device_sheets import nvidia_gpu, this_cpu
 
     table, report = Path(output), report or _silent
     if kind == "gpu" and (quick or plan is not None or threads is not None):
@@ -248,3 +275,132 @@ def _interval(width: float | None, held: float | None) -> str:
 
 def _cell(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+HEADINGS: Final = ("rows", "error", "bias", "inside interval")
+
+
+@dataclass(frozen=True)
+class Observations(Viewed):
+    """Observations that were stored, and how good the answers about them were.
+
+    Attributes:
+        device: name of the device.
+        rows: observations in this set.
+        judged: observations with an answer to a metric that was measured.
+        left_out: unusable rows that were given.
+        errors: metric -> errors of the answers.
+        set_id: identifier of the stored set.
+        is_new: whether they were stored now; False where the same ones were stored before.
+    """
+
+    device: str
+    rows: int
+    judged: int
+    left_out: int
+    errors: Mapping[str, LiveErrorOut]
+    set_id: str
+    is_new: bool
+
+    def undo(self) -> None:
+        """Take this set out of all reports; repeating it has no effect.
+
+        Raises:
+            UnknownSet: the set no longer exists.
+        """
+        session().adaptation.undo(self.device, self.set_id)
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """One row per metric; errors and coverage in percent."""
+        for metric, error in self.errors.items():
+            yield {"metric": metric, **error.model_dump()}
+
+    def view(self) -> View:
+        """One row per metric."""
+        rows = [[name, *_cells(error)] for name, error in self.errors.items()]
+        lines = [f"{self.judged} have an answer; forerun.drift() reports all observations"]
+        return View(
+            f"{self.rows} observations of {self.device}", ("metric", *HEADINGS), rows, lines
+        )
+
+
+@dataclass(frozen=True)
+class Drift(Viewed):
+    """How good the answers about observations were, and what changed.
+
+    Attributes:
+        alarms: each change that lasts, in words.
+        report: all slices with their errors and changes, as `GET /v1/drift` answers.
+    """
+
+    alarms: tuple[str, ...]
+    report: DriftOut = field(repr=False)
+
+    def records(self) -> Iterator[Mapping[str, Any]]:
+        """One row per slice; errors and coverage in percent."""
+        for own in self.report.slices:
+            known = own.model_dump(exclude={"live", "changes"})
+            yield {**known, **{f"live_{n}": v for n, v in own.live.model_dump().items()}}
+
+    def view(self) -> View:
+        """One row per slice, and the alarms."""
+        rows = [
+            [own.metric, own.device, _slice(own), *_cells(own.live)] for own in self.report.slices
+        ]
+        lines = list(self.alarms) or ["no lasting change of 5 % or more was found"]
+        kept = sum(self.report.observations.values())
+        headings = ("metric", "device", "slice", *HEADINGS)
+        return View(f"{kept} observations", headings, rows, lines)
+
+
+def observe(
+    measurements: Rows, *, device: str, graphs: str | PathLike[str] | None = None
+) -> Observations:
+    """Store measurements of a device that answers are compared with and never adapted to.
+
+    The same measurements are stored once.
+
+    Args:
+        measurements: as `forerun.adapt` takes them; a measurement of a list may hold `answer`, what
+            was answered about it before.
+        device: name of the device.
+        graphs: folder of the networks' graphs; `<table>-graphs` next to a file when None.
+
+    Raises:
+        UnknownDevice: no device has that name.
+        InputError: a measurement is not valid; the message names it.
+    """
+    opens = partial(adaptation_here, session().settings)
+    folder = None if graphs is None else Path(graphs)
+    with TemporaryDirectory(prefix="forerun-") as scratch:
+        done = observe_file(opens, device, file_of(measurements, Path(scratch)), folder)
+    out = summary_of(done.observed.kept)
+    return Observations(
+        out.device, out.rows, out.judged, done.left_out, out.errors, out.set, done.observed.is_new
+    )
+
+
+def drift(device: str | None = None, version: str | None = None) -> Drift:
+    """How good the answers about observations were, and what changed, by slice.
+
+    Args:
+        device: name of a device; None for all.
+        version: version of the predictors whose answers are scored, `all` for every one; None for
+            those in use.
+
+    Raises:
+        UnknownDevice: no device has that name.
+    """
+    settings = session().settings
+    report = drift_here(settings, device, version, versions_at_hand(settings))
+    return Drift(tuple(alarm.message for alarm in report.alarms), report)
+
+
+def _slice(own: SliceOut) -> str:
+    given = (own.kind, own.family, own.precision)
+    return " ".join(value for value in given if value) or "all"
+
+
+def _cells(error: LiveErrorOut) -> list[str]:
+    held = "" if error.coverage_90 is None else f"{error.coverage_90:.0f} %"
+    return [str(error.rows), f"{error.mape:.1f} %", f"{error.bias:+.3f}", held]

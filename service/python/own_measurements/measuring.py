@@ -21,7 +21,6 @@ from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
 from forerun.service.answers.verification import local_cpu
 from forerun.service.python.answer import Answer
-from forerun.service.python.estimate import Estimate, text_of
 from forerun.service.python.own_measurements.adapting import Adaptation, adapt
 from forerun.service.python.own_measurements.verifying import (
     MY_CPU,
@@ -29,10 +28,9 @@ from forerun.service.python.own_measurements.verifying import (
     register,
     write_kept,
 )
-from forerun.service.python.question import Asked, asked_about
-from forerun.service.python.run_options import RunOptions
+from forerun.service.python.question import Asked, RunOptions, asked_about
 from forerun.service.python.session import DeviceLike, session
-from forerun.service.python.view import View, Viewed
+from forerun.service.python.view import Estimate, View, Viewed, text_of
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.workloads import workload_in
 

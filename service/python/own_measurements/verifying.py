@@ -15,10 +15,9 @@ from forerun.data.file_store import draft_of
 from forerun.data.measurements import Measurements
 from forerun.models.prediction import Estimate as Predicted
 from forerun.service.answers.verification import Checked, checked, local_cpu, measured_runs
-from forerun.service.python.estimate import text_of
 from forerun.service.python.own_measurements.adapting import Adaptation, adapt
 from forerun.service.python.session import Session, session
-from forerun.service.python.view import View, Viewed
+from forerun.service.python.view import View, Viewed, text_of
 from forerun.service.schemas.measured_rows import MeasuredRow
 
 MY_CPU = "my-cpu"

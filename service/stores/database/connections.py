@@ -13,12 +13,14 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from forerun.data.errors import CannotStore, DiskFull
 from forerun.data.file_store import SUFFIX
 from forerun.service.log import log
-from forerun.service.stores.database.problems import (
+from forerun.service.stores.database.tables import (
+    RECORDS,
+    STORES,
     BadDatabaseUrl,
     DatabaseAway,
     DatabaseRefused,
+    check_version,
 )
-from forerun.service.stores.database.tables import RECORDS, STORES, check_version
 
 if TYPE_CHECKING:
     from forerun.service.stores.database.store import DatabaseStore

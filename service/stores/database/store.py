@@ -12,9 +12,8 @@ from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from forerun.data.file_store import SUFFIX, DamagedFile
-from forerun.service.stores.database.place import DatabasePlace
-from forerun.service.stores.database.problems import DatabaseAway
-from forerun.service.stores.database.tables import RECORDS, STORES
+from forerun.service.stores.database.tables import RECORDS, STORES, DatabaseAway
+from forerun.service.stores.places import DatabasePlace
 
 Value = TypeVar("Value")
 WAIT_S: Final = 5.0

@@ -19,13 +19,13 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def measured():
     made = [MeasuredRow.model_validate(linear_row(n, n / 2e3)) for n in (64, 200, 700)]
-    return MeasurementSet("one", "l4", NOW, tuple(made))
+    return MeasurementSet(id="one", device="l4", time=NOW, rows=made)
 
 
 def test_measurements_and_graphs_survive_a_release():
     network = {"workload": {"kind": "network", "graph": GRAPH.digest}}
     row = MeasuredRow.model_validate(network | {"metrics": {"latency_ms": 2.5}})
-    sets = (measured(), MeasurementSet("two", "t4", NOW, (row,)))
+    sets = (measured(), MeasurementSet(id="two", device="t4", time=NOW, rows=(row,)))
     again = released_measurements(text_of(sets, {GRAPH.digest: GRAPH}))
     assert again.sets == sets
     assert again.graphs == {GRAPH.digest: GRAPH}
@@ -34,7 +34,9 @@ def test_measurements_and_graphs_survive_a_release():
 def test_answers_that_were_given_are_not_released():
     own = {"value": 2.0, "low": 1.0, "high": 3.0, "version": "theirs"}
     row = MeasuredRow.model_validate(linear_row(64, 4.0) | {"answer": {"latency_ms": own}})
-    (made,) = released_measurements(text_of([MeasurementSet("a", "l4", NOW, (row,))], {})).sets
+    (made,) = released_measurements(
+        text_of([MeasurementSet(id="a", device="l4", time=NOW, rows=(row,))], {})
+    ).sets
     assert made.rows[0].answer is None
     assert made.rows[0].metrics == {"latency_ms": 4.0}
 
@@ -60,7 +62,7 @@ def test_a_set_that_is_stored_here_counts_once(adaptation):
     assert sum(own.current().rows.values()) == 3
     stored = adaptation()
     result = stored.learn("l4", measured().rows)
-    both = adaptation(replace(measured(), id=result.kept.id))
+    both = adaptation(measured().model_copy(update={"id": result.kept.id}))
     assert sum(both.current().rows.values()) == 3
     both.undo("l4", result.kept.id)
     assert not both.current().rows, "what was rolled back here is not used here"

@@ -19,8 +19,7 @@ from forerun.models.catalog import Scope
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
 from forerun.models.kernel_experts.operators import OperatorTime
 from forerun.service.answers.answer import answer_of
-from forerun.service.answers.attribution.by_operator import MOST_PARTS
-from forerun.service.answers.attribution.of_answer import attribution_of
+from forerun.service.answers.attribution import MOST_PARTS, attribution_of
 from forerun.service.answers.question import question_about
 from forerun.service.presets import presets
 from forerun.service.schemas.answers import REST

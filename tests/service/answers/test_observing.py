@@ -10,7 +10,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.service.answers.observing import family_of, log_ratios
 from forerun.service.schemas.measured_rows import MeasuredRow
-from forerun.service.schemas.observations import GivenEstimate
+from forerun.service.schemas.measurements import GivenEstimate
 from tests.service.conftest import linear_row
 
 L4 = DeviceCatalog.load().get("l4")

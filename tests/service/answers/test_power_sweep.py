@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.service.answers.sweep_picture import sweep_picture
-from forerun.service.schemas.answers import AdviceOut, LimitedOut, SweepOut
-from forerun.service.schemas.interval import IntervalOut
+from forerun.service.schemas.answers import AdviceOut, IntervalOut, LimitedOut, SweepOut
 from tests.service.conftest import GRAPH
 
 NETWORK = {"kind": "network", "graph": GRAPH.to_json(), "batch_size": 4096}

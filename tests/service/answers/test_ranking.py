@@ -16,12 +16,12 @@ from forerun.service.schemas.answers import (
     DeviceOut,
     EstimateOut,
     ExcludedOut,
+    FitsOut,
     PredictionOut,
     PredictorOut,
     RankedOut,
+    power_facts,
 )
-from forerun.service.schemas.memory_fit import FitsOut
-from forerun.service.schemas.power_summary import power_facts
 
 CATALOG = DeviceCatalog.load()
 OPERATOR = Operator("elementwise", "relu", ((8, 64),), ((8, 64),))

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from forerun.service.cli.listeners import NoAddress, reserved_port, unix_listener
+from forerun.service.cli.serve import NoAddress, reserved_port, unix_listener
 from tests.service.real_server import real_server
 
 

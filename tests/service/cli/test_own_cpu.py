@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from forerun.service.adaptation.measured_networks import keep_graph
+from forerun.service.adaptation.collecting import keep_graph
 from tests.models.recorded_cpu import PUBLISHED, TABLE, built_graph
 
 SHEET = {

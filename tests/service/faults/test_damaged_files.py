@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forerun.data.graph import OperatorGraph
-from forerun.service.stores.devices import load_catalog
+from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import AdaptationStore
 from forerun.training.leaderboard.entries import FORMAT
@@ -104,7 +104,7 @@ def test_a_sheet_is_mended_when_it_is_registered_again(damaged, how):
     assert damaged.ask("GET", f"/v1/devices/{how}").status_code == 404
     assert damaged.ask.put_device(how).status_code == 200
     assert damaged.ask("GET", f"/v1/devices/{how}").json()["name"] == how
-    assert load_catalog(damaged.home / "devices").get(how).name == how
+    assert DeviceStore(damaged.home / "devices").catalog.get(how).name == how
 
 
 def test_measurements_of_a_damaged_file_can_be_given_again(damaged):

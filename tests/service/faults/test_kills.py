@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from forerun.service.stores.devices import load_catalog
+from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import AdaptationStore
 from tests.service.faults.asking import Asking
@@ -68,7 +68,7 @@ def stored(home: Path) -> dict[str, set[str]]:
     digests = [path.stem for path in (home / "graphs").glob("*.json")]
     return {
         "graphs": {graphs.get(digest).digest for digest in digests},
-        "devices": set(load_catalog(home / "devices").names()),
+        "devices": set(DeviceStore(home / "devices").catalog.names()),
         "measurements": {each.id for each in AdaptationStore(home / "measurements").live()},
     }
 

@@ -12,10 +12,10 @@ from threading import Event
 import httpx
 import pytest
 
-from forerun.service.stores.database.place import DatabasePlace
-from forerun.service.stores.devices import load_catalog
+from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import AdaptationStore
+from forerun.service.stores.places import DatabasePlace
 from tests.postgres import PASSWORD, Postgres, needs_postgres, postgres_server
 from tests.service.faults.asking import Asking
 from tests.service.real_server import RealServer, real_server
@@ -117,7 +117,7 @@ def found(postgres) -> dict[str, set[str]]:
     digests = {name.partition(".")[0] for name in graphs._files.names()}
     in_database = {
         "graphs": {graphs.get(digest).digest for digest in digests},
-        "devices": set(load_catalog(place / "devices").names()),
+        "devices": set(DeviceStore(place / "devices").catalog.names()),
         "measurements": {each.id for each in AdaptationStore(place / "measurements").live()},
     }
     database.close()

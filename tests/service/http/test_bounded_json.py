@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
-from forerun.service.http.bounded_json import MOST_DEPTH, MOST_KEYS, MOST_VALUES, parsed
+from forerun.service.http.json_bodies import MOST_DEPTH, MOST_KEYS, MOST_VALUES, parsed
 from forerun.service.problems import WrongField
 
 SMALL = 12

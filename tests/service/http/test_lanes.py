@@ -8,8 +8,7 @@ from starlette.requests import ClientDisconnect
 
 from forerun.data.errors import DeadlineExceeded, ModelTooLarge
 from forerun.features.deadline import check, check_operators, current
-from forerun.service.http.departure import Departure
-from forerun.service.http.lanes import Busy, Lane
+from forerun.service.http.lanes import Busy, Departure, Lane
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.requests.record import RequestRecord, continued
 from forerun.service.requests.record import current as current_record

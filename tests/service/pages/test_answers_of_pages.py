@@ -6,7 +6,7 @@ import re
 import pytest
 
 from forerun.service.http.pages import PAGES
-from forerun.service.http.pages.compare.heat_map import STEPS
+from forerun.service.http.pages.compare import STEPS
 from tests.every import for_every
 
 pytestmark = pytest.mark.slow

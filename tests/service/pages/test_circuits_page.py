@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from forerun.service.http.pages.circuits.path_chart import path_chart
+from forerun.service.http.pages.circuits import path_chart
 from forerun.service.schemas.circuits import ClockOut
 from tests.data.circuits.reference import stored
 from tests.service.pages.harness import wait_for_charts

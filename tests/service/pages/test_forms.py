@@ -5,12 +5,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from pydantic import ValidationError
 
-from forerun.service.http.pages.compare.form import BadPrices, CompareForm
+from forerun.service.http.pages.compare import BadPrices, CompareForm
 from forerun.service.http.pages.language_models import LlmForm
 from forerun.service.http.pages.neighbours import NeighboursForm
-from forerun.service.http.pages.preset_links import further_presets
-from forerun.service.http.pages.run_form import RunForm
-from forerun.service.http.pages.run_page import network_presets
+from forerun.service.http.pages.requests import further_presets
+from forerun.service.http.pages.run_form import RunForm, network_presets
 from forerun.service.presets import presets
 
 

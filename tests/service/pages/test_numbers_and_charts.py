@@ -3,15 +3,18 @@
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.service.http.pages.attribution_chart import MOST_BARS, SMALLER, attribution_chart
-from forerun.service.http.pages.chart import Chart
-from forerun.service.http.pages.encodings import log_ticks
-from forerun.service.http.pages.interval_charts import bars_chart
-from forerun.service.http.pages.numbers import label, large, percent, short
-from forerun.service.http.pages.parts_charts import MOST_PARTS, largest_parts, parts_chart
+from forerun.service.http.pages.chart import Chart, label, large, log_ticks, percent, short
+from forerun.service.http.pages.charts import (
+    MOST_BARS,
+    MOST_PARTS,
+    SMALLER,
+    attribution_chart,
+    bars_chart,
+    largest_parts,
+    parts_chart,
+)
 from forerun.service.http.pages.rendering import STATIC, environment
-from forerun.service.schemas.answers import AttributedOut, AttributionOut
-from forerun.service.schemas.interval import IntervalOut
+from forerun.service.schemas.answers import AttributedOut, AttributionOut, IntervalOut
 
 
 def interval(value, low=None, high=None):

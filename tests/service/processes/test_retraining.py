@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from forerun.data.errors import PromotionRefused
 from forerun.models.artifact.loading import bundled
-from forerun.service.cli.versions.retraining import retrained
+from forerun.service.cli.retraining import retrained
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 from forerun.training.release.registry import champion, promote, rollback

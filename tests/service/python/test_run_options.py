@@ -3,7 +3,7 @@
 from inspect import signature
 
 from forerun.service.python.asking import predict
-from forerun.service.python.run_options import READING, RunOptions
+from forerun.service.python.question import READING, RunOptions
 from forerun.service.schemas.run_options import ModelQuestion, RunIn
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from forerun.data.device import Device, DeviceCatalog
 from forerun.models.prediction import Estimate
-from forerun.service.schemas.memory_fit import CALIBRATED, ENGINEERING, fits
+from forerun.service.schemas.answers import CALIBRATED, ENGINEERING, fits
 
 L4 = DeviceCatalog.load().get("l4")
 SIZES = st.floats(1.0, 1e6)

@@ -5,17 +5,16 @@ from dataclasses import fields
 import pytest
 
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
-from forerun.service.schemas.training_options import (
+from forerun.service.schemas.run_options import (
     INFERENCE_OPTIONS,
     OPTIONS,
     BadTrainingSetup,
     InferenceIn,
     TrainingIn,
-    inference_in,
+    given_in,
     inference_of,
     inference_out,
     set_ups_of,
-    training_in,
     training_of,
     training_out,
 )
@@ -31,10 +30,10 @@ def test_every_option_of_a_set_up_can_be_given_and_has_its_default():
 
 
 def test_what_is_given_reaches_the_workload_and_comes_back():
-    setup = training_of("training", 8, training_in(GIVEN | {"lora_rank": None}))
+    setup = training_of("training", 8, given_in(TrainingIn, GIVEN | {"lora_rank": None}))
     assert setup == TrainingSetup(**GIVEN)
     assert training_out(Network(GRAPH, 8, "fp32", "training", setup)) == TrainingIn(**GIVEN)
-    assert training_in(dict.fromkeys(OPTIONS)) is None
+    assert given_in(TrainingIn, dict.fromkeys(OPTIONS)) is None
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_what_is_given_reaches_the_workload_and_comes_back():
 )
 def test_what_cannot_be_is_refused_in_one_line(phase, given, said):
     with pytest.raises(BadTrainingSetup, match=said) as refused:
-        training_of(phase, 8, training_in(given))
+        training_of(phase, 8, given_in(TrainingIn, given))
     assert "\n" not in str(refused.value)
 
 
@@ -70,7 +69,7 @@ def test_every_option_of_inference_can_be_given_and_has_its_default():
     assert set(INFERENCE_OPTIONS) == {field.name for field in fields(InferenceSetup)}
     assert inference_of("inference", InferenceIn()) == InferenceSetup()
     given = {"logits": "all", "cache_tokens": 128, "cache_precision": "fp8", "joined_cache": True}
-    setup = inference_of("inference", inference_in(given))
+    setup = inference_of("inference", given_in(InferenceIn, given))
     assert setup == InferenceSetup(**given)
     assert inference_out(Network(GRAPH, 8, inference=setup)) == InferenceIn(**given)
     assert inference_out(Network(GRAPH, 8)) is None

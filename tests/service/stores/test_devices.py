@@ -8,7 +8,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError, UnknownDevice
 from forerun.service.stores import devices as device_store
 from forerun.service.stores.devices import DeviceStore, TakenName
-from forerun.service.stores.problems import StoreFull
+from forerun.service.stores.places import StoreFull
 
 
 def card(name="my-card", **figures) -> Device:

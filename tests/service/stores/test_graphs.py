@@ -10,7 +10,7 @@ import pytest
 from forerun.data import file_store
 from forerun.data.errors import DiskFull, UnknownGraph
 from forerun.service.stores.graphs import GraphStore
-from forerun.service.stores.problems import StoreFull
+from forerun.service.stores.places import StoreFull
 from tests.service.conftest import GRAPH
 
 MANY = [replace(GRAPH, parameter_elements=count) for count in range(1, 9)]

@@ -1,15 +1,19 @@
 """A repeatable request is stored once; observations are kept in a window, apart from the rest."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.stores import measurement_sets
-from forerun.service.stores.idempotency import RepeatableRequest, ReusedKey
-from forerun.service.stores.measurement_sets import AdaptationStore, AlreadyStored, UnknownSet
+from forerun.service.stores.measurement_sets import (
+    AdaptationStore,
+    AlreadyStored,
+    RepeatableRequest,
+    ReusedKey,
+    UnknownSet,
+)
 from tests.service.conftest import linear_row
 
 REQUEST = RepeatableRequest.of("key-1", {"rows": 1})
@@ -48,7 +52,7 @@ def test_a_request_is_found_again_by_its_key_also_by_another_process(store, tmp_
     made = store.new("l4", rows(1.0), REQUEST)
     if source == "observe":
         made = store.new_observations("l4", rows(1.0), ["linear"], REQUEST)
-    store.put(replace(made, answer='{"mape_after": null}'))
+    store.put(made.model_copy(update={"answer": '{"mape_after": null}'}))
     for one in (store, AdaptationStore(tmp_path)):
         found = one.before("l4", REQUEST)
         assert (found.id, found.source) == (made.id, source)

@@ -13,7 +13,7 @@ import pytest
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.stores import measurement_sets as adaptation_store
 from forerun.service.stores.measurement_sets import AdaptationStore, UnknownSet
-from forerun.service.stores.problems import StoreFull
+from forerun.service.stores.places import StoreFull
 from tests.service.conftest import linear_row
 
 

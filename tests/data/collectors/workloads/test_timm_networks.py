@@ -10,7 +10,7 @@ if find_spec("timm") is None:
 
 from forerun.data.collectors.workloads.torch_networks import NETWORKS, TIMM_NETWORKS, definition_of
 from forerun.features.readers.torch_trace import declare_operators
-from forerun.service.adaptation.measured_networks import flops_of, zoo_graph
+from forerun.service.adaptation.collecting import flops_of, zoo_graph
 from tests.every import for_every
 
 SOME = ("lcnet_150", "regnety_016", "crossvit_15_240", "seresnet50")

@@ -19,8 +19,8 @@ from forerun.data.collectors.workloads import operators as processor_operators
 from forerun.data.collectors.workloads.operators import operator_sweep
 from forerun.data.measurement import read_measurements
 from forerun.data.workload import HostWindow, ProgramProfile
-from forerun.service.adaptation import collecting, measured_networks, measurement_files
-from forerun.service.adaptation.collection_plan import CollectionPlan, read_plan
+from forerun.service.adaptation import collecting, measurement_files
+from forerun.service.adaptation.collecting import read_plan
 from forerun.service.cli.collect.program import busy_with_others, called
 from forerun.service.schemas.colocation import ProgramIn, WindowIn
 
@@ -41,8 +41,8 @@ def small(monkeypatch, crowded):
     monkeypatch.setattr(processor_operators, "quick_operators", lambda: SMALL)
     monkeypatch.setattr(collecting, "QUICK_WINDOW_S", 0.02)
     monkeypatch.setattr(collecting, "UNSTEADY", 1e9)
-    one = {"cpu-inverted-b": measured_networks.ONNX_NETWORKS["cpu-inverted-b"]}
-    monkeypatch.setattr(measured_networks, "ONNX_NETWORKS", one)
+    one = {"cpu-inverted-b": collecting.ONNX_NETWORKS["cpu-inverted-b"]}
+    monkeypatch.setattr(collecting, "ONNX_NETWORKS", one)
     # No row is left out for what ran at the same time.
     monkeypatch.setattr(measurement_files, "crowded", lambda rows: rows["status"].isna())
 
@@ -126,7 +126,6 @@ def test_a_plan_that_is_wrong_is_refused(tmp_path):
 
 def test_the_standard_plan_is_sound_and_covers_runtimes_and_phases(tmp_path, small):
     plan = read_plan(Path("cpu-standard"))
-    assert plan == CollectionPlan.standard()
     trials = plan.trials(tmp_path / "t.csv", tmp_path)
     assert {t.runtime for t in trials} == {"onnxruntime", "eager", "compiled"}
     assert {t.phase for t in trials} == {"inference", "training"}

@@ -113,7 +113,7 @@ def test_a_power_limit_slows_and_saves(forerun, graph):
     ("words", "said"),
     [
         (["--optimizer", "sgd"], "optimizer: options of training, but the phase is inference"),
-        (["--phase", "training", "--optimizer", "x"], "optimizer 'x': Input should be 'none'"),
+        (["--phase", "training", "--optimizer", "x"], "--optimizer 'x' is none of none, sgd"),
         (["--phase", "training", "--zero-stage", 1], "data_parallel says how many"),
     ],
 )

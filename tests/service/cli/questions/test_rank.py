@@ -2,15 +2,13 @@
 
 import inspect
 import json
-from dataclasses import fields
 
 import pytest
 
 from forerun.data.device import DeviceCatalog
 from forerun.service.cli.questions.predict import predict
 from forerun.service.cli.questions.rank import rank
-from forerun.service.cli.set_up import SetUpOptions
-from forerun.service.schemas.training_options import INFERENCE_OPTIONS, OPTIONS
+from forerun.service.schemas.run_options import INFERENCE_OPTIONS, OPTIONS, RunIn
 from tests.service.conftest import GRAPH
 
 
@@ -61,7 +59,7 @@ def test_wrong_words_are_one_line(forerun, graph, words, said):
 
 
 def test_every_option_of_a_set_up_is_one_of_predict_and_of_rank():
-    names = {field.name for field in fields(SetUpOptions)}
+    names = set(RunIn.model_fields)
     assert {*OPTIONS, *INFERENCE_OPTIONS} < names
     for verb in (predict, rank):
         assert names <= set(inspect.signature(verb).parameters)

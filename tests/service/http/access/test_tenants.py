@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from fastapi.testclient import TestClient
 
-from forerun.service.http.access import tenants
+from forerun.service.http import tenants
 from forerun.service.http.app import create_app
 from forerun.service.stores.keys import KeyStore
 from tests.coroutines import run

@@ -7,9 +7,9 @@ import pytest
 from msgspec import Raw
 
 from forerun.service.answers import colocation
-from forerun.service.http.kubernetes import neighbours
+from forerun.service.http.kubernetes import pods as neighbours
 from forerun.service.http.kubernetes.extender import ClusterNode
-from forerun.service.http.kubernetes.neighbours import Neighbours
+from forerun.service.http.kubernetes.pods import Neighbours
 from forerun.service.schemas.colocation import MOST_HOSTS, HostIn, HostsIn, ProgramIn
 from tests.service.http.kubernetes.requests import args, node, pod
 from tests.service.http.kubernetes.test_advice import RESNET, asked

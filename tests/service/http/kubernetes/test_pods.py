@@ -8,7 +8,7 @@ from msgspec import convert
 from forerun.data.errors import BadRequest
 from forerun.service.http.kubernetes.extender import Pod
 from forerun.service.http.kubernetes.pods import placed_by, residents_of
-from forerun.service.http.schemas.ranking import RankIn
+from forerun.service.http.schemas import RankIn
 from tests.service.http.kubernetes.requests import pod
 
 

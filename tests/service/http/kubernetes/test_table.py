@@ -11,9 +11,8 @@ from fastapi.testclient import TestClient
 from starlette.requests import ClientDisconnect
 
 from forerun.service.http.app import create_app
-from forerun.service.http.departure import Departure
-from forerun.service.http.kubernetes.table import BadWorkloadClasses, Table
-from forerun.service.http.kubernetes.watching import WatchedTable, is_known
+from forerun.service.http.kubernetes.table import BadWorkloadClasses, Table, WatchedTable, is_known
+from forerun.service.http.lanes import Departure
 from tests.coroutines import run
 from tests.service.real_server import real_server
 
@@ -250,7 +249,7 @@ def test_a_wait_ends_with_its_time_with_the_process_and_with_its_client():
 
 
 def test_no_more_than_some_wait(monkeypatch):
-    monkeypatch.setattr("forerun.service.http.kubernetes.watching.MOST_WAITING", 1)
+    monkeypatch.setattr("forerun.service.http.kubernetes.table.MOST_WAITING", 1)
 
     async def main():
         own = watched()

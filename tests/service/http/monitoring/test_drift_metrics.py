@@ -1,8 +1,8 @@
 """Metrics of slices: bounded in number, those of the most observations."""
 
-from forerun.service.http.monitoring import drift_metrics
-from forerun.service.http.monitoring.drift_metrics import metrics_of
-from forerun.service.schemas.observations import DriftOut, LiveErrorOut, SliceOut
+from forerun.service.http.monitoring import gauges as drift_metrics
+from forerun.service.http.monitoring.gauges import metrics_of
+from forerun.service.schemas.measurements import DriftOut, LiveErrorOut, SliceOut
 
 
 def report(*rows, coverage=50.0) -> DriftOut:

@@ -13,7 +13,7 @@ import pytest
 from forerun.models.artifact.sealed_folder import seal
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
-from forerun.service.http.open_inference.messages import MESSAGES, SERVICE
+from forerun.service.http.open_inference.grpc_service import MESSAGES, SERVICE
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
 from tests.service.real_server import real_server

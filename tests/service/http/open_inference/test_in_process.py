@@ -7,7 +7,7 @@ import pytest
 
 from forerun.data.errors import BadRequest, MissingExtra
 from forerun.service.http.app import create_app, loaded_app
-from forerun.service.http.open_inference.in_process import InnerRequest, answer_of
+from forerun.service.http.open_inference.grpc_service import InnerRequest, answer_of
 from tests.coroutines import run
 
 
@@ -98,6 +98,6 @@ def test_the_client_is_that_of_the_call():
 
 
 def test_a_port_for_grpc_without_grpc_is_refused_before_anything_is_loaded(settings, monkeypatch):
-    monkeypatch.setattr("forerun.service.http.open_inference.start.find_spec", lambda name: None)
+    monkeypatch.setattr("forerun.service.http.app.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match="scripts/install grpc"):
         loaded_app(settings.model_copy(update={"grpc_port": 0}))

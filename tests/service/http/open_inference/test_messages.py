@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from forerun.data.errors import BadRequest
-from forerun.service.http.open_inference.messages import (
+from forerun.service.http.open_inference.grpc_service import (
     COMPILED,
     MESSAGES,
     document_of,

@@ -3,10 +3,10 @@
 import pytest
 
 from forerun.data.device import Device, DeviceCatalog
-from forerun.service.http.pages.devices.device_pages import half_rate
-from forerun.service.http.pages.devices.figures import (
+from forerun.service.http.pages.devices import (
     UNITS,
     figures,
+    half_rate,
     roofline,
     similar,
     unknown,

@@ -1,8 +1,8 @@
 """Measured values are counted by device, and what was not counted is not called zero."""
 
 from forerun.models.artifact.training_record import Setting, TrainingRecord
-from forerun.service.http.pages.devices.coverage_page import Choice, gaps, step
-from forerun.service.http.pages.devices.measured import (
+from forerun.service.http.pages.coverage import Choice, gaps, step
+from forerun.service.http.pages.devices import (
     Measured,
     measured,
     pivot,

@@ -9,7 +9,7 @@ from forerun.data.graph import Operator
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Kernel
 from forerun.service.answers.question import question_about
-from forerun.service.http.trial.shares import Shares, position
+from forerun.service.http.trial import Shares, position
 
 L4 = DeviceCatalog.load().get("l4")
 

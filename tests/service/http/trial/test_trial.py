@@ -8,10 +8,9 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.service.answers.answer import answer_of
+from forerun.service.http import trial as of_trial
 from forerun.service.http.telemetry import Telemetry
-from forerun.service.http.trial import trial as of_trial
-from forerun.service.http.trial.shares import Shares
-from forerun.service.http.trial.trial import MOST_WAITING, Trial
+from forerun.service.http.trial import MOST_WAITING, Shares, Trial
 from tests.service.http.trial.test_shares import linear
 from tests.waiting import eventually
 

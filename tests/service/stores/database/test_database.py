@@ -9,12 +9,11 @@ import pytest
 
 from forerun.data.errors import DiskFull
 from forerun.service.settings import Settings
-from forerun.service.stores.database.place import DatabasePlace
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.keys import KeyStore
 from forerun.service.stores.measurement_sets import AdaptationStore
-from forerun.service.stores.places import database_of, is_used, place_of, records_in
+from forerun.service.stores.places import DatabasePlace, database_of, is_used, place_of, records_in
 from tests.postgres import PASSWORD, needs_postgres, postgres_server
 from tests.service.cli.conftest import forerun as forerun
 from tests.service.conftest import GRAPH
@@ -94,7 +93,7 @@ def test_a_refused_registration_leaves_nothing_behind(connect):
 def test_without_tables_with_older_and_with_newer_ones_it_is_said_what_to_do(postgres, opened):
     from sqlalchemy import text
 
-    from forerun.service.stores.database.problems import OtherSchema
+    from forerun.service.stores.database.tables import OtherSchema
     from forerun.service.stores.database.upgrading import upgraded
 
     url = postgres.new_database()
@@ -130,7 +129,7 @@ def test_the_tables_are_those_that_the_newest_migration_makes(connect):
 
 
 def test_while_it_is_away_memory_answers_and_writes_are_refused_until_it_is_back(opened, capfd):
-    from forerun.service.stores.database.problems import DatabaseAway
+    from forerun.service.stores.database.tables import DatabaseAway
     from forerun.service.stores.database.upgrading import upgraded
 
     with postgres_server() as server:
@@ -172,7 +171,7 @@ def test_while_it_is_away_memory_answers_and_writes_are_refused_until_it_is_back
 def test_a_commit_of_unknown_outcome_is_refused_and_then_found(connect, monkeypatch):
     from sqlalchemy import text
 
-    from forerun.service.stores.database.problems import DatabaseAway
+    from forerun.service.stores.database.tables import DatabaseAway
 
     database, other = connect(), connect()
     records = numbers(database)
@@ -262,7 +261,7 @@ def test_what_the_database_refuses_is_a_problem_with_a_remedy(connect, state, pr
 
 @pytest.mark.parametrize("url", ["", "nonsense", "sqlite:///file.db", f"mysql://a:{PASSWORD}@b/c"])
 def test_another_address_is_refused_in_one_line_without_its_password(url, tmp_path):
-    from forerun.service.stores.database.problems import BadDatabaseUrl
+    from forerun.service.stores.database.tables import BadDatabaseUrl
 
     with pytest.raises(BadDatabaseUrl, match="postgresql://USER:PASSWORD@HOST:PORT") as refused:
         place_of(settings_of(url, tmp_path))
@@ -296,7 +295,7 @@ def test_a_process_has_one_pool_for_each_database(connect, tmp_path):
 
 
 def test_files_are_copied_once_and_what_the_database_holds_stays(connect, tmp_path):
-    from forerun.service.stores.database.importing import imported
+    from forerun.service.stores.database.upgrading import imported
 
     DeviceStore(tmp_path / "devices").register(card())
     _, text = KeyStore(tmp_path / "keys").create("scheduler", "read")

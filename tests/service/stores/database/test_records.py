@@ -13,9 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forerun.data.file_store import DamagedFile
-from forerun.service.stores.database.place import DatabasePlace
-from forerun.service.stores.places import records_in
-from forerun.service.stores.records import Records
+from forerun.service.stores.places import DatabasePlace, Records, records_in
 from tests.postgres import needs_postgres
 
 WHERE = ("folder", pytest.param("database", marks=needs_postgres))

@@ -1,1 +1,0 @@
-"""Estimates divided among their parts: operators of a network, loops of a hardware design."""

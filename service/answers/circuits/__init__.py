@@ -1,1 +1,0 @@
-"""Answers about circuits: frequencies, critical paths and resources."""

@@ -1,0 +1,173 @@
+"""`forerun promote` and `forerun retrain`: versions of the predictors, and which one answers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forerun.service.cli.output import print_json, screen, working
+
+if TYPE_CHECKING:
+    from forerun.service.adaptation.retraining import Candidate
+    from forerun.training.release.promotion import Difference
+
+
+def promote(
+    version: Annotated[int | None, typer.Argument(help="registered version")] = None,
+    rollback: Annotated[
+        bool, typer.Option(help="go back to the previous champion, or to the bundled predictors")
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(help="promote although it is worse or was not evaluated; needs --reason"),
+    ] = False,
+    reason: Annotated[
+        str | None, typer.Option(help="reason for --force, which is recorded")
+    ] = None,
+    candidate: Annotated[
+        bool,
+        typer.Option(
+            help="try the version on the shares FORERUN_CANARY_SHARE and FORERUN_SHADOW_SHARE of "
+            "a service's questions; the champion stays"
+        ),
+    ] = False,
+    withdraw: Annotated[bool, typer.Option(help="end the trial of the candidate")] = False,
+    uri: Annotated[str | None, typer.Option(help="MLflow tracking URI")] = None,
+) -> None:
+    """Make a registered version the champion, or go back to the previous one.
+
+    A version is refused if it answers less than the champion (the bundled predictors where there
+    is none), if its stored scores are worse by more than the variation over seeds, or if it was
+    retrained and evaluated on no held-out measurement; the differences are printed as a table.
+    """
+    from forerun.data.errors import InputError
+    from forerun.training.release import registry
+
+    if sum((version is not None, rollback, withdraw)) != 1:
+        raise InputError("Give a version to promote, or --rollback, or --withdraw; one of them.")
+    if candidate and (version is None or force):
+        raise InputError("--candidate needs a version, and no --force.")
+    if force != bool(reason):
+        raise InputError("--force needs --reason TEXT, and --reason needs --force.")
+    if withdraw:
+        registry.withdraw(uri)
+        typer.echo("no version is on trial")
+    elif version is not None and candidate:
+        registry.try_out(version, uri)
+        typer.echo(f"version {version} is the candidate")
+        _say_who_follows(uri)
+    else:
+        _change(version, uri, reason)
+        _say_who_follows(uri)
+
+
+def _change(version: int | None, uri: str | None, reason: str | None) -> None:
+    """Make a version the champion, the one before where none is given, and say which it is."""
+    from forerun.data.errors import PromotionRefused
+    from forerun.training.release import registry
+
+    if version is None:
+        version = registry.rollback(uri)
+    else:
+        try:
+            show_differences(registry.promote(version, uri, reason=reason))
+        except PromotionRefused as refused:
+            show_differences(refused.differences)
+            raise
+    said = "no version" if version is None else f"version {version}"
+    bundled = "; the bundled predictors answer" if version is None else ""
+    typer.echo(f"{said} is the champion{bundled}")
+
+
+def _say_who_follows(uri: str | None) -> None:
+    """Print the setting without which this user's commands and services do not use the champion."""
+    from forerun.service.settings import Settings
+    from forerun.training.tracking.runs import tracking_uri
+
+    where = tracking_uri(uri)
+    if Settings.load().registry_uri != where:
+        typer.echo(
+            f"commands and services follow it where FORERUN_REGISTRY_URI={where} is set: here it "
+            "is not",
+            err=True,
+        )
+
+
+def show_differences(differences: Sequence["Difference"]) -> None:
+    """Print the differences that a promotion makes as a table; nothing where there are none."""
+    from rich.table import Table
+
+    from forerun.training.release.promotion import EVALUATED
+
+    if not differences:
+        return
+    table = Table(box=None, pad_edge=False, title="against what is in use")
+    for heading in ("what", "score", "in use", "this version", "noise", ""):
+        table.add_column(heading, justify="left" if heading in ("what", "score", "") else "right")
+    for each in differences:
+        figures = ("" if v is None else f"{v:.4g}" for v in (each.before, each.after))
+        noise = f"{each.noise:.2g}" if each.noise else ""
+        verdict = "NOT EVALUATED" if each.field == EVALUATED else "LOST" if each.lost else ""
+        table.add_row(each.what, each.field, *figures, noise, verdict)
+    screen().print(table)
+
+
+def retrain(
+    device: Annotated[
+        list[str] | None, typer.Option(help="only measurements of this device; repeatable [all]")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="folder of the candidate [in FORERUN_HOME/retrained]")
+    ] = None,
+    track: Annotated[bool, typer.Option(help="log the run in MLflow and register it")] = True,
+    uri: Annotated[str | None, typer.Option(help="MLflow tracking URI")] = None,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Adapt the predictors in use to all stored measurements, and compare both on held-out ones.
+
+    A quarter of the workloads is held out, always the same ones. Observations of a device from
+    before its newest lasting change are left out. `forerun promote` puts the candidate into use.
+    Repeated with the same measurements, nothing is computed or registered again.
+    """
+    from forerun.service.cli.retraining import retrained
+
+    with working("retraining"):
+        made, version = retrained(tuple(device or ()), output, track=track, uri=uri)
+    if json:
+        print_json(_object(made, version))
+        return
+    _show(made)
+    registered = "" if version is None else f", registered as version {version}"
+    typer.echo(f"{made.folder}: {made.version}{registered}")
+
+
+def _object(made: "Candidate", version: int | None) -> dict[str, Any]:
+    return {
+        "folder": str(made.folder),
+        "version": made.version,
+        "registered": version,
+        "comparison": made.comparison.model_dump(),
+    }
+
+
+def _show(made: "Candidate") -> None:
+    """Print the comparison as a table."""
+    from rich.table import Table
+
+    own = made.comparison
+    title = f"adapted to {own.training_rows} measurements, evaluated on {own.held_out_rows}"
+    if not own.slices:
+        typer.echo(
+            f"{title}\nnot evaluated: too few workloads are held out; `forerun promote` "
+            "refuses it without --force"
+        )
+        return
+    table = Table(box=None, pad_edge=False, title=title)
+    for heading in ("slice", "workloads", "in use", "candidate", "change, points"):
+        table.add_column(heading, justify="left" if heading == "slice" else "right")
+    for each in own.slices:
+        change = f"{each.low:+.1f} to {each.high:+.1f}"
+        figures = (f"{each.before:.1f} %", f"{each.after:.1f} %", change)
+        table.add_row(each.name, str(each.groups), *figures)
+    screen().print(table)

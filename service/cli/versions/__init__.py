@@ -1,1 +1,0 @@
-"""Commands that make versions of the predictors and put them into use."""

@@ -1,0 +1,265 @@
+"""The key of a request: whether it needs one, what that may do and how often; a log of writes."""
+
+import base64
+import binascii
+import math
+import time
+from collections.abc import Callable
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forerun.data.errors import InputError
+from forerun.service.http.admission import ALWAYS_ANSWERED
+from forerun.service.http.guard import READING, asks_for_keys, is_loopback, key_store
+from forerun.service.http.telemetry import Telemetry
+from forerun.service.http.tenants import OF_SCOPE
+from forerun.service.log import log
+from forerun.service.problems import response_of
+from forerun.service.requests.record import current
+from forerun.service.settings import Settings
+from forerun.service.stores.keys import Key
+from forerun.service.stores.keys import Scope as KeyScope
+
+LONGEST_PATH = 200
+
+
+async def audited(
+    app: ASGIApp, scope: Scope, receive: Receive, send: Send, key: Key | None
+) -> None:
+    """Let an application answer a request, and log it when that has ended.
+
+    The line has the time, identifier, name and tenant of the key, method, path, status, bytes of
+    the body that were received, and the identifier of the request, which the answer repeats in its
+    header `X-Request-ID`. A fault, which is answered elsewhere, is logged with status 500.
+
+    Args:
+        app: the application.
+        scope: the request.
+        receive: gives the parts of the request.
+        send: takes the parts of the answer.
+        key: the key of the request; None where the service asks for none.
+    """
+    status, received_bytes, record = 500, 0, current()
+
+    async def received() -> Message:
+        nonlocal received_bytes
+        message = await receive()
+        received_bytes += len(message.get("body", b""))
+        return message
+
+    async def noted(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        await send(message)
+
+    try:
+        await app(scope, received, noted)
+    finally:
+        log().info(
+            "write",
+            key=None if key is None else key.id,
+            key_name=None if key is None else key.name,
+            tenant=None if key is None else key.tenant,
+            method=scope["method"],
+            path=scope["path"][:LONGEST_PATH],
+            status=status,
+            bytes=received_bytes,
+            request_id=None if record is None else record.request_id,
+        )
+
+
+class TooManyRequests(InputError):
+    """The key has sent more requests per second than it may."""
+
+    slug, status = "too-many-requests", 429
+
+    def __init__(self, per_s: float, retry_after_s: int) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(
+            f"A key may send {per_s:g} requests a second; ask again in {retry_after_s} s, or let "
+            "the operator raise FORERUN_REQUESTS_PER_S_PER_KEY."
+        )
+
+
+class Quotas:
+    """Counts the requests of each key in this process.
+
+    Args:
+        per_s: requests per second of a key; None for no limit. As many, at least one, may come at
+            once after a pause.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, per_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s, self._clock = per_s, clock
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, key: str) -> TooManyRequests | None:
+        """Count a request of a key.
+
+        Returns:
+            The problem where the key has no request left, which is then not counted.
+        """
+        if self._per_s is None:
+            return None
+        most, now = max(1.0, self._per_s), self._clock()
+        left, then = self._left.get(key, (most, now))
+        left = min(most, left + (now - then) * self._per_s)
+        if left < 1:
+            self._left[key] = left, now
+            return TooManyRequests(self._per_s, math.ceil((1 - left) / self._per_s))
+        self._left[key] = left - 1, now
+        return None
+
+
+OPEN = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
+"""Paths that need no key."""
+QUESTIONS = frozenset({
+    "/v1/circuit",
+    "/v1/colocation",
+    "/v1/colocation/now",
+    "/v1/colocation/rank",
+    "/v1/diffusion/estimate",
+    "/v1/kubernetes/filter",
+    "/v1/kubernetes/prioritize",
+    "/v1/llm/estimate",
+    "/v1/llm/estimate:batch",
+    "/v1/llm/replay",
+    "/v1/power/sweep",
+    "/v1/predict",
+    "/v1/predict/model",
+    "/v1/predict:batch",
+    "/v1/rank",
+})  # fmt: skip
+"""Paths to which POST asks and stores nothing; any other POST is a write."""
+QUESTIONS_OF_PAGES = frozenset({"/circuits"})
+"""Such paths of pages, which the OpenAPI document leaves out."""
+INFERENCES = "/v2/models/"
+"""Beginning of further such paths, which name a model and its version."""
+OF_ALL_TENANTS = frozenset({"/metrics"})
+"""Paths that tell of all tenants, so that no tenant may read them."""
+CHALLENGE = 'Bearer realm="forerun", Basic realm="forerun", charset="UTF-8"'
+
+
+class Unauthenticated(InputError):
+    """The request has no valid key."""
+
+    slug, status = "unauthenticated", 401
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This service needs a key: send the header `Authorization: Bearer KEY`, or the key as "
+            "the password in a browser. Its operator makes one with `forerun keys create NAME`."
+        )
+
+
+class Forbidden(InputError):
+    """The scope of the key does not include what the request does, or its tenant may not."""
+
+    slug, status = "forbidden", 403
+
+    def __init__(self, key: Key, needed: KeyScope | None) -> None:
+        """A refusal.
+
+        Args:
+            key: the key.
+            needed: the scope that it lacks; None where the path tells of all tenants.
+        """
+        if needed is None:
+            super().__init__(
+                f"The key {key.id} is of the tenant {key.tenant}, and this path tells of all "
+                "tenants. Use a key that was made without `--tenant`."
+            )
+            return
+        super().__init__(
+            f"The key {key.id} may {key.scope}, and this request needs the scope {needed}. Use "
+            f"another key; the operator makes one with `forerun keys create NAME --scope {needed}`."
+        )
+
+
+class Authorized:
+    """ASGI middleware that lets in requests whose key may do what they do, and logs writes.
+
+    Args:
+        app: the application.
+        settings: settings; `auth`, `host`, `home` and `requests_per_s_per_key` matter.
+        telemetry: counts what is refused because of a quota.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, telemetry: Telemetry) -> None:
+        self._app, self._settings = app, settings
+        self._refused = telemetry.refused.labels("requests_per_s_per_key")
+        self._keys = key_store(settings)
+        self._quotas = Quotas(settings.requests_per_s_per_key)
+        self._is_public = not is_loopback(settings.host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle the request, or answer with a problem."""
+        if scope["type"] != "http" or scope["path"] in OPEN:
+            await self._app(scope, receive, send)
+            return
+        needed = needed_scope(scope)
+        asks = asks_for_keys(self._settings, self._keys)
+        key = self._keys.holder(presented_key(scope) or "") if asks else None
+        record = current()
+        if key is not None:
+            scope[OF_SCOPE] = key.tenant
+            if record is not None:
+                record.key_name, record.tenant = key.name, key.tenant
+        refusal = self._refusal(key, needed, scope["path"]) if asks else None
+        app = self._app if refusal is None else _answer(refusal, scope["path"])
+        # Whoever has no key could fill the log; the metrics count these requests by status.
+        if needed != "read" and (key is not None or (self._is_public and not asks)):
+            await audited(app, scope, receive, send, key)
+        else:
+            await app(scope, receive, send)
+
+    def _refusal(self, key: Key | None, needed: KeyScope, path: str) -> InputError | None:
+        """Why the request is refused; None where it is let in."""
+        if key is None:
+            return Unauthenticated()
+        busy = None if path in ALWAYS_ANSWERED else self._quotas.take(key.id)
+        if busy is not None:
+            self._refused.inc()
+            return busy
+        if key.tenant is not None and path in OF_ALL_TENANTS:
+            return Forbidden(key, None)
+        return None if key.may(needed) else Forbidden(key, needed)
+
+
+def needed_scope(scope: Scope) -> KeyScope:
+    """What a request needs its key to include."""
+    method = scope["method"]
+    path = scope["path"]
+    is_question = path in QUESTIONS | QUESTIONS_OF_PAGES or path.startswith(INFERENCES)
+    asks = method in READING or (method == "POST" and is_question)
+    return "read" if asks else "write"
+
+
+def presented_key(scope: Scope) -> str | None:
+    """The text of a key in the header Authorization; of Basic, which browsers send, the password.
+
+    None where the header is missing, repeated or of another form.
+    """
+    given: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(given) != 1:
+        return None
+    scheme, _, credentials = given[0].decode("latin-1").partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip()
+    if scheme.lower() != "basic":
+        return None
+    try:
+        decoded = base64.b64decode(credentials.strip(), validate=True).decode("latin-1")
+    except (binascii.Error, ValueError):
+        return None
+    return decoded.partition(":")[2]
+
+
+def _answer(refusal: InputError, path: str) -> Response:
+    answer = response_of(refusal, path)
+    if refusal.status == Unauthenticated.status:
+        answer.headers["WWW-Authenticate"] = CHALLENGE
+    return answer

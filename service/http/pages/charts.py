@@ -1,0 +1,363 @@
+"""Charts of answers: intervals, parts of time and memory, operators, and rooflines."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from forerun.data.errors import InputError
+from forerun.data.metrics import metric
+from forerun.data.query import Query
+from forerun.features.operators.kinds import OPERATOR_CLASSES
+from forerun.features.operators.query_table import query_table
+from forerun.features.operators.roofline import COMPUTE_PRECISION, traffic_bytes
+from forerun.service.http.pages.chart import (
+    BAR_STEP_PX,
+    Cell,
+    Chart,
+    bars_of,
+    category,
+    coloured,
+    doubling,
+    label,
+    layer,
+    logarithmic,
+    number,
+    percent,
+    short,
+    shown,
+)
+from forerun.service.http.pages.run_form import BatchPoint, DeviceAnswer
+from forerun.service.schemas.answers import REST, AttributionOut, IntervalOut, PredictionOut
+
+SHAPES = {
+    "fits": "circle",
+    "may not fit": "triangle-up",
+    "does not fit": "cross",
+    "not known": "square",
+}
+"""Whether the memory is enough -> shape of a point."""
+
+
+def fit_in_words(answer: PredictionOut) -> str:
+    """Whether the memory is enough: by the upper end, by the best estimate alone, or not."""
+    fits = answer.fits
+    if fits is None:
+        return "not known"
+    if fits.fits:
+        return "fits"
+    return "may not fit" if fits.fits_at_value else "does not fit"
+
+
+def bars_chart(title: str, estimates: Mapping[str, IntervalOut]) -> Chart | None:
+    """Estimates by name, as bars with intervals; None where there are fewer than two.
+
+    Args:
+        title: heading.
+        estimates: name -> estimate; all have one unit.
+    """
+    if len(estimates) < 2:
+        return None
+    rows: list[Mapping[str, Cell]] = [
+        {"name": name, "value": each.value, "low": each.low, "high": each.high,
+         "text": f"{short(each.value)} {each.unit}"}
+        for name, each in estimates.items()
+    ]  # fmt: skip
+    unit = next(iter(estimates.values())).unit
+    dark = "var(--ink)"
+    spec = {
+        "height": BAR_STEP_PX * len(rows),
+        "encoding": {"y": bars_of("name"), "tooltip": shown(name="name", text="estimate")},
+        "layer": [
+            layer({"type": "bar", "height": 16, "opacity": 0.75}, x=number("value", unit)),
+            layer({"type": "rule", "strokeWidth": 2, "color": dark},
+                  x=number("low", unit), x2={"field": "high"}),
+            *(layer({"type": "tick", "thickness": 2, "size": 10, "color": dark},
+                    x=number(end, unit)) for end in ("low", "high")),
+        ],
+    }  # fmt: skip
+    least = min(estimates, key=lambda name: estimates[name].value)
+    summary = (
+        f"{title} of {len(rows)}, with intervals; the least is {least} with "
+        f"{short(estimates[least].value)} {unit}."
+    )
+    columns = {"name": "", "value": f"estimate, {unit}", "low": "low", "high": "high"}
+    return Chart(title, summary, spec, rows, columns)
+
+
+def curve_chart(points: Sequence[BatchPoint], chosen: int, rate: bool) -> Chart | None:
+    """Time of a run, or samples per second, over the batch size; None where no time is known.
+
+    Args:
+        points: answers over devices and batch sizes.
+        chosen: batch size that is marked.
+        rate: whether samples per second are drawn, in place of the time.
+    """
+    rows = [row for point in points if (row := _curve_row(point, rate))]
+    if not rows:
+        return None
+    title, unit = ("Samples per second", "samples/s") if rate else ("Time of one run", "ms")
+    ends = [row[end] for row in rows for end in ("low", "value", "high")]
+    values = [end for end in ends if isinstance(end, float)]
+    memory = category("memory", scale={"domain": [*SHAPES], "range": [*SHAPES.values()]})
+    memory["legend"] = {"orient": "bottom"}
+    if {row["memory"] for row in rows} == {"fits"}:
+        memory["legend"] = None
+    tooltip = shown(device="device", batch="batch size", text=unit, memory="memory")
+    spec = {
+        "height": 280,
+        "encoding": {"x": doubling("batch", "batch size"), "color": category("device")},
+        "layer": [
+            layer({"type": "area", "opacity": 0.13},
+                  y=logarithmic("low", unit, values), y2={"field": "high"}),
+            layer("line", y=logarithmic("value", unit, values)),
+            layer({"type": "point", "size": 46, "opacity": 1},
+                  y=logarithmic("value", unit, values), shape=memory, tooltip=tooltip),
+            {"data": {"values": [{"batch": chosen}]},
+             **layer({"type": "rule", "strokeDash": [4, 4]}, color={"value": "var(--quiet)"})},
+        ],
+    }  # fmt: skip
+    columns = {
+        "device": "device", "batch": "batch size", "value": unit, "low": "low", "high": "high",
+        "memory": "memory",
+    }  # fmt: skip
+    summary = f"{title} over batch sizes on each device, with intervals; {chosen} is marked."
+    return Chart(f"{title} over batch size", summary, spec, rows, columns)
+
+
+def _curve_row(point: BatchPoint, rate: bool) -> Mapping[str, Cell] | None:
+    estimate = point.answer.metrics.get("latency_ms")
+    if estimate is None:
+        return None
+    value, low, high = estimate.value, estimate.low, estimate.high
+    if rate:
+        samples = 1e3 * point.batch_size
+        value = samples / value
+        low, high = (None if not end else samples / end for end in (high, low))
+    return {
+        "device": label(point.device), "batch": point.batch_size, "value": value, "low": low,
+        "high": high, "text": short(value), "memory": fit_in_words(point.answer),
+    }  # fmt: skip
+
+
+MOST_PARTS = 7
+OTHER = "other"
+"""Stands for all parts after the `MOST_PARTS` largest."""
+
+
+def largest_parts(breakdowns: Sequence[Mapping[str, float]]) -> list[str]:
+    """The names that get a colour of their own, the largest share over all breakdowns first."""
+    shares: Counter[str] = Counter()
+    for parts in breakdowns:
+        total = sum(parts.values())
+        shares.update({name: amount / total for name, amount in parts.items() if amount > 0.0})
+    return [name for name, _ in shares.most_common(MOST_PARTS)]
+
+
+def parts_chart(
+    title: str, unit: str, breakdowns: Mapping[str, Mapping[str, float]]
+) -> Chart | None:
+    """What a total consists of, as one stacked bar a name; None where nothing is known.
+
+    Args:
+        title: heading.
+        unit: unit of the amounts.
+        breakdowns: name of a bar -> part -> amount.
+    """
+    order = largest_parts(list(breakdowns.values()))
+    rows: list[Mapping[str, Cell]] = []
+    for name, parts in breakdowns.items():
+        amounts: Counter[str] = Counter()
+        for part, amount in parts.items():
+            amounts[part if part in order else OTHER] += amount  # type: ignore[assignment]
+        total = sum(amounts.values())
+        rows += [
+            {"name": name, "part": part, "amount": amounts[part], "rank": rank,
+             "text": f"{short(amounts[part])} {unit}, {percent(amounts[part] / total)}"}
+            for rank, part in enumerate((*order, OTHER))
+            if amounts[part] > 0
+        ]  # fmt: skip
+    if not rows:
+        return None
+    spec = {
+        "height": BAR_STEP_PX * len({row["name"] for row in rows}),
+        "mark": {"type": "bar", "height": 20},
+        "encoding": {
+            "y": bars_of("name"),
+            "x": number("amount", unit),
+            "color": coloured("part", (*order, OTHER), {row["part"] for row in rows}),
+            "order": {"field": "rank"},
+            "tooltip": shown(name="device", part="part", text="amount"),
+        },
+    }
+    summary = f"{title}, as stacked bars; the largest part is {order[0]}."
+    return Chart(title, summary, spec, rows, {"name": "", "part": "part", "amount": unit})
+
+
+def roofline_chart(each: DeviceAnswer, order: Sequence[str]) -> Chart | None:
+    """Arithmetic intensity and attained rate of every operator class, under the device's roof.
+
+    None where the sheet has no peak, or where no class does arithmetic in a known time.
+
+    Args:
+        each: the answer.
+        order: names of classes in the order of their colours.
+    """
+    if each.answer is None or not each.device.has_sheet:
+        return None
+    device, precision = each.device, COMPUTE_PRECISION[each.query.run.precision]
+    try:
+        peak = device.peak(precision, matrix=True)
+    except InputError:
+        return None
+    gbs = device.bandwidth_gbs
+    rows = _roofline_rows(each.query, each.answer.breakdown_ms, peak, gbs)
+    if not rows:
+        return None
+    ridge = 1e3 * peak / gbs
+    at = [float(str(row["intensity"])) for row in rows]
+    corners = (min(0.1, *at) / 2, ridge, 2 * max(2 * ridge, *at))
+    roof_line = [{"intensity": x, "tflops": min(peak, x * gbs / 1e3)} for x in corners]
+    heights = [float(str(row["tflops"])) for row in rows] + [r["tflops"] for r in roof_line]
+    colour = coloured("part", (*order, OTHER), {row["part"] for row in rows})
+    area = {"type": "quantitative", "legend": None, "scale": {"range": [50, 900]}}
+    spec = {
+        "height": 300,
+        "encoding": {
+            "x": logarithmic("intensity", "FLOP per byte", corners),
+            "y": logarithmic("tflops", "TFLOP/s", heights),
+        },
+        "layer": [
+            {"data": {"values": roof_line}, **layer({"type": "line", "color": "var(--quiet)"})},
+            layer({"type": "point", "opacity": 0.85}, color=colour,
+                  size={"field": "ms", **area}, tooltip=shown(part="operators", text="attained")),
+        ],
+    }  # fmt: skip
+    summary = (
+        f"Operator classes under the roof of {short(peak)} TFLOP/s in {precision} and "
+        f"{short(gbs)} GB/s; the area of a point is its time."
+    )
+    columns = {
+        "part": "operators", "intensity": "FLOP per byte", "tflops": "TFLOP/s",
+        "roof": "roof, TFLOP/s", "ms": "ms",
+    }  # fmt: skip
+    return Chart(f"Roofline of {label(device)}", summary, spec, rows, columns)
+
+
+def _roofline_rows(
+    query: Query, breakdown_ms: Mapping[str, float], peak: float, gbs: float
+) -> list[Mapping[str, Cell]]:
+    """Rows of the chart under a roof of `peak` TFLOP/s and `gbs` GB/s."""
+    rows: list[Mapping[str, Cell]] = []
+    for name, intensity, rate, ms in _classes(query, breakdown_ms):
+        roof = min(peak, intensity * gbs / 1e3)
+        rows.append({
+            "part": name, "intensity": intensity, "tflops": rate, "roof": roof, "ms": ms,
+            "text": f"{short(rate)} of {short(roof)} TFLOP/s, {short(ms)} ms",
+        })  # fmt: skip
+    return rows
+
+
+def _classes(
+    query: Query, breakdown_ms: Mapping[str, float]
+) -> list[tuple[str, float, float, float]]:
+    """Operator class, FLOP per byte, 1e12 FLOP/s, milliseconds; classes with arithmetic only."""
+    table = query_table(query.run)
+    count = len(OPERATOR_CLASSES)
+    flops = np.bincount(table.op_class, table.flops * table.repeat, count)
+    traffic = traffic_bytes(table, query.run.precision) * table.repeat
+    moved = np.bincount(table.op_class, traffic, count)
+    found = []
+    for code, name in enumerate(OPERATOR_CLASSES):
+        ms = breakdown_ms.get(name, 0.0)
+        if flops[code] > 0.0 and moved[code] > 0.0 and ms > 0.0:
+            rate = float(flops[code]) / ms / 1e9
+            found.append((name, float(flops[code] / moved[code]), rate, ms))
+    return sorted(found, key=lambda each: -each[3])
+
+
+MOST_BARS: Final = 12
+SMALLER: Final = "all smaller parts"
+LABEL_PX: Final = 300
+"""Width of a label above its bar, which fits the narrowest window."""
+
+
+def attribution_chart(own: AttributionOut, title: str, order: Sequence[str] = ()) -> Chart | None:
+    """The largest parts of an estimate as bars, with their labels above; None without parts.
+
+    Args:
+        own: the estimate divided into parts.
+        title: heading.
+        order: names of operator classes in the order of their colours.
+    """
+    if not own.parts:
+        return None
+    return _sum(own, title, order) if own.form == "sum" else _product(own, title)
+
+
+def _sum(own: AttributionOut, title: str, order: Sequence[str]) -> Chart:
+    unit = metric(own.metric).unit
+    title += f" ({said})" if (said := own.batch_of_shapes()) else ""
+    total = sum(part.value for part in own.parts)
+    by_label: defaultdict[str, float] = defaultdict(float)
+    for part in own.parts:
+        by_label[SMALLER if part.group == REST else part.label] += part.value
+    names = sorted(by_label.keys() - {SMALLER}, key=lambda name: -by_label[name])
+    kept = dict.fromkeys(names[:MOST_BARS])
+    amounts: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for part in own.parts:
+        colour = part.group if part.group in order else OTHER
+        amounts[(part.label, colour) if part.label in kept else (SMALLER, OTHER)] += part.value
+
+    def place(item: tuple[tuple[str, str], float]) -> int:
+        return names.index(item[0][0]) if item[0][0] in kept else len(names)
+
+    rows: list[Mapping[str, Cell]] = [
+        {"name": name, "part": part, "amount": amount,
+         "text": f"{short(amount)} {unit}, {percent(amount / total)}"}
+        for (name, part), amount in sorted(amounts.items(), key=place)
+    ]  # fmt: skip
+    largest = f"{names[0]} with {short(by_label[names[0]])} {unit}"
+    summary = f"{title}, as bars; the largest part is {largest}."
+    colours = coloured("part", (*order, OTHER), {row["part"] for row in rows})
+    spec = _bars(rows, number("amount", unit), {"color": colours})
+    columns = {"name": "", "part": "class", "amount": unit}
+    return Chart(title, summary, spec, rows, columns)
+
+
+def _product(own: AttributionOut, title: str) -> Chart:
+    rows: list[Mapping[str, Cell]] = [
+        {"name": f"{part.label} (x {short(part.value)})", "one": 1.0, "amount": part.value,
+         "text": f"times {short(part.value)}"}
+        for part in own.parts
+    ]  # fmt: skip
+    unit = f"factor on {metric(own.metric).unit}"
+    ends = [1.0, *(part.value for part in own.parts)]
+    without = f"{metric(own.metric).text(own.base)} without directives"
+    summary = f"{title}, as factors from {without}; the largest is {own.parts[0].label}."
+    x = logarithmic("amount", f"{unit}, from {without}", ends)
+    return Chart(title, summary, _bars(rows, x, {"x2": {"field": "one"}}), rows,
+                 {"name": "", "amount": unit})  # fmt: skip
+
+
+def _bars(
+    rows: Sequence[Mapping[str, Cell]],
+    x: dict[str, object],
+    more: Mapping[str, dict[str, object]],
+) -> Mapping[str, object]:
+    """Bars in the order of the rows, each with its name above."""
+    names = list(dict.fromkeys(str(row["name"]) for row in rows))
+    band = category("name", axis=None)
+    text = {"type": "text", "align": "left", "dy": -8, "limit": LABEL_PX}
+    return {
+        "height": BAR_STEP_PX * len(names),
+        "encoding": {"y": band},
+        "layer": [
+            layer({"type": "bar", "height": 10, "yOffset": 6}, x=x,
+                  tooltip=shown(name="part", text="amount"), **more),
+            {"data": {"values": [{"name": name} for name in names]},
+             **layer(text, x={"value": 0},
+                     text={"field": "name", "type": "nominal"})},
+        ],
+    }  # fmt: skip

@@ -1,1 +1,0 @@
-"""The page *Circuits*: its example, its chart, and its page."""

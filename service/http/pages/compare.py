@@ -1,0 +1,291 @@
+"""The page *Compare*: one network on many devices."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import Query, Request
+from pydantic import Field
+from starlette.responses import HTMLResponse
+
+from forerun.data.device import Device
+from forerun.data.errors import InputError
+from forerun.service.http.answers import Answers
+from forerun.service.http.pages.chart import (
+    MISSING,
+    Chart,
+    category,
+    label,
+    layer,
+    number,
+    short,
+    shown,
+)
+from forerun.service.http.pages.charts import fit_in_words
+from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
+from forerun.service.http.pages.run_form import (
+    BatchPoint,
+    Name,
+    RunForm,
+    batch_points,
+    form_context,
+    network_presets,
+)
+from forerun.service.http.routes.questions import rank_of
+from forerun.service.http.schemas import LimitsIn, Most, RankIn
+from forerun.service.http.state import TheAnswers, TheState
+from forerun.service.schemas.answers import IntervalOut, Objective
+
+MOST_COMPARED = 24
+COMPARED = (
+    "h100-sxm-80gb", "a100-pcie-80gb", "rtx-4090", "l40s", "a10g", "l4", "t4", "v100-sxm2-16gb",
+)  # fmt: skip
+"""Devices that are compared when the address names none."""
+
+Measure = Literal["latency_ms", "samples_per_s", "j_per_sample"]
+MEASURES: Mapping[Measure, str] = {
+    "latency_ms": "time of one run, ms",
+    "samples_per_s": "samples per second",
+    "j_per_sample": "energy of one sample, J",
+}
+OBJECTIVES: Mapping[Objective, str] = {
+    "latency_ms": "least time",
+    "energy_j": "least energy",
+    "cost": "least cost, by the prices below",
+    "power_w": "least power",
+    "peak_memory_mib": "least memory",
+}
+_PRICE = re.compile(r"\s*([^\s=:,;]+)\s*[=:\s]\s*([\d.]+)\s*")
+
+
+class BadPrices(InputError):
+    """The prices are not written as `device=price`."""
+
+    slug = "bad-prices"
+
+
+class CompareForm(RunForm):
+    """One network on many devices."""
+
+    devices: list[Name] = Field(default=list(COMPARED), max_length=MOST_COMPARED)
+    measure: Measure = "latency_ms"
+    objective: Objective = "latency_ms"
+    most_latency_ms: Most | None = None
+    most_power_w: Most | None = None
+    prices: str | None = Field(default=None, max_length=2_000)
+
+    def prices_per_hour(self) -> dict[str, float]:
+        """Device -> price of an hour, in the reader's currency.
+
+        Raises:
+            BadPrices: a part of the text is no `device=price`.
+        """
+        found: dict[str, float] = {}
+        for part in re.split(r"[,;\n]", self.prices or ""):
+            matched = _PRICE.fullmatch(part)
+            if matched is None and part.strip():
+                raise BadPrices(f"prices: {part.strip()!r:.60} is not written as l4=0.71.")
+            if matched is not None:
+                try:
+                    found[matched[1]] = float(matched[2])
+                except ValueError:
+                    raise BadPrices(f"prices: {matched[2]!r:.60} is not a number.") from None
+        return found
+
+    def ranking(self) -> RankIn:
+        """The request that ranks the devices."""
+        asked = self.asked(self.devices[0])
+        prices = self.prices_per_hour() if self.objective == "cost" else {}
+        return RankIn(
+            workload=self.workload(),
+            devices=list(dict.fromkeys(self.devices)),
+            prices_per_hour=prices,
+            software=asked.software,
+            operation=asked.operation,
+            objective=self.objective,
+            limits=LimitsIn(latency_ms=self.most_latency_ms, power_w=self.most_power_w),
+        )
+
+
+STEPS = 6
+"""Number of shades."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One device at one batch size.
+
+    Attributes:
+        text: the value, or a dash where it is not known or the memory is not enough.
+        step: shade from 1, the worst, to `STEPS`, the best; 0 for none.
+        note: interval or reason, for those who point at the cell.
+    """
+
+    text: str
+    step: int
+    note: str
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Rows of cells: device -> one cell a batch size."""
+
+    sizes: Sequence[int]
+    rows: Mapping[Device, Sequence[Cell]]
+
+
+def heat_map(points: Sequence[BatchPoint], sizes: Sequence[int], measure: Measure) -> HeatMap:
+    """The table of a measure.
+
+    Args:
+        points: answers, at most one for a device and a batch size.
+        sizes: batch sizes, the columns.
+        measure: what the cells show; little time and energy are good, and many samples.
+    """
+    by_place = {(point.device, point.batch_size): point for point in points}
+    devices = list(dict.fromkeys(point.device for point in points))
+    values = {place: _value(point, measure) for place, point in by_place.items()}
+    known = {v for place, v in values.items() if v is not None and _runs(by_place[place])}
+    # What reads the same has the same shade.
+    best_last = list(dict.fromkeys(map(short, sorted(known, reverse=measure != "samples_per_s"))))
+    steps = {text: 1 + STEPS * rank // len(best_last) for rank, text in enumerate(best_last)}
+    return HeatMap(
+        sizes,
+        {
+            device: [
+                _cell(by_place.get((device, size)), values.get((device, size)), steps)
+                for size in sizes
+            ]
+            for device in devices
+        },
+    )
+
+
+def _runs(point: BatchPoint) -> bool:
+    """Whether the best estimate of the memory fits, or is not known."""
+    return fit_in_words(point.answer) != "does not fit"
+
+
+def _cell(point: BatchPoint | None, value: float | None, steps: Mapping[str, int]) -> Cell:
+    if point is None or value is None:
+        return Cell(MISSING, 0, "not known")
+    if not _runs(point):
+        return Cell(MISSING, 0, "the memory is not enough")
+    note = fit_in_words(point.answer)
+    memory = {"may not fit": "; the memory may not be enough", "fits": ""}
+    return Cell(short(value), steps[short(value)], f"{short(value)}{memory.get(note, '')}")
+
+
+def _value(point: BatchPoint, measure: Measure) -> float | None:
+    metric = "energy_j" if measure == "j_per_sample" else "latency_ms"
+    estimate = point.answer.metrics.get(metric)
+    if estimate is None or not estimate.value:
+        return None
+    if measure == "j_per_sample":
+        return estimate.value / point.batch_size
+    return 1e3 * point.batch_size / estimate.value if measure == "samples_per_s" else estimate.value
+
+
+PATH = "/compare"
+SIZES = (1, 4, 16, 64, 256, 1024)
+"""Batch sizes of the heat map, besides that of the form."""
+
+router = page_router()
+
+
+@router.get(PATH)
+async def compare_page(
+    request: Request, form: Annotated[CompareForm, Query()], answers: TheAnswers, state: TheState
+) -> HTMLResponse:
+    """A heat map of devices and batch sizes, a ranking, and the devices that none beats."""
+
+    def page() -> HTMLResponse:
+        context = _answer(form, answers)
+        if asks_for_part(request):
+            return rendered("compare_answer.html", PATH, **context)
+        more: dict[str, Any] = {"measures": MEASURES, "objectives": OBJECTIVES}
+        return rendered("compare.html", PATH, **context, **more, **form_context(form, answers))
+
+    return await state.run(page)
+
+
+def _answer(form: CompareForm, answers: Answers) -> dict[str, Any]:
+    """The context of `compare_answer.html`."""
+    if form.graph is None or not form.devices:
+        return {"form": form, "heat": None, "presets": network_presets(PATH, COMPARED)}
+    sizes = sorted({*SIZES, form.batch_size})
+    points = batch_points(form, answers, sizes)
+    chosen = [point for point in points if point.batch_size == form.batch_size]
+    prices = {answers.device(name): price for name, price in form.prices_per_hour().items()}
+    ranking = rank_of(form.ranking(), answers)
+    fronts = (front_chart(chosen, None), front_chart(chosen, prices) if prices else None)
+    return {
+        "form": form,
+        "measure": MEASURES[form.measure],
+        "objective": OBJECTIVES[form.objective],
+        "heat": heat_map(points, sizes, form.measure),
+        "ranking": ranking,
+        "objectives_of": {each.device.name: _readable(each.objective) for each in ranking.ranked},
+        "titles": {point.device.name: label(point.device) for point in points},
+        "fronts": [chart for chart in fronts if chart],
+    }
+
+
+def _readable(objective: IntervalOut) -> IntervalOut:
+    """The objective; a price is that of a million runs, since one run costs next to nothing."""
+    if objective.unit != "price of a run":
+        return objective
+    ends = {name: getattr(objective, name) for name in ("value", "low", "high")}
+    scaled = {name: None if end is None else 1e6 * end for name, end in ends.items()}
+    return objective.model_copy(update={**scaled, "unit": "a million runs"})
+
+
+def front_chart(points: Sequence[BatchPoint], prices: dict[Device, float] | None) -> Chart | None:
+    """Time against energy or cost of a run, with the devices that no other beats in both.
+
+    Args:
+        points: answers for devices at one batch size.
+        prices: device -> price of an hour; energy is drawn when None.
+
+    Returns:
+        The chart; None where fewer than two devices have both.
+    """
+    found = []
+    for point in points:
+        time, energy = (point.answer.metrics.get(name) for name in ("latency_ms", "energy_j"))
+        if time is None or (prices is None and energy is None):
+            continue
+        if prices is None and energy is not None:
+            found.append((point.device, time.value, energy.value / point.batch_size))
+        elif prices and point.device in prices:
+            price = 1e6 * prices[point.device] * time.value / 3.6e6 / point.batch_size
+            found.append((point.device, time.value, price))
+    if len(found) < 2:
+        return None
+    axis = "energy of a sample, J" if prices is None else "price of a million samples"
+    rows = [
+        {"device": label(device), "ms": ms, "other": other,
+         "text": f"{short(ms)} ms, {short(other)}",
+         "front": "best trade-off" if _is_on_front(ms, other, found) else "beaten"}
+        for device, ms, other in found
+    ]  # fmt: skip
+    x, y = number("ms", "time of one run, ms"), number("other", axis)
+    mark = {"type": "text", "align": "left", "dx": 9, "fontSize": 12, "color": "var(--ink)"}
+    spec = {
+        "height": 300,
+        "encoding": {"x": x, "y": y, "tooltip": shown(device="device", text="time and other")},
+        "layer": [
+            layer({"type": "point", "size": 90, "opacity": 1}, color=category("front")),
+            layer(mark, text={"field": "device"}),
+        ],
+    }
+    best = [str(row["device"]) for row in rows if row["front"] == "best trade-off"]
+    summary = f"Time against {axis}; no other device is better in both than {', '.join(best)}."
+    columns = {"device": "device", "ms": "time, ms", "other": axis, "front": ""}
+    return Chart(f"Time and {axis.partition(',')[0]}", summary, spec, rows, columns)
+
+
+def _is_on_front(ms: float, other: float, found: Sequence[tuple[Device, float, float]]) -> bool:
+    """Whether no device is at least as good in both, and better in one."""
+    return not any((a <= ms and b <= other) and (a < ms or b < other) for _, a, b in found)

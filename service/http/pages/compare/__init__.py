@@ -1,1 +1,0 @@
-"""The page *Compare*: its form, its map, and its page."""

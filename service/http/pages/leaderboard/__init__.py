@@ -1,1 +1,0 @@
-"""The leaderboard as pages of the service and as one file."""

@@ -1,0 +1,173 @@
+"""What the service says of itself: liveness, metrics, predictors, scores, kinds of workload."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from forerun import __version__
+from forerun.data.errors import InputError
+from forerun.data.file_store import HOME, obstacle
+from forerun.models.predictor import Predictor
+from forerun.service.answers.workload_list import workload_list
+from forerun.service.champion import kept
+from forerun.service.http.monitoring.gauges import metrics_of, process_metrics
+from forerun.service.http.state import State, TheAnswers, TheState
+from forerun.service.presets import presets
+from forerun.service.schemas.listings import (
+    PresetOut,
+    PresetsOut,
+    ReadyOut,
+    RegistryOut,
+    WorkloadsOut,
+)
+from forerun.service.schemas.prediction import (
+    EntryOut,
+    LeaderboardOut,
+    ModelOut,
+    ModelsOut,
+    StatusOut,
+)
+from forerun.service.stores.places import database_of
+
+REPORT_S = 2.0
+"""Time that metrics wait for a report of new observations, seconds."""
+
+health = APIRouter(tags=["health"])
+
+
+@health.head("/healthz", include_in_schema=False)
+@health.get("/healthz")
+async def healthz() -> StatusOut:
+    """Whether the process is alive."""
+    return StatusOut(status="ok")
+
+
+@health.head("/readyz", include_in_schema=False)
+@health.get("/readyz")
+async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
+    """Whether questions are answered, and whether uploads and measurements are stored.
+
+    The HTTP status is 503 until the predictors are loaded. A disk that is full or cannot be written
+    does not change it, nor does a database that is away: what is in memory is answered.
+    """
+    database = database_of(state.settings)
+    problem = obstacle(state.settings.home, HOME) if database is None else database.problem
+    said = kept(state.settings)
+    return ReadyOut(
+        status="ok",
+        storing=problem is None,
+        not_storing=None if problem is None else str(problem),
+        version=answers.adaptation.version,
+        registry=said
+        and RegistryOut(version=said.version, asked=said.asked, answered=said.problem is None),
+    )
+
+
+@health.get("/metrics", response_class=PlainTextResponse)
+async def metrics(state: TheState) -> Response:
+    """Counters and latencies of all processes in the text format of Prometheus."""
+    if state.answers is not None:
+        # Where a report takes longer, it goes on, and the metrics are those of the last one.
+        with suppress(InputError, TimeoutError):
+            await asyncio.wait_for(state.report(state.answers.report), REPORT_S)
+    stored: list[Metric] = []
+    with suppress(InputError, TimeoutError):
+        stored = await asyncio.wait_for(
+            state.report(lambda: list(state.stores.metrics())), REPORT_S
+        )
+    content = state.telemetry.exposition([*_facts(state), *stored])
+    return Response(content, media_type=CONTENT_TYPE_LATEST)
+
+
+def _facts(state: State) -> Iterator[Metric]:
+    """What all processes agree on: their versions, what the database and registry said."""
+    build = GaugeMetricFamily("forerun_build_info", "Version of forerun", labels=("version",))
+    build.add_metric((__version__,), 1)
+    yield build
+    yield from process_metrics()
+    if state.answers is not None:
+        predictor = GaugeMetricFamily(
+            "forerun_predictor_info", "Predictor in use", labels=("version",)
+        )
+        predictor.add_metric((state.answers.adaptation.version,), 1)
+        yield predictor
+        yield from metrics_of(state.answers.drift.last())
+    database = database_of(state.settings)
+    if database is not None:
+        yield GaugeMetricFamily(
+            "forerun_database_answered",
+            "Whether the database answered last time",
+            float(database.problem is None),
+        )
+    said = kept(state.settings)
+    if said is not None:
+        answered = float(said.problem is None)
+        yield GaugeMetricFamily(
+            "forerun_registry_answered", "Whether the registry answered last time", answered
+        )
+        yield GaugeMetricFamily(
+            "forerun_registry_asked_timestamp_seconds",
+            "When the registry was asked last",
+            said.asked.timestamp(),
+        )
+
+
+router = APIRouter(prefix="/v1")
+
+
+@router.get("/models", tags=["models"])
+async def models(answers: TheAnswers, state: TheState) -> ModelsOut:
+    """The predictors in use, with their model cards."""
+    loaded = (await state.run(answers.adaptation.current)).loaded
+    parts: tuple[Predictor, ...] = getattr(loaded.predictor, "parts", ())
+    return ModelsOut(
+        models=[
+            ModelOut(
+                name=loaded.predictor.name,
+                version=loaded.version,
+                created=loaded.created,
+                metrics=list(loaded.predictor.metrics),
+                parts=[part.name for part in parts],
+                card=loaded.card,
+            )
+        ],
+        trial=await state.run(answers.trial.report),
+    )
+
+
+@router.get("/leaderboard", tags=["models"])
+async def leaderboard(
+    state: TheState,
+    dataset: Annotated[list[str], Query(description="only these datasets; may be repeated")] = [],  # noqa: B006
+) -> LeaderboardOut:
+    """Stored scores of predictors and baselines, and published figures.
+
+    The scores came with the predictors or were evaluated on this machine. A dataset without stored
+    scores has no entries.
+    """
+
+    def read() -> LeaderboardOut:
+        sections = state.leaderboard.board.only(dataset).sections()
+        rows = [row for section in sections for row in section.rows]
+        return LeaderboardOut(entries=[EntryOut.model_validate(row.to_json()) for row in rows])
+
+    return await state.run(read)
+
+
+@router.get("/workloads", tags=["workloads"])
+async def workloads(answers: TheAnswers, state: TheState) -> WorkloadsOut:
+    """Kinds of workload with their fields, allowed values and a valid example of each."""
+    return await state.run(lambda: workload_list(answers.adaptation.current().loaded.predictor))
+
+
+@router.get("/presets", tags=["workloads"], name="presets")
+async def list_presets() -> PresetsOut:
+    """Named questions of every kind of workload, each with the request that asks it."""
+    return PresetsOut(presets=[PresetOut(**asdict(preset)) for preset in presets()])

@@ -1,1 +1,0 @@
-"""Requests and answers that only HTTP uses, as pydantic models."""
