@@ -32,8 +32,9 @@ RIDGE: Final = 5.0
 """Requests that the weights of the closed form count as."""
 SLOPE_RIDGE: Final = 0.04
 """Requests, times a variance of logarithms, that a slope of one counts as."""
-BELIEF: Final = 2.0
-"""Requests that the quantile over all recent ones counts as, at each point of the curve."""
+BELIEF: Final = 10.0
+"""Requests that the closed form counts as for the level, and the quantile over all recent ones at
+each point of the curve."""
 BANDWIDTH: Final = 0.5
 """Width of the kernel of the curve, in standard deviations of the logarithm of the times."""
 LEAST_BANDWIDTH: Final = 0.03
@@ -56,8 +57,8 @@ class ServerStates(Columns):
         waiting: (n,) requests that wait.
         running: (n,) requests that run, with or without those that wait.
         prefix_share: (n,) share of the prompt that the router takes to be in the prefix cache.
-        prefill_tokens: (n,) tokens of prompts that were sent there before and are not yet processed;
-            0 where the router does not say.
+        prefill_tokens: (n,) tokens of prompts that were sent there before and are not processed; 0
+            where the router does not say.
     """
 
     cache_share: Column
@@ -189,7 +190,8 @@ class LearnedTime:
         weights = _weights(prior, parts, measured_ms, 0.5 ** (age / HALF_LIFE))
         recent = 0.5 ** (age / CURVE_HALF_LIFE)
         sums, logs = np.log(parts @ weights), np.log(measured_ms)
-        centre, level = (float(np.average(own, weights=recent)) for own in (sums, logs))
+        centre = float(np.average(sums, weights=recent))
+        level = centre + float(recent @ (logs - sums) / (recent.sum() + BELIEF))
         varied = recent @ (sums - centre) ** 2 + SLOPE_RIDGE
         slope = (recent @ ((sums - centre) * (logs - level)) + SLOPE_RIDGE) / varied
         slope = float(np.clip(slope, 0.0, 1.5))
@@ -198,10 +200,9 @@ class LearnedTime:
         width = max(LEAST_BANDWIDTH, BANDWIDTH * float(wide))
         knots = np.linspace(best.min(), best.max() + 1e-9, KNOTS)
         errors = logs - best
-        overall = _quantile(np.append(errors, spread), np.append(recent, BELIEF)[None])
+        overall = _quantile(errors, recent[None], spread)
         near = recent * np.exp(-0.5 * ((knots[:, None] - best) / width) ** 2)
-        near = np.column_stack([near, np.full(KNOTS, BELIEF)])
-        curve = np.maximum.accumulate(knots + _quantile(np.append(errors, overall), near))
+        curve = np.maximum.accumulate(knots + _quantile(errors, near, float(overall[0])))
         return cls(weights, slope, centre, level, knots, curve)
 
     def quantile_ms(self, parts: Matrix) -> Column:
@@ -225,9 +226,15 @@ def _weights(prior: Column, parts: Matrix, measured_ms: Column, counts: Column) 
     return np.maximum(np.asarray(weights), 1e-6)
 
 
-def _quantile(values: Column, counts: Matrix) -> Column:
-    """`QUANTILE` of n values that count differently in each of k rows, shape (k,)."""
+def _quantile(values: Column, counts: Matrix, belief: float) -> Column:
+    """`QUANTILE` of n values that count differently in each of k rows, shape (k,).
+
+    Before them stand `BELIEF` values whose quantile is `belief`.
+    """
+    values = np.append(values, [-np.inf, belief])
+    above = (1.0 - QUANTILE) * BELIEF + 1e-9
+    believed = np.tile([BELIEF - above, above], (len(counts), 1))
     order = np.argsort(values)
-    below = np.cumsum(counts[:, order], axis=1)
+    below = np.cumsum(np.hstack([counts, believed])[:, order], axis=1)
     at = (below >= QUANTILE * below[:, -1:]).argmax(axis=1)
     return np.asarray(values[order][at])
