@@ -73,7 +73,6 @@ async def predict_one(
 
 
 @router.post("/predict/bulk/strict")
-@router.post("/predict/bulk")
 async def predict_all(
     name: Routed, asked: RouterStatesIn, answers: TheAnswers, state: TheState
 ) -> RouterAllTimesOut:
@@ -88,12 +87,25 @@ async def predict_all(
     )
 
 
+@router.post("/predict/bulk")
+async def predict_any(
+    name: Routed, asked: RouterStatesIn, answers: TheAnswers, state: TheState
+) -> RouterAllTimesOut:
+    """As `/predict/bulk/strict`: a request that is not valid is refused with all others."""
+    return await predict_all(name, asked, answers, state)
+
+
 @router.get("/status")
-@router.get("/model/download/info")
 async def status(name: Routed, answers: TheAnswers, state: TheState) -> RouterStatusOut:
-    """Whether a deployment is answered, as llm-d's client asks its two servers."""
+    """Whether a deployment is answered, as llm-d's client asks its prediction server."""
     await state.run(lambda: state.routing.described(name, answers.device))
     return RouterStatusOut(models_exist=MODELS, model_status=MODELS)
+
+
+@router.get("/model/download/info")
+async def model_info(name: Routed, answers: TheAnswers, state: TheState) -> RouterStatusOut:
+    """The same, as llm-d's client asks its training server."""
+    return await status(name, answers, state)
 
 
 def _times(

@@ -4,11 +4,11 @@
 requests, each system learns from all requests before. Requests are scored by how many were learned
 from: none (the first 100, where nothing is learned), 100 and more, and 1,000 and more.
 
-llm-d's predictor is fitted again as its `training_server.py` does with LightGBM, by the features and
-settings of commit 147d369a (Apache-2.0); before it has rows, it answers 10 ms. The quantile of the
-last 200 times is the other baseline. The settings of `single_requests` were chosen on these two
-traces, so that no trace judges them yet. Mean lengths are those of the deployment, not of the traces: prompts of 1,024 tokens and
-answers of 256, as where a request names none.
+llm-d's predictor is fitted again as its `training_server.py` does with LightGBM, by the features
+and settings of commit 147d369a (Apache-2.0); before it has rows, it answers 10 ms. The quantile of
+the last 200 times is the other baseline. The settings of `single_requests` were chosen on these two
+traces, so that no other trace judges them yet. Mean lengths are not those of the traces, but 1,024
+tokens for prompts and 256 for answers, as where a deployment names none.
 """
 
 import json
