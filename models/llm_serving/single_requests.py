@@ -193,8 +193,8 @@ class LearnedTime:
         centre = float(np.average(sums, weights=recent))
         level = centre + float(recent @ (logs - sums) / (recent.sum() + BELIEF))
         varied = recent @ (sums - centre) ** 2 + SLOPE_RIDGE
-        slope = (recent @ ((sums - centre) * (logs - level)) + SLOPE_RIDGE) / varied
-        slope = float(np.clip(slope, 0.0, 1.5))
+        together = recent @ ((sums - centre) * (logs - level)) + SLOPE_RIDGE
+        slope = float(np.clip(together / varied, 0.0, 1.5))
         best = level + slope * (sums - centre)
         wide = np.sqrt(np.average((best - level) ** 2, weights=recent))
         width = max(LEAST_BANDWIDTH, BANDWIDTH * float(wide))

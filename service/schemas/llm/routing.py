@@ -7,7 +7,7 @@ github.com/llm-d/llm-d-latency-predictor (commit 147d369a) and of their client,
 """
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,8 +18,12 @@ from forerun.service.schemas.serving import LlmEstimateIn
 MOST_ROWS: Final = 10_000
 MODEL_TYPE: Final = "lightgbm"
 """The client asks servers of the types that it knows alone, and fetches trees from others."""
-EXAMPLE_ROUTED = {"model": {"name": "qwen3-32b"}, "device": "h200-sxm-141gb", "output_tokens": 512}
-EXAMPLE_STATE = {
+EXAMPLE_ROUTED: Final[dict[str, Any]] = {
+    "model": {"name": "qwen3-32b"},
+    "device": "h200-sxm-141gb",
+    "output_tokens": 512,
+}
+EXAMPLE_STATE: Final[dict[str, Any]] = {
     "kv_cache_percentage": 0.31,
     "input_token_length": 1200,
     "num_request_waiting": 0,
@@ -27,7 +31,10 @@ EXAMPLE_STATE = {
     "num_tokens_generated": 0,
     "prefix_cache_score": 0.0,
 }
-EXAMPLE_ENTRY = EXAMPLE_STATE | {"actual_ttft_ms": 180.0, "actual_tpot_ms": 0.0}
+EXAMPLE_ENTRY: Final[dict[str, Any]] = EXAMPLE_STATE | {
+    "actual_ttft_ms": 180.0,
+    "actual_tpot_ms": 0.0,
+}
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Milliseconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
