@@ -81,6 +81,8 @@ class ServerTimes:
         ranks: its data-parallel ranks, which share its requests.
         input_tokens, output_tokens: mean lengths of its requests.
         has_cache: whether prompts are expected in a prefix cache.
+        lone_s, full_s: an iteration of one sequence, and of as many as fill the cache, seconds.
+        token_s: what a token of a prompt adds to an iteration, seconds.
     """
 
     worker: Worker
@@ -88,6 +90,9 @@ class ServerTimes:
     input_tokens: float
     output_tokens: float
     has_cache: bool
+    lone_s: float
+    full_s: float
+    token_s: float
 
     @classmethod
     def of(cls, deployment: LlmDeployment, device: Device) -> Self:
@@ -96,9 +101,25 @@ class ServerTimes:
         Raises:
             UnknownBandwidth, UnknownPrecision, UnanswerableQuery: as `Worker.of`.
         """
-        load, ranks = deployment.load, deployment.pool.parallelism.attention_data
-        lengths = load.input_tokens, load.output_tokens
-        return cls(Worker.of(deployment, device), ranks, *lengths, load.cached_share > 0.0)
+        load, worker = deployment.load, Worker.of(deployment, device)
+        chunk, room = float(worker.max_batched_tokens), worker.capacity_tokens
+        most = min(float(worker.max_sequences), room / (load.input_tokens + load.output_tokens / 2))
+        prompt = np.array([0.0, 0.0, chunk])
+        sequences = np.array([1.0, max(1.0, most), 1.0])
+        contexts = np.array([0.0, room, 0.0])
+        pairs = prompt * (prompt + 1.0) / 2.0
+        each = Iterations(prompt, pairs, np.minimum(prompt, 1.0), sequences, contexts)
+        lone, full, chunked = (float(own) for own in worker.time.seconds(each))
+        return cls(
+            worker,
+            deployment.pool.parallelism.attention_data,
+            load.input_tokens,
+            load.output_tokens,
+            load.cached_share > 0.0,
+            lone,
+            full,
+            (chunked - lone) / chunk,
+        )
 
     def prior(self, time: Time) -> Column:
         """Weight of each part of a time in the closed form."""
@@ -116,39 +137,28 @@ class ServerTimes:
         contexts add, and the prompts that take the places of finished requests meanwhile.
         """
         worker, n = self.worker, len(states)
-        none, one = np.zeros(n), np.ones(n)
         running = np.minimum(states.running / self.ranks + 1.0, worker.max_sequences)
         context = states.cache_share * worker.capacity_tokens
-
-        def seconds(prompt: Column, decodes: Column, tokens: Column) -> Column:
-            pairs, prompts = prompt * (prompt + 1.0) / 2.0, np.minimum(prompt, 1.0)
-            each = Iterations(prompt, pairs, prompts, decodes, tokens)
-            return np.asarray(worker.time.seconds(each))
-
-        lone = seconds(none, one, none)
-        sequences = seconds(none, running, none)
-        contexts = seconds(none, running, context) - sequences
-        chunk = float(worker.max_batched_tokens)
-        token = (seconds(chunk * one, one, none) - lone) / chunk
-        # By Little's law, this many tokens of prompts come with each iteration.
+        none, lone = np.zeros(2 * n), np.full(n, self.lone_s)
+        tokens = np.concatenate([np.zeros(n), context])
+        decoding = Iterations(none, none, none, np.tile(running, 2), tokens)
+        sequences, both = np.asarray(worker.time.seconds(decoding)).reshape(2, n)
+        # By Little's law, this many tokens of prompts come with each iteration and cached token.
         new = self.input_tokens / (self.input_tokens + self.output_tokens / 2.0)
         entering = new / self.output_tokens
         if time == "tpot_ms":
-            parts = [lone, sequences - lone, contexts, entering * context * token]
-            return 1e3 * np.stack(parts, axis=1)
+            entered = entering * context * self.token_s
+            return 1e3 * np.stack([lone, sequences - lone, both - sequences, entered], axis=1)
         own, cached = states.input_tokens, states.input_tokens * states.prefix_share
         ahead = np.maximum(states.prefill_tokens, states.waiting * self.input_tokens) / self.ranks
-        room = worker.capacity_tokens / (self.input_tokens + self.output_tokens / 2.0)
-        most = one * max(1.0, min(float(worker.max_sequences), room))
-        full = seconds(none, most, one * worker.capacity_tokens)
         without_room = np.maximum(ahead - (worker.capacity_tokens - context), 0.0)
         parts = [
             SERVER_S + 1.5 * lone,
-            sequences - lone + contexts,
-            (own - cached) * token,
-            cached * token,
-            ahead * token,
-            without_room * full / (entering * worker.capacity_tokens),
+            both - lone,
+            (own - cached) * self.token_s,
+            cached * self.token_s,
+            ahead * self.token_s,
+            without_room * self.full_s / (entering * worker.capacity_tokens),
         ]
         return 1e3 * np.stack(parts, axis=1)
 

@@ -71,7 +71,9 @@ class RouterStateIn(BaseModel):
     num_request_waiting: Count = Field(description="requests that wait")
     num_request_running: Count = Field(description="requests that run")
     num_tokens_generated: Count = Field(default=0, description="not used")
-    prefix_cache_score: Share = Field(description="share of the prompt in the prefix cache, 0 to 1")
+    prefix_cache_score: Share = Field(
+        default=0.0, description="share of the prompt in the prefix cache, 0 to 1"
+    )
     prefill_tokens_in_flight: Count = Field(
         default=0, description="tokens of prompts sent there and not yet processed; 0 if not known"
     )
