@@ -10,6 +10,7 @@ import numpy as np
 
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.requests import Requests
+from forerun.data.query import Query
 from forerun.features.deadline import check
 from forerun.features.llm_serving.features import SERVER_S
 from forerun.models.answers.deployments.answer import PER_DEVICE, Deployed, with_rate
@@ -18,6 +19,7 @@ from forerun.models.answers.deployments.metrics import METRICS
 from forerun.models.answers.in_use import InUse
 from forerun.models.answers.trust import Trust
 from forerun.models.limit import Limit
+from forerun.models.llm_serving.replay import Replay
 from forerun.models.prediction import Estimate
 from forerun.service.answers.llm.question import DeploymentQuestion
 from forerun.service.answers.llm.replaying import scales_of, served
@@ -42,16 +44,7 @@ def with_burst(own: Deployed, question: DeploymentQuestion, in_use: InUse) -> De
     if "tokens_per_s" not in own.estimates:
         return own
     check()
-    load = query.deployment.load
-    lengths = (
-        np.full(count, max(1, round(tokens)), dtype=np.intp)
-        for tokens in (load.input_tokens, load.output_tokens)
-    )
-    requests = Requests(np.zeros(count), *lengths)
-    scales, _ = scales_of(query, requests, in_use)
-    found = served(query, requests, scales, "round_robin")
-    if found.refused:
-        raise UnanswerableQuery("A request of these lengths is longer than the cache of a worker.")
+    found = _replayed(query, count, in_use)
     means = (1e3 * float((found.ttft_s + SERVER_S).mean()), 1e3 * float(found.tpot_s.mean()))
     latency = 1e3 * float((found.latency_s + SERVER_S).mean())
     values = dict(
@@ -81,6 +74,25 @@ def with_burst(own: Deployed, question: DeploymentQuestion, in_use: InUse) -> De
         limits=limits,
         capacity=None,
     )
+
+
+def _replayed(query: Query, count: int, in_use: InUse) -> Replay:
+    """What so many requests of the mean lengths meet that arrive at once.
+
+    Raises:
+        UnanswerableQuery: one is longer than the cache of a worker.
+    """
+    load = query.deployment.load
+    lengths = (
+        np.full(count, max(1, round(tokens)), dtype=np.intp)
+        for tokens in (load.input_tokens, load.output_tokens)
+    )
+    requests = Requests(np.zeros(count), *lengths)
+    scales, _ = scales_of(query, requests, in_use)
+    found = served(query, requests, scales, "round_robin")
+    if found.refused:
+        raise UnanswerableQuery("A request of these lengths is longer than the cache of a worker.")
+    return found
 
 
 def _moved(known: Estimate, value: float) -> Estimate:

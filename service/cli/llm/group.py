@@ -112,8 +112,8 @@ def _answers(
     devices = o.devices_known()
     chosen, failed = _known(devices, names)
     content = run.request()
-    if named := model | content.get("model", {}):
-        content["model"] = named
+    if described := model | content.get("model", {}):
+        content["model"] = described
     try:
         asked = [LlmEstimateIn.model_validate(content | {"device": one.name}) for one in chosen]
     except ValidationError as error:

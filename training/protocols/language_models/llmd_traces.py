@@ -13,7 +13,7 @@ tokens for prompts and 256 for answers, as where a deployment names none.
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,7 +46,13 @@ STATE: Final = (
 """Columns in the order of `ServerStates`."""
 TIMES: Final[Sequence[Time]] = ("ttft_ms", "tpot_ms")
 BLOCK: Final = 50
-LEARNED: Final = {"after_0": (0, 100), "after_100": (100, 1000), "after_1000": (1000, None)}
+FIRST: Final = 100
+LEARNED: Final[Mapping[str, slice]] = {
+    "after_0": slice(FIRST),
+    "after_100": slice(FIRST, 1000),
+    "after_1000": slice(1000, None),
+}
+"""Part of the requests -> which they are; from the first of them nothing is learned before."""
 UNTRAINED_MS: Final = 10.0
 LATEST: Final = 200
 LIGHTGBM: Final = {
@@ -74,8 +80,7 @@ def scores(bundle: Bundle) -> Iterator[dict[str, Any]]:
             measured = own["value_ms"].to_numpy(np.float64)
             systems = _systems(server, time, own, measured)
             answers = {name: _streamed(system, len(own)) for name, system in systems.items()}
-            for part, (first, end) in LEARNED.items():
-                rows = slice(first, end)
+            for part, rows in LEARNED.items():
                 row: dict[str, Any] = {"task": f"{part}/{trace}/{time}", "n": len(measured[rows])}
                 for name, found in answers.items():
                     row[name] = {
@@ -128,10 +133,9 @@ def _features(time: Time, state: Matrix) -> Matrix:
 
 def _streamed(system: Callable[[int, slice], Column], n: int) -> Column:
     """The quantiles of n requests, after the blocks before each; of the first 100, after none."""
-    none = LEARNED["after_0"][1]
-    starts = range(none, n, BLOCK)
+    starts = range(FIRST, n, BLOCK)
     return np.concatenate(
-        [system(0, slice(none)), *(system(s, slice(s, s + BLOCK)) for s in starts)]
+        [system(0, slice(FIRST)), *(system(s, slice(s, s + BLOCK)) for s in starts)]
     )
 
 
