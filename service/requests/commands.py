@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
+from math import nan, sqrt
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -98,9 +98,12 @@ class _Read:
 
     def number(self, name: str, value: Any) -> float:
         try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise self.refuse(f"--{_dashed(name)} is {value!r:.40}, which is no number") from None
+            found = float(value)
+        except ValueError:
+            found = nan
+        if not 0.0 <= found <= 1e9:
+            raise self.refuse(f"--{_dashed(name)} is {value!r:.40}, which is no such number")
+        return found
 
 
 def fields_of(command: str) -> tuple[dict[str, Any], list[str]]:
@@ -237,7 +240,7 @@ def _of_vllm(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
     if (drafts := given.pop("speculative_config", None)) is not None:
         try:
             given["num_speculative_tokens"] = json.loads(drafts)["num_speculative_tokens"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise read.refuse("--speculative-config names no num_speculative_tokens") from None
     _of_random(read, given, lambda mean, ratio: (mean, ratio / sqrt(3.0)))
     return given
@@ -297,7 +300,7 @@ def _of_llama(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
                 "not answered; leave it out for all layers on the device"
             )
     given.pop("cache_type_v", None)
-    slots = int(read.number("parallel", given.pop("parallel", 1)))
+    slots = max(1, int(read.number("parallel", given.pop("parallel", 1))))
     if (context := given.pop("ctx_size", None)) not in (None, "0"):
         read.fields["engine.max_request_tokens"] = int(read.number("ctx-size", context)) // slots
     for name, path in (("n_prompt", "input_tokens"), ("n_predict", "output_tokens")):

@@ -126,7 +126,10 @@ def test_the_default_benchmark_is_a_burst_and_says_so():
         ("ls -la", "no command that is read"),
         ("vllm serve 'qwen3-8b", "within quotes"),
         (f"llama-server -m {GGUF} -ngl 20", "divided between GPU and processor"),
-        ("vllm bench serve --random-range-ratio much", "no number"),
+        ("vllm bench serve --random-range-ratio much", "no such number"),
+        ("vllm bench serve --random-input-len -5 --random-prefix-len 5", "no such number"),
+        ("vllm serve qwen3-8b --speculative-config " + 4000 * "[", "num_speculative_tokens"),
+        ("sglang serve --dp inf", "no such number"),
     ],
 )
 def test_what_changes_times_and_is_not_answered_is_refused(command, why):
