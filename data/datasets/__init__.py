@@ -19,6 +19,7 @@ from forerun.data.datasets.language_models.frontier_sim import FrontierSim
 from forerun.data.datasets.language_models.llm_cloud_runs import LlmCloudRuns
 from forerun.data.datasets.language_models.llm_inference_bench import LlmInferenceBench
 from forerun.data.datasets.language_models.llm_traces import LlmTraces
+from forerun.data.datasets.language_models.llmd_traces import LlmdTraces
 from forerun.data.datasets.language_models.llmservingsim import LlmServingSim
 from forerun.data.datasets.language_models.splitwise import Splitwise
 from forerun.data.datasets.language_models.vidur import Vidur
@@ -54,6 +55,7 @@ DATASETS: tuple[type[Dataset], ...] = (
     LlmInferenceBench,
     LlmServingSim,
     LlmTraces,
+    LlmdTraces,
     MlEnergy,
     MlperfInference,
     NasLatency,

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import math
+import re
 import time
 from collections.abc import Callable
 
@@ -138,6 +139,8 @@ QUESTIONS_OF_PAGES = frozenset({"/circuits"})
 """Such paths of pages, which the OpenAPI document leaves out."""
 INFERENCES = "/v2/models/"
 """Beginning of further such paths, which name a model and its version."""
+OF_ROUTERS = re.compile(r"/v1/llm-d/[^/]+/predict(/bulk(/strict)?)?")
+"""Further such paths, which name the deployment of a router."""
 OF_ALL_TENANTS = frozenset({"/metrics"})
 """Paths that tell of all tenants, so that no tenant may read them."""
 CHALLENGE = 'Bearer realm="forerun", Basic realm="forerun", charset="UTF-8"'
@@ -234,6 +237,7 @@ def needed_scope(scope: Scope) -> KeyScope:
     method = scope["method"]
     path = scope["path"]
     is_question = path in QUESTIONS | QUESTIONS_OF_PAGES or path.startswith(INFERENCES)
+    is_question = is_question or OF_ROUTERS.fullmatch(path) is not None
     asks = method in READING or (method == "POST" and is_question)
     return "read" if asks else "write"
 

@@ -3,12 +3,15 @@
 from asyncio import Event
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
 from forerun.data.errors import InputError
 from forerun.models.artifact.loading import LoadedPredictor
+from forerun.service.answers.llm.routing import FOLDER as ROUTED
+from forerun.service.answers.llm.routing import Routing
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.kubernetes.pods import Neighbours
@@ -19,6 +22,7 @@ from forerun.service.http.telemetry import Telemetry
 from forerun.service.http.tenants import OF_SCOPE, Tenants
 from forerun.service.settings import Settings
 from forerun.service.stores.leaderboard import StoredLeaderboard
+from forerun.service.stores.places import place_of
 
 if TYPE_CHECKING:
     from forerun.service.http.kubernetes.table import WatchedTable
@@ -92,6 +96,11 @@ class State:
         self._reports = Lane(
             "reports", 1, REPORTS_WAITING, "FORERUN_ANSWER_SECONDS", ends_early=False, **limits
         )
+
+    @cached_property
+    def routing(self) -> Routing:
+        """Deployments that routers ask about."""
+        return Routing(place_of(self.settings) / ROUTED)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run work of more than a millisecond on a thread, off the event loop.

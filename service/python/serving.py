@@ -156,6 +156,8 @@ def llm(
     output_tokens: float | None = None,
     concurrency: float | None = None,
     requests_per_s: float | None = None,
+    num_prompts: int | None = None,
+    command: str | None = None,
     cached_share: float | None = None,
     engine: str | Mapping[str, Any] | None = None,
     parallelism: Mapping[str, int] | None = None,
@@ -184,6 +186,8 @@ def llm(
         output_tokens: mean length of the answers.
         concurrency: requests in flight over all devices.
         requests_per_s: rate of arrivals over all devices, in place of `concurrency`.
+        num_prompts: requests that all arrive at once, in place of both.
+        command: commands of vLLM, SGLang or llama.cpp; other arguments replace what they say.
         cached_share: share of the input tokens in a prefix cache, 0 to 1.
         engine: name of the inference engine, or its settings as over HTTP; vLLM when None.
         parallelism: degrees of one worker: `tensor`, `pipeline`, `attention_data`, `expert`; the
@@ -199,7 +203,7 @@ def llm(
         UnreadableModel: the configuration is damaged or of an unknown family.
         UnanswerableQuery: no predictor can answer.
     """
-    own, served = dict(locals()), sizes.get("max_sequences", 1)
+    own = dict(locals())
     given = {key: value for key, value in own.items() if key != "sizes" and value is not None}
     given |= sizes
     model = {key: value for key, value in given.items() if key in LlmIn.model_fields}
@@ -211,14 +215,21 @@ def llm(
     sheet = here.device(device)
     asked = _checked(LlmEstimateIn, {**load, "model": model, "device": sheet.name})
     answer = llm_estimate(asked, lambda _: sheet, here.in_use)
-    what = name or (
+    what = asked.model.name or (
         "by its configuration"
         if total_parameters is None
         else f"of {total_parameters:,.4g} parameters"
     )
-    by_rate = f"{requests_per_s or 0:,.9g} requests/s"
-    load_text = f"{concurrency or served:,.9g} sequences" if requests_per_s is None else by_rate
-    return ServingAnswer.of(f"language model {what}, {load_text}", answer)
+    return ServingAnswer.of(f"language model {what}, {_load_text(asked)}", answer)
+
+
+def _load_text(asked: LlmEstimateIn) -> str:
+    """The load of a request in words."""
+    if asked.at_once is not None:
+        return f"{asked.at_once:,.0f} requests at once"
+    if asked.requests_per_s is not None:
+        return f"{asked.requests_per_s:,.9g} requests/s"
+    return f"{asked.concurrency or asked.model.max_sequences:,.9g} sequences"
 
 
 def diffusion(

@@ -13,8 +13,8 @@ from forerun.service.requests.faults import fault_in
 ALSO: Final[Mapping[str, tuple[str, ...]]] = {
     "device": ("system",),
     "device_count": ("num_gpus", "total_gpus"),
-    "input_tokens": ("isl", "input_len"),
-    "output_tokens": ("osl", "output_len"),
+    "input_tokens": ("isl", "input_len", "random_input_len"),
+    "output_tokens": ("osl", "output_len", "random_output_len"),
     "concurrency": ("max_concurrency",),
     "requests_per_s": ("request_rate",),
     "model.quantization": ("quantization",),
@@ -25,6 +25,7 @@ ALSO: Final[Mapping[str, tuple[str, ...]]] = {
         *("max_num_batched_tokens", "max_num_tokens", "chunked_prefill_size"),
     ),
     "engine.max_sequences": ("max_num_seqs", "max_running_requests", "max_batch_size"),
+    "engine.max_request_tokens": ("max_model_len", "context_length", "max_seq_len"),
     "engine.chunked_prefill": ("enable_chunked_prefill",),
     "engine.memory_share": ("gpu_memory_utilization", "mem_fraction_static"),
     "engine.block_tokens": ("block_size", "page_size", "tokens_per_block"),
@@ -45,7 +46,8 @@ NEGATED: Final[Mapping[str, str]] = {
 SHORT: Final = ("model", "engine")
 """Parts whose name alone may stand for them."""
 
-_PATHS: Final = {name: path for path, names in ALSO.items() for name in names} | dict(NEGATED)
+PATHS: Final = {name: path for path, names in ALSO.items() for name in names} | dict(NEGATED)
+"""Further name of a field -> its path."""
 
 
 def also(path: str) -> str:
@@ -63,7 +65,7 @@ def written_as(path: Sequence[str | int], given: Mapping[str, Any]) -> str | Non
     """
     parts = [str(step) for step in path]
     own = {".".join(parts[start:]) for start in range(len(parts))}
-    return next((name for name in given if _PATHS.get(name) in own), None)
+    return next((name for name in given if PATHS.get(name) in own), None)
 
 
 def name_in(given: Any, path: str) -> str:
@@ -75,8 +77,8 @@ def name_in(given: Any, path: str) -> str:
     """
     if not isinstance(given, Mapping) or path in given:
         return path
-    own = [name for name in given if _PATHS.get(name) == path]
-    inner = [name for name in given if _PATHS.get(name, "").startswith(f"{path}.")]
+    own = [name for name in given if PATHS.get(name) == path]
+    inner = [name for name in given if PATHS.get(name, "").startswith(f"{path}.")]
     return next(iter((*own, *inner)), path)
 
 
@@ -90,7 +92,7 @@ def names_written(given: Any, part: str = "") -> dict[str, str]:
     if not isinstance(given, Mapping):
         return {}
     inner = f"{part}." if part else ""
-    paths = {name: _PATHS[name] for name in given if name in _PATHS}
+    paths = {name: PATHS[name] for name in given if name in PATHS}
     if not part:
         paths |= {name: f"{name}.name" for name in SHORT if isinstance(given.get(name), str)}
     return {
@@ -124,7 +126,7 @@ def in_own_names(
     for name, value in given.items():
         if name in known:
             continue
-        path = _PATHS.get(name, "")
+        path = PATHS.get(name, "")
         if not _is_within(path, part, known):
             _suggest(name, value, known, part)
             _say_where(name, value, known, part, paths)
@@ -173,7 +175,7 @@ def _is_within(path: str, part: str, known: Mapping[str, Any]) -> bool:
 
 def _suggest(name: str, value: Any, known: Mapping[str, Any], part: str) -> None:
     """Refuse an unknown name that is like a known one."""
-    names = [other for other, path in _PATHS.items() if _is_within(path, part, known)]
+    names = [other for other, path in PATHS.items() if _is_within(path, part, known)]
     close = get_close_matches(str(name).lower(), {*known, *names}, n=2, cutoff=0.75)
     if close:
         why = f"{name!r:.80} is no field; did you mean {' or '.join(close)}?"
@@ -185,7 +187,7 @@ def _say_where(
 ) -> None:
     """Refuse a name that a part does not have, and another part or the request has."""
     what = f"{name!r:.80} is no field"
-    if part and (name in paths or _PATHS.get(name) in paths):
+    if part and (name in paths or PATHS.get(name) in paths):
         raise fault_in(name, value, f"{what} of {part}; it belongs next to {part}, not in it")
     parts = {part for part, _, field in (path.rpartition(".") for path in paths) if field == name}
     meant = [f"{other}.{name}" for other in sorted(parts - {""}) if part or other in known]
@@ -198,3 +200,13 @@ def _ends(path: str) -> str | None:
     """First and last key of a path of several, as an option of a command would join them."""
     first, dot, rest = path.partition(".")
     return f"{first}_{rest.rpartition('.')[2]}" if dot else None
+
+
+def merged(said: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said together with fields of its own parts, which replace it."""
+    parts = {
+        name: merged(said[name], value)
+        for name, value in own.items()
+        if isinstance(value, Mapping) and isinstance(said.get(name), Mapping)
+    }
+    return {**said, **own, **parts}

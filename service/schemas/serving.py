@@ -1,9 +1,11 @@
 """Requests about generative models that are served."""
 
+from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from forerun.data.workload import (
     Diffusion,
@@ -12,18 +14,24 @@ from forerun.data.workload import (
     RequestKind,
     WeightFormat,
 )
-from forerun.service.requests.field_names import also
+from forerun.service.requests.commands import fields_of
+from forerun.service.requests.field_names import also, in_own_names, merged
 from forerun.service.schemas.fields import OneDevice, Strict, example
-from forerun.service.schemas.llm.deployment import MOST_DEVICES, DeploymentFields
+from forerun.service.schemas.llm.deployment import MOST_DEVICES, DeploymentFields, field_paths
 from forerun.service.schemas.llm.model import LanguageModelIn
 
 if TYPE_CHECKING:
     from fastapi.openapi.models import Example
 
+MOST_AT_ONCE = 20_000
+LONGEST_COMMAND = 8_000
+LOADS = ("concurrency", "requests_per_s", "num_prompts")
 EXAMPLE_LLM: dict[str, Any] = example("llm_by_size")
 EXAMPLE_DEPLOYMENT: dict[str, Any] = example("llm_by_lengths")
+EXAMPLE_COMMAND: dict[str, Any] = example("llm_by_command")
 LLM_EXAMPLES: "dict[str, Example]" = {
     "deployment": {"summary": "times, memory and price by lengths", "value": EXAMPLE_DEPLOYMENT},
+    "command": {"summary": "commands of an engine and its benchmark", "value": EXAMPLE_COMMAND},
     "sizes": {"summary": "power and rate by the number of parameters", "value": EXAMPLE_LLM},
 }
 MOST_IN_BATCH = 1_000
@@ -177,6 +185,49 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
     model: LlmIn = Field(
         description="the model and how it is served, or the name of a public model alone"
     )
+    num_prompts: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_AT_ONCE,
+        description="requests that all arrive at once, with no others; where `concurrency` or "
+        "`requests_per_s` is given, times are those of a run without an end",
+    )
+    command: str | None = Field(
+        default=None,
+        max_length=LONGEST_COMMAND,
+        description="commands of vLLM, SGLang or llama.cpp that start a server, a benchmark or "
+        "both, as typed; other fields replace what they say",
+    )
+    _notes: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_command(cls, given: Any, validated: ModelWrapValidatorHandler[Self]) -> Self:
+        command = given.get("command") if isinstance(given, Mapping) else None
+        if not isinstance(command, str) or len(command) > LONGEST_COMMAND:
+            return validated(given)
+        said, notes = fields_of(command)
+        own = in_own_names(given, cls.model_fields, cls.PART, field_paths())
+        if not isinstance(own.get("model", {}), Mapping):
+            return validated(given)
+        if {"concurrency", "requests_per_s"} & own.keys():
+            said = {name: value for name, value in said.items() if name not in LOADS}
+        if {"config", "total_parameters", "name"} & own.get("model", {}).keys():
+            said.get("model", {}).pop("name", None)
+        made = validated(merged(said, own))
+        made._notes = tuple(notes)
+        return made
+
+    @property
+    def at_once(self) -> float | None:
+        """As in the request, where no other load is given."""
+        given = self.num_prompts, self.concurrency, self.requests_per_s
+        return float(given[0]) if given[0] and given[1:] == (None, None) else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out or assumed of a command, one sentence each."""
+        return self._notes
 
     @model_validator(mode="after")
     def _has_the_devices(self) -> "LlmEstimateIn":

@@ -311,6 +311,16 @@ def llm_traces() -> dict[str, bytes]:
     )
 
 
+def llmd_traces() -> dict[str, bytes]:
+    """A trace of three requests, of each of which one time was measured."""
+    counts = dict.fromkeys(("input_tokens", "waiting", "running", "prefill_tokens_in_flight"), 7)
+    shares = {"kv_cache_share": 0.5, "prefix_share": 0.0}
+    rows = pd.DataFrame({"row": [0, 1, 2], "kind": ["ttft", "tpot", "ttft"]})
+    return files(
+        {"requests": rows.assign(trace="one", value_ms=[90.0, 20.0, 95.0], **counts, **shares)}
+    )
+
+
 def vidur() -> dict[str, str]:
     """Wide CSV files of one operator that every model has and one that only the first has."""
     dimensions = "n_head,n_kv_head,n_embd,n_expanded_embd,vocab_size,use_gated_mlp,num_tokens"

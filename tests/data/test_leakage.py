@@ -9,6 +9,7 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets import DATASETS
 from forerun.data.datasets.language_models.llm_traces import LlmTraces
+from forerun.data.datasets.language_models.llmd_traces import LlmdTraces
 from forerun.data.datasets.language_models.vidur import Vidur
 from forerun.data.datasets.networks.neusight import NeuSight
 from forerun.data.datasets.packaged import PackagedDataset, PackedTables
@@ -16,7 +17,7 @@ from forerun.data.errors import MissingData
 from forerun.data.split import LeakedRows, _row_hashes
 from tests.contracts.tiny_upstream import tiny_upstream
 
-PREDICTED = [cls for cls in DATASETS if cls is not LlmTraces]
+PREDICTED = [cls for cls in DATASETS if cls not in (LlmTraces, LlmdTraces)]
 """Traces of requests are no measurements."""
 MOST_ROWS = 2_000
 """Rows of a reference table that are checked: of larger tables, a random sample."""

@@ -254,7 +254,8 @@ def _read(client: httpx.Client) -> Iterator[Asked]:
     for path in ("/v1/workloads", "/v1/presets", "/v1/models", "/v1/devices/l4", measured,
                  "/v1/drift", "/v1/llm/support", f"/v1/graphs/{digest}", "/healthz", "/readyz",
                  "/metrics", "/v1/kubernetes/table", "/v2", "/v2/health/live", "/v2/health/ready",
-                 "/v2/models/forerun", "/v2/models/forerun/ready"):  # fmt: skip
+                 "/v2/models/forerun", "/v2/models/forerun/ready", "/v1/llm-d/l4",
+                 "/v1/llm-d/l4/status"):  # fmt: skip
         yield Asked("GET", path)
     yield Asked("GET", "/v1/devices", "kind=gpu&vendor=nvidia")
     yield Asked("GET", "/v1/leaderboard", "dataset=torch_gpu")

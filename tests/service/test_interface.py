@@ -10,7 +10,7 @@ def test_every_example_in_the_document_works(adapting):
             for body in _examples(document, content.get("application/json", {})):
                 place = path.replace("{name}", str(body.get("name") or _name(operation)))
                 answer = adapting.request(method, place, json=body)
-                assert answer.status_code in (200, 201), (path, answer.text)
+                assert answer.status_code in (200, 201, 202), (path, answer.text)
                 assert all("status" not in item for item in answer.json().get("items", []))
                 tried += 1
     assert tried >= 6

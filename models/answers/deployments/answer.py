@@ -211,12 +211,21 @@ def _estimates(
         known[POWER] = _within(power.estimates[POWER], query.device.tdp_w)
     if rate is not None:
         known.setdefault(PER_DEVICE, scaled(rate, 1.0 / devices))
-        if POWER in known:
-            known[ENERGY] = product(known[POWER], inverse(rate, devices))
-        if price is not None:
-            dollars = price.usd_per_device_hour * devices / SECONDS_PER_HOUR * 1e6
-            known[PRICE] = inverse(rate, dollars)
+        known = with_rate(known, rate, devices, price)
     return {name: known[name] for name in METRICS if name in known}
+
+
+def with_rate(
+    known: Mapping[str, Estimate], rate: Estimate, devices: int, price: Price | None
+) -> dict[str, Estimate]:
+    """The estimates with energy and price, which follow from the rate of all devices."""
+    found = dict(known)
+    if POWER in found:
+        found[ENERGY] = product(found[POWER], inverse(rate, devices))
+    if price is not None:
+        dollars = price.usd_per_device_hour * devices / SECONDS_PER_HOUR * 1e6
+        found[PRICE] = inverse(rate, dollars)
+    return found
 
 
 def _within(power: Estimate, tdp_w: float | None) -> Estimate:

@@ -6,6 +6,7 @@ from forerun.data.errors import InputError, UnanswerableQuery, in_field
 from forerun.data.query import Operation, Query
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.served_models import InUse
+from forerun.service.answers.llm.burst import with_burst
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.serving import estimated_all, graded
@@ -63,10 +64,13 @@ def llm_estimates(
         in_use,
         [one.usd_per_device_hour for one in questions],
     )
-    outcomes |= {
-        row: own if isinstance(own, InputError) else _out(own, deployments[row].chosen, in_use)
-        for row, own in zip(deployments, known, strict=True)
-    }
+    for row, own in zip(deployments, known, strict=True):
+        try:
+            outcomes[row] = (
+                own if isinstance(own, InputError) else _out(own, deployments[row], in_use)
+            )
+        except InputError as error:
+            outcomes[row] = error
     return [_with_sizes(outcomes[row], one) for row, one in enumerate(asked)]
 
 
@@ -84,8 +88,14 @@ def _sized(asked: LlmEstimateIn, device_named: DeviceNamed) -> Query:
     return Query(workload, device, operation=Operation(device_count=asked.device_count))
 
 
-def _out(own: Deployed, chosen: Sequence[str], in_use: InUse) -> ServingOut:
-    """What is known of a deployment, as an answer."""
+def _out(own: Deployed, question: DeploymentQuestion, in_use: InUse) -> ServingOut:
+    """What is known of a deployment, as an answer.
+
+    Raises:
+        UnanswerableQuery, DeadlineExceeded: as `with_burst`.
+    """
+    if question.at_once is not None:
+        own = with_burst(own, question, in_use)
     device = own.query.device
     return ServingOut(
         metrics={name: graded(name, e, own.trust[name]) for name, e in own.estimates.items()},
@@ -96,7 +106,7 @@ def _out(own: Deployed, chosen: Sequence[str], in_use: InUse) -> ServingOut:
         device=DeviceOut(name=device.name, origin=device.origin),
         device_count=own.query.operation.device_count,
         predictor=predictor_out(in_use, in_use.rows.get(device, 0)),
-        deployment=_deployment(own, chosen),
+        deployment=_deployment(own, question.chosen),
     )
 
 

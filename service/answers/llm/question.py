@@ -1,7 +1,7 @@
 """Requests about deployed language models as queries: what is left open is chosen and said."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forerun.data.device import Device
 from forerun.data.errors import BadRequest, in_field
@@ -33,11 +33,13 @@ class DeploymentQuestion:
         query: the deployment and its device.
         chosen: what was chosen where the request leaves it open, one sentence each.
         usd_per_device_hour: price of a device; None where the request gives none.
+        at_once: requests that all arrive at once; None for a run without an end.
     """
 
     query: Query
     chosen: tuple[str, ...] = ()
     usd_per_device_hour: float | None = None
+    at_once: float | None = None
 
 
 def deployment_question(
@@ -62,6 +64,13 @@ def _deployment_question(
     asked: DeploymentFields, model: LanguageModel, device: Device, device_count: int | None
 ) -> DeploymentQuestion:
     load, engine = asked.load(), asked.engine.engine()
+    most, longest = asked.engine.max_request_tokens, load.input_tokens + load.output_tokens
+    if most is not None and longest > most:
+        with in_field("engine", "max_request_tokens"):
+            raise BadRequest(
+                f"A request of {longest:,.0f} tokens with its answer is longer than the {most:,} "
+                "that the engine takes: raise that, or ask about shorter ones."
+            )
     chosen: list[str] = []
     divided = _Divided(model, device, load, engine, chosen)
     parallelism = divided.by(asked.parallelism, "parallelism")
@@ -96,7 +105,8 @@ def question_of(asked: LlmEstimateIn, device_named: DeviceNamed) -> DeploymentQu
         model = asked.model.language_model()
     assert model is not None
     named = asked.device_count if "device_count" in asked.model_fields_set else None
-    return deployment_question(asked, model, device, named)
+    question = deployment_question(asked, model, device, named)
+    return replace(question, chosen=(*question.chosen, *asked.notes), at_once=asked.at_once)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from forerun.service.schemas.answers import DeviceOut
 from forerun.service.schemas.llm.replay import LlmReplayIn, ReplayOut, ScalesOut, StatisticsOut
 from forerun.service.schemas.serving import LlmEstimateIn
 
-LOAD: Final = ("input_tokens", "output_tokens", "concurrency", "requests_per_s")
+LOAD: Final = ("input_tokens", "output_tokens", "concurrency", "requests_per_s", "num_prompts")
 ANALYTIC: Final = ScalesOut(prefill=1.0, decode=1.0, basis="analytic")
 
 
@@ -81,9 +81,9 @@ def replayed(
     requests = replace(requests, arrival_s=requests.arrival_s / speed)
     question = question_of(_estimate_in(deployment, requests, name_of), device_named)
     query = question.query
-    scales, limits = _scales(query, requests, in_use)
+    scales, limits = scales_of(query, requests, in_use)
     limits = [*_too_long(query, requests), *limits]
-    found = _served(query, requests, scales, dispatch)
+    found = served(query, requests, scales, dispatch)
     return _out(question, requests, found, scales, limits, in_use)
 
 
@@ -125,7 +125,8 @@ def _in_deployment(deployment: Mapping[str, Any], path: str) -> str:
     return ".".join(map(str, place_of(path.split("."), "missing", deployment)))
 
 
-def _served(query: Query, requests: Requests, scales: ScalesOut, dispatch: Dispatch) -> Replay:
+def served(query: Query, requests: Requests, scales: ScalesOut, dispatch: Dispatch) -> Replay:
+    """What requests meet, with iterations scaled by these factors."""
     deployment = query.deployment
 
     def worker(phase: Any) -> Worker:
@@ -141,13 +142,13 @@ def _served(query: Query, requests: Requests, scales: ScalesOut, dispatch: Dispa
     return replay(requests, deployment, decode, prefill, dispatch=dispatch)
 
 
-def _scales(query: Query, requests: Requests, in_use: InUse) -> tuple[ScalesOut, list[str]]:
+def scales_of(query: Query, requests: Requests, in_use: InUse) -> tuple[ScalesOut, list[str]]:
     """Factors of iterations, that of decoding by the fitted predictor at the mean load; its limits.
 
     The predictor was fitted to closed loops, so it is asked about one with as many requests in
     flight as the closed form has on average in this trace.
     """
-    plain = _served(query, requests, ANALYTIC, "round_robin")
+    plain = served(query, requests, ANALYTIC, "round_robin")
     latency = plain.latency_s[np.isfinite(plain.latency_s)]
     in_flight = float(latency.sum() / plain.span_s) if plain.span_s else 1.0
     load = replace(query.deployment.load, requests_per_s=None, concurrency=max(in_flight, 1.0))

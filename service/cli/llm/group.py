@@ -31,13 +31,14 @@ def estimate(
         str,
         typer.Argument(
             help="config.json, the folder that holds it, or the name of a public model "
-            "(`forerun llm support`)"
+            "(`forerun llm support`); may be left out with --command",
+            show_default=False,
         ),
-    ],
+    ] = "",
+    *,
     device: Annotated[
         list[str], typer.Option("--device", "--system", help="name of a device; may be repeated")
     ],
-    *,
     run: LlmOptions,
     explain: o.Explain = False,
     json: o.Json = False,
@@ -49,7 +50,8 @@ def estimate(
     that requests arrive faster than they are answered; rates and price are then those at capacity.
     """
     names = [name for listed in device for name in listed.split(",")]
-    answers, unanswered = _answers(described_model(model), names, run, option_names(context))
+    described = described_model(model) if model else {}
+    answers, unanswered = _answers(described, names, run, option_names(context))
     from forerun.data.errors import InputError
     from forerun.service.cli.llm.table import show
 
@@ -61,7 +63,7 @@ def estimate(
         several = {"answers": answers, "unanswered": unanswered}
         print_json(several if unanswered or len(answers) > 1 else answers[0])
     else:
-        show(title_of(model), answers, explain=explain)
+        show(title_of(model) if model else "the command", answers, explain=explain)
     if unanswered:
         raise typer.Exit(InputError.exit_code)
 
@@ -110,7 +112,8 @@ def _answers(
     devices = o.devices_known()
     chosen, failed = _known(devices, names)
     content = run.request()
-    content["model"] = model | content.get("model", {})
+    if described := model | content.get("model", {}):
+        content["model"] = described
     try:
         asked = [LlmEstimateIn.model_validate(content | {"device": one.name}) for one in chosen]
     except ValidationError as error:

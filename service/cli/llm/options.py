@@ -21,10 +21,16 @@ class LoadOptions:
     """Lengths of requests and their load, as given on the command line. Each field is an option."""
 
     input_tokens: Annotated[
-        Number, typer.Option("--input-tokens", "--isl", help="mean length of the prompts")
+        Number,
+        typer.Option(
+            "--input-tokens", "--isl", "--random-input-len", help="mean length of the prompts"
+        ),
     ] = None
     output_tokens: Annotated[
-        Number, typer.Option("--output-tokens", "--osl", help="mean length of the answers")
+        Number,
+        typer.Option(
+            "--output-tokens", "--osl", "--random-output-len", help="mean length of the answers"
+        ),
     ] = None
     concurrency: Annotated[
         Number,
@@ -35,6 +41,9 @@ class LoadOptions:
         typer.Option(
             "--requests-per-s", "--request-rate", help="rate of arrivals, in place of --concurrency"
         ),
+    ] = None
+    num_prompts: Annotated[
+        Count, typer.Option(help="requests that all arrive at once, in place of both")
     ] = None
 
 
@@ -66,6 +75,14 @@ class DeploymentOptions:
     max_sequences: Annotated[
         Count,
         typer.Option("--max-sequences", "--max-num-seqs", help="most sequences of one iteration"),
+    ] = None
+    max_request_tokens: Annotated[
+        Count,
+        typer.Option(
+            "--max-request-tokens",
+            "--max-model-len",
+            help="most tokens of a request and its answer",
+        ),
     ] = None
     chunked_prefill: Annotated[
         Switch, typer.Option(help="whether prompts share iterations with decoding [yes]")
@@ -157,6 +174,13 @@ class DeploymentOptions:
 class LlmOptions(DeploymentOptions, LoadOptions):
     """Load, engine, devices and price, as given on the command line. Each field is an option."""
 
+    command: Annotated[
+        Text,
+        typer.Option(
+            help="commands of vLLM, SGLang or llama.cpp, in quotes; other options replace what "
+            "they say"
+        ),
+    ] = None
     usd_per_device_hour: Annotated[
         Number, typer.Option(help="price of a device [a list price, where one is known]")
     ] = None
@@ -170,7 +194,13 @@ PATHS = {
     **{
         name: f"engine.{name}"
         for name in (
-            *("max_batched_tokens", "max_sequences", "chunked_prefill", "graphs"),
+            *(
+                "max_batched_tokens",
+                "max_sequences",
+                "max_request_tokens",
+                "chunked_prefill",
+                "graphs",
+            ),
             *("memory_share", "draft_tokens", "draft_acceptance"),
         )
     },

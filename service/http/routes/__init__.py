@@ -8,6 +8,7 @@ from forerun.service.http.routes import (
     graphs,
     inference,
     kubernetes,
+    llm_d,
     predict,
     questions,
     serving,
@@ -17,6 +18,13 @@ UPLOADS = ("/v1/graphs", "/v1/predict/model")
 """Paths whose handlers read the body in chunks, with a size limit of their own."""
 
 ROUTERS: tuple[APIRouter, ...] = (
-    *(predict.single, predict.router, questions.router, serving.router, graphs.router),
+    *(
+        predict.single,
+        predict.router,
+        questions.router,
+        serving.router,
+        llm_d.router,
+        graphs.router,
+    ),
     *(devices.router, kubernetes.router, about.router, about.health, inference.router),
 )

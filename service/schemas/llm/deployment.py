@@ -39,6 +39,10 @@ def _engine_name(given: Any) -> Any:
     return ENGINES.get(given.lower(), given.lower()) if isinstance(given, str) else given
 
 
+def _no_rate(given: Any) -> Any:
+    return None if str(given).lower() in ("inf", "infinity") else given
+
+
 Degree = Annotated[int, Field(ge=1, le=MOST_DEVICES)]
 Tokens = Annotated[float, Field(ge=1, le=1e7, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -56,7 +60,7 @@ class NamedPart(Strict):
     @model_validator(mode="wrap")
     @classmethod
     def _own_names(cls, given: Any, validated: ModelWrapValidatorHandler[Self]) -> Self:
-        made = validated(in_own_names(given, cls.model_fields, cls.PART, _paths()))
+        made = validated(in_own_names(given, cls.model_fields, cls.PART, field_paths()))
         if not isinstance(given, cls):
             made._written = names_written(given, cls.PART)
         return made
@@ -72,7 +76,7 @@ class NamedPart(Strict):
 
 
 @cache
-def _paths() -> tuple[str, ...]:
+def field_paths() -> tuple[str, ...]:
     """Paths of the fields of a request and of its parts, without those of single endpoints."""
     own = [
         f"{each.PART}.{name}" if each.PART else name
@@ -119,6 +123,13 @@ class EngineIn(NamedPart):
         le=1_000_000,
         description="most sequences of one iteration on one data-parallel rank"
         + also("engine.max_sequences"),
+    )
+    max_request_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000_000,
+        description="most tokens of a request with its answer; longer requests are refused"
+        + also("engine.max_request_tokens"),
     )
     chunked_prefill: bool = Field(
         default=True,
@@ -168,7 +179,7 @@ class EngineIn(NamedPart):
 
     def engine(self) -> Engine:
         """The engine of a deployment."""
-        return Engine(**self.model_dump())
+        return Engine(**self.model_dump(exclude={"max_request_tokens"}))
 
 
 class ParallelismIn(NamedPart):
@@ -226,10 +237,13 @@ class DeploymentFields(NamedPart):
         description="requests in flight over all devices, where each answer is followed by the "
         "next request at once" + also("concurrency"),
     )
-    requests_per_s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = Field(
+    requests_per_s: Annotated[
+        Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None,
+        BeforeValidator(_no_rate),
+    ] = Field(
         default=None,
-        description="rate of Poisson arrivals over all devices, in place of `concurrency`"
-        + also("requests_per_s"),
+        description="rate of Poisson arrivals over all devices, in place of `concurrency`; inf "
+        "counts as not given" + also("requests_per_s"),
     )
     cached_share: Share = Field(
         default=0.0,
@@ -261,6 +275,11 @@ class DeploymentFields(NamedPart):
         """Whether lengths of prompts and answers are given, so that times are answered."""
         return self.input_tokens is not None
 
+    @property
+    def at_once(self) -> float | None:
+        """Requests of a burst; None where they do not all arrive at once."""
+        return None
+
     @model_validator(mode="after")
     def _load_is_whole(self) -> Self:
         """Either a whole load is given, or nothing of it."""
@@ -268,7 +287,8 @@ class DeploymentFields(NamedPart):
         for field, other in (("input_tokens", "output_tokens"), ("output_tokens", "input_tokens")):
             if given and getattr(self, field) is None:
                 raise about_fields("{} is missing, which {} needs", field, _first(given, other))
-        if given and (self.concurrency is None) == (self.requests_per_s is None):
+        loads = (self.concurrency, self.requests_per_s, self.at_once)
+        if given and sum(load is not None for load in loads) != 1:
             raise about_fields("give one of {} and {}", "concurrency", "requests_per_s")
         return self
 
@@ -278,7 +298,7 @@ class DeploymentFields(NamedPart):
         return RequestLoad(
             self.input_tokens,
             self.output_tokens,
-            self.concurrency,
+            self.concurrency or self.at_once,
             self.requests_per_s,
             self.cached_share,
             self.input_variation,

@@ -25,6 +25,11 @@ LEFT_OUT = {
         ("server", "live", "ready", "metadata", "model_ready", "infer"),
         "for clients of the Open Inference Protocol",
     ),
+    **dict.fromkeys(
+        ("predict_one", "predict_all", "predict_any", "add_entries", "status", "model_info"),
+        "for the router of llm-d",
+    ),
+    **dict.fromkeys(("put_routed", "routed", "delete_routed"), "once for each router"),
 }
 OTHER_NAMES = {
     "upload": "upload_graph",

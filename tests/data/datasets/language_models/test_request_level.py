@@ -10,6 +10,7 @@ from forerun.data.datasets.language_models.llm_inference_bench import (
     contradictory,
 )
 from forerun.data.datasets.language_models.llm_traces import LlmTraces
+from forerun.data.datasets.language_models.llmd_traces import LlmdTraces
 from forerun.data.datasets.language_models.splitwise import Splitwise
 from forerun.data.quality import counts
 from tests.contracts.dataset_contract import DatasetContract
@@ -65,7 +66,7 @@ def test_every_row_of_llama_cpp_with_a_batch_contradicts_itself_and_no_other():
     )
 
 
-@pytest.mark.parametrize("cls", [LlmInferenceBench, Splitwise, LlmTraces])
+@pytest.mark.parametrize("cls", [LlmInferenceBench, Splitwise, LlmTraces, LlmdTraces])
 def test_the_packaged_rows_are_valid(cls):
     tables = cls().tidy(cls().packaged())
     cls().validate(tables)
@@ -82,10 +83,11 @@ def test_arrivals_never_go_back():
         assert trace["arrival_offset_ns"].is_monotonic_increasing
 
 
-def test_traces_are_valid_and_have_nothing_to_predict(tmp_path):
-    raw = tiny_upstream("llm_traces", tmp_path / "upstream")
-    tables = LlmTraces().tidy(raw)
-    LlmTraces().validate(tables)
-    bundle = Bundle.write(tmp_path / "bundle", "llm_traces", tables)
-    assert LlmTraces().splits(bundle) == []
-    assert LlmTraces().flags(bundle).empty
+@pytest.mark.parametrize("cls", [LlmTraces, LlmdTraces])
+def test_traces_are_valid_and_have_no_split(cls, tmp_path):
+    raw = tiny_upstream(cls.name, tmp_path / "upstream")
+    tables = cls().tidy(raw)
+    cls().validate(tables)
+    bundle = Bundle.write(tmp_path / "bundle", cls.name, tables)
+    assert cls().splits(bundle) == []
+    assert cls().flags(bundle).empty

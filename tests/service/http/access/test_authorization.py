@@ -8,6 +8,7 @@ from fastapi.testclient import TestClient
 from forerun.service.http.app import create_app
 from forerun.service.http.authorization import (
     INFERENCES,
+    OF_ROUTERS,
     QUESTIONS,
     needed_scope,
     presented_key,
@@ -16,7 +17,8 @@ from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
 from tests.service.conftest import GRAPH
 
-STORING_POSTS = {"/v1/graphs", "/v1/devices/{name}/measurements"}
+LEARNING = "/v1/llm-d/{name}/add_training_data_bulk"
+STORING_POSTS = {"/v1/graphs", "/v1/devices/{name}/measurements", LEARNING}
 NO_CREDENTIALS = (None, "", "Bearer", "Bearer x", "Basic x", "Basic eDp5", "Digest x")
 
 
@@ -126,7 +128,7 @@ def test_every_operation_is_a_question_or_a_write(client):
         if needed_scope({"method": method, "path": path}) == "write"
     }
     posts = {path for method, path in operations if method == "POST"}
-    asking = {path for path in posts if path.startswith(INFERENCES)}
+    asking = {path for path in posts if path.startswith(INFERENCES) or OF_ROUTERS.fullmatch(path)}
     assert posts - asking == QUESTIONS | STORING_POSTS
     others = {method for method, _ in operations} - {"GET", "POST"}
     stores = {("POST", path) for path in STORING_POSTS}

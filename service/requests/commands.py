@@ -1,0 +1,343 @@
+"""Commands of vLLM, SGLang and llama.cpp as requests: a server, a benchmark, or both.
+
+Read are `vllm serve`, `vllm bench serve`, the Python modules and scripts behind them, the images
+`vllm/vllm-openai` and `lmsysorg/sglang`, `sglang.launch_server`, `sglang.bench_serving`,
+`llama-server`, `llama-cli` and `llama-bench`, with options as in their releases of 2026.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import nan, sqrt
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from forerun.data.errors import UnknownLanguageModel
+from forerun.features.readers.language_model.quantization import WEIGHTS
+from forerun.features.readers.language_model.reader import named_language_model, named_model
+from forerun.service.requests.faults import fault_in
+from forerun.service.requests.field_names import NEGATED, PATHS
+
+SEPARATORS: Final = frozenset({"&&", "||", ";", "|", "&", ";;"})
+PROGRAMS: Final[Sequence[tuple[str, str, str]]] = (
+    (r"vllm bench serve|(\S*/)?benchmark_serving\.py", "vllm", "bench"),
+    (r"vllm serve|(-m )?vllm\.entrypoints\.openai\.api_server", "vllm", "serve"),
+    (r"(-m )?sglang\.bench_serving", "sglang", "bench"),
+    (r"(-m )?sglang\.launch_server|sglang serve", "sglang", "serve"),
+    (r"(\S*/)?llama-bench", "llama.cpp", "bench"),
+    (r"(\S*/)?llama-(server|cli)", "llama.cpp", "serve"),
+    (r"(\S*/)?vllm/vllm-openai(:\S+)?", "vllm", "serve"),
+)
+"""Pattern of the words of a program, its engine, and what it does; the first found counts."""
+IMAGE: Final = re.compile(r"(?:vllm/vllm-openai|lmsysorg/sglang):v?(\d+(?:\.\d+)+)")
+OF_LLAMA: Final[Mapping[str, str]] = {
+    **{"m": "model", "hf": "model", "hf_repo": "model", "c": "ctx_size", "np": "parallel"},
+    **{"ngl": "n_gpu_layers", "gpu_layers": "n_gpu_layers", "ctk": "kv_cache_dtype"},
+    **{"cache_type_k": "kv_cache_dtype", "ub": "ubatch_size", "n": "n_predict", "p": "n_prompt"},
+    **{"n_gen": "n_predict"},
+}
+"""Further name of an option of llama.cpp -> its name."""
+SAME: Final[Mapping[str, str]] = {
+    **{"model_path": "model", "q": "quantization"},
+    **dict.fromkeys(("random_input", "input_len"), "random_input_len"),
+    **dict.fromkeys(("random_output", "output_len"), "random_output_len"),
+}
+"""Further name of an option of vLLM and SGLang -> its name."""
+SWITCHES: Final = frozenset(
+    {"enforce_eager", "disable_cuda_graph", "enable_chunked_prefill", "enable_prefix_caching"}
+    | {"enable_expert_parallel", "enable_dp_attention", "trust_remote_code", "disable_radix_cache"}
+    | {"disable_log_requests", "disable_log_stats", "enable_auto_tool_choice", "ignore_eos"}
+)
+"""Options that take no value, though a name may follow them."""
+WITHOUT_EFFECT: Final = frozenset(
+    {"host", "port", "api_key", "served_model_name", "trust_remote_code", "seed", "revision"}
+    | {"disable_log_requests", "disable_log_stats", "no_enable_log_requests", "download_dir"}
+    | {"load_format", "tokenizer", "tokenizer_mode", "tokenizer_path", "chat_template", "jinja"}
+    | {"enable_auto_tool_choice", "tool_call_parser", "reasoning_parser", "uvicorn_log_level"}
+    | {"swap_space", "base_url", "endpoint", "dataset_name", "dataset_path", "ignore_eos", "alias"}
+    | {"percentile_metrics", "metric_percentiles", "save_result", "result_dir", "result_filename"}
+    | {"log_level", "hf_token", "metadata", "disable_tqdm", "flash_attn", "fa", "mlock", "output"}
+    | {"distributed_executor_backend", "backend_of_bench", "num_warmups", "label", "o", "t"}
+    | {"threads", "no_mmap", "no_warmup"}
+)
+"""Options that do not change times, or only which requests they are of."""
+UNSUPPORTED: Final[Mapping[str, str]] = {
+    "cpu_offload_gb": "weights in the memory of the host are not answered",
+    "kv_transfer_config": "transfers of keys and values are answered by `prefill` of a request",
+    "disaggregation_mode": "workers for prompts alone are answered by `prefill` of a request",
+    "enable_lora": "adapters are not answered",
+    "lora_paths": "adapters are not answered",
+    "lora": "adapters are not answered",
+    "burstiness": "arrivals are answered as Poisson arrivals alone (burstiness 1)",
+    "nnodes": "give the degrees of parallelism, which count devices of all nodes",
+    "tensor_split": "layers that GPUs share unevenly are not answered",
+}
+"""Option that changes times and is not answered -> why."""
+AT_ONCE: Final = "num_prompts"
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "vllm": {"num_prompts": 1000, "random_input_len": 1024, "random_output_len": 128},
+    "sglang": {"num_prompts": 1000, "random_input_len": 1024, "random_output_len": 1024},
+    "llama.cpp": {"n_prompt": 512, "n_predict": 128},
+}
+"""Engine -> options of its benchmark where they are not given."""
+_GGUF: Final = re.compile(r"[-.:](?:ud-)?((?:i?q\d\w*|bf16|f16|f32))(?:\.gguf)?$", re.IGNORECASE)
+
+
+@dataclass
+class _Read:
+    """What commands say: fields by path, notes, and the text for messages."""
+
+    text: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def refuse(self, why: str) -> Exception:
+        return fault_in("command", self.text, why)
+
+    def number(self, name: str, value: Any) -> float:
+        try:
+            found = float(value)
+        except ValueError:
+            found = nan
+        if not 0.0 <= found <= 1e9:
+            raise self.refuse(f"--{_dashed(name)} is {value!r:.40}, which is no such number")
+        return found
+
+
+def fields_of(command: str) -> tuple[dict[str, Any], list[str]]:
+    """The fields of a request that commands set, by their parts; and what is said about the rest.
+
+    Args:
+        command: one command or several, as typed in a shell.
+
+    Raises:
+        ValidationError: it is none of the commands that are read, or an option that changes times
+            is not supported; the message says which.
+    """
+    read = _Read(command)
+    for words in _commands(read):
+        _read(read, words)
+    if not read.fields:
+        named = "vllm serve, vllm bench serve, sglang.launch_server, llama-server, llama-bench"
+        raise read.refuse(f"no command that is read is in it, such as {named}")
+    content: dict[str, Any] = {}
+    for path, value in read.fields.items():
+        *outer, last = path.split(".")
+        holder = content
+        for part in outer:
+            holder = holder.setdefault(part, {})
+        holder[last] = value
+    return content, read.notes
+
+
+def _commands(read: _Read) -> Iterator[list[str]]:
+    """The words of each command."""
+    for line in read.text.replace("\\\n", " ").replace("\\\r\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
+        lexer.whitespace_split, lexer.commenters = True, "#"
+        words: list[str] = []
+        try:
+            for word in (*lexer, ";"):
+                if word not in SEPARATORS:
+                    words.append(word)
+                elif words:
+                    yield words
+                    words = []
+        except ValueError as error:
+            raise read.refuse(f"it ends within quotes: {error}") from None
+
+
+def _read(read: _Read, words: Sequence[str]) -> None:
+    """Read one command; one of another program sets nothing."""
+    for pattern, engine, kind in PROGRAMS:
+        for start in range(len(words)):
+            for end in range(start + 1, min(start + 4, len(words) + 1)):
+                if re.fullmatch(pattern, " ".join(words[start:end])):
+                    options = dict(_options(words[end:], engine))
+                    image = IMAGE.search(" ".join(words[: end + 1]))
+                    if image is not None:
+                        read.fields["engine.version"] = image[1]
+                    _translate(read, options, engine, kind)
+                    return
+
+
+def _options(words: Sequence[str], engine: str) -> Iterator[tuple[str, Any]]:
+    """Name and value of each option; True for one without a value, `model` for a bare word."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not word.startswith("-"):
+            yield "model", word
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("-", "_").replace(".", "_") if not equals else name.replace("-", "_")
+        name = (OF_LLAMA if engine == "llama.cpp" else SAME).get(name, name)
+        if equals:
+            yield name, value
+        elif name in SWITCHES or at == len(words) or re.match(r"-[-a-zA-Z]", words[at]):
+            yield name, True
+        else:
+            yield name, words[at]
+            at += 1
+
+
+def _translate(read: _Read, given: dict[str, Any], engine: str, kind: str) -> None:
+    """Set the fields that the options of one command mean."""
+    bench = kind == "bench"
+    found = read.fields
+    if not bench or engine == "llama.cpp":
+        found["engine.name"] = engine
+    if "model" in given:
+        name, quantization = _model(str(given.pop("model")))
+        found.setdefault("model.name", name)
+        if quantization:
+            found["model.quantization"] = quantization
+    if bench:
+        given = _with_defaults(read, given, engine)
+    others: dict[str, list[str]] = {"do not change times": [], "are not known here": []}
+    for name, value in _OWN[engine](read, given).items():
+        plain = name.removeprefix("no_")
+        path = PATHS.get(name, PATHS.get(plain, name if name == AT_ONCE else None))
+        if name in UNSUPPORTED and value not in ("0", "1", "1.0"):
+            raise read.refuse(f"--{_dashed(name)}: {UNSUPPORTED[name]}")
+        if path is not None:
+            found[path] = (plain == name) != (name in NEGATED) if value is True else value
+        else:
+            ignored = name in WITHOUT_EFFECT or name in UNSUPPORTED
+            others["do not change times" if ignored else "are not known here"].append(name)
+    for why, names in others.items():
+        if names:
+            listed = ", ".join(f"--{_dashed(name)}"[:40] for name in names[:20])
+            read.notes.append(f"left out, since they {why}: {listed}")
+
+
+def _with_defaults(read: _Read, given: dict[str, Any], engine: str) -> dict[str, Any]:
+    """The options of a benchmark with those that it takes by default."""
+    given.pop("backend", None)
+    drawn = given.get("dataset_name", "random") in ("random", "random-ids")
+    kept = DEFAULTS[engine] if drawn else [AT_ONCE]
+    assumed = {n: v for n, v in DEFAULTS[engine].items() if n in kept and n not in given}
+    if assumed:
+        said = ", ".join(f"--{_dashed(n)} {v}" for n, v in assumed.items())
+        read.notes.append(f"{said}, as the benchmark does by default")
+    return {**assumed, **given}
+
+
+def _of_vllm(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
+    """What is left of options of vLLM after those with a meaning of their own."""
+    if given.pop("dtype", "auto") in ("float32", "float"):
+        read.fields["model.quantization"] = "fp32"
+    if given.pop("enable_expert_parallel", False):
+        degrees = [given.get(n, 1) for n in ("tensor_parallel_size", "tp", "data_parallel_size")]
+        degrees.append(given.get("dp", 1))
+        product = 1
+        for degree in degrees:
+            product *= int(read.number("tensor-parallel-size", degree))
+        read.fields["parallelism.expert"] = product
+    if (drafts := given.pop("speculative_config", None)) is not None:
+        try:
+            given["num_speculative_tokens"] = json.loads(drafts)["num_speculative_tokens"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise read.refuse("--speculative-config names no num_speculative_tokens") from None
+    _of_random(read, given, lambda mean, ratio: (mean, ratio / sqrt(3.0)))
+    return given
+
+
+def _of_sglang(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
+    """As `_of_vllm`, of SGLang, whose data-parallel ranks are copies where attention is whole."""
+    given.pop("dtype", None)
+    if not given.pop("enable_dp_attention", False):
+        for name in ("dp", "dp_size", "data_parallel_size"):
+            if name in given:
+                read.fields["workers"] = int(read.number(name, given.pop(name)))
+    if str(given.get("chunked_prefill_size")) == "-1":
+        del given["chunked_prefill_size"]
+        read.fields["engine.chunked_prefill"] = False
+    if "speculative_num_draft_tokens" in given:
+        given["num_speculative_tokens"] = given.pop("speculative_num_draft_tokens")
+    if "random_input_len" in given:
+        given.setdefault("random_range_ratio", 0.0)
+    # Lengths are drawn evenly from this share of the length up to all of it.
+    _of_random(
+        read,
+        given,
+        lambda mean, ratio: (mean * (1 + ratio) / 2, (1 - ratio) / (1 + ratio) / sqrt(3.0)),
+    )
+    return given
+
+
+def _of_random(
+    read: _Read, given: dict[str, Any], drawn: Callable[[float, float], tuple[float, float]]
+) -> None:
+    """Lengths of random prompts: their mean and variation, and a prefix that all share."""
+    if str(given.get("burstiness", 1)) in ("1", "1.0"):
+        given.pop("burstiness", None)
+    ratio = read.number("random-range-ratio", given.pop("random_range_ratio", 0.0) or 0.0)
+    prefix = read.number("random-prefix-len", given.pop("random_prefix_len", 0.0))
+    for side in ("input", "output"):
+        name = f"random_{side}_len"
+        if name in given:
+            mean, variation = drawn(read.number(name, given.pop(name)), ratio)
+            if side == "input" and prefix:
+                read.fields["cached_share"] = prefix / (mean + prefix)
+                mean += prefix
+            read.fields[f"{side}_tokens"] = mean
+            if variation:
+                read.fields[f"{side}_variation"] = variation
+
+
+def _of_llama(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
+    """As `_of_vllm`, of llama.cpp, which is answered for one stream on one GPU or processor."""
+    layers = str(given.pop("n_gpu_layers", "all"))
+    if layers not in ("all", "auto", "-1") and not read.number("n-gpu-layers", layers) >= 99.0:
+        known = _layers(read.fields.get("model.name"))
+        if float(layers) > 0.0 and (known is None or float(layers) < known):
+            raise read.refuse(
+                f"--n-gpu-layers {layers}: a model that is divided between GPU and processor is "
+                "not answered; leave it out for all layers on the device"
+            )
+    given.pop("cache_type_v", None)
+    slots = max(1, int(read.number("parallel", given.pop("parallel", 1))))
+    if (context := given.pop("ctx_size", None)) not in (None, "0"):
+        read.fields["engine.max_request_tokens"] = int(read.number("ctx-size", context)) // slots
+    for name, path in (("n_prompt", "input_tokens"), ("n_predict", "output_tokens")):
+        value = given.pop(name, None)
+        if value is not None and str(value) != "-1":
+            read.fields[path] = read.number(name, value)
+    if "ubatch_size" in given:
+        read.fields["engine.max_batched_tokens"] = given.pop("ubatch_size")
+    read.fields.setdefault("concurrency", slots)
+    return {name: value for name, value in given.items() if name not in ("b", "batch_size")}
+
+
+_OWN: Final = {"vllm": _of_vllm, "sglang": _of_sglang, "llama.cpp": _of_llama}
+
+
+def _model(given: str) -> tuple[str, str | None]:
+    """The name of a model and its format, by what a command calls it."""
+    try:
+        return named_model(given).name, None
+    except UnknownLanguageModel:
+        name = given
+    if (found := _GGUF.search(name)) is not None and "gguf" in name.lower():
+        plain = PurePosixPath(name[: found.start()]).name
+        return re.sub(r"[-_.]gguf$", "", plain, flags=re.IGNORECASE), found[1].lower()
+    plain, _, last = name.rpartition("-")
+    if last.lower() in WEIGHTS and "/" in plain:
+        # Copies in another format belong to others than the maker.
+        return plain.rpartition("/")[2], last.lower()
+    return name, None
+
+
+def _layers(name: Any) -> int | None:
+    try:
+        return len(named_language_model(name).layers)
+    except (UnknownLanguageModel, AttributeError):
+        return None
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")

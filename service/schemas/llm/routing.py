@@ -1,0 +1,155 @@
+"""Requests and answers of llm-d's latency predictor, and the deployments that it asks about.
+
+The shapes are those of `prediction_server.py` and `training_server.py` of
+github.com/llm-d/llm-d-latency-predictor (commit 147d369a) and of their client,
+`types.go` under sidecars/latencypredictorasync of kubernetes-sigs/gateway-api-inference-extension
+(commit 2edd944c), both under Apache-2.0.
+"""
+
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from forerun.models.llm_serving.single_requests import QUANTILE
+from forerun.service.schemas.llm.deployment import Tokens
+from forerun.service.schemas.serving import LlmEstimateIn
+
+MOST_ROWS: Final = 10_000
+MODEL_TYPE: Final = "lightgbm"
+"""The client asks servers of the types that it knows alone, and fetches trees from others."""
+EXAMPLE_ROUTED: Final[dict[str, Any]] = {
+    "model": {"name": "qwen3-32b"},
+    "device": "h200-sxm-141gb",
+    "output_tokens": 512,
+}
+EXAMPLE_STATE: Final[dict[str, Any]] = {
+    "kv_cache_percentage": 0.31,
+    "input_token_length": 1200,
+    "num_request_waiting": 0,
+    "num_request_running": 12,
+    "num_tokens_generated": 0,
+    "prefix_cache_score": 0.0,
+}
+EXAMPLE_ENTRY: Final[dict[str, Any]] = EXAMPLE_STATE | {
+    "actual_ttft_ms": 180.0,
+    "actual_tpot_ms": 0.0,
+}
+Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Milliseconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+
+
+class RoutedIn(LlmEstimateIn):
+    """A deployed model; each server that a router knows is one worker of it."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_ROUTED]})
+    input_tokens: Tokens | None = Field(default=1024.0, description="mean length of the prompts")
+    output_tokens: Tokens | None = Field(default=256.0, description="mean length of the answers")
+    concurrency: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
+        default=1.0, description="not used: the state of a server tells its load"
+    )
+
+
+class RoutedOut(BaseModel):
+    """A deployment that a router asks about."""
+
+    name: str = Field(description="its name, as in the path")
+    device: str = Field(description="the device")
+    ttft_rows: int = Field(description="latest times to the first token that are learned from")
+    tpot_rows: int = Field(description="latest times per token that are learned from")
+    chosen: list[str] = Field(description="what was chosen where the request leaves it open")
+
+
+class RouterStateIn(BaseModel):
+    """A request, and the state of a server when it is sent there; other fields are ignored."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_STATE]})
+
+    kv_cache_percentage: Share = Field(description="share of the cache in use, 0 to 1")
+    input_token_length: Count = Field(description="tokens of the prompt")
+    num_request_waiting: Count = Field(description="requests that wait")
+    num_request_running: Count = Field(description="requests that run")
+    num_tokens_generated: Count = Field(default=0, description="not used")
+    prefix_cache_score: Share = Field(
+        default=0.0, description="share of the prompt in the prefix cache, 0 to 1"
+    )
+    prefill_tokens_in_flight: Count = Field(
+        default=0, description="tokens of prompts sent there and not yet processed; 0 if not known"
+    )
+
+
+class RouterEntryIn(RouterStateIn):
+    """A request and what was measured of it; a time of 0 was not measured."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_ENTRY]})
+
+    actual_ttft_ms: Milliseconds = Field(description="time to the first token, milliseconds")
+    actual_tpot_ms: Milliseconds = Field(description="time per further token, milliseconds")
+
+
+class RouterEntriesIn(BaseModel):
+    """Measured requests, in the order in which they were measured."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"entries": [EXAMPLE_ENTRY]}]})
+
+    entries: list[RouterEntryIn] = Field(max_length=MOST_ROWS, description="measured requests")
+
+
+class RouterStatesIn(BaseModel):
+    """Requests whose times are asked for."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"requests": [EXAMPLE_STATE]}]})
+
+    requests: list[RouterStateIn] = Field(
+        min_length=1, max_length=MOST_ROWS, description="requests"
+    )
+
+
+class RouterModelOut(BaseModel):
+    """What answers, as llm-d's client wants to know it."""
+
+    model_type: Literal["lightgbm"] = Field(
+        default=MODEL_TYPE,
+        description="what llm-d's client needs to read, which knows its own types alone",
+    )
+    objective_type: Literal["quantile"] = Field(
+        default="quantile", description="times are quantiles"
+    )
+    quantile: float = Field(default=QUANTILE, description="which quantile, 0 to 1")
+
+
+class RouterTimesOut(RouterModelOut):
+    """Predicted times of a request."""
+
+    ttft_ms: float = Field(description="quantile of the time to the first token, milliseconds")
+    tpot_ms: float = Field(description="quantile of the time per further token, milliseconds")
+    predicted_at: datetime = Field(description="when it was predicted, UTC")
+    last_model_load: datetime | None = Field(default=None, description="always null")
+
+
+class RouterAllTimesOut(BaseModel):
+    """Predicted times of requests, in their order."""
+
+    predictions: list[RouterTimesOut] = Field(description="times of each request")
+    errors: list[str] = Field(default_factory=list, description="always empty")
+    total_requests: int = Field(description="number of requests")
+    successful_predictions: int = Field(description="the same number")
+    failed_predictions: int = Field(default=0, description="always 0")
+    processing_time_ms: float = Field(description="time of the answer, milliseconds")
+
+
+class RouterStatusOut(RouterModelOut):
+    """Whether a deployment is answered."""
+
+    is_ready: bool = Field(default=True, description="always true: it needs no rows")
+    last_model_load: datetime | None = Field(default=None, description="always null")
+    training_server_url: str = Field(default="", description="always empty")
+    models_exist: dict[str, bool] = Field(description="times that are answered")
+    model_status: dict[str, bool] = Field(description="the same, as the training server has it")
+
+
+class AcceptedOut(BaseModel):
+    """That measured requests were stored."""
+
+    message: str = Field(description="one sentence with their number")

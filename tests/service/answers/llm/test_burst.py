@@ -1,0 +1,45 @@
+"""Bursts: between one request and a full server, and their figures agree with each other."""
+
+import pytest
+
+BURST = {"model": "llama-3.1-8b", "device": "h100", "random_input_len": 1024, "osl": 128}
+
+
+def ask(client, **given):
+    answer = client.post("/v1/llm/estimate", json=BURST | given)
+    assert answer.status_code == 200, answer.json()
+    return {n: one and one["value"] for n, one in answer.json()["metrics"].items()}
+
+
+def test_one_prompt_at_once_is_one_request_in_flight(client):
+    burst = ask(client, num_prompts=1, request_rate="inf")
+    alone = ask(client, concurrency=1)
+    for name in ("ttft_ms", "tpot_ms", "request_latency_ms"):
+        assert burst[name] == pytest.approx(alone[name], rel=0.15)
+
+
+def test_more_prompts_wait_longer_and_are_written_faster(client):
+    found = [ask(client, num_prompts=count) for count in (1, 8, 64, 512)]
+    for name in ("ttft_ms", "tpot_ms", "request_latency_ms", "tokens_per_s"):
+        values = [one[name] for one in found]
+        assert values == sorted(values), name
+
+
+def test_the_figures_of_a_burst_agree(client):
+    own = ask(client, num_prompts=64)
+    assert own["tokens_per_s"] == pytest.approx(128 * own["requests_per_s"])
+    assert own["request_latency_ms"] == pytest.approx(
+        own["ttft_ms"] + 127 * own["tpot_ms"], rel=0.01
+    )
+    assert own["tokens_per_s_per_device"] == own["tokens_per_s"]
+
+
+def test_a_benchmark_with_another_load_is_a_run_without_an_end(client):
+    limited = ask(client, num_prompts=64, max_concurrency=8, request_rate="inf")
+    assert limited == ask(client, concurrency=8)
+
+
+def test_a_burst_on_a_processor_is_refused(client):
+    asked = BURST | {"device": "epyc-9654", "num_prompts": 4}
+    answer = client.post("/v1/llm/estimate", json=asked)
+    assert answer.status_code == 422

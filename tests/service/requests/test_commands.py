@@ -1,0 +1,155 @@
+"""Commands of engines and of their benchmarks as requests."""
+
+import pytest
+from pydantic import ValidationError
+
+from forerun.service.requests.commands import fields_of
+from forerun.service.schemas.serving import EXAMPLE_COMMAND, LlmEstimateIn
+
+GGUF = "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf"
+
+
+def asked(command, **given):
+    return LlmEstimateIn.model_validate({"device": "h100", "command": command, **given})
+
+
+@pytest.mark.parametrize(
+    ("command", "paths"),
+    [
+        (
+            "vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2 --max-model-len=8192 "
+            "--gpu-memory-utilization 0.95 --no-enable-chunked-prefill",
+            {
+                "model.name": "Qwen/Qwen3-32B",
+                "engine.name": "vllm",
+                "parallelism.tensor": "2",
+                "engine.max_request_tokens": "8192",
+                "engine.memory_share": "0.95",
+                "engine.chunked_prefill": False,
+            },
+        ),
+        ("CUDA_VISIBLE_DEVICES=0 vllm serve --enforce-eager qwen3-8b", {"engine.graphs": False}),
+        (
+            "python -m vllm.entrypoints.openai.api_server --model qwen3-8b -tp 4 -pp 2",
+            {"parallelism.tensor": "4", "parallelism.pipeline": "2"},
+        ),
+        (
+            "docker run --gpus all -p 80:80 vllm/vllm-openai:v0.15.1 --model qwen3-8b",
+            {"engine.version": "0.15.1", "model.name": "Qwen/Qwen3-8B"},
+        ),
+        (
+            "vllm serve qwen3-30b-a3b --tensor-parallel-size 4 --enable-expert-parallel",
+            {"parallelism.expert": 4},
+        ),
+        (
+            "vllm bench serve --random-prefix-len 100 --random-input-len 300 "
+            "--random-output-len 64",
+            {"input_tokens": 400.0, "cached_share": 0.25, "output_tokens": 64.0},
+        ),
+        (
+            "python3 -m sglang.launch_server --model-path qwen3-8b --tp 2 --dp 2 \\\n"
+            "  --mem-fraction-static 0.85 --chunked-prefill-size -1",
+            {
+                "engine.name": "sglang",
+                "workers": 2,
+                "parallelism.tensor": "2",
+                "engine.chunked_prefill": False,
+            },
+        ),
+        (
+            "python -m sglang.bench_serving --backend sglang --random-input 512 "
+            "--random-output 128",
+            {"input_tokens": 256.0, "num_prompts": 1000},
+        ),
+        (
+            f"./llama-bench -m models/{GGUF} -p 512 -n 128 -ngl 99",
+            {
+                "engine.name": "llama.cpp",
+                "model.name": "Meta-Llama-3.1-8B-Instruct",
+                "model.quantization": "q4_k_m",
+                "input_tokens": 512.0,
+                "output_tokens": 128.0,
+                "concurrency": 1,
+            },
+        ),
+        (
+            "llama-server -hf unsloth/Llama-3.1-8B-Instruct-GGUF:Q8_0 -c 8192 -np 2 -ngl 33",
+            {"model.quantization": "q8_0", "engine.max_request_tokens": 4096, "concurrency": 2},
+        ),
+        (
+            "vllm serve someone/Qwen3-8B-AWQ",
+            {"model.quantization": "awq", "model.name": "Qwen3-8B"},
+        ),
+    ],
+)
+def test_options_are_fields(command, paths):
+    content, _ = fields_of(command)
+    for path, value in paths.items():
+        found = content
+        for step in path.split("."):
+            found = found[step]
+        assert found == value, path
+
+
+def test_a_server_and_its_benchmark_are_one_question():
+    own = LlmEstimateIn.model_validate(EXAMPLE_COMMAND)
+    assert (own.model.name, own.parallelism.tensor) == ("Qwen/Qwen3-32B", 2)
+    assert (own.input_tokens, own.output_tokens, own.at_once) == (1024.0, 256.0, 200.0)
+
+
+def test_other_fields_replace_what_a_command_says():
+    own = asked(EXAMPLE_COMMAND["command"], concurrency=8, tp_size=4, isl=99)
+    assert (own.concurrency, own.at_once, own.num_prompts) == (8.0, None, None)
+    assert (own.parallelism.tensor, own.input_tokens) == (4, 99.0)
+    own = asked(
+        "vllm serve qwen3-8b --max-num-seqs 7", model="qwen3-32b", isl=9, osl=9, concurrency=1
+    )
+    assert (own.model.name, own.engine.max_sequences) == ("qwen3-32b", 7)
+
+
+def test_the_default_benchmark_is_a_burst_and_says_so():
+    own = asked("vllm serve qwen3-8b --port 80 --unheard-of\nvllm bench serve")
+    assert (own.at_once, own.input_tokens, own.output_tokens) == (1000.0, 1024.0, 128.0)
+    assert own.notes == (
+        "left out, since they do not change times: --port",
+        "left out, since they are not known here: --unheard-of",
+        "--num-prompts 1000, --random-input-len 1024, --random-output-len 128, as the benchmark "
+        "does by default",
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("vllm serve qwen3-8b --cpu-offload-gb 10", "memory of the host"),
+        ("vllm serve qwen3-8b --enable-lora", "adapters"),
+        ("ls -la", "no command that is read"),
+        ("vllm serve 'qwen3-8b", "within quotes"),
+        (f"llama-server -m {GGUF} -ngl 20", "divided between GPU and processor"),
+        ("vllm bench serve --random-range-ratio much", "no such number"),
+        ("vllm bench serve --random-input-len -5 --random-prefix-len 5", "no such number"),
+        ("vllm serve qwen3-8b --speculative-config " + 4000 * "[", "num_speculative_tokens"),
+        ("sglang serve --dp inf", "no such number"),
+    ],
+)
+def test_what_changes_times_and_is_not_answered_is_refused(command, why):
+    with pytest.raises(ValidationError, match=why):
+        asked(command, model="qwen3-8b", isl=9, osl=9, concurrency=1)
+
+
+def test_a_command_over_http(client):
+    answer = client.post("/v1/llm/estimate", json=EXAMPLE_COMMAND)
+    assert answer.status_code == 200
+    content = answer.json()
+    assert content["deployment"]["pool"]["parallelism"]["tensor"] == 2
+    assert "200 requests that arrive at once" in " ".join(content["limits"])
+    refused = client.post("/v1/llm/estimate", json={"device": "h100", "command": "ls"})
+    assert refused.status_code == 422
+    assert "command" in refused.json()["detail"]
+
+
+def test_a_request_longer_than_the_engine_takes_is_refused(client):
+    asked = {"model": "qwen3-8b", "device": "h100", "isl": 9000, "osl": 100, "concurrency": 1}
+    answer = client.post("/v1/llm/estimate", json=asked | {"max_model_len": 8192})
+    assert answer.status_code == 422
+    assert "9,100 tokens" in answer.json()["detail"]
