@@ -66,7 +66,7 @@ def rows():
     threads = np.array([own.software.threads for own in asked])
     slow = 2.0 * noise * (1.0 + threads / 32.0)
     groups = {
-        "processor": np.array([f"p{place % 4}" for place in range(len(asked))]),
+        "family": np.array([f"p{place % 4}" for place in range(len(asked))]),
         "model": np.array([str(len(own.deployment.model.layers)) for own in asked]),
         "device": np.array([own.device.name for own in asked]),
     }
@@ -75,7 +75,7 @@ def rows():
 
 class TestProcessorLlmLatency(PredictorContract):
     def make(self):
-        return ProcessorLlmLatency(trees=30).fit(rows())
+        return ProcessorLlmLatency().fit(rows())
 
     def training_rows(self):
         return rows()
@@ -86,7 +86,7 @@ class TestProcessorLlmLatency(PredictorContract):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["closed form", "fitted"])
 def predictor(request):
-    return ProcessorLlmLatency(trees=30).fit(rows()) if request.param else ProcessorLlmLatency()
+    return ProcessorLlmLatency().fit(rows()) if request.param else ProcessorLlmLatency()
 
 
 def times(predictor, asked, metric):
