@@ -22,9 +22,9 @@ from forerun.data.processor_cores import core_of
 from forerun.data.query import Query
 
 DRIVERS: Final = ("threads", "nodes", "bandwidth", "speed", "rate", "units")
-"""What costs of parts follow, each a logarithm over that of a usual machine: threads, sockets, bytes/s,
-speed of a thread outside of kernels, operations/s of a thread, and what matrix units add to that (with
-vLLM 1 where a core has products in bf16, whose rate is `rate`)."""
+"""What costs of parts follow, each a logarithm over that of a usual machine: threads, sockets,
+bytes/s, speed of a thread outside of kernels, operations/s of a thread, and what matrix units add
+to that (with vLLM 1 where a core has products in bf16, whose rate is `rate`)."""
 USUAL_THREADS: Final = 16.0
 USUAL_BANDWIDTH: Final = 1e11
 USUAL_RATE: Final = 1e12
@@ -36,8 +36,8 @@ TOKEN_S: Final = 1e-9
 HOST_S: Final = 2e-3
 REQUEST_S: Final = 5e-4
 SORT_S: Final = 1e-7
-"""Seconds of a layer, of an element of a token in a layer, of the host in a step and for a request, and
-of a token of the vocabulary that is sorted, in which parts are expressed."""
+"""Seconds of a layer, of an element of a token in a layer, of the host in a step and for a request,
+and of a token of the vocabulary that is sorted, in which parts are expressed."""
 SORTED: Final = frozenset({128_256, 151_936, 152_064})
 """Vocabularies of Llama 3, Qwen 2.5 and Qwen 3, whose published `generation_config.json` asks for
 top-p: vLLM follows it and sorts the vocabulary for each token."""
@@ -109,9 +109,9 @@ PARTS: Final[Mapping[str, Mapping[str, Part]]] = MappingProxyType(
         },
     }
 )
-"""Engine and time -> its parts: bytes of weights and what threads do with them; bytes of keys and values;
-layers; operations on other requests and their prompts; the host in a step and for each other request;
-sorts of the vocabulary; operations of a prompt and those of other prompts."""
+"""Engine and time -> its parts: bytes of weights and what threads do with them; bytes of keys and
+values; layers; operations of other requests and their prompts; the host in a step and for each
+other request; sorts of the vocabulary; operations of a prompt and those of other prompts."""
 EACH: Final = 32
 MOST_THREADS: Final = 512
 """Threads are tried one by one up to `EACH` and in fours up to `MOST_THREADS`, so that a machine
@@ -127,10 +127,10 @@ class Machine:
     Attributes:
         cores: cores, or units of a GPU.
         bandwidth: bytes/s.
-        rate: operations/s of a core: on vectors of integers with llama.cpp, in bf16 with vLLM, in fp32
-            on a GPU.
-        units: logarithm of what matrix units multiply that by; with vLLM, whether there are products
-            in bf16.
+        rate: operations/s of a core: on vectors of integers with llama.cpp, in bf16 with vLLM, in
+            fp32 on a GPU.
+        units: logarithm of what matrix units multiply that by; with vLLM, whether there are
+            products in bf16.
         speed: of a thread outside of kernels, as `Core.speed`.
         nodes: sockets, each with memory of its own.
     """

@@ -1,7 +1,8 @@
 """Times of language models on processors by vLLM and llama.cpp, and by llama.cpp on one GPU.
 
 The time of a step is a sum of parts (`forerun.features.llm_serving.processors`), whose costs and
-exponents are fitted to measured runs. Exponents have bounds: no answer is slower for more bandwidth, faster arithmetic or fewer bits, and none is faster for more requests in flight or longer
+exponents are fitted to measured runs. Exponents have bounds: no answer is slower for more
+bandwidth, faster arithmetic or fewer bits, and none is faster for more requests in flight or longer
 prompts and contexts. Where the number of threads is open, it is the one that makes the time least.
 """
 
@@ -164,8 +165,8 @@ class ProcessorLlmLatency(StoredPredictor):
         seed: seed of the runs that are drawn.
         calibrated: whether `fit` also calibrates intervals.
         steps: engine, kind of device and time -> its fitted costs.
-        intervals: bounds of log(measured / predicted), with families of cores or GPUs left out, and with
-            models left out; the wider ones hold.
+        intervals: bounds of log(measured / predicted), with families of cores or GPUs left
+            out, and with models left out; the wider ones hold.
     """
 
     seed: int = field(default=0, metadata=SETTING)

@@ -69,9 +69,10 @@ class LlmCloudRuns(PackedTables):
         """`unseen_processor/NAME`, `unseen_model/NAME` and `unseen_gpu/NAME` of `llama-bench`, and
         `unseen_processor_served/NAME` and `unseen_model_served/NAME` of vLLM.
 
-        A processor is left out with all whose cores have its design (`Core.family`), as Sapphire and
-        Emerald Rapids: none of them is known from a near sibling. Families have at least `LEAST_MACHINES` instance types. Each of the three holds rows of
-        one kind of run out, and trains on the others of that kind.
+        A processor is left out with all whose cores have its design (`Core.family`), as Sapphire
+        and Emerald Rapids: none of them is known from a near sibling. Families have at least
+        `LEAST_MACHINES` instance types. Each of the three holds rows of one kind of run out, and
+        trains on the others of that kind.
         """
         splits = []
         for name in (table for table in (BENCH, SERVED) if bundle.has(table)):

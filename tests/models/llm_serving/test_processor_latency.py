@@ -123,6 +123,24 @@ def test_more_requests_in_flight_never_have_a_smaller_time_per_token(predictor):
     assert np.all(np.diff(times(predictor, asked, "tpot_ms")) >= 0.0)
 
 
+def test_vllm_sorts_the_vocabulary_of_models_whose_settings_ask_for_top_p(predictor):
+    asked = query("vllm", weights="bf16")
+    model = replace(asked.deployment.model, vocabulary=128_257)
+    other = replace(asked, workload=replace(asked.deployment, model=model))
+    sorted_ms, plain_ms = times(predictor, [asked, other], "tpot_ms")
+    assert sorted_ms > plain_ms
+
+
+def test_a_fit_finds_costs_again():
+    asked = queries()
+    kept = [own for own in asked if own.deployment.engine.name == "vllm"]
+    found = ProcessorLlmLatency().predict(kept).values
+    groups = {"family": np.array([own.device.name for own in kept])}
+    rows = Measurements(kept, {"tpot_ms": 3.0 * found["tpot_ms"]}, groups)
+    fitted = ProcessorLlmLatency(calibrated=False).fit(rows).predict(kept).values["tpot_ms"]
+    assert np.abs(np.log(fitted / rows.column("tpot_ms"))).max() < 0.15
+
+
 def test_open_threads_are_those_that_are_fastest(predictor):
     asked = [replace(query(), software=Software(threads=own)) for own in (1, 8, 32, 96)]
     least = times(predictor, [query()], "tpot_ms")[0]

@@ -1,7 +1,7 @@
 """llm_cloud_runs: language models on processors, and with llama.cpp on one GPU.
 
-Whole families of processors with cores of one design, models or GPUs are held out. Each fold trains on the other rows of one
-table, on processors or on GPUs.
+Whole families of processors with cores of one design, models or GPUs are held out. Each fold trains
+on the other rows of one table, on processors or on GPUs.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
