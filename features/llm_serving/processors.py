@@ -2,13 +2,14 @@
 
 A step takes the sum of its parts: bytes at a bandwidth, operations at a rate, and times for each
 layer and step. How many bytes, operations and layers there are follows from the model and the
-requests; what one of them costs is a property of the machine, and is fitted to its features. These
-are of the spec sheet, never of names. So no model is faster with more bytes or operations.
+requests; what one of them costs falls with figures of the spec sheet, by exponents that are fitted
+within bounds. So no model is faster with more bytes or operations.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,31 +21,97 @@ from forerun.data.language_models.model import LanguageModel
 from forerun.data.processor_cores import core_of
 from forerun.data.query import Query
 
-FEATURES: Final = (
-    *("log_threads", "log_memory_nodes", "log_bandwidth"),
-    *("log_rate", "log_wide_share", "log_float_rate"),
-)
-FALLING: Final = FEATURES[2:]
-"""Features that make no part slower as they grow."""
-DECODE: Final = ("weights", "cache", "layers", "others", "host", "prompts", "hosts")
-"""Parts of a step that makes a token of each request: bytes of weights; of keys and values; layers;
-operations of all requests but one; the step on the host; prompts of other requests; requests on the
-host."""
-PROMPT: Final = ("products", "attention", "layers", "weights", "small", "host", "waiting")
-"""Parts of the time to the first token: operations with weights; those of attention; layers; bytes
-of weights; layers by tokens; the host; prompts of other requests."""
+DRIVERS: Final = ("threads", "nodes", "bandwidth", "speed", "rate", "units")
+"""What costs of parts follow, each a logarithm over that of a usual machine: threads, sockets,
+bytes/s, speed of a thread outside of kernels, operations/s of a thread, and what matrix units add
+to that (with vLLM 1 where a core has products in bf16, whose rate is `rate`)."""
+USUAL_THREADS: Final = 16.0
 USUAL_BANDWIDTH: Final = 1e11
 USUAL_RATE: Final = 1e12
-"""Bytes a second and operations a second in which parts are expressed."""
+"""Threads, bytes a second and operations a second in which parts are expressed."""
+CORE_RATE: Final[Mapping[str, float]] = MappingProxyType({"llama.cpp": 1e11, "vllm": 2e11})
+USUAL_SPEED: Final[Mapping[str, float]] = MappingProxyType({"cpu": 1640.0, "gpu": 1.0})
 LAYER_S: Final = 5e-5
-TOKEN_S: Final = 1e-6
-HOST_S: Final = 5e-3
-"""Seconds of a layer, of a token in a layer, and of the host in which parts are expressed."""
+TOKEN_S: Final = 1e-9
+HOST_S: Final = 2e-3
+REQUEST_S: Final = 5e-4
+SORT_S: Final = 1e-7
+"""Seconds of a layer, of an element of a token in a layer, of the host in a step and for a request,
+and of a token of the vocabulary that is sorted, in which parts are expressed."""
+SORTED: Final = frozenset({128_256, 151_936, 152_064})
+"""Vocabularies of Llama 3, Qwen 2.5 and Qwen 3, whose published `generation_config.json` asks for
+top-p: vLLM follows it and sorts the vocabulary for each token."""
 DOT: Final = 1.35
 """Rate of kernels with products of eight-bit integers over that of kernels without."""
-UNPACKED: Final = 0.25
-"""Exponent of the vector rate of a GPU in the time of bytes that it unpacks; that of its bandwidth
-is the rest. It was chosen on GPUs that were held out one by one."""
+
+
+class Part(NamedTuple):
+    """A part of a time.
+
+    Attributes:
+        start: logarithm of its usual cost.
+        exponents: driver -> exponent that is usual, least and highest, with which its cost falls.
+    """
+
+    start: float
+    exponents: Mapping[str, tuple[float, float, float]]
+
+
+_ANY: Final = {"bandwidth": (0.8, 0.0, 1.0)}
+_LAYERS: Final = {"speed": (1.0, 0.0, 1.5), "threads": (-0.2, -1.0, 0.0)}
+_HOST: Final = {"speed": (1.0, 0.0, 1.5), "threads": (0.0, -1.0, 0.5)}
+_PRODUCTS: Final = {
+    **{"threads": (1.0, 0.0, 1.0), "rate": (0.7, 0.0, 1.0), "units": (1.0, 0.0, 3.0)},
+}
+_VECTORS: Final = {
+    **{"threads": (1.0, 0.0, 1.0), "rate": (0.7, 0.0, 1.0), "speed": (0.2, 0.0, 1.0)},
+}
+_SOCKETS: Final = {"nodes": (0.0, -2.0, 0.0)}
+PARTS: Final[Mapping[str, Mapping[str, Part]]] = MappingProxyType(
+    {
+        "vllm tpot_ms": {
+            "weights": Part(0.0, _ANY),
+            "unpacking": Part(
+                -0.5,
+                {
+                    **{"threads": (1.0, 0.0, 1.0), "speed": (1.0, 0.0, 1.5)},
+                    "units": (0.3, 0.0, 2.0),
+                },
+            ),
+            "cache": Part(0.5, {**_ANY, "threads": (0.3, 0.0, 1.0)}),
+            "layers": Part(0.7, _LAYERS),
+            "products": Part(1.0, _PRODUCTS),
+            "host": Part(0.0, _HOST),
+            "requests": Part(0.0, _HOST),
+            "sort": Part(-0.2, {"speed": (1.0, 0.0, 1.5)}),
+        },
+        "vllm ttft_ms": {
+            "products": Part(0.0, _PRODUCTS),
+            "attention": Part(0.0, _PRODUCTS),
+            "layers": Part(0.7, _LAYERS),
+            "weights": Part(0.0, _ANY),
+            "host": Part(1.0, _HOST),
+            "waiting": Part(-2.0, _PRODUCTS),
+            "sort": Part(-0.2, {"speed": (1.0, 0.0, 1.5)}),
+        },
+        "llama.cpp tpot_ms": {
+            "weights": Part(0.0, _ANY | _SOCKETS),
+            "unpacking": Part(0.0, _VECTORS),
+            "cache": Part(0.5, {**_ANY, **_VECTORS}),
+            "layers": Part(0.0, _LAYERS | _SOCKETS),
+        },
+        "llama.cpp ttft_ms": {
+            "products": Part(0.0, {**_VECTORS, "units": (0.5, 0.0, 1.0)}),
+            "attention": Part(0.0, _VECTORS),
+            "layers": Part(0.0, _LAYERS | _SOCKETS),
+            "weights": Part(0.0, _ANY | _SOCKETS),
+            "elements": Part(1.0, {"threads": (0.7, 0.0, 1.0), "speed": (0.7, 0.0, 1.5)}),
+        },
+    }
+)
+"""Engine and time -> its parts: bytes of weights and what threads do with them; bytes of keys and
+values; layers; operations of other requests and their prompts; the host in a step and for each
+other request; sorts of the vocabulary; operations of a prompt and those of other prompts."""
 EACH: Final = 32
 MOST_THREADS: Final = 512
 """Threads are tried one by one up to `EACH` and in fours up to `MOST_THREADS`, so that a machine
@@ -60,59 +127,44 @@ class Machine:
     Attributes:
         cores: cores, or units of a GPU.
         bandwidth: bytes/s.
-        rate: operations/s of a core on vectors of integers, in fp32 on a GPU.
-        wide_rate: the same with what the engine uses of matrix units and of products in bf16.
-        float_rate: floating-point operations/s of a core in fp32.
+        rate: operations/s of a core: on vectors of integers with llama.cpp, in bf16 with vLLM, in
+            fp32 on a GPU.
+        units: logarithm of what matrix units multiply that by; with vLLM, whether there are
+            products in bf16.
+        speed: of a thread outside of kernels, as `Core.speed`.
         nodes: sockets, each with memory of its own.
     """
 
     cores: float
     bandwidth: float
     rate: float
-    wide_rate: float
-    float_rate: float
+    units: float
+    speed: float
     nodes: float
-
-
-class Parts(NamedTuple):
-    """Parts of a time: seconds on a usual machine, and what each follows on other machines.
-
-    Attributes:
-        seconds: of each part on a usual machine.
-        slower: logarithm of the ratio of the machine's own least time of each part to that.
-    """
-
-    seconds: tuple[float, ...]
-    slower: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StepRows(Columns):
-    """One time of n deployments.
+    """One time of n deployments under one engine.
 
     Attributes:
-        seconds: (n, parts) as in `Parts`.
-        slower: (n, parts) as in `Parts`.
-        machine: (n, features) columns `FEATURES`.
+        seconds: (n, parts) of each part on a usual machine, in the order of `PARTS`.
+        drivers: (n, drivers) columns `DRIVERS`.
     """
 
     seconds: Matrix
-    slower: Matrix
-    machine: Matrix
+    drivers: Matrix
 
     @classmethod
-    def of(
-        cls,
-        parts: "Callable[[Query, float], Parts]",
-        queries: Sequence[Query],
-        threads: Sequence[float],
-    ) -> "StepRows":
-        """Rows of n queries, each at a number of threads."""
-        each = [parts(query, own) for query, own in zip(queries, threads, strict=True)]
-        features = [_features(query, own) for query, own in zip(queries, threads, strict=True)]
-        matrix = np.array(features, dtype=np.float64).reshape(-1, len(FEATURES))
+    def of(cls, metric: str, queries: Sequence[Query], threads: Sequence[float]) -> "StepRows":
+        """Rows of n queries, each at a number of threads; `metric` is `tpot_ms` or `ttft_ms`."""
+        seconds = _decode if metric == "tpot_ms" else _prompt
+        rows = list(zip(queries, threads, strict=True))
+        names = PARTS[f"{queries[0].deployment.engine.name} {metric}"]
+        each = [seconds(query, own) for query, own in rows]
+        drivers = np.array([_drivers(query, own) for query, own in rows], dtype=np.float64)
         return cls(
-            np.array([one.seconds for one in each]), np.array([one.slower for one in each]), matrix
+            np.array([[own[name] for name in names] for own in each], dtype=np.float64), drivers
         )
 
 
@@ -133,7 +185,7 @@ def _machine(device: Device, integers: bool, nodes: int) -> Machine:
     if device.kind == "gpu":
         units = float(device.compute_units or 1)
         rate, wide = (device.peak(name) * 1e12 / units for name in ("fp32", "fp16"))
-        return Machine(units, bandwidth, rate, max(rate, wide), rate, 1.0)
+        return Machine(units, bandwidth, rate, np.log(max(1.0, wide / rate)), 1.0, 1.0)
     core = core_of(device)
     if core is None or device.compute_units is None:
         raise UnanswerableQuery(
@@ -142,10 +194,12 @@ def _machine(device: Device, integers: bool, nodes: int) -> Machine:
         )
     hertz = 1e6 * (device.boost_clock_mhz or 1e3 * core.clock_ghz)
     vector = core.integer_bits / 16 * (DOT if core.dot else 1.0)
-    wide = max(vector, core.int8 / 16) if integers else vector * core.bf16 / core.fp32
+    rate, units = core.bf16, float(core.bf16 > core.fp32)
+    if integers:
+        rate, units = vector, np.log(max(1.0, core.int8 / 16 / vector))
+    speed = core.speed * hertz / 1e9 / core.clock_ghz
     cores = float(device.compute_units * nodes)
-    rates = vector * hertz, wide * hertz, core.fp32 * hertz
-    return Machine(cores, bandwidth, *rates, float(nodes))
+    return Machine(cores, bandwidth, rate * hertz, units, speed, float(nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,50 +252,44 @@ def in_flight(query: Query) -> float:
     return min(max(1.0, deployment.load.concurrency or 1.0), float(most))
 
 
-def decode_parts(query: Query, threads: float) -> Parts:
-    """`DECODE` of the time for each token after the first, with a number of threads."""
-    machine, deployment = machine_of(query), query.deployment
+def _decode(query: Query, threads: float) -> dict[str, float]:
+    """Seconds of parts of the time for each token after the first."""
+    deployment = query.deployment
     model, number, load = sizes_of(deployment.model), in_flight(query), deployment.load
-    served = deployment.engine.name == "vllm"
     context = max(1, int(load.input_tokens + load.output_tokens / 2.0))
-    cache = number * deployment.model.cache_bytes(context)
-    weights = model.weights * min(1.0, model.share * number)
-    operations = 2.0 * model.parameters
-    prompts = operations * prompt_tokens(query) / max(load.output_tokens, 1.0)
-    seconds = (
-        weights / USUAL_BANDWIDTH,
-        cache / USUAL_BANDWIDTH,
-        model.layers * LAYER_S,
-        (number - 1.0) * operations / USUAL_RATE,
-        HOST_S * served,
-        (number - 1.0) * prompts / USUAL_RATE,
-        (number - 1.0) * HOST_S / 10.0,
-    )
-    memory, vector, wide = _slower(machine, threads)
-    if query.device.kind == "gpu":
-        memory = (1.0 - UNPACKED) * memory + UNPACKED * vector
-    return Parts(seconds, (memory, memory, 0.0, (vector + wide) / 2.0, 0.0, wide, 0.0))
+    weights = model.weights * min(1.0, model.share * number) / USUAL_BANDWIDTH
+    tokens = 1.0 + prompt_tokens(query) / max(load.output_tokens, 1.0)
+    return {
+        "weights": weights,
+        "unpacking": weights,
+        "cache": number * deployment.model.cache_bytes(context) / USUAL_BANDWIDTH,
+        "layers": model.layers * LAYER_S,
+        "products": (number - 1.0) * 2.0 * model.parameters * tokens / USUAL_RATE,
+        "host": HOST_S,
+        "requests": (number - 1.0) * REQUEST_S,
+        "sort": _sorted_s(query) * max(1.0, number / threads),
+    }
 
 
-def prompt_parts(query: Query, threads: float) -> Parts:
-    """`PROMPT` of the time to the first token, with a number of threads."""
-    machine, deployment = machine_of(query), query.deployment
-    model, number, tokens = sizes_of(deployment.model), in_flight(query), prompt_tokens(query)
-    served = deployment.engine.name == "vllm"
-    operations = 2.0 * model.parameters * tokens
-    attention = 2.0 * model.layers * model.hidden * tokens * tokens
-    weights = model.weights * min(1.0, model.share * tokens)
-    seconds = (
-        operations / USUAL_RATE,
-        attention / USUAL_RATE,
-        model.layers * LAYER_S,
-        weights / USUAL_BANDWIDTH,
-        model.layers * tokens * TOKEN_S,
-        HOST_S * served,
-        (number - 1.0) * operations / USUAL_RATE,
-    )
-    memory, vector, wide = _slower(machine, threads)
-    return Parts(seconds, (wide, vector, 0.0, memory, vector, 0.0, wide))
+def _prompt(query: Query, threads: float) -> dict[str, float]:
+    """Seconds of parts of the time to the first token."""
+    model, number, tokens = sizes_of(query.deployment.model), in_flight(query), prompt_tokens(query)
+    products = 2.0 * model.parameters * tokens / USUAL_RATE
+    return {
+        "products": products,
+        "attention": 2.0 * model.layers * model.hidden * tokens * tokens / USUAL_RATE,
+        "layers": model.layers * LAYER_S,
+        "weights": model.weights * min(1.0, model.share * tokens) / USUAL_BANDWIDTH,
+        "elements": model.layers * tokens * model.hidden * TOKEN_S,
+        "host": HOST_S,
+        "waiting": (number - 1.0) * products,
+        "sort": _sorted_s(query),
+    }
+
+
+def _sorted_s(query: Query) -> float:
+    size = query.deployment.model.vocabulary
+    return SORT_S * size if size in SORTED else 0.0
 
 
 def prompt_tokens(query: Query) -> float:
@@ -250,16 +298,10 @@ def prompt_tokens(query: Query) -> float:
     return max(1.0, load.input_tokens * (1.0 - load.cached_share))
 
 
-def _slower(machine: Machine, threads: float) -> tuple[float, float, float]:
-    """Logarithms of times of bytes, vector operations and wide ones over those of `Parts`."""
-    memory = np.log(USUAL_BANDWIDTH / machine.bandwidth)
-    vector = np.log(USUAL_RATE / (machine.rate * threads))
-    wide = np.log(USUAL_RATE / (machine.wide_rate * threads))
-    return float(memory), float(vector), float(wide)
-
-
-def _features(query: Query, threads: float) -> tuple[float, ...]:
-    machine = machine_of(query)
-    rates = machine.rate, machine.wide_rate / machine.rate, machine.float_rate
-    sizes = (threads, machine.nodes, machine.bandwidth, *rates)
-    return tuple(np.log(sizes))
+def _drivers(query: Query, threads: float) -> tuple[float, ...]:
+    machine, engine = machine_of(query), query.deployment.engine.name
+    ratios = (
+        *(threads / USUAL_THREADS, machine.nodes, machine.bandwidth / USUAL_BANDWIDTH),
+        *(machine.speed / USUAL_SPEED[query.device.kind], machine.rate / CORE_RATE[engine]),
+    )
+    return (*np.log(ratios).tolist(), machine.units)

@@ -1,7 +1,7 @@
 """Times of language models on processors by vLLM and llama.cpp, and by llama.cpp on one GPU.
 
-The time of a step is a least time by bytes and operations, times what boosters fit to measured runs
-(`forerun.features.llm_serving.processors`). They are monotone: no answer is slower for more
+The time of a step is a sum of parts (`forerun.features.llm_serving.processors`), whose costs and
+exponents are fitted to measured runs. Exponents have bounds: no answer is slower for more
 bandwidth, faster arithmetic or fewer bits, and none is faster for more requests in flight or longer
 prompts and contexts. Where the number of threads is open, it is the one that makes the time least.
 """
@@ -9,7 +9,7 @@ prompts and contexts. Where the number of threads is open, it is the one that ma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
@@ -18,54 +18,33 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_serving.processors import (
-    DECODE,
-    FALLING,
-    FEATURES,
-    PROMPT,
+    DRIVERS,
+    PARTS,
+    Part,
     StepRows,
-    decode_parts,
-    prompt_parts,
     threads_of,
 )
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
-from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.gradient_boosting.bags import coarse
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.llm_serving.continuous_batching import Loads, metrics_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 
-STEPS: Final = MappingProxyType({"tpot_ms": decode_parts, "ttft_ms": prompt_parts})
-"""Time -> its parts."""
-SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "objective": "l2",
-        "learning_rate": 0.06,
-        "min_data_in_leaf": 20,
-        "feature_fraction": 0.7,
-        "bagging_fraction": 0.7,
-        "bagging_freq": 1,
-        "monotone_constraints": [-1 if name in FALLING else 0 for name in FEATURES],
-    }
-)
-SHEET: Final[Mapping[str, float]] = MappingProxyType({"cpu": 0.3, "gpu": 1.0})
-"""Kind of device -> exponent with which a part follows the sheet, apart from what is fitted. On
-processors it is low, and boosters make parts faster alone for more bandwidth or arithmetic."""
-LEAVES: Final[Mapping[str, int]] = MappingProxyType({"llama.cpp": 16, "vllm": 4})
-"""Engine -> leaves of a tree: vLLM was measured on fewer machines."""
-PULL: Final = 0.02
-"""Weight of what the sheet says of a part of a machine against each of its runs."""
-LEAST: Final = 0.02
-"""Least cost of a part of a machine over that of the sheet, in units of its median."""
-LAYERS: Final = DECODE.index("layers")
+METRICS: Final = ("tpot_ms", "ttft_ms")
+PULL: Final = 1e-3
+"""Weight of the usual costs and exponents against each run."""
+SAMPLE: Final = 6000
+"""Most runs that one fit takes."""
+ROUNDS: Final = 4
+FAR: Final = 0.3
+"""Rounds of a fit, and the error in logarithms from which on a run weighs less in the next."""
 MANY_LAYERS: Final = 0.2
 """Share of layers in the time on a usual machine from which on a model counts as small."""
 MOST_TENSOR: Final = 8
 """Most sockets that share the layers."""
-FOLDS: Final = 5
 ENGINES: Final = ("vllm", "llama.cpp")
-LEFT_OUT: Final = ("processor", "model")
+LEFT_OUT: Final = ("family", "model")
 """Groups that calibration leaves out."""
 FEW_MODELS: Final = Limit(
     "five models were measured with llama.cpp and four with vLLM on processors: whether the "
@@ -82,94 +61,100 @@ OTHER_FORMAT: Final = Limit(
 
 @dataclass(frozen=True)
 class Step:
-    """The fitted parts of one time under one engine on one kind of device.
+    """The costs of the parts of one time.
 
     Attributes:
-        used: positions of the parts that any run has.
-        boosters: of each of these, logarithm of its cost over that of the sheet with `sheet`.
-        sheet: exponent of the sheet's own ratio.
+        values: of each part the logarithm of its cost, and its exponents of `DRIVERS`.
     """
 
-    used: tuple[int, ...]
-    boosters: tuple[BoosterBag, ...]
-    sheet: float
+    values: tuple[float, ...]
 
     @classmethod
     def fit(
-        cls, rows: StepRows, seconds: Column, machines: Names, processors: Names, recipe: "_Recipe"
+        cls, parts: Sequence[Part], rows: StepRows, seconds: Column, families: Names, seed: int
     ) -> Self:
-        """Fit to n runs.
+        """Least squares of the logarithms of n runs, pulled to the usual costs and exponents.
 
         Args:
-            rows: their parts.
+            parts: what is fitted.
+            rows: the runs, n rows.
             seconds: (n,) measured times.
-            machines: (n,) labels of machines, each with costs of its own.
-            processors: (n,) labels, of which each has the root of its number of machines as weight.
-            recipe: exponent of the sheet, boosting rounds and seeds.
+            families: (n,) labels, of which each weighs as the root of its number of runs.
+            seed: of the runs that are drawn.
         """
-        used = np.flatnonzero(rows.seconds.max(axis=0) > 0.0)
-        names, first, of = np.unique(machines, return_index=True, return_inverse=True)
-        slower = rows.slower[first][:, used]
-        runs = np.split(np.argsort(of, kind="stable"), np.cumsum(np.bincount(of))[:-1])
-        shares = rows.seconds[:, used] / seconds[:, None]
-        sheets = np.exp(slower)
-        costs = np.array(
-            [_costs(shares[own], sheet) for own, sheet in zip(runs, sheets, strict=True)]
-        )
-        _, group, counts = np.unique(processors[first], return_inverse=True, return_counts=True)
-        weights = np.sqrt(len(names) / counts[group])
-        left = np.log(costs) - recipe.sheet * slower
-        bags = [
-            BoosterBag.fit(
-                rows.machine[first],
-                target,
-                parameters={**SETTINGS, "num_leaves": recipe.leaves},
-                trees=recipe.trees,
-                seeds=recipe.seeds,
-                weights=weights / weights.mean(),
+        from scipy.optimize import least_squares
+
+        few = np.random.default_rng(seed).permutation(len(seconds))[:SAMPLE]
+        rows, target = rows.take(few), np.log(seconds[few])
+        _, group, counts = np.unique(families[few], return_inverse=True, return_counts=True)
+        weights = 1.0 / np.sqrt(counts[group])
+        weights /= weights.mean()
+        start, low, high = _bounds(parts)
+        free = high > low
+        pull = np.sqrt(PULL * len(few))
+        slopes = np.concatenate([np.ones((len(few), 1)), -rows.drivers], axis=1)
+
+        def whole(values: Column) -> Column:
+            every = start.copy()
+            every[free] = values
+            return every
+
+        found = start[free]
+        roots = np.sqrt(weights)
+
+        def errors(values: Column) -> Column:
+            left = np.log(_seconds(rows, whole(values)).sum(axis=1)) - target
+            return np.append(left * roots, pull * (values - start[free]))
+
+        def jacobian(values: Column) -> Matrix:
+            own = _seconds(rows, whole(values))
+            shares = own / own.sum(axis=1, keepdims=True) * roots[:, None]
+            slope = (shares[:, :, None] * slopes[:, None, :]).reshape(len(few), -1)[:, free]
+            return np.vstack([slope, pull * np.eye(int(free.sum()))])
+
+        for _ in range(ROUNDS):
+            fitted = least_squares(
+                errors,
+                found,
+                jacobian,
+                bounds=(low[free], high[free]),
+                max_nfev=25,
+                ftol=1e-5,
+                xtol=1e-5,
             )
-            for target in left.T
-        ]
-        boosters = tuple(BoosterBag(tuple(coarse(text, 9) for text in bag.texts)) for bag in bags)
-        return cls(tuple(used.tolist()), boosters, recipe.sheet)
+            found = fitted.x
+            left = errors(found)[: len(few)] / roots
+            roots = np.sqrt(weights / np.sqrt(1.0 + (left / FAR) ** 2))
+        return cls(tuple(float(f"{value:.6g}") for value in whole(found)))
 
     def predict(self, rows: StepRows) -> Column:
         """Seconds, (n,)."""
-        used = list(self.used)
-        logs = self.sheet * rows.slower[:, used]
-        if self.boosters:
-            logs = logs + np.column_stack([own.predict(rows.machine) for own in self.boosters])
-        costs = np.exp(logs)
-        return np.asarray((rows.seconds[:, used] * costs).sum(axis=1))
+        return np.asarray(_seconds(rows, np.array(self.values)).sum(axis=1))
 
 
-class _Recipe(NamedTuple):
-    sheet: float
-    trees: int
-    seeds: Sequence[int]
-    leaves: int
+def _seconds(rows: StepRows, values: Column) -> Matrix:
+    """Seconds of parts of n runs, (n, parts)."""
+    each = values.reshape(-1, 1 + len(DRIVERS))
+    return np.asarray(rows.seconds * np.exp(each[:, 0] - rows.drivers @ each[:, 1:].T))
 
 
-def _costs(shares: Matrix, sheet: Column) -> Column:
-    """Costs of the parts of one machine, none of them below a fiftieth of that of the sheet.
-
-    Least squares of relative errors, which pull the costs to those of the sheet times one factor.
-
-    Args:
-        shares: (runs, parts) parts over the measured time.
-        sheet: (parts,) costs by the sheet.
-    """
-    from scipy.optimize import nnls
-
-    usual = sheet / np.median(shares @ sheet)
-    pull = PULL * np.sqrt(len(shares))
-    matrix = np.vstack([shares * usual, pull * np.eye(len(usual))])
-    found, _ = nnls(matrix, np.append(np.ones(len(shares)), np.full(len(usual), pull)))
-    return np.asarray(usual * np.maximum(found, LEAST))
+def _bounds(parts: Sequence[Part]) -> Matrix:
+    """Usual, least and highest values of a step, (3, values); equal where none is fitted."""
+    none = (0.0, 0.0, 0.0)
+    each = [
+        (
+            (part.start, part.start - 20.0, part.start + 20.0),
+            *(part.exponents.get(d, none) for d in DRIVERS),
+        )
+        for part in parts
+    ]
+    return np.array(each, dtype=np.float64).reshape(-1, 3).T
 
 
-CLOSED_FORM: Final = Step(tuple(range(len(DECODE))), (), 1.0)
-"""Parts as the sheet has them, where no run tells more; there are as many of a prompt."""
+CLOSED_FORM: Final[Mapping[str, Step]] = MappingProxyType(
+    {key: Step(tuple(_bounds([*own.values()])[0].tolist())) for key, own in PARTS.items()}
+)
+"""Engine and time -> usual costs, where no run tells more."""
 
 
 @dataclass(frozen=True)
@@ -177,26 +162,21 @@ class ProcessorLlmLatency(StoredPredictor):
     """Time to the first token, time per token, and rates on processors.
 
     Attributes:
-        seed: seed of the boosters and of the rows that they are fitted on.
-        bag: number of boosters of each time.
-        trees: number of boosting rounds.
+        seed: seed of the runs that are drawn.
         calibrated: whether `fit` also calibrates intervals.
-        steps: engine, kind of device and time -> its fitted correction.
-        intervals: bounds of log(measured / predicted), with processors or GPUs left out, and with
-            models left out; the wider ones hold.
+        steps: engine, kind of device and time -> its fitted costs.
+        intervals: bounds of log(measured / predicted), with families of cores or GPUs left
+            out, and with models left out; the wider ones hold.
     """
 
     seed: int = field(default=0, metadata=SETTING)
-    bag: int = field(default=1, metadata=SETTING)
-    trees: int = field(default=150, metadata=SETTING)
     calibrated: bool = field(default=True, metadata=SETTING)
     steps: Mapping[str, Step] = field(default_factory=dict)
     intervals: tuple[LogQuantiles, ...] = ()
     name: ClassVar[str] = "processor_llm_latency"
     stored_names: ClassVar[Mapping[str, Sequence[str]]] = {
-        "features of a machine": FEATURES,
-        "parts of a token": DECODE,
-        "parts of a prompt": PROMPT,
+        "drivers": DRIVERS,
+        **{key: tuple(own) for key, own in PARTS.items()},
     }
     metrics: ClassVar[tuple[str, ...]] = (
         *("tpot_ms", "ttft_ms", "ttft_service_ms", "request_latency_ms"),
@@ -217,7 +197,7 @@ class ProcessorLlmLatency(StoredPredictor):
         """Fit each time to its rows.
 
         Args:
-            measurements: rows with `ttft_ms` or `tpot_ms`. Rows of one `processor` and of one
+            measurements: rows with `ttft_ms` or `tpot_ms`. Rows of one `family` and of one
                 `model` (groups) are held out together in the calibration.
         """
         steps: dict[str, Step] = {}
@@ -225,17 +205,14 @@ class ProcessorLlmLatency(StoredPredictor):
         strata: list[Names] = []
         for key, positions in _by_step(measurements).items():
             own = measurements.take(positions)
-            metric = key.rpartition(" ")[2]
-            rows = StepRows.of(STEPS[metric], own.queries, _given_threads(own.queries))
-            runs = _Runs(
-                rows, own.column(metric) / 1e3, own.group("device"), own.group("processor")
-            )
-            engine, kind, _ = key.split()
-            recipe = self._recipe(kind, engine)
-            steps[key] = runs.step(recipe)
+            engine, _, metric = key.split()
+            rows = StepRows.of(metric, own.queries, _given_threads(own.queries))
+            parts = (*PARTS[f"{engine} {metric}"].values(),)
+            runs = _Runs(rows, own.column(metric) / 1e3, own.group("family"))
+            steps[key] = runs.step(parts, self.seed)
             strata.append(_strata(key, rows))
             for by, residuals in left_out.items():
-                residuals.append(self._left_out(runs, own.group(by), recipe))
+                residuals.append(self._left_out(runs, own.group(by), parts))
         if not steps:
             return replace(self, steps=steps, intervals=())
         every = [np.concatenate(residuals) for residuals in left_out.values()]
@@ -257,7 +234,7 @@ class ProcessorLlmLatency(StoredPredictor):
             return Predictions({metric: np.zeros(0) for metric in self.metrics})
         for query in queries:
             _check(query)
-        found = [self._log_seconds(metric, queries) for metric in STEPS]
+        found = [self._log_seconds(metric, queries) for metric in METRICS]
         logs = np.column_stack([own for own, _ in found])
         bounds = [self._log_ends(strata) for _, strata in found]
         loads, whole = Loads.of(queries), np.ones(len(queries))
@@ -278,11 +255,14 @@ class ProcessorLlmLatency(StoredPredictor):
         each = [threads_of(query) for query in queries]
         owner = np.repeat(np.arange(len(queries)), [len(own) for own in each])
         tried = [queries[row] for row in owner.tolist()]
-        rows = StepRows.of(STEPS[metric], tried, [number for own in each for number in own])
+        number = np.array([one for own in each for one in own])
         seconds, strata = np.zeros(len(tried)), np.full(len(tried), "", dtype=np.dtype("<U60"))
-        for key, places in groups_of(_key(query, metric) for query in tried).items():
-            own, step = rows.take(np.array(places)), self.steps.get(key, CLOSED_FORM)
-            seconds[places], strata[places] = step.predict(own), _strata(key, own)
+        for key, found in groups_of(_key(query, metric) for query in tried).items():
+            places = np.array(found)
+            own = StepRows.of(metric, [tried[row] for row in found], number[places].tolist())
+            closed = CLOSED_FORM[f"{key.split()[0]} {metric}"]
+            seconds[places] = self.steps.get(key, closed).predict(own)
+            strata[places] = _strata(key, own)
         order = np.lexsort((seconds, owner))
         best = order[np.unique(owner[order], return_index=True)[1]]
         return np.log(seconds[best]), strata[best]
@@ -297,38 +277,33 @@ class ProcessorLlmLatency(StoredPredictor):
             ]
         )
 
-    def _recipe(self, kind: str, engine: str) -> _Recipe:
-        seeds = range(self.bag * self.seed, self.bag * self.seed + self.bag)
-        return _Recipe(SHEET[kind], self.trees, seeds, LEAVES[engine])
-
-    def _left_out(self, runs: "_Runs", by: Names, recipe: _Recipe) -> Column:
+    def _left_out(self, runs: "_Runs", by: Names, parts: Sequence[Part]) -> Column:
         """log(measured / predicted) by fits without a row's group, (n,); NaN with one group."""
 
         def predicted(held: Mask) -> Column:
-            return np.log(runs.take(~held).step(recipe).predict(runs.rows.take(held)))
+            return np.log(runs.take(~held).step(parts, self.seed).predict(runs.rows.take(held)))
 
-        found: Matrix = out_of_fold(by, predicted, folds=FOLDS, seed=self.seed)
+        found: Matrix = out_of_fold(by, predicted)
         return np.asarray(np.log(runs.seconds) - found[0])
 
 
 @dataclass(frozen=True, slots=True)
 class _Runs(Columns):
-    """Runs of one time: their parts, measured seconds, machines and processors, each of n rows."""
+    """Runs of one time: their parts, measured seconds and families, each of n rows."""
 
     rows: StepRows
     seconds: Column
-    machines: Names
-    processors: Names
+    families: Names
 
-    def step(self, recipe: _Recipe) -> Step:
+    def step(self, parts: Sequence[Part], seed: int) -> Step:
         """The step fitted to these runs."""
-        return Step.fit(self.rows, self.seconds, self.machines, self.processors, recipe)
+        return Step.fit(parts, self.rows, self.seconds, self.families, seed)
 
 
 def _by_step(measurements: Measurements) -> dict[str, list[int]]:
     """Engine, kind of device and time -> positions of the rows in which it was measured."""
     steps: dict[str, list[int]] = {}
-    for metric in STEPS:
+    for metric in METRICS:
         for row in np.flatnonzero(np.isfinite(measurements.column(metric))).tolist():
             steps.setdefault(_key(measurements.queries[row], metric), []).append(row)
     return steps
@@ -340,7 +315,9 @@ def _key(query: Query, metric: str) -> str:
 
 def _strata(key: str, rows: StepRows) -> Names:
     """Engine, device and time of n rows, and whether the model is so small that layers matter."""
-    share = rows.seconds[:, LAYERS] / rows.seconds.sum(axis=1)
+    engine, _, metric = key.split()
+    layers = list(PARTS[f"{engine} {metric}"]).index("layers")
+    share = rows.seconds[:, layers] / rows.seconds.sum(axis=1)
     return np.where(share > MANY_LAYERS, f"{key}, small model", key)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.packaged import PackedTables
+from forerun.data.processor_cores import CORES
 from forerun.data.quality import Quantities, check
 from forerun.data.split import Split, leave_values_out
 
@@ -24,7 +25,7 @@ BENCH: Final = "llama_bench"
 SERVED: Final = "vllm_cpu"
 MACHINES: Final = "machines"
 LEAST_MACHINES: Final = 40
-"""Instance types of a processor from which on it is held out."""
+"""Instance types of a family of processors from which on it is held out."""
 MOST_SPREAD: Final = 0.3
 """Deviation of five repetitions over their mean, above which a test is left out."""
 READ: Final = ("bw_mem", "rd", "size_mb=512")
@@ -38,19 +39,26 @@ class LlmCloudRuns(PackedTables, declared="llm_cloud_runs"):
         """`unseen_processor/NAME`, `unseen_model/NAME` and `unseen_gpu/NAME` of `llama-bench`, and
         `unseen_processor_served/NAME` and `unseen_model_served/NAME` of vLLM.
 
-        Processors have at least `LEAST_MACHINES` instance types. Each of the three holds rows of
-        one kind of run out, and trains on the others of that kind.
+        A processor is left out with all whose cores have its design (`Core.family`), as Sapphire
+        and Emerald Rapids: none of them is known from a near sibling. Families have at least
+        `LEAST_MACHINES` instance types. Each of the three holds rows of one kind of run out, and
+        trains on the others of that kind.
         """
         splits = []
         for name in (table for table in (BENCH, SERVED) if bundle.has(table)):
             runs, served = bundle.table(name), "_served" * (name == SERVED)
             on_gpu = runs["gpu"].notna() if name == BENCH else np.zeros(len(runs), dtype=np.bool_)
             of_processor = ~np.asarray(on_gpu, dtype=np.bool_)
-            machines = runs.groupby("processor")["instance"].transform("nunique")
+            families = runs["processor"].map(family_of)
+            machines = runs.groupby(families)["instance"].transform("nunique")
             common = of_processor & (machines >= LEAST_MACHINES).to_numpy()
-            by_processor = {f"unseen_processor{served}": "processor"}
             splits += leave_values_out(
-                name, runs, by_processor, train=of_processor, held_out=common
+                name,
+                runs,
+                {f"unseen_processor{served}": "family"},
+                train=of_processor,
+                held_out=common,
+                derived={"family": families.to_numpy(dtype=np.str_)},
             )
             by_model = {f"unseen_model{served}": "model"}
             splits += leave_values_out(name, runs, by_model, train=of_processor)
@@ -115,6 +123,18 @@ def machines(instances: "pd.DataFrame", scores: "pd.DataFrame") -> "pd.DataFrame
             **{"nominal_ghz": "nominal_ghz", "read_gbs": "read_gbs"},
         },
     )
+
+
+def slug(name: str) -> str:
+    """A name in lower case with hyphens, as in the catalogue: `Zen 4` is `zen4`."""
+    plain = "".join(c if c.isalnum() else "-" for c in name.lower().replace("zen ", "zen"))
+    return "-".join(part for part in plain.split("-") if part)
+
+
+def family_of(processor: str) -> str:
+    """The family of a processor's cores; its own name where it is not known."""
+    core = CORES.get(slug(processor))
+    return processor if core is None else core.family
 
 
 def _renamed(frame: "pd.DataFrame", names: Mapping[str, str]) -> "pd.DataFrame":

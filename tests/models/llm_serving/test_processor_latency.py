@@ -66,7 +66,7 @@ def rows():
     threads = np.array([own.software.threads for own in asked])
     slow = 2.0 * noise * (1.0 + threads / 32.0)
     groups = {
-        "processor": np.array([f"p{place % 4}" for place in range(len(asked))]),
+        "family": np.array([f"p{place % 4}" for place in range(len(asked))]),
         "model": np.array([str(len(own.deployment.model.layers)) for own in asked]),
         "device": np.array([own.device.name for own in asked]),
     }
@@ -75,7 +75,7 @@ def rows():
 
 class TestProcessorLlmLatency(PredictorContract):
     def make(self):
-        return ProcessorLlmLatency(trees=30).fit(rows())
+        return ProcessorLlmLatency().fit(rows())
 
     def training_rows(self):
         return rows()
@@ -86,7 +86,7 @@ class TestProcessorLlmLatency(PredictorContract):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["closed form", "fitted"])
 def predictor(request):
-    return ProcessorLlmLatency(trees=30).fit(rows()) if request.param else ProcessorLlmLatency()
+    return ProcessorLlmLatency().fit(rows()) if request.param else ProcessorLlmLatency()
 
 
 def times(predictor, asked, metric):
@@ -121,6 +121,24 @@ def test_longer_prompts_and_contexts_are_never_faster(predictor):
 def test_more_requests_in_flight_never_have_a_smaller_time_per_token(predictor):
     asked = [query("vllm", weights="bf16", concurrency=own) for own in (1.0, 2.0, 8.0, 64.0, 500.0)]
     assert np.all(np.diff(times(predictor, asked, "tpot_ms")) >= 0.0)
+
+
+def test_vllm_sorts_the_vocabulary_of_models_whose_settings_ask_for_top_p(predictor):
+    asked = query("vllm", weights="bf16")
+    model = replace(asked.deployment.model, vocabulary=128_257)
+    other = replace(asked, workload=replace(asked.deployment, model=model))
+    sorted_ms, plain_ms = times(predictor, [asked, other], "tpot_ms")
+    assert sorted_ms > plain_ms
+
+
+def test_a_fit_finds_costs_again():
+    asked = queries()
+    kept = [own for own in asked if own.deployment.engine.name == "vllm"]
+    found = ProcessorLlmLatency().predict(kept).values
+    groups = {"family": np.array([own.device.name for own in kept])}
+    rows = Measurements(kept, {"tpot_ms": 3.0 * found["tpot_ms"]}, groups)
+    fitted = ProcessorLlmLatency(calibrated=False).fit(rows).predict(kept).values["tpot_ms"]
+    assert np.abs(np.log(fitted / rows.column("tpot_ms"))).max() < 0.15
 
 
 def test_open_threads_are_those_that_are_fastest(predictor):

@@ -1,7 +1,7 @@
 """llm_cloud_runs: language models on processors, and with llama.cpp on one GPU.
 
-Whole microarchitectures, models or GPUs are held out. Each fold trains on the other rows of one
-table, on processors or on GPUs.
+Whole families of processors with cores of one design, models or GPUs are held out. Each fold trains
+on the other rows of one table, on processors or on GPUs.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -20,6 +20,8 @@ from forerun.data.datasets.language_models.llm_cloud_runs import (
     MACHINES,
     SERVED,
     LlmCloudRuns,
+    family_of,
+    slug,
 )
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import UnknownDevice
@@ -69,8 +71,8 @@ class LlmCloudRunsProtocols(DatasetProtocols):
     dataset = "llm_cloud_runs"
     held_out_by = MappingProxyType(
         {
-            "unseen_processor": ("processor",),
-            "unseen_processor_served": ("processor",),
+            "unseen_processor": ("family",),
+            "unseen_processor_served": ("family",),
             "unseen_model": ("model",),
             "unseen_model_served": ("model",),
             "unseen_gpu": ("processor",),
@@ -144,6 +146,7 @@ def _measured(
     gpu = rows["gpu"] if "gpu" in rows else pd.Series(None, index=rows.index, dtype="object")
     groups = {
         "processor": gpu.where(gpu.notna(), rows["processor"]).to_numpy(dtype=np.str_),
+        "family": gpu.where(gpu.notna(), rows["processor"].map(family_of)).to_numpy(dtype=np.str_),
         "model": rows["model"].to_numpy(dtype=np.str_),
         "device": np.array([own.device.name for own in queries], dtype=np.str_),
         "load": (rows["load"] if "load" in rows else rows["kind"]).to_numpy(dtype=np.str_),
@@ -240,12 +243,6 @@ def machine_sheet(machine: Mapping[Hashable, Any], processor: str) -> tuple[Devi
         boost_clock_mhz=clock * 1e3,
     )
     return device, nodes
-
-
-def slug(name: str) -> str:
-    """A name in lower case with hyphens, as in the catalogue: `Zen 4` is `zen4`."""
-    plain = "".join(c if c.isalnum() else "-" for c in name.lower().replace("zen ", "zen"))
-    return "-".join(part for part in plain.split("-") if part)
 
 
 @cache
