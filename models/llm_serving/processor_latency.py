@@ -97,7 +97,7 @@ class Step:
         def whole(values: Column) -> Column:
             every = start.copy()
             every[free] = values
-            return every
+            return np.asarray(every)
 
         found = start[free]
         roots = np.sqrt(weights)
