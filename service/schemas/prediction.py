@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 MOST_IN_BATCH = 1_000
 EXAMPLE_KERNEL: dict[str, Any] = example("operator")
 EXAMPLE: dict[str, Any] = example("kernel")
-EXAMPLE_GRAPH: dict[str, Any] = example("graph")
 EXAMPLE_NETWORK: dict[str, Any] = example("network")
 EXAMPLE_SHEET: dict[str, Any] = example("sheet")
 EXAMPLES: "dict[str, Example]" = {

@@ -14,8 +14,9 @@ from forerun.features.readers.language_model.reader import named_config
 from forerun.service.http.schemas import EXAMPLE_INFERENCE
 from forerun.service.presets import presets
 from forerun.service.schemas.colocation import EXAMPLE_ALONE, EXAMPLE_WINDOW
+from forerun.service.schemas.fields import example
 from forerun.service.schemas.llm.replay import EXAMPLE_REPLAY
-from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_GRAPH, EXAMPLE_NETWORK, OperatorIn
+from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, OperatorIn
 from forerun.service.schemas.serving import EXAMPLE_DEPLOYMENT, EXAMPLE_DIFFUSION, EXAMPLE_LLM
 from tests.data.circuits.reference import stored
 from tests.fuzz.asked import BINARY, Asked
@@ -241,7 +242,7 @@ def _uploads() -> Iterator[Asked]:
         yield Asked("POST", "/v1/predict/model", "device=l4&precision=amp", file, BINARY)
     on_cpu = urlencode({"device": "xeon-platinum-8480-plus"})
     yield Asked("POST", "/v1/predict/model", on_cpu, files[0], BINARY)
-    graph = Asked.of_json("/v1/graphs", EXAMPLE_GRAPH)
+    graph = Asked.of_json("/v1/graphs", example("graph"))
     yield graph
     query = {name: MODEL[name] for name in MODEL if not name.endswith(("length", "size"))}
     yield Asked("POST", "/v1/predict/model", urlencode(query), graph.body)
@@ -249,7 +250,7 @@ def _uploads() -> Iterator[Asked]:
 
 def _read(client: httpx.Client) -> Iterator[Asked]:
     """Requests without a body: of the interface, and of pages with a filled form."""
-    digest = client.post("/v1/graphs", json=EXAMPLE_GRAPH).json()["digest"]
+    digest = client.post("/v1/graphs", json=example("graph")).json()["digest"]
     measured = "/v1/devices/l4/measurements"
     for path in ("/v1/workloads", "/v1/presets", "/v1/models", "/v1/devices/l4", measured,
                  "/v1/drift", "/v1/llm/support", f"/v1/graphs/{digest}", "/healthz", "/readyz",

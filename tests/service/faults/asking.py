@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 
-from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_GRAPH, EXAMPLE_SHEET
+from forerun.service.schemas.fields import example
+from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_SHEET
 from tests.service.conftest import linear_row
 
 STORING = {503, 507}
@@ -89,9 +90,9 @@ class Asking:
 
 def graph(number: int) -> dict[str, Any]:
     """An operator graph with so many further parameters."""
-    first, *rest = EXAMPLE_GRAPH["operators"]
+    first, *rest = example("graph")["operators"]
     wider = first | {"parameter_elements": first["parameter_elements"] + number}
-    return EXAMPLE_GRAPH | {"operators": [wider, *rest]}
+    return example("graph") | {"operators": [wider, *rest]}
 
 
 def is_finite(content: Any) -> bool:
