@@ -47,15 +47,15 @@ ENGINES: Final = ("vllm", "llama.cpp")
 LEFT_OUT: Final = ("family", "model")
 """Groups that calibration leaves out."""
 FEW_MODELS: Final = Limit(
-    "five models were measured with llama.cpp and four with vLLM on processors: whether the "
-    "interval holds for another one was checked on these alone",
+    "five models were measured with llama.cpp and four with vLLM on processors; intervals are "
+    "those of models and processors left out",
     LATENCY,
+    "transfer",
 )
 OTHER_FORMAT: Final = Limit(
     "runs have weights of 16 bits with vLLM and q4_k_m with llama.cpp: other formats change the "
     "bytes alone",
     LATENCY,
-    "transfer",
 )
 
 
