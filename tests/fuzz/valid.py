@@ -150,6 +150,9 @@ def valid_requests(client: httpx.Client) -> list[Asked]:
     """
     found = [Asked.of_json(preset.endpoint, preset.request) for preset in presets()]
     found += _documented(client.get("/openapi.json").json())
+    for asked in found:
+        if asked.method == "PUT" and asked.path.startswith("/v1/llm-d/"):
+            asked.sent(client)  # other examples are about the deployment that it stores
     found += [
         *_configurations(),
         Asked.of_json("/v1/predict:batch", {"items": [EXAMPLE, EXAMPLE_NETWORK]}),

@@ -122,6 +122,7 @@ def test_the_loss_of_the_fit_is_that_of_the_stored_times(monkeypatch) -> None:
     """What is minimised in torch is what is answered in NumPy: same weights, same errors."""
     monkeypatch.setattr(fitting, "PENALTIES", {})
     monkeypatch.setattr(fitting, "WEIGHT_PENALTY", 0.0)
+    monkeypatch.setattr(fitting, "FLOOR_PENALTY", 0.0)
     monkeypatch.setattr(fitting, "UNKNOWN_SHARE", 0.0)
     weights = np.linspace(0.5, 2.0, len(runs()))
     own = _Fit(torch, runs(), kernels(), true_seconds(), weights, 3, SHORT, None)
