@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from forerun.data.errors import InputError, UnanswerableQuery, in_field
 from forerun.data.query import Operation, Query
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
+from forerun.models.answers.deployments.burst import with_burst
 from forerun.models.answers.served_models import InUse
-from forerun.service.answers.llm.burst import with_burst
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.serving import estimated_all, graded
@@ -95,7 +95,7 @@ def _out(own: Deployed, question: DeploymentQuestion, in_use: InUse) -> ServingO
         UnanswerableQuery, DeadlineExceeded: as `with_burst`.
     """
     if question.at_once is not None:
-        own = with_burst(own, question, in_use)
+        own = with_burst(own, int(question.at_once), in_use)
     device = own.query.device
     return ServingOut(
         metrics={name: graded(name, e, own.trust[name]) for name, e in own.estimates.items()},

@@ -6,27 +6,19 @@ from functools import partial
 from math import isfinite
 from typing import Any, Final
 
-import numpy as np
 from pydantic import ValidationError
 
 from forerun.data.columns import Column
-from forerun.data.errors import BadRequest, InputError, in_field
+from forerun.data.errors import BadRequest, in_field
 from forerun.data.language_models.requests import Requests
 from forerun.data.language_models.traces import named_trace, read_trace
 from forerun.data.query import Query
 from forerun.features.llm_serving.features import SERVER_S
-from forerun.features.llm_serving.least_times import LeastTime
-from forerun.models.answers.assumed import predicted
 from forerun.models.answers.deployments.limits import of_length
+from forerun.models.answers.deployments.traced import Scales, scales_of, served
 from forerun.models.answers.served_models import InUse
-from forerun.models.answers.wording import in_words
-from forerun.models.catalog import unfitted
-from forerun.models.limit import Basis
 from forerun.models.llm_serving.continuous_batching import Statistics
-from forerun.models.llm_serving.correction import FittedTime, cut_off
-from forerun.models.llm_serving.replay import Dispatch, Replay, replay
-from forerun.models.llm_serving.worker import Worker
-from forerun.models.prediction import Prediction
+from forerun.models.llm_serving.replay import Dispatch, Replay
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.problems import place_of, unfit
@@ -36,7 +28,6 @@ from forerun.service.schemas.llm.replay import LlmReplayIn, ReplayOut, ScalesOut
 from forerun.service.schemas.serving import LlmEstimateIn
 
 LOAD: Final = ("input_tokens", "output_tokens", "concurrency", "requests_per_s", "num_prompts")
-ANALYTIC: Final = ScalesOut(prefill=1.0, decode=1.0, basis="analytic")
 
 
 def replay_of(asked: LlmReplayIn, device_named: DeviceNamed, in_use: InUse) -> ReplayOut:
@@ -125,66 +116,17 @@ def _in_deployment(deployment: Mapping[str, Any], path: str) -> str:
     return ".".join(map(str, place_of(path.split("."), "missing", deployment)))
 
 
-def served(query: Query, requests: Requests, scales: ScalesOut, dispatch: Dispatch) -> Replay:
-    """What requests meet, with iterations scaled by these factors."""
-    deployment = query.deployment
-
-    def worker(phase: Any) -> Worker:
-        plain = Worker.of(deployment, query.device, phase=phase)
-        if scales.basis == "analytic":
-            return plain
-        least = LeastTime.of(deployment, query.device, phase=phase)
-        return replace(plain, time=FittedTime(plain.time, scales.prefill, scales.decode, least))
-
-    apart = deployment.prefill is not None
-    prefill = worker("prefill") if apart else None
-    decode = worker("decode" if apart else "both")
-    return replay(requests, deployment, decode, prefill, dispatch=dispatch)
-
-
-def scales_of(query: Query, requests: Requests, in_use: InUse) -> tuple[ScalesOut, list[str]]:
-    """Factors of iterations, that of decoding by the fitted predictor at the mean load; its limits.
-
-    The predictor was fitted to closed loops, so it is asked about one with as many requests in
-    flight as the closed form has on average in this trace.
-    """
-    plain = served(query, requests, ANALYTIC, "round_robin")
-    latency = plain.latency_s[np.isfinite(plain.latency_s)]
-    in_flight = float(latency.sum() / plain.span_s) if plain.span_s else 1.0
-    load = replace(query.deployment.load, requests_per_s=None, concurrency=max(in_flight, 1.0))
-    asked = replace(query, workload=replace(query.deployment, load=load))
-    predictor = in_use.loaded.predictor
-    if not predictor.answers(asked):
-        return ANALYTIC, []
-    (fitted,) = predicted(predictor, [asked])
-    (closed,) = predicted(unfitted("llm_latency"), [asked])
-    if isinstance(fitted, InputError) or isinstance(closed, InputError):
-        return ANALYTIC, []
-    factor = fitted.estimates["tpot_ms"].value / closed.estimates["tpot_ms"].value
-    if not isfinite(factor):
-        return ANALYTIC, []
-    # Prompts of the measured closed loops start together, which says nothing about other arrivals.
-    scales = ScalesOut(prefill=1.0, decode=cut_off(factor), basis=_basis(fitted))
-    limits = dict.fromkeys(str(in_words(limit)) for limit in fitted.limits)
-    return scales, list(limits)
-
-
 def _too_long(query: Query, requests: Requests) -> list[str]:
     """That some requests are longer than the model takes."""
     tokens = float((requests.input_tokens + requests.output_tokens).max())
     return [str(limit) for limit in of_length(query.deployment.model, tokens)]
 
 
-def _basis(fitted: Prediction) -> Basis:
-    transferred = any(limit.severity == "transfer" for limit in fitted.limits)
-    return "transferred" if transferred else "measured"
-
-
 def _out(
     question: DeploymentQuestion,
     requests: Requests,
     found: Replay,
-    scales: ScalesOut,
+    scales: Scales,
     limits: list[str],
     in_use: InUse,
 ) -> ReplayOut:
@@ -204,7 +146,7 @@ def _out(
         busy_share=found.busy_share,
         mean_sequences=found.mean_sequences,
         most_cache_share=found.most_cache_share,
-        scales=scales,
+        scales=ScalesOut.model_validate(scales),
         chosen=list(question.chosen),
         limits=limits,
         device=DeviceOut(name=device.name, origin=device.origin),

@@ -63,6 +63,8 @@ class StatisticsOut(BaseModel):
 class ScalesOut(BaseModel):
     """Factors of iterations over the closed form, by the fitted predictor at the mean load."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     prefill: float = Field(
         description="factor of the time of prompts, 1: what was measured of them holds for loads "
         "in which they start together"

@@ -17,12 +17,11 @@ from forerun.models.answers.deployments.answer import PER_DEVICE, Deployed, with
 from forerun.models.answers.deployments.arrivals import places
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.answers.deployments.metrics import METRICS
+from forerun.models.answers.deployments.traced import scales_of, served
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.trust import Trust
 from forerun.models.limit import Limit
 from forerun.models.prediction import Estimate
-from forerun.service.answers.llm.question import DeploymentQuestion
-from forerun.service.answers.llm.replaying import scales_of, served
 
 TIMES: Final = ("ttft_ms", "tpot_ms", "request_latency_ms", "requests_per_s", "tokens_per_s")
 NOT_SCORED: Final = Trust(
@@ -31,14 +30,14 @@ NOT_SCORED: Final = Trust(
 STEADY: Final = "a burst has no time to the first token without queueing"
 
 
-def with_burst(own: Deployed, question: DeploymentQuestion, in_use: InUse) -> Deployed:
-    """What is known of a deployment, with the times of the requests of its burst.
+def with_burst(own: Deployed, count: int, in_use: InUse) -> Deployed:
+    """What is known of a deployment, with the times of `count` requests that arrive at once.
 
     Raises:
         UnanswerableQuery: the device is a processor, or the engine llama.cpp.
         DeadlineExceeded: the time of the request is over.
     """
-    query, count = question.query, int(question.at_once or 0)
+    query = own.query
     if query.device.kind == "cpu" or query.deployment.engine.name == "llama.cpp":
         raise UnanswerableQuery("On processors and with llama.cpp, give concurrency.")
     if "tokens_per_s" not in own.estimates:

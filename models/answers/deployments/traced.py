@@ -1,0 +1,87 @@
+"""Requests of a trace or a burst: the event model, with iterations scaled to fitted times."""
+
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.data.errors import InputError
+from forerun.data.language_models.requests import Requests
+from forerun.data.query import Query
+from forerun.features.llm_serving.least_times import LeastTime
+from forerun.models.answers.assumed import predicted
+from forerun.models.answers.served_models import InUse
+from forerun.models.answers.wording import in_words
+from forerun.models.catalog import unfitted
+from forerun.models.limit import Basis
+from forerun.models.llm_serving.correction import FittedTime, cut_off
+from forerun.models.llm_serving.replay import Dispatch, Replay, replay
+from forerun.models.llm_serving.worker import Worker
+from forerun.models.prediction import Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Factors of the times of iterations over the closed form.
+
+    Attributes:
+        prefill, decode: of prompts, and of decoding.
+        basis: what they rest on; `analytic` where both are 1.
+    """
+
+    prefill: float
+    decode: float
+    basis: Basis
+
+
+ANALYTIC: Final = Scales(1.0, 1.0, "analytic")
+
+
+def served(query: Query, requests: Requests, scales: Scales, dispatch: Dispatch) -> Replay:
+    """What requests meet, with iterations scaled by these factors."""
+    deployment = query.deployment
+
+    def worker(phase: Any) -> Worker:
+        plain = Worker.of(deployment, query.device, phase=phase)
+        if scales.basis == "analytic":
+            return plain
+        least = LeastTime.of(deployment, query.device, phase=phase)
+        return replace(plain, time=FittedTime(plain.time, scales.prefill, scales.decode, least))
+
+    apart = deployment.prefill is not None
+    prefill = worker("prefill") if apart else None
+    decode = worker("decode" if apart else "both")
+    return replay(requests, deployment, decode, prefill, dispatch=dispatch)
+
+
+def scales_of(query: Query, requests: Requests, in_use: InUse) -> tuple[Scales, list[str]]:
+    """Factors of iterations, that of decoding by the fitted predictor at the mean load; its limits.
+
+    The predictor was fitted to closed loops, so it is asked about one with as many requests in
+    flight as the closed form has on average in this trace.
+    """
+    plain = served(query, requests, ANALYTIC, "round_robin")
+    latency = plain.latency_s[np.isfinite(plain.latency_s)]
+    in_flight = float(latency.sum() / plain.span_s) if plain.span_s else 1.0
+    load = replace(query.deployment.load, requests_per_s=None, concurrency=max(in_flight, 1.0))
+    asked = replace(query, workload=replace(query.deployment, load=load))
+    predictor = in_use.loaded.predictor
+    if not predictor.answers(asked):
+        return ANALYTIC, []
+    (fitted,) = predicted(predictor, [asked])
+    (closed,) = predicted(unfitted("llm_latency"), [asked])
+    if isinstance(fitted, InputError) or isinstance(closed, InputError):
+        return ANALYTIC, []
+    factor = fitted.estimates["tpot_ms"].value / closed.estimates["tpot_ms"].value
+    if not isfinite(factor):
+        return ANALYTIC, []
+    # Prompts of the measured closed loops start together, which says nothing about other arrivals.
+    scales = Scales(1.0, cut_off(factor), _basis(fitted))
+    limits = dict.fromkeys(str(in_words(limit)) for limit in fitted.limits)
+    return scales, list(limits)
+
+
+def _basis(fitted: Prediction) -> Basis:
+    transferred = any(limit.severity == "transfer" for limit in fitted.limits)
+    return "transferred" if transferred else "measured"
