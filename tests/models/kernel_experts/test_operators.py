@@ -130,6 +130,16 @@ def test_a_precision_that_nobody_measured_is_a_limit():
     assert str(limits[0]) == "precision is fp16, the training set has fp32"
 
 
+def test_a_kind_of_operator_that_nobody_measured_is_a_limit():
+    relu, pool = (
+        Operator(kind, kind, ((64, 64, 56, 56),), ((64, 64, 56, 56),))
+        for kind in ("elementwise", "pool")
+    )
+    queries = [Query(Kernel(op), CATALOG.get("t4")) for op in (relu, pool)]
+    limits = [[str(limit) for limit in own] for own in fitted().predict(queries).limits]
+    assert [any("no pool operator" in line for line in own) for own in limits] == [False, True]
+
+
 def test_a_few_measurements_move_a_device_towards_them():
     rows = measured(("a10",), n=120, slowdown=4.0, seed=9)
     before = fitted().predict(rows.queries).values["latency_ms"]
