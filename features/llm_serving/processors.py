@@ -117,8 +117,6 @@ EACH: Final = 32
 MOST_THREADS: Final = 512
 """Threads are tried one by one up to `EACH` and in fours up to `MOST_THREADS`, so that a machine
 with more cores tries all that one with fewer does."""
-USUAL_SEQUENCES: Final = 256
-"""Most sequences of a step where the engine's setting is not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +246,7 @@ def threads_of(query: Query) -> list[float]:
 
 def in_flight(query: Query) -> float:
     """Requests that a step works on."""
-    deployment = query.deployment
-    most = deployment.engine.max_sequences or USUAL_SEQUENCES
-    return min(max(1.0, deployment.load.concurrency or 1.0), float(most))
+    return max(1.0, query.deployment.load.concurrency or 1.0)
 
 
 def _decode(query: Query, threads: float) -> dict[str, float]:

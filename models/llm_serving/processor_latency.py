@@ -17,6 +17,7 @@ from forerun.data.columns import Column, Columns, Mask, Matrix, Names, groups_of
 from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
+from forerun.features.llm_serving.device_bytes import USUAL_SEQUENCES
 from forerun.features.llm_serving.processors import (
     DRIVERS,
     PARTS,
@@ -47,8 +48,8 @@ ENGINES: Final = ("vllm", "llama.cpp")
 LEFT_OUT: Final = ("family", "model")
 """Groups that calibration leaves out."""
 FEW_MODELS: Final = Limit(
-    "five models were measured with llama.cpp and four with vLLM on processors; intervals are "
-    "those of models and processors left out",
+    "few models were measured with this engine on such devices; intervals are those of models and "
+    "devices left out",
     LATENCY,
     "transfer",
 )
@@ -348,6 +349,10 @@ def _check(query: Query) -> None:
         reason = "processors are answered for requests in flight: give concurrency"
     elif engine.name == "llama.cpp" and load.concurrency > 1.0:
         reason = "llama.cpp is answered for one request at a time: give concurrency 1, or vllm"
+    elif load.concurrency > (most := engine.max_sequences or USUAL_SEQUENCES):
+        reason = (
+            f"the engine works on {most} requests at once: give a concurrency of at most {most}"
+        )
     elif engine.draft_tokens:
         reason = "speculative decoding is not answered on processors"
     if reason is not None:

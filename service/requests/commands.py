@@ -97,6 +97,8 @@ class _Read:
         return fault_in("command", self.text, why)
 
     def number(self, name: str, value: Any) -> float:
+        if value is True:
+            raise self.refuse(f"--{_dashed(name)} has no value")
         try:
             found = float(value)
         except ValueError:
@@ -204,7 +206,7 @@ def _translate(read: _Read, given: dict[str, Any], engine: str, kind: str) -> No
         if name in UNSUPPORTED and value not in ("0", "1", "1.0"):
             raise read.refuse(f"--{_dashed(name)}: {UNSUPPORTED[name]}")
         if path is not None:
-            found[path] = (plain == name) != (name in NEGATED) if value is True else value
+            found[path] = _value(read, name, value)
         else:
             ignored = name in WITHOUT_EFFECT or name in UNSUPPORTED
             others["do not change times" if ignored else "are not known here"].append(name)
@@ -212,6 +214,16 @@ def _translate(read: _Read, given: dict[str, Any], engine: str, kind: str) -> No
         if names:
             listed = ", ".join(f"--{_dashed(name)}"[:40] for name in names[:20])
             read.notes.append(f"left out, since they {why}: {listed}")
+
+
+def _value(read: _Read, name: str, value: Any) -> Any:
+    """What an option sets its field to: as given, or whether a switch is on."""
+    if value is not True:
+        return value
+    plain = name.removeprefix("no_")
+    if plain not in SWITCHES:
+        raise read.refuse(f"--{_dashed(name)} has no value")
+    return (plain == name) != (name in NEGATED)
 
 
 def _with_defaults(read: _Read, given: dict[str, Any], engine: str) -> dict[str, Any]:

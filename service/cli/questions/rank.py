@@ -1,6 +1,7 @@
 """`forerun rank`: rank devices that meet limits by an objective."""
 
 from collections.abc import Mapping, Sequence
+from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -49,6 +50,9 @@ def rank(
 ) -> None:
     """Rank devices that meet the limits by an objective, and say why the others do not."""
     most = {"latency_ms": max_latency_ms, "power_w": max_power_w, "peak_memory_mib": max_memory_mib}
+    for metric, value in most.items():
+        if value is not None and not 0.0 < value < inf:
+            raise InputError(f"The limit of {metric} is {value}; give a positive number.")
     from forerun.service.schemas.answers import RankOut
     from forerun.service.stores.model_file_cache import cached_answer
 
@@ -117,9 +121,12 @@ def _prices(given: Sequence[str], devices: "DeviceStore") -> dict[Device, float]
     for text in (part for listed in given for part in listed.split(",")):
         name, _, price = text.partition("=")
         try:
-            prices[devices.get(name)] = float(price)
+            dollars = float(price)
         except ValueError:
-            raise InputError(f"--price {text!r}: write it as l4=0.71.") from None
+            dollars = nan
+        if not 0.0 < dollars < inf:
+            raise InputError(f"--price {text!r}: write it as l4=0.71, above 0.")
+        prices[devices.get(name)] = dollars
     return prices
 
 

@@ -53,7 +53,11 @@ def sweep(
     if picture is not None:
         from forerun.service.answers.sweep_picture import sweep_picture
 
-        picture.write_text(sweep_picture(answer, f"{source.name} on {device}"), encoding="utf-8")
+        drawn = sweep_picture(answer, f"{source.name} on {device}")
+        try:
+            picture.write_text(drawn, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"--picture: {picture} cannot be written: {error.strerror}.") from None
         progress(f"drawn: {picture}")
     if json:
         print_json(answer)

@@ -119,7 +119,7 @@ def test_longer_prompts_and_contexts_are_never_faster(predictor):
 
 
 def test_more_requests_in_flight_never_have_a_smaller_time_per_token(predictor):
-    asked = [query("vllm", weights="bf16", concurrency=own) for own in (1.0, 2.0, 8.0, 64.0, 500.0)]
+    asked = [query("vllm", weights="bf16", concurrency=own) for own in (1.0, 2.0, 8.0, 64.0, 256.0)]
     assert np.all(np.diff(times(predictor, asked, "tpot_ms")) >= 0.0)
 
 
@@ -158,6 +158,15 @@ def test_open_threads_are_those_that_are_fastest(predictor):
 def test_what_no_run_covers_is_refused_in_one_line(predictor, asked, said):
     with pytest.raises(UnanswerableQuery, match=said):
         predictor.predict([asked])
+
+
+def test_more_requests_than_the_engine_works_on_are_refused(predictor):
+    plain = query("vllm").deployment
+    load = replace(plain.load, concurrency=257.0)
+    few = replace(plain, engine=replace(plain.engine, max_sequences=2))
+    for own in (replace(plain, load=load), replace(few, load=replace(load, concurrency=3.0))):
+        with pytest.raises(UnanswerableQuery, match="at once"):
+            predictor.predict([replace(query("vllm"), workload=own)])
 
 
 def test_workers_for_prompts_and_more_than_eight_sockets_are_refused(predictor):

@@ -153,3 +153,9 @@ def test_a_request_longer_than_the_engine_takes_is_refused(client):
     answer = client.post("/v1/llm/estimate", json=asked | {"max_model_len": 8192})
     assert answer.status_code == 422
     assert "9,100 tokens" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("option", ["--max-num-seqs", "--tensor-parallel-size", "--num-prompts"])
+def test_an_option_without_its_value_is_refused(option):
+    with pytest.raises(Exception, match="has no value"):
+        fields_of(f"vllm bench serve --model qwen3-8b {option}")
