@@ -15,6 +15,7 @@ from forerun.data.workload import (
     WeightFormat,
 )
 from forerun.service.requests.commands import fields_of
+from forerun.service.requests.faults import about_fields
 from forerun.service.requests.field_names import also, in_own_names, merged
 from forerun.service.schemas.fields import OneDevice, Strict, example
 from forerun.service.schemas.llm.deployment import MOST_DEVICES, DeploymentFields, field_paths
@@ -243,6 +244,8 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
     def _layers_are_known(self) -> "LlmEstimateIn":
         """With lengths, the model has layers, and the load is not given twice."""
         if not self.has_lengths:
+            if self.num_prompts is not None:
+                raise about_fields("{} is missing, which {} needs", "input_tokens", "num_prompts")
             return self
         check_layers(self.model)
         return self
