@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
 from forerun.features.operators.kinds import CLASS_OF_NAME
@@ -52,7 +53,7 @@ class Evidence:
         predictors: metric -> name of the predictor that answers it; without metrics that are
             computed from others.
         adapted: metric -> what it was measured of on this device, in the rows to which the
-            predictors were adapted: classes of operators, and kinds of other workloads.
+            predictors were adapted: as `subject_of` says.
     """
 
     record: TrainingRecord
@@ -85,8 +86,12 @@ class Evidence:
 
 
 def subject_of(query: Query) -> str:
-    """What a measurement is of: the class of an operator, or the kind of another workload."""
+    """What a measurement is of: the class of an operator, the language model that was served, or
+    the kind of another workload.
+    """
     workload = query.workload
+    if isinstance(workload, LlmDeployment):
+        return f"{workload.kind} {hash(workload.model)}"
     return CLASS_OF_NAME[workload.operator.kind] if isinstance(workload, Kernel) else workload.kind
 
 

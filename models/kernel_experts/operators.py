@@ -132,9 +132,9 @@ TIMED_KINDS: Final = (
     "recurrent",
 )
 """Operators of the published tables, and those with limits of their own. Times of others follow
-from their traffic or arithmetic, as of the nearest family: of 1,218 batch norms, pools and
-reductions on an A30 and a GeForce RTX 2080 Ti (torch_op_energy) the intervals hold 24 %, and 91 %
-take longer than estimated."""
+from their traffic or arithmetic, as of the nearest family, and most take longer: batch norms, pools
+and reductions on an A30 and a GeForce RTX 2080 Ti (torch_op_energy) are mostly above the
+interval."""
 LOWEST_WEIGHT: Final = 0.5
 """Rows with a smaller weight are unreliable and not trained on."""
 FAR_OPERATORS: Final = 1.0

@@ -193,10 +193,7 @@ def _translate(read: _Read, given: dict[str, Any], engine: str, kind: str) -> No
     if not bench or engine == "llama.cpp":
         found["engine.name"] = engine
     if "model" in given:
-        name, quantization = _model(str(given.pop("model")))
-        found.setdefault("model.name", name)
-        if quantization:
-            found["model.quantization"] = quantization
+        _name_model(read, str(given.pop("model")))
     if bench:
         given = _with_defaults(read, given, engine)
     others: dict[str, list[str]] = {"do not change times": [], "are not known here": []}
@@ -214,6 +211,15 @@ def _translate(read: _Read, given: dict[str, Any], engine: str, kind: str) -> No
         if names:
             listed = ", ".join(f"--{_dashed(name)}"[:40] for name in names[:20])
             read.notes.append(f"left out, since they {why}: {listed}")
+
+
+def _name_model(read: _Read, given: str) -> None:
+    """Set the model, unless a command before names one."""
+    name, quantization = _model(given)
+    if read.fields.setdefault("model.name", name) != name:
+        read.notes.append(f"the model is {read.fields['model.name']:.80}, not {name:.80}")
+    if quantization:
+        read.fields["model.quantization"] = quantization
 
 
 def _value(read: _Read, name: str, value: Any) -> Any:
@@ -292,7 +298,12 @@ def _of_random(
     for side in ("input", "output"):
         name = f"random_{side}_len"
         if name in given:
-            mean, variation = drawn(read.number(name, given.pop(name)), ratio)
+            stated = read.number(name, given.pop(name))
+            mean, variation = drawn(stated, ratio)
+            if variation:
+                read.notes.append(
+                    f"--{_dashed(name)} {stated:g}: lengths vary, {mean:g} on average"
+                )
             if side == "input" and prefix:
                 read.fields["cached_share"] = prefix / (mean + prefix)
                 mean += prefix

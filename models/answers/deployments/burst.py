@@ -34,12 +34,10 @@ def with_burst(own: Deployed, count: int, in_use: InUse) -> Deployed:
     """What is known of a deployment, with the times of `count` requests that arrive at once.
 
     Raises:
-        UnanswerableQuery: the device is a processor, or the engine llama.cpp.
+        UnanswerableQuery: as `served`, or a request is longer than the cache of a worker.
         DeadlineExceeded: the time of the request is over.
     """
     query = own.query
-    if query.device.kind == "cpu" or query.deployment.engine.name == "llama.cpp":
-        raise UnanswerableQuery("On processors and with llama.cpp, give concurrency.")
     if "tokens_per_s" not in own.estimates:
         return own
     check()
@@ -74,11 +72,12 @@ def with_burst(own: Deployed, count: int, in_use: InUse) -> Deployed:
 def _means(own: Deployed, count: int, in_use: InUse) -> dict[str, float]:
     """Means and rates of so many requests that arrive at once, in the units of `TIMES`.
 
-    As many as have a place are served by the event model. Those beyond take the places that become
-    free, at the rate and in the times of the closed loop with every place taken.
+    As many as have a place are served by the event model. Those beyond wait until one of them has
+    its answer and all of them their first token, and then at the rate of the closed loop with every
+    place taken, whose times they have.
 
     Raises:
-        UnanswerableQuery: one is longer than the cache of a worker.
+        UnanswerableQuery: as `served`, or one is longer than the cache of a worker.
     """
     query, known = own.query, own.estimates
     load = query.deployment.load
@@ -93,7 +92,10 @@ def _means(own: Deployed, count: int, in_use: InUse) -> dict[str, float]:
     if found.refused:
         raise UnanswerableQuery("A request of these lengths is longer than the cache of a worker.")
     rest, rate = count - first, known["requests_per_s"].value
-    wait_s = max(0.0, found.span_s + (rest / 2.0 - first) / rate)
+    later_ones = np.arange(1, rest + 1)
+    free_s = np.sort(found.latency_s)[np.minimum(later_ones, first) - 1]
+    waits_s = np.maximum(free_s, found.ttft_s.max()) + np.maximum(0, later_ones - first) / rate
+    wait_s = float(waits_s.mean()) if rest else 0.0
     served_ms = {n: one.value for n, one in known.items() if n in ("ttft_service_ms", "tpot_ms")}
     later = {
         "ttft_ms": wait_s + served_ms.get("ttft_service_ms", 0.0) / 1e3,

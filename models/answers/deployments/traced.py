@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.data.errors import InputError
+from forerun.data.errors import InputError, UnanswerableQuery
 from forerun.data.language_models.requests import Requests
 from forerun.data.query import Query
 from forerun.features.llm_serving.least_times import LeastTime
@@ -39,8 +39,14 @@ ANALYTIC: Final = Scales(1.0, 1.0, "analytic")
 
 
 def served(query: Query, requests: Requests, scales: Scales, dispatch: Dispatch) -> Replay:
-    """What requests meet, with iterations scaled by these factors."""
+    """What requests meet, with iterations scaled by these factors.
+
+    Raises:
+        UnanswerableQuery: the device is a processor, or the engine llama.cpp.
+    """
     deployment = query.deployment
+    if query.device.kind == "cpu" or deployment.engine.name == "llama.cpp":
+        raise UnanswerableQuery("On processors and with llama.cpp, give concurrency.")
 
     def worker(phase: Any) -> Worker:
         plain = Worker.of(deployment, query.device, phase=phase)

@@ -159,3 +159,10 @@ def test_a_request_longer_than_the_engine_takes_is_refused(client):
 def test_an_option_without_its_value_is_refused(option):
     with pytest.raises(Exception, match="has no value"):
         fields_of(f"vllm bench serve --model qwen3-8b {option}")
+
+
+def test_a_second_model_and_lengths_that_vary_are_noted():
+    _, notes = fields_of("vllm serve qwen3-8b && vllm bench serve --model llama-3.1-8b")
+    assert any("not" in note and "llama" in note.lower() for note in notes)
+    _, notes = fields_of("python -m sglang.bench_serving --model qwen3-8b --random-input 1024")
+    assert any("512 on average" in note for note in notes)

@@ -25,6 +25,13 @@ def test_more_prompts_wait_longer_and_are_written_faster(client):
         assert values == sorted(values), name
 
 
+def test_requests_without_a_place_wait_longer_than_those_with_one(client):
+    found = [ask(client, num_prompts=count, max_num_seqs=128) for count in (128, 129, 140, 300)]
+    for name in ("ttft_ms", "request_latency_ms"):  # one more round may lower the rate
+        values = [one[name] for one in found]
+        assert values == sorted(values), name
+
+
 def test_the_figures_of_a_burst_agree(client):
     own = ask(client, num_prompts=64)
     assert own["tokens_per_s"] == pytest.approx(128 * own["requests_per_s"])

@@ -128,3 +128,10 @@ def test_requests_that_are_longer_than_the_model_takes_are_said(adapting):
     assert any("the model takes 131,072" in limit for limit in found["limits"])
     short = replayed(adapting, requests=arrivals(1, gap_s=0.0))
     assert not any("the model takes" in limit for limit in short["limits"])
+
+
+def test_processors_and_llama_cpp_are_refused(client):
+    requests = arrivals(2, gap_s=1.0)
+    assert "concurrency" in refused(client, requests=requests, device="epyc-9654")["detail"]
+    llama = {"name": "llama.cpp"}
+    assert "concurrency" in refused(client, requests=requests, engine=llama)["detail"]
