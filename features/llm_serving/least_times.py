@@ -8,6 +8,7 @@ activations and the host.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final, Self
 
 import numpy as np
@@ -21,7 +22,9 @@ from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.releases import Rates
 from forerun.features.llm_serving.step import Phase, WorkerTime
 
-PEAK: Final = Rates(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+PEAK: Final = Rates(
+    1.0, 1.0, (1.0, 1.0), (1.0, 1.0), inf, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+)
 MANY: Final = 1000.0
 """Prompts of one iteration, of whose time each has no more than its arithmetic."""
 TOGETHER: Final = 1e6

@@ -125,14 +125,20 @@ class Work:
     flop: Column
     peak: float
 
-    def seconds(self, bandwidth: float, share: float) -> Column:
-        """The longer of reading and arithmetic, shape (n,).
+    def seconds(self, bandwidth: float, share: float, overlap: float = np.inf) -> Column:
+        """Time of reading and arithmetic together, shape (n,).
 
         Args:
             bandwidth: bytes/s that are reached.
             share: share of the peak that is reached, 0 to 1.
+            overlap: order of the norm that joins both; infinite for the longer of the two.
         """
-        return np.maximum(self.read / bandwidth, self.flop / (self.peak * share))
+        read, flop = self.read / bandwidth, self.flop / (self.peak * share)
+        longer, shorter = np.maximum(read, flop), np.minimum(read, flop)
+        if overlap == np.inf:
+            return longer
+        ratio = shorter / np.maximum(longer, np.finfo(np.float64).tiny)
+        return np.asarray(longer * (1.0 + ratio**overlap) ** (1.0 / overlap))
 
 
 def product(weights: float, number_format: str, tokens: Column, sheet: Sheet) -> Work:

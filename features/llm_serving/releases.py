@@ -1,6 +1,7 @@
 """Releases of inference engines, and what their kernels and their host reach on a device.
 
-Current vLLM, SGLang and TensorRT-LLM, and engines that are not known, have the rates `CURRENT`.
+Current vLLM, SGLang and TensorRT-LLM, and engines that are not known, have the rates `CURRENT`:
+shares of matrix products are those of the kernels in `aiconfigurator`, on seven GPUs of NVIDIA.
 Others were measured in `llm_inference_bench` in autumn 2024. Their rates are least squares over
 rows of one device for each maker, which a comment names: of a Llama 2 and a Llama 3 model, for vLLM
 on AMD a third of those of all models. No figure was fitted to the H100 and the MI300X, but that
@@ -33,6 +34,10 @@ class Rates:
     Attributes:
         bandwidth: share of the memory bandwidth.
         arithmetic: share of the arithmetic peak in matrix products.
+        few_bits: factors on both in products that are computed in eight or four bits.
+        experts: factors on both in products with routed experts, whose tiles are partly empty.
+        overlap: order of the norm that joins the times of memory and of arithmetic of a product;
+            infinite where the longer one hides the other.
         attention: share of the peak in attention of prompts.
         cache: share of the memory bandwidth in reading caches.
         link: share of the link's bandwidth.
@@ -47,10 +52,13 @@ class Rates:
         heads_share: whether query heads that share keys and values read them once in decoding.
     """
 
-    bandwidth: float = 0.8
-    arithmetic: float = 0.6
-    attention: float = 0.45
-    cache: float = 0.6
+    bandwidth: float = 0.84
+    arithmetic: float = 0.79
+    few_bits: tuple[float, float] = (0.95, 0.81)
+    experts: tuple[float, float] = (0.85, 0.3)
+    overlap: float = 2.1
+    attention: float = 0.6
+    cache: float = 0.75
     link: float = 0.9
     kernel_s: float = 4e-6
     launched_kernel_s: float = 8e-6
@@ -63,19 +71,27 @@ class Rates:
 
 
 CURRENT: Final = Rates()
+_AMD: Final = replace(CURRENT, arithmetic=0.5)
+"""Products in `amd_kernels` reach 0.46 to 0.53 of the peak of an MI355X."""
+_EARLIER: Final = Rates(
+    bandwidth=0.8, arithmetic=0.6, few_bits=(1.0, 1.0), experts=(1.0, 1.0), overlap=inf,
+    attention=0.45, cache=0.6,
+)  # fmt: skip
+"""What the figures of other engines were fitted with."""
 _HIP_S: Final = 17e-6
 """Fixed time of a kernel in vLLM 0.6 on an MI250, seconds."""
 _LLAMA_CPP: Final = {
-    "nvidia": Rates(bandwidth=0.63, kernel_s=8e-6),  # A100
-    "amd": Rates(bandwidth=0.37, kernel_s=_HIP_S, launched_kernel_s=_HIP_S),  # MI250
+    "nvidia": replace(_EARLIER, bandwidth=0.63, kernel_s=8e-6),  # A100
+    "amd": replace(_EARLIER, bandwidth=0.37, kernel_s=_HIP_S, launched_kernel_s=_HIP_S),  # MI250
     # Max 1550: with layers on several devices, weights are read as slowly as over PCIe.
-    "intel": Rates(bandwidth=0.017),
+    "intel": replace(_EARLIER, bandwidth=0.017),
 }
 """Vendor of the device -> rates of llama.cpp."""
 _OLD_VLLM: Final = {
     # MI250. Its decoding attention (`paged_attention_v1` and `v2`) reads keys and values for each
     # query head.
-    "amd": Rates(
+    "amd": replace(
+        _EARLIER,
         bandwidth=0.5,
         cache=0.95,
         kernel_s=_HIP_S,
@@ -83,7 +99,9 @@ _OLD_VLLM: Final = {
         flop_per_s=45e12,
         heads_share=False,
     ),
-    "intel": Rates(bandwidth=0.66, kernel_s=0.23e-3, launched_kernel_s=0.23e-3),  # Max 1550
+    "intel": replace(
+        _EARLIER, bandwidth=0.66, kernel_s=0.23e-3, launched_kernel_s=0.23e-3
+    ),  # Max 1550
 }
 """Vendor of the device -> rates of vLLM before `NEW_ENGINE`, without its host."""
 
@@ -102,7 +120,7 @@ def rates_of(engine: Engine, device: Device, devices: int) -> Rates:
     if engine.name == "llama.cpp":
         return _LLAMA_CPP.get(device.vendor, CURRENT)
     if not is_old(engine):
-        return CURRENT
+        return _AMD if device.vendor == "amd" else CURRENT
     own = _OLD_VLLM.get(device.vendor, CURRENT)
     iteration_s = own.iteration_s + 0.6e-3 + 0.94e-3 * log2(devices)
     return replace(own, iteration_s=iteration_s, sequence_s=own.sequence_s + 54e-6)

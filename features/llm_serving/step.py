@@ -1,7 +1,8 @@
 """Time of one iteration of a worker in closed form, by part.
 
-Each operator takes the longer of its memory traffic and its arithmetic, at the shares of the
-sheet's figures that well-tuned kernels reach; collectives and launches have a fixed time each.
+Each operator takes the time of its memory traffic and of its arithmetic, which partly overlap, at
+the shares of the sheet's figures that kernels reach; collectives and launches have a fixed time
+each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -200,7 +201,7 @@ class WorkerTime:
                 work = routed(part, hidden, forms.experts, every, self.sheet)
                 devices = split.tensor * split.attention_data
                 times.append(("dense", self._work(own) + self._work(router)))
-                times.append(("experts", self._work(work) / devices))
+                times.append(("experts", self._work(work, self.rates.experts) / devices))
         return times
 
     def _attention(self, layer: Layer, iterations: Iterations) -> list[tuple[str, Column]]:
@@ -261,9 +262,21 @@ class WorkerTime:
         """Time to send the vectors of n tokens in half precision once, seconds."""
         return 2.0 * self.model.hidden_size * tokens / (self.sheet.link * self.rates.link)
 
-    def _work(self, work: Work) -> Column:
-        share = min(self.rates.arithmetic, self.rates.flop_per_s / work.peak)
-        return work.seconds(self._bandwidth(), share)
+    def _work(self, work: Work, factors: tuple[float, float] = (1.0, 1.0)) -> Column:
+        """Time of products, shape (n,), seconds.
+
+        Args:
+            work: bytes and operations.
+            factors: on the shares of the bandwidth and of the arithmetic that are reached.
+        """
+        rates = self.rates
+        bandwidth, arithmetic = (
+            rates.bandwidth * factors[0], rates.arithmetic * factors[1]
+        )  # fmt: skip
+        if work.peak > self.sheet.arithmetic("bf16"):
+            bandwidth, arithmetic = bandwidth * rates.few_bits[0], arithmetic * rates.few_bits[1]
+        share = min(arithmetic, rates.flop_per_s / work.peak)
+        return work.seconds(self.sheet.bandwidth * bandwidth, share, rates.overlap)
 
     def _bandwidth(self) -> float:
         return self.sheet.bandwidth * self.rates.bandwidth

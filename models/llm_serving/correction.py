@@ -4,10 +4,12 @@ Boosters predict the ratio of the measured time to the closed form, and minimise
 percentage error: few runs wait for minutes where most wait for milliseconds, and boosters of the
 logarithm of the ratio are further off on average.
 
-Of a model and a device of the training set, boosters on all features are believed. On another
-device they are believed as far as `OTHER_DEVICE` says. Of another model, the time per token is the
-closed form with its fitted factors, since boosters made its error larger; the time to the first
-token is the closed form times a ratio that boosters predict from features that carry over.
+Runs of one release of an engine with one model have something in common that runs of another do
+not have. Boosters on all features are therefore believed where such runs were measured: of the time
+per token on the same device, of the time to the first token on any. Of all others, the time per
+token is the closed form alone, since boosters and fitted factors made its error larger on releases
+that they had not seen. The time to the first token is the closed form times a ratio that boosters
+predict from features that carry over, since it depends on how clients start.
 
 Times of iterations in closed form, scaled to what a fitted predictor says of the same worker.
 
@@ -77,34 +79,43 @@ class KnownRuns:
         devices: their devices.
         models: their models.
         formats: number format of weights -> devices with runs in it.
+        campaigns: model, formats, engine and its release -> devices with runs of them.
     """
 
     devices: KnownDevices = field(default_factory=KnownDevices)
     models: tuple[Sizes, ...] = ()
     formats: Mapping[str, KnownDevices] = field(default_factory=dict)
+    campaigns: Mapping[str, KnownDevices] = field(default_factory=dict)
 
     @classmethod
     def of(cls, queries: Sequence[Query]) -> Self:
         """What these deployments have."""
-        devices: dict[str, list[Device]] = {}
+        formats: dict[str, list[Device]] = {}
+        campaigns: dict[str, list[Device]] = {}
         for query in queries:
             for form in _formats(query.deployment.model):
-                devices.setdefault(form, []).append(query.device)
+                formats.setdefault(form, []).append(query.device)
+            campaigns.setdefault(_campaign(query.deployment), []).append(query.device)
         return cls(
             KnownDevices.of([query.device for query in queries]),
             tuple(sorted({sizes(query.deployment) for query in queries})),
-            {form: KnownDevices.of(own) for form, own in sorted(devices.items())},
+            {form: KnownDevices.of(own) for form, own in sorted(formats.items())},
+            {name: KnownDevices.of(own) for name, own in sorted(campaigns.items())},
         )
 
-    def have_devices(self, queries: Sequence[Query]) -> Mask:
-        """Whether there are runs on the device of each of n deployments, (n,)."""
-        return np.array([query.device in self.devices for query in queries], dtype=np.bool_)
+    def have(self, queries: Sequence[Query]) -> tuple[Mask, Mask]:
+        """Whether there are runs of the model under the engine's release, each (n,).
 
-    def have_models(self, queries: Sequence[Query]) -> Mask:
-        """Whether there are runs of the model of each of n deployments, (n,)."""
-        return np.array(
-            [sizes(query.deployment) in self.models for query in queries], dtype=np.bool_
-        )
+        Returns:
+            Whether there are any on the device, and whether there are any on some device.
+        """
+        found = [self.campaigns.get(_campaign(query.deployment)) for query in queries]
+        here = [
+            own is not None and query.device in own
+            for query, own in zip(queries, found, strict=True)
+        ]
+        anywhere = [own is not None for own in found]
+        return np.array(here, dtype=np.bool_), np.array(anywhere, dtype=np.bool_)
 
     def have_settings(self, queries: Sequence[Query]) -> Mask:
         """Whether there are runs with the formats and the settings of each of n deployments, (n,).
@@ -141,6 +152,13 @@ class KnownRuns:
             for form in _formats(query.deployment.model)
             if form not in self.formats or (is_known and query.device not in self.formats[form])
         )
+
+
+def _campaign(deployment: LlmDeployment) -> str:
+    """Model, number formats of its weights, engine and release, as one name."""
+    engine, model = deployment.engine, deployment.model
+    formats = "+".join(sorted(_formats(model)))
+    return f"{engine.name} {engine.version}, {'x'.join(map(str, sizes(deployment)))} {formats}"
 
 
 def sizes(deployment: LlmDeployment) -> Sizes:
@@ -506,8 +524,6 @@ SETTINGS: Final[Mapping[str, Any]] = {
 }
 TRANSFER_SETTINGS: Final = MappingProxyType({**SETTINGS, "num_leaves": 15, "feature_fraction": 0.5})
 TRANSFER_TREES: Final = 300
-OTHER_DEVICE: Final[Mapping[str, float]] = {"tpot_ms": 0.5, "ttft_ms": 1.0}
-"""Share of a predicted log ratio that is believed on a device outside the training set."""
 THRESHOLD_DIGITS: Final = 9
 """Releases such as 10200.03 differ in the last of seven digits."""
 LEAST: Final = 0.05
@@ -553,25 +569,22 @@ class Correction:
         left = target - np.log(seconds(scales.logs, rows))
         return cls(form, scales, transfer, _fitted(_all(rows), left, SETTINGS, trees, seeds))
 
-    def predict(self, rows: DeploymentRows, devices: Mask, models: Mask) -> Column:
+    def predict(self, rows: DeploymentRows, known: Mask) -> Column:
         """Logarithm of seconds, shape (n,).
 
         Args:
             rows: n deployments.
-            devices: (n,) whether the device is in the training set.
-            models: (n,) whether the model is in the training set.
+            known: (n,) whether such runs as make its boosters believed are in the training set.
         """
         metric, seconds, number = FORMS[self.form]
-        plain = np.log(seconds(np.zeros(number), rows))
-        base = np.log(seconds(self.scales.logs, rows))
-        trust = np.where(devices, 1.0, OTHER_DEVICE[metric])
-        started = np.ones(len(rows), dtype=np.bool_) if metric != "ttft_ms" else rows.together > 0.0
-        found = base.copy()
-        known, other = models & started, ~models & started
-        found[known] += trust[known] * _log_ratio(self.own, _all(rows)[known])
-        if self.transfer is not None and other.any():
-            found[other] = plain[other] + _log_ratio(self.transfer, rows.shape[other])
-        return as_started(metric, np.asarray(found), rows)
+        found = np.log(seconds(np.zeros(number), rows))
+        if known.any():
+            own = rows.take(known)
+            base = np.log(seconds(self.scales.logs, own))
+            found[known] = base + _log_ratio(self.own, _all(own))
+        if self.transfer is not None:
+            found[~known] += _log_ratio(self.transfer, rows.shape[~known])
+        return as_started(metric, found, rows)
 
 
 def _fitted(

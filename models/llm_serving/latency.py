@@ -196,12 +196,17 @@ class LlmLatency(StoredPredictor):
         """
         if not self.corrections:
             return _closed_form(rows)
-        known = self._known(queries)
+        known = self.known.have(queries)
         if not any(map(has_other_settings, queries)):
-            return np.column_stack([one.predict(rows, *known) for one in self.corrections])
+            return self._of_times(rows, known)
         plain, _ = _rows([with_measured_settings(query) for query in queries])
-        found = np.column_stack([one.predict(plain, *known) for one in self.corrections])
+        found = self._of_times(plain, known)
         return np.asarray(found + _closed_form(rows) - _closed_form(plain))
+
+    def _of_times(self, rows: DeploymentRows, known: tuple[Mask, Mask]) -> Matrix:
+        """Logarithms of both times by their corrections, shape (n, 2)."""
+        pairs = zip(self.corrections, known, strict=True)
+        return np.column_stack([one.predict(rows, own) for one, own in pairs])
 
     def _adapted(
         self, queries: Sequence[Query], logs: Matrix, rows: DeploymentRows
@@ -226,28 +231,21 @@ class LlmLatency(StoredPredictor):
         strata = [stratum(query.deployment) for query in queries]
         return np.array([own.correction(devices, strata) for own in self.support])
 
-    def _known(self, queries: Sequence[Query]) -> tuple[Mask, Mask]:
-        """Whether the device, and the model, of n queries are in the training set, each (n,)."""
-        return self.known.have_devices(queries), self.known.have_models(queries)
-
     def _seen(self, queries: Sequence[Query]) -> Mask:
-        """Whether intervals are those of known devices and models, (n,).
+        """Whether intervals are those of known runs, (n,).
 
-        They are known by the training set, whose runs have the number formats and the settings, or
-        by enough support rows, of which one is of the model under its engine.
+        They are known by the training set, whose runs have the settings, or by enough support rows,
+        of which one is of the model under its engine.
         """
         groups = alike_at_any_load(queries).values()
         firsts = [queries[rows[0]] for rows in groups]
-        devices, models = self._known(firsts)
         own = self.support[0]
         enough = [own.rows(query.device) >= ENOUGH_ROWS for query in firsts]
         measured = [own.covers(query.device, stratum(query.deployment)) for query in firsts]
-        like_runs = self.known.have_settings(firsts)
+        like_runs = self.known.have(firsts)[0] & self.known.have_settings(firsts)
         own_runs = np.array(enough) & measured
         seen = np.zeros(len(queries), dtype=np.bool_)
-        for rows, own_seen in zip(
-            groups, (devices | enough) & ((models & like_runs) | own_runs), strict=True
-        ):
+        for rows, own_seen in zip(groups, like_runs | own_runs, strict=True):
             seen[rows] = own_seen
         return seen
 
@@ -277,11 +275,14 @@ class LlmLatency(StoredPredictor):
             fit = self if key != "model" else replace(self, trees=1)
             if (~held).sum() < FEWEST_ROWS:
                 return np.full((len(TIMES), int(held.sum())), np.nan)
-            fitted = fit._fitted(rows.take(~held), targets[~held], 1)
-            own, every = rows.take(held), np.ones(int(held.sum()), dtype=np.bool_)
-            known = every & (key != "device"), every & (key != "model")
-            found = np.array([one.predict(own, *known) for one in fitted])
-            return np.asarray(targets[held].T - found)
+            others = training.take(~held)
+            fitted = replace(
+                fit,
+                corrections=fit._fitted(rows.take(~held), targets[~held], 1),
+                known=KnownRuns.of(others.queries),
+            )
+            known = fitted.known.have(training.take(held).queries)
+            return np.asarray((targets[held] - fitted._of_times(rows.take(held), known)).T)
 
         def held_out(key: str) -> Column:
             return out_of_fold(

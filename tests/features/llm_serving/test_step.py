@@ -11,7 +11,7 @@ from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import Layer
 from forerun.data.language_models.weights import LayerFormats, WeightFormats
 from forerun.features.llm_serving.iteration import Iterations
-from forerun.features.llm_serving.operators import Sheet, kernels
+from forerun.features.llm_serving.operators import Sheet, Work, kernels
 from forerun.features.llm_serving.step import PARTS, Rates, WorkerTime
 from tests.features.llm_serving.deployments import (
     DEVICE,
@@ -41,7 +41,7 @@ def test_one_decoded_token_reads_every_dense_weight_once():
     model = dense_model()
     weights = model.parameters() - model.table_parameters()
     read = 2.0 * weights / (DEVICE.bandwidth_gbs * 1e9 * Rates().bandwidth)
-    assert parts(decode(1))["dense"][0] == pytest.approx(read)
+    assert parts(decode(1))["dense"][0] == pytest.approx(read, rel=1e-4)
 
 
 def test_a_long_prompt_takes_two_operations_for_each_weight_and_token():
@@ -49,7 +49,27 @@ def test_a_long_prompt_takes_two_operations_for_each_weight_and_token():
     weights = model.parameters() - 2 * model.table_parameters()
     rate = DEVICE.peak("bf16") * 1e12 * Rates().arithmetic
     head = 2.0 * model.table_parameters() / (DEVICE.bandwidth_gbs * 1e9 * Rates().bandwidth)
-    assert parts(prompt(tokens))["dense"][0] == pytest.approx(2.0 * weights * tokens / rate + head)
+    assert parts(prompt(tokens))["dense"][0] == pytest.approx(
+        2.0 * weights * tokens / rate + head, rel=1e-3
+    )
+
+
+def test_reading_and_arithmetic_of_equal_length_overlap_partly():
+    once = np.ones(1)
+    both, overlap = Work(once, once, 1.0), Rates().overlap
+    assert both.seconds(1.0, 1.0, overlap)[0] == pytest.approx(2.0 ** (1.0 / overlap))
+    assert both.seconds(1.0, 1.0)[0] == 1.0
+    assert Work(once, 0.0 * once, 1.0).seconds(1.0, 1.0, overlap)[0] == 1.0
+
+
+def test_products_in_few_bits_reach_a_smaller_share_of_their_peak():
+    device, tokens = DeviceCatalog.load().get("h100-sxm-80gb"), 100_000.0
+    fp8 = WeightFormats(layers=(LayerFormats.all_in("fp8"),) * len(dense_model().layers))
+    half, few = (
+        WorkerTime.of(deployment(model), device).parts(prompt(tokens))["dense"][0]
+        for model in (dense_model(), replace(dense_model(), formats=fp8))
+    )
+    assert half / few == pytest.approx(2.0 * Rates().few_bits[1], rel=0.02)
 
 
 def test_decode_attention_reads_the_whole_cache():
@@ -63,8 +83,9 @@ def test_few_tokens_reach_few_experts_and_many_reach_all():
     found = parts(decode([1, 10_000]), expert_model())["experts"]
     model = expert_model()
     expert = model.layers[0].feed_forward[0]
-    one = 2.0 * 4 * expert.expert(2048) * 16 / (DEVICE.bandwidth_gbs * 1e9 * Rates().bandwidth)
-    assert found[0] == pytest.approx(one)
+    reached = Rates().bandwidth * Rates().experts[0]
+    one = 2.0 * 4 * expert.expert(2048) * 16 / (DEVICE.bandwidth_gbs * 1e9 * reached)
+    assert found[0] == pytest.approx(one, rel=1e-3)
     assert found[1] >= one * 16
 
 
@@ -72,7 +93,7 @@ def test_tensor_parallel_devices_share_weights_and_caches_up_to_the_key_value_he
     alone, shared = parts(decode(16)), parts(decode(16), tensor=16)
     keys = 16 * 2 * 8 * 128 * 4096
     copied = 2.0 * (keys / 8 - keys / 16) / (DEVICE.bandwidth_gbs * 1e9 * Rates().bandwidth)
-    assert shared["dense"][0] == pytest.approx(alone["dense"][0] / 16 + copied)
+    assert shared["dense"][0] == pytest.approx(alone["dense"][0] / 16 + copied, rel=1e-3)
     assert shared["decode_attention"][0] == pytest.approx(alone["decode_attention"][0] / 8)
     assert alone["messages"][0] == alone["synchronisation"][0] == 0.0 < shared["messages"][0]
 
@@ -90,7 +111,7 @@ def test_projections_to_latent_vectors_and_routers_are_on_every_tensor_parallel_
 def test_experts_are_spread_over_all_ranks_and_see_the_tokens_of_all():
     alone, ranks = parts(decode(10_000), expert_model()), None
     ranks = parts(decode(10_000), expert_model(), ranks=4)
-    assert ranks["experts"][0] == pytest.approx(alone["experts"][0])
+    assert ranks["experts"][0] == pytest.approx(alone["experts"][0], rel=0.02)
     assert ranks["dense"][0] == pytest.approx(alone["dense"][0])
 
 

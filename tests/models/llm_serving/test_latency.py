@@ -9,12 +9,16 @@ import pytest
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
-from forerun.features.llm_serving.features import DeploymentRows
 from forerun.models.conformal import Intervals, LogQuantiles
 from forerun.models.contract import PredictorContract
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.correction import Correction
-from tests.features.llm_serving.deployments import dense_model, deployment, expert_model
+from tests.features.llm_serving.deployments import (
+    dense_model,
+    deployment,
+    expert_model,
+    with_engine,
+)
 
 CATALOG = DeviceCatalog.load()
 TRAINED, OTHER = ("h100-sxm-80gb", "b200-sxm-180gb"), "a100-sxm-80gb"
@@ -213,13 +217,15 @@ def test_intervals_are_wider_over_more_devices_than_any_in_the_training_set():
 def test_intervals_of_a_held_out_group_come_from_a_fit_that_does_not_know_it(monkeypatch):
     known = []
 
-    def predict(_, rows, devices, models):
-        known.append((bool(devices.all()), bool(models.all())))
+    def predict(self, rows, known_runs):
+        known.append((self.form, bool(known_runs.all()), bool(known_runs.any())))
         return np.zeros(len(rows))
 
     monkeypatch.setattr(Correction, "predict", predict)
     LlmLatency(trees=2).fit(ROWS)
-    assert set(known) == {(True, True), (False, True), (True, False)}
+    assert (0, True, True) in known, "deployments of measured runs"
+    assert (0, False, False) in known, "devices"
+    assert (1, False, False) in known, "models"
 
 
 def test_a_few_slow_runs_do_not_raise_the_others():
@@ -231,11 +237,15 @@ def test_a_few_slow_runs_do_not_raise_the_others():
     assert np.median(ratio[~slow]) == pytest.approx(1.0, abs=0.06)
 
 
-def test_on_another_device_half_the_correction_of_a_time_per_token_is_believed():
-    (correction, _), (rows, _) = fitted().corrections, DeploymentRows.of([ask()])
-    yes, no = np.array([True]), np.array([False])
-    near, far, base = (correction.predict(rows, *k) for k in ((yes, yes), (no, yes), (yes, no)))
-    assert far - base == pytest.approx((near - base) / 2.0)
+def test_boosters_are_believed_of_releases_models_and_devices_that_were_measured():
+    """The time per token of all others is the closed form."""
+    model = fitted()
+    own, device = ask(expert_model()), ask(expert_model(), OTHER)
+    release = replace(own, workload=with_engine(own.deployment, version="99.1"))
+    plain = LlmLatency().predict([own, release, device]).values["tpot_ms"]
+    found = model.predict([own, release, device]).values["tpot_ms"]
+    assert found[0] != pytest.approx(plain[0], rel=0.01)
+    assert found[1:] == pytest.approx(plain[1:])
 
 
 def test_a_model_with_a_single_run_is_no_training_set_of_the_calibration():

@@ -1,6 +1,7 @@
 """Constants of answers about language models that were taken from measured runs."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from forerun.data.bundle import Bundle
@@ -10,17 +11,20 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.features.llm_serving.features import SERVER_S
 from forerun.features.llm_serving.least_times import least_times
+from forerun.features.llm_serving.operators import Sheet, Work
+from forerun.features.llm_serving.releases import CURRENT
 from forerun.models.answers.deployments.bounds import MOST_READ, MOST_USED, MOST_WORKED
 from forerun.training.protocols.language_models import apex
 from forerun.training.protocols.language_models.aiconfigurator_serving import serving_runs
 from forerun.training.protocols.language_models.apex import Run
+from forerun.training.protocols.language_models.kernels import DEVICES
 from tests.features.llm_serving.deployments import steady_state, with_engine
 
 CATALOG = DeviceCatalog.load()
 pytestmark = pytest.mark.slow
 
 
-def test_first_tokens_of_requests_that_arrive_alone_take_ten_milliseconds_outside(tmp_path):
+def test_first_tokens_of_requests_that_arrive_alone_take_some_milliseconds_outside(tmp_path):
     """The 30 runs of vLLM in apex whose requests are known, at 0.06 to 0.5 requests a second.
 
     What lies outside counts from the times of a current engine.
@@ -81,3 +85,22 @@ def test_steps_take_no_more_of_the_bandwidth_than_best_estimates_may(aggregated)
     used = least_times(aggregated.queries, at_once).tpot / (aggregated.column("tpot_ms") / 1e3)
     assert (used > MOST_READ).mean() == pytest.approx(0.0055, abs=0.001)
     assert (used > 1.0).sum() == 5
+
+
+@pytest.mark.parametrize("tokens", [(1, 32), (4096, 16_384)])
+def test_products_in_half_precision_reach_the_shares_of_the_sheet_that_kernels_reach(
+    reference, tokens
+):
+    """Products with 16 million weights and more in `aiconfigurator`, the median of seven GPUs."""
+    table = pd.read_parquet(reference / "aiconfigurator" / "gemm.parquet")
+    large = (table["n"] * table["k"] >= 2**24) & table["m"].between(*tokens)
+    ratios = []
+    for system, rows in table[large & (table["gemm_dtype"] == "bfloat16")].groupby("system"):
+        sheet = Sheet.of(CATALOG.get(DEVICES[str(system)]))
+        m, weights = (own.to_numpy(np.float64) for own in (rows["m"], rows["n"] * rows["k"]))
+        work = Work(2.0 * weights, 2.0 * weights * m, sheet.arithmetic("bf16"))
+        bandwidth = sheet.bandwidth * CURRENT.bandwidth
+        seconds = work.seconds(bandwidth, CURRENT.arithmetic, CURRENT.overlap) + CURRENT.kernel_s
+        ratios.append(np.median(rows["latency_ms"] / 1e3 / seconds))
+    assert len(ratios) == 7
+    assert np.median(ratios) == pytest.approx(1.0, abs=0.08)
