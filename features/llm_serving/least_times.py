@@ -22,9 +22,7 @@ from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.releases import Rates
 from forerun.features.llm_serving.step import Phase, WorkerTime
 
-PEAK: Final = Rates(
-    1.0, 1.0, (1.0, 1.0), (1.0, 1.0), inf, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-)
+PEAK: Final = Rates(1.0, 1.0, (1.0, 1.0), (1.0, 1.0), inf, 1.0, 1.0, 1.0, *(0.0,) * 7)
 MANY: Final = 1000.0
 """Prompts of one iteration, of whose time each has no more than its arithmetic."""
 TOGETHER: Final = 1e6

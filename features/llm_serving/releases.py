@@ -1,7 +1,8 @@
 """Releases of inference engines, and what their kernels and their host reach on a device.
 
 Current vLLM, SGLang and TensorRT-LLM, and engines that are not known, have the rates `CURRENT`:
-shares of matrix products are those of the kernels in `aiconfigurator`, on seven GPUs of NVIDIA.
+shares of matrix products and of the link are those of kernels in `aiconfigurator`, on seven GPUs of
+NVIDIA, and the fixed times of messages lie between those of engines and of NCCL.
 Others were measured in `llm_inference_bench` in autumn 2024. Their rates are least squares over
 rows of one device for each maker, which a comment names: of a Llama 2 and a Llama 3 model, for vLLM
 on AMD a third of those of all models. No figure was fitted to the H100 and the MI300X, but that
@@ -48,6 +49,7 @@ class Rates:
         iteration_s: host time of an iteration, seconds.
         sequence_s: host time of a sequence in an iteration, seconds.
         collective_s: fixed time of one message over a switched link, seconds; twice over PCIe.
+        peer_s: further fixed time for each further device that takes part, seconds.
         flop_per_s: most of matrix products and attention of prompts, whatever the sheet's peak.
         heads_share: whether query heads that share keys and values read them once in decoding.
     """
@@ -58,14 +60,15 @@ class Rates:
     experts: tuple[float, float] = (0.85, 0.3)
     overlap: float = 2.1
     attention: float = 0.6
-    cache: float = 0.75
-    link: float = 0.9
+    cache: float = 0.8
+    link: float = 0.56
     kernel_s: float = 4e-6
-    launched_kernel_s: float = 8e-6
+    launched_kernel_s: float = 12e-6
     eager_kernel_s: float = 20e-6
     iteration_s: float = 0.5e-3
     sequence_s: float = 5e-6
-    collective_s: float = 8e-6
+    collective_s: float = 5e-6
+    peer_s: float = 1e-6
     flop_per_s: float = inf
     heads_share: bool = True
 
@@ -75,7 +78,7 @@ _AMD: Final = replace(CURRENT, arithmetic=0.5)
 """Products in `amd_kernels` reach 0.46 to 0.53 of the peak of an MI355X."""
 _EARLIER: Final = Rates(
     bandwidth=0.8, arithmetic=0.6, few_bits=(1.0, 1.0), experts=(1.0, 1.0), overlap=inf,
-    attention=0.45, cache=0.6,
+    attention=0.45, cache=0.6, link=0.9, collective_s=8e-6, peer_s=0.0, launched_kernel_s=8e-6,
 )  # fmt: skip
 """What the figures of other engines were fitted with."""
 _HIP_S: Final = 17e-6

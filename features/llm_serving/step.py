@@ -256,7 +256,10 @@ class WorkerTime:
 
     def _fixed(self) -> float:
         """Fixed time of a message, seconds."""
-        return self.rates.collective_s * (1.0 if self.sheet.switched else 2.0)
+        split, rates = self.parallelism, self.rates
+        peers = split.tensor * split.attention_data - 1.0
+        fixed = rates.collective_s + rates.peer_s * peers
+        return fixed * (1.0 if self.sheet.switched else 2.0)
 
     def _vector_seconds(self, tokens: Column) -> Column:
         """Time to send the vectors of n tokens in half precision once, seconds."""

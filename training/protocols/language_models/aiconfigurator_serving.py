@@ -1,11 +1,13 @@
 """aiconfigurator_serving: latencies of serving runs, with deployments, GPUs or models held out.
 
+Releases of engines are held out, too: what their runs have in common, no other run tells.
+
 Each held-out run is asked about twice: by its requests in flight, as it was measured, and by the
 rate at which it answered them. The second has no time to the first token: clients of these runs
 start at once, and requests of a rate arrive one by one.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -40,6 +42,7 @@ from forerun.features.readers.language_model.reader import named_language_model
 from forerun.models.llm_serving import LlmLatency
 from forerun.training.protocols.language_models.kernels import DEVICES
 from forerun.training.protocols.protocol import (
+    EVERY,
     KNOWN,
     NEW,
     DatasetProtocols,
@@ -60,6 +63,8 @@ ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang", 
 NODE: Final = 8
 """Devices from which on a worker whose ranks are not stated has data-parallel attention."""
 TIMES: Final = ("tpot_ms", "ttft_ms")
+RELEASE_FOLDS: Final = 6
+"""Folds that releases of engines are divided over."""
 
 Row = Mapping[Hashable, object]
 
@@ -68,8 +73,8 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measureme
     """Rows of the table `e2e_serving` as measured queries, without repeats of a run.
 
     Returns:
-        Measurements with groups `device`, `model`, `deployment` and `mode`, and the positions of
-        their rows in the table, shape (n,).
+        Measurements with groups `device`, `model`, `deployment`, `release` and `mode`, and the
+        positions of their rows in the table, shape (n,).
     """
     loaded = (table["concurrency"].notna() | table["batch_size"].notna()).to_numpy(dtype=np.bool_)
     counted = ~(table["mode"] == "disagg") | table["prefill_num_workers"].notna()
@@ -81,7 +86,15 @@ def serving_runs(table: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measureme
     for number, row in enumerate(rows.to_dict("records")):
         sizes = {phase: layouts[number] for phase, layouts in pools.items()}
         queries.append(_run_query(row, sizes, named_language_model(str(names[number])), catalog))
-    groups = {"model": names, "deployment": deployments(table)[kept], "mode": rows["mode"]}
+    releases = [
+        f"{query.deployment.engine.name} {query.deployment.engine.version}" for query in queries
+    ]
+    groups = {
+        "model": names,
+        "deployment": deployments(table)[kept],
+        "release": releases,
+        "mode": rows["mode"],
+    }
     return Measurements.of(queries, {name: rows[name] for name in TIMES}, groups), kept
 
 
@@ -166,6 +179,18 @@ class AiConfiguratorServingProtocols(DatasetProtocols):
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All runs, without repeats."""
         return serving_runs(bundle.table(RUNS), catalog)
+
+    def sides(
+        self, bundle: Bundle, rows: Measurements, kept: Kept = EVERY
+    ) -> Iterator[tuple[str, Measurements, Measurements]]:
+        """Those of the bundle's splits; of aggregated runs also a sixth of the releases each."""
+        yield from super().sides(bundle, rows, kept)
+        runs = rows.take(rows.groups["mode"] == "agg")
+        releases, which = np.unique(runs.groups["release"], return_inverse=True)
+        for fold in range(min(RELEASE_FOLDS, len(releases))):
+            out = which % RELEASE_FOLDS == fold
+            if not out.all():
+                yield "unseen_release_aggregated", runs.take(~out), runs.take(out)
 
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """Both times; of folds also the time per token, asked by rate."""
