@@ -54,8 +54,8 @@ def test_the_host_of_an_old_release_takes_longer_with_more_sequences_and_devices
         return seconds(version="0.6.3", **how) - seconds(**how)
 
     one, many, wide = further(), further(sequences=64.0), further(tensor=4)
-    assert one == pytest.approx(0.6e-3 + 16 * 54e-6)
-    assert many - one == pytest.approx(48 * 54e-6)
+    assert one == pytest.approx(0.6e-3 + 16 * 44e-6)
+    assert many - one == pytest.approx(48 * 44e-6)
     assert wide - one == pytest.approx(2 * 0.94e-3)
 
 
@@ -75,7 +75,7 @@ def test_old_attention_reads_shared_keys_for_each_query_head_on_amd():
         own = {"version": version, "device": device, "model": model}
         return seconds(sequences=64.0, **own) - seconds(sequences=1.0, **own)
 
-    assert of_caches(apart, "") > 3.0 * of_caches(dense_model(), "")
+    assert of_caches(apart, "") > 2.0 * of_caches(dense_model(), "")
     assert of_caches(apart, "0.6.3") < 1.2 * of_caches(dense_model(), "0.6.3")
 
 
