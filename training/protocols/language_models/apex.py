@@ -3,7 +3,7 @@
 A run is asked with the requests of its trace, their lengths multiplied so that prompts and answers
 have the totals that the run states: engines end answers at different tokens. The host's time of an
 iteration is that of vLLM in 2024, which was fixed on no row of this dataset. The closed form, which
-is the baseline of the event model, has 10 ms outside of the engine, a figure from times to the
+is the baseline of the event model, has 9 ms outside of the engine, a figure from times to the
 first token of this dataset; a request takes ten seconds and more.
 """
 
