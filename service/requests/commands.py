@@ -345,8 +345,8 @@ def _of_llama(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
         known = _layers(read.fields.get("model.name"))
         if float(layers) > 0.0 and (known is None or float(layers) < known):
             raise read.refuse(
-                f"{read.option('n_gpu_layers')} {layers}: a model that is divided between GPU and processor is "
-                "not answered; leave it out for all layers on the device"
+                f"{read.option('n_gpu_layers')} {layers}: a model that is divided between GPU and "
+                "processor is not answered; leave it out for all layers on the device"
             )
     given.pop("cache_type_v", None)
     slots = max(1, int(read.number("parallel", given.pop("parallel", 1))))

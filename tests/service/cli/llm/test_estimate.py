@@ -282,7 +282,7 @@ def test_a_command_names_the_model_and_its_options(run):
     words = ("estimate", "--device", "h100", "--command")
     printed = run(*words, f"{serve} 1 && vllm bench serve --request-rate inf")
     assert printed.splitlines()[1].startswith("Qwen3-8B with vllm")
-    with pytest.raises(BadRequest, match="^--command: -tp: Input should be a valid integer"):
+    with pytest.raises(BadRequest, match=r"^--command: -tp: Input should be a valid integer"):
         run(*words, f"{serve} x && vllm bench serve")
 
 
