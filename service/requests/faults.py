@@ -42,7 +42,7 @@ def fault_in(name: str, value: Any, why: str) -> ValidationError:
     )
 
 
-def within_command(error: ValidationError, options: Mapping[str, str]) -> ValidationError:
+def within_command(error: ValidationError, options: dict[str, str]) -> ValidationError:
     """The same error, with the options of a command in place of the fields that they set.
 
     Args:
@@ -54,7 +54,7 @@ def within_command(error: ValidationError, options: Mapping[str, str]) -> Valida
     )
 
 
-def _of_option(item: Mapping[str, Any], options: Mapping[str, str]) -> InitErrorDetails:
+def _of_option(item: Mapping[str, Any], options: dict[str, str]) -> InitErrorDetails:
     said, context, loc = message_of(item), dict(item.get("ctx", {})), tuple(item["loc"])
     parts = {path.partition(".")[0]: name for path, name in reversed(options.items())}
     if item["type"] == ABOUT_FIELDS:
