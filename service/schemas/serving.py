@@ -221,7 +221,11 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
             said = {name: value for name, value in said.items() if name not in LOADS}
         if {"config", "total_parameters", "name"} & own.get("model", {}).keys():
             said.get("model", {}).pop("name", None)
-        options = {path: name for path, name in options.items() if not _holds(own, path)}
+        options = {
+            path: name
+            for path, name in options.items()
+            if _holds(said, path) and not _holds(own, path)
+        }
         content, closed = merged(said, own), None
         try:
             if "concurrency" in said and no_rate(said.get("requests_per_s")) is not None:
