@@ -39,6 +39,7 @@ exception is a fault of forerun and is reported as such.
 """
 
 import difflib
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -118,10 +119,14 @@ class UnknownDevice(InputError):
         """Similar names; they are sought when somebody reads them, which takes milliseconds."""
         if self.listed or self._only_for:
             return list(self.listed)
-        known = dict.fromkeys(self._known)
-        close = difflib.get_close_matches(self.name.lower(), known, n=3, cutoff=0.5)
+        words = len(re.split("[ -]", self.name))
+        names = {own: {own: None} for own in self._known}
+        for own in self._known:  # h100-sxm-80gb is sought as h100 too
+            names.setdefault("-".join(own.split("-")[:words]), {})[own] = None
+        close = difflib.get_close_matches(self.name.lower(), names, n=3, cutoff=0.5)
+        found = dict.fromkeys(own for one in close for own in names[one])
         # Of equally similar names, one that begins alike is the likelier one.
-        return sorted(close, key=lambda other: other[:1] != self.name[:1].lower())
+        return sorted(found, key=lambda other: other[:1] != self.name[:1].lower())[:3]
 
     def __str__(self) -> str:
         if self.args:  # somebody has put another message in place of this one

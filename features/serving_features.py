@@ -18,7 +18,7 @@ from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device, Precision
 from forerun.data.language_models.deployment import LlmDeployment
 from forerun.data.language_models.kernel import LlmKernel
-from forerun.data.language_models.weights import BYTES
+from forerun.data.number_formats import FORMATS, Format
 from forerun.data.query import Query
 from forerun.data.workload import (
     Architecture,
@@ -37,29 +37,6 @@ Generative = LlmServing | Diffusion
 Amount = float | Column
 """A number, or one for each of n numbers of sequences, (n,)."""
 
-WEIGHT_BYTES: Final[Mapping[WeightFormat, float]] = {
-    "fp32": 4.0,
-    "tf32": 4.0,
-    "fp16": 2.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "int8": 1.0,
-    "mxfp4": 0.53,
-    "nvfp4": BYTES["nvfp4"],
-    "int4": BYTES["int4"],
-}
-ARITHMETIC: Final[Mapping[WeightFormat, Precision]] = {
-    "fp32": "fp32",
-    "tf32": "tf32",
-    "fp16": "fp16",
-    "bf16": "bf16",
-    "fp8": "fp8",
-    "int8": "int8",
-    "mxfp4": "fp8",
-    "nvfp4": "fp4",
-    "int4": "bf16",
-}
-"""The fastest arithmetic that weights of a format are multiplied in."""
 TOKENS: Final[Mapping[RequestKind, tuple[float, float]]] = {
     "chat": (200.0, 650.0),
     "reasoning": (250.0, 5800.0),
@@ -155,25 +132,24 @@ def least_step_s(query: Query) -> float:
     assert isinstance(workload, LlmServing)
     devices, weights = query.operation.device_count, workload.active_parameters
     peak = 1e12 * device.peak(arithmetic(workload.weights, device), matrix=True)
-    read_s = weights * WEIGHT_BYTES[workload.weights] / (1e9 * device.bandwidth_gbs)
+    read_s = weights * FORMATS[workload.weights].bytes / (1e9 * device.bandwidth_gbs)
     return max(read_s, 2.0 * weights * workload.max_sequences / peak) / devices
+
+
+def multiplied_as(weights: WeightFormat) -> Format:
+    """The format whose products those with weights of a format are: activations of MXFP4 weights,
+    which gpt-oss has, are taken to have eight bits.
+    """
+    return FORMATS["mxfp8" if weights == "mxfp4" else weights]
 
 
 def arithmetic(weights: WeightFormat, device: Device) -> Precision:
     """The precision that products with weights of a format are in on a device.
 
-    Where the device does not multiply numbers of four bits, kernels unpack NVFP4 to half precision;
-    engines take FP16 for BF16 where it has no such arithmetic.
-
     Raises:
         UnknownPrecision: the sheet has no peak for it nor for what could stand in.
     """
-    wanted = ARITHMETIC[weights]
-    if wanted == "fp4" and wanted not in device.peak_tflops:
-        wanted = "bf16"
-    if wanted == "bf16" and wanted not in device.peak_tflops and "fp16" in device.peak_tflops:
-        wanted = "fp16"
-    return device.computes_in(wanted)
+    return multiplied_as(weights).precision_on(device)
 
 
 def outputs(workload: Generative) -> float:
@@ -214,7 +190,7 @@ def step_bound(
         UnknownBandwidth, UnknownPrecision: the device's sheet lacks the figure.
     """
     total, active = workload.total_parameters, workload.active_parameters
-    width = WEIGHT_BYTES[workload.weights]
+    width = FORMATS[workload.weights].bytes
     bytes_s = count * device.bandwidth_gbs * 1e9
     flops_s = count * device.peak(arithmetic(workload.weights, device), matrix=True) * 1e12
     covered = _covered(workload, sequences)
@@ -256,7 +232,7 @@ def _batch(workload: Diffusion, device: Device, count: int) -> CycleBound:
     )
     tokens, steps = picture_tokens(workload), float(workload.steps)
     flops_s = count * device.peak(arithmetic(workload.weights, device), matrix=True) * 1e12
-    read = weights * WEIGHT_BYTES[workload.weights]
+    read = weights * FORMATS[workload.weights].bytes
     return CycleBound(
         weights=steps * read / (device.bandwidth_gbs * 1e9),
         arithmetic=2.0 * weights * tokens * batch * steps / flops_s,
@@ -306,7 +282,7 @@ def llm_features(
         count: number of devices.
         sequences: (n,) numbers of sequences, in place of the model's `max_sequences`.
     """
-    bound, width = step_bound(workload, device, count, sequences), WEIGHT_BYTES[workload.weights]
+    bound, width = step_bound(workload, device, count, sequences), FORMATS[workload.weights].bytes
     total, active = workload.total_parameters, workload.active_parameters
     whole, memory = bound.seconds, count * (device.memory_gib or 1.0) * GIB
     cache = bound.sequence * count * device.bandwidth_gbs * 1e9

@@ -1,40 +1,17 @@
-"""Number formats of a language model's weights, by part and layer.
-
-Bytes of a weight include the scales that are stored for each group of weights: one of 8 bits for
-16 weights in NVFP4 and for 32 in MXFP4 and MXFP8, one of 16 bits for 32 integers. The scales of
-blockwise FP8, one for 128 x 128 weights, are not counted. Those of GGUF files are means over all
-weights of Llama 2 7B, as llama.cpp lists them (`tools/quantize/README.md`), or follow from blocks
-of 32 weights.
-"""
+"""Number formats of a language model's weights, by part and layer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Final
 
-GGUF: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        **{"q2_k": 3.35, "q3_k_s": 3.50, "q3_k_m": 3.91, "q3_k_l": 4.27, "q4_0": 4.5},
-        **{"q4_k_s": 4.58, "q4_k_m": 4.84, "q4_1": 5.0, "q5_0": 5.5, "q5_k_s": 5.52},
-        **{"q5_k_m": 5.68, "q5_1": 6.0, "q6_k": 6.56, "q8_0": 8.5},
-    }
-)
-"""Bits of one weight in a format of GGUF files, which holds for all matrices of a model."""
+from forerun.data.number_formats import FORMATS
+
 BYTES: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "fp32": 4.0,
-        "bf16": 2.0,
-        "fp16": 2.0,
-        "fp8": 1.0,
-        "int8": 1.0,
-        "mxfp8": 1.0 + 1 / 32,
-        "nvfp4": 0.5 + 1 / 16,
-        "mxfp4": 0.5 + 1 / 32,
-        "int4": 0.5 + 2 / 32,
-        **{name: bits / 8 for name, bits in GGUF.items()},
-    }
+    {name: own.bytes for name, own in FORMATS.items() if name not in ("tf32", "nf4")}
 )
-"""Bytes of one weight in a number format."""
+"""Bytes of one weight in a number format that configurations name; TF32 is FP32 in memory, and NF4
+counts as INT4."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from forerun.data.columns import Column, Columns, Mask, Matrix, Positions, groups_of
 from forerun.data.graph import OperatorGraph
+from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.data.workload import (
     FrozenFormat,
@@ -35,7 +36,7 @@ from forerun.features.lowering import (
 )
 from forerun.features.lowering.kernel_kinds import IS_CONV, IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
 from forerun.features.lowering.mode import torch_version
-from forerun.features.memory.weights import FORMAT_BYTES, WHOLE_FORMATS, adapted_layers
+from forerun.features.memory.weights import WHOLE_FORMATS, adapted_layers
 from forerun.features.operators.kinds import (
     DEQUANTIZATION,
     EMBEDDING_GRADIENTS,
@@ -161,7 +162,7 @@ class TrainingStep(NamedTuple):
     def quantised_bytes(self) -> float:
         """Bytes of an element of weights that each product converts; 0 where none does."""
         known = self.frozen_weights
-        return 0.0 if known is None or known in WHOLE_FORMATS else FORMAT_BYTES[known]
+        return 0.0 if known is None or known in WHOLE_FORMATS else FORMATS[known].bytes
 
 
 class _Trained(NamedTuple):

@@ -28,14 +28,11 @@ from forerun.data.language_models.kernel import (
     LlmKernel,
     ProductFormat,
 )
-from forerun.data.language_models.weights import BYTES
+from forerun.data.number_formats import FORMATS, PRODUCTS
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, NumberFormat, Workload
 from forerun.features.llm_kernels.table import (
-    ACTIVATION_BYTES,
-    ARITHMETIC,
     LAUNCH_CLOCK_HZ,
-    WEIGHT_BYTES,
     Chip,
     KernelGroup,
     KernelTable,
@@ -84,10 +81,10 @@ def gemm_table(m: Column, n: Column, k: Column, form: ProductFormat, device: Dev
     Raises:
         UnknownBandwidth, UnknownPrecision: the device has no spec sheet.
     """
-    chip = Chip.of(device)
-    peak = device.peak(ARITHMETIC[form], matrix=True) * 1e12
-    weights, result = n * k * WEIGHT_BYTES[form], m * n * _RESULT_BYTES
-    activations = m * k * ACTIVATION_BYTES[form]
+    chip, product = Chip.of(device), PRODUCTS[form]
+    peak = device.peak(product.precision, matrix=True) * 1e12
+    weights, result = n * k * product.weights.bytes, m * n * _RESULT_BYTES
+    activations = m * k * product.activations.bytes
     moved = weights + activations + result
     compute_s, memory_s = 2.0 * m * n * k / peak, moved / chip.bandwidth
     cached_s = chip.memory_s(moved, COPIES * moved)
@@ -309,14 +306,14 @@ def experts_table(
     """
     hidden_size, expert, skew = sizes.hidden_size, sizes.expert, sizes.skew
     experts, experts_per_token = sizes.experts, sizes.experts_per_token
-    chip = Chip.of(device)
-    peak = device.peak(ARITHMETIC[form], matrix=True) * 1e12
+    chip, product = Chip.of(device), PRODUCTS[form]
+    peak = device.peak(product.precision, matrix=True) * 1e12
     own_width, local = sizes.width / sizes.tensor, np.maximum(experts / expert, 1.0)
     routed = tokens * experts_per_token / expert
     covered_share, tiles_share = _loads(tokens, experts, experts_per_token, skew)
     covered, tiles = covered_share * local, tiles_share * local
-    weights = covered * _PRODUCTS * hidden_size * own_width * WEIGHT_BYTES[form]
-    activations = routed * (2.0 * hidden_size + 2.0 * own_width) * ACTIVATION_BYTES[form]
+    weights = covered * _PRODUCTS * hidden_size * own_width * product.weights.bytes
+    activations = routed * (2.0 * hidden_size + 2.0 * own_width) * product.activations.bytes
     compute_s = 2.0 * _PRODUCTS * routed * hidden_size * own_width / peak
     memory_s = (weights + activations) / chip.bandwidth
     bound = np.maximum(compute_s, memory_s)
@@ -416,7 +413,7 @@ PREFILL_FEATURES: Final = (
 _SPLIT_TOKENS = 256.0
 """Fewest tokens of a cache for which decoding uses a compute unit of its own."""
 _QUERY_TILE = 128.0
-_ACTIVATION_BYTES = BYTES["bf16"]
+_ACTIVATION_BYTES = FORMATS["bf16"].bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +463,7 @@ def decode_table(
     head_dim, window = heads.width, heads.window
     attended, group = np.minimum(context, window), query_heads / key_value_heads
     blocks = sequences * key_value_heads
-    cached = 2.0 * blocks * attended * head_dim * BYTES[cache_format]
+    cached = 2.0 * blocks * attended * head_dim * FORMATS[cache_format].bytes
     moved = cached + 2.0 * sequences * query_heads * head_dim * _ACTIVATION_BYTES
     compute_s = 4.0 * sequences * query_heads * attended * head_dim / chip.flops
     memory_s = moved / chip.bandwidth
@@ -530,7 +527,7 @@ def prefill_table(
     attended = np.minimum(length, heads.window + tokens - 1.0)
     pairs = attended_pairs(tokens, context, heads.window)
     flops = 4.0 * sequences * query_heads * head_dim * pairs
-    cached = 2.0 * sequences * key_value_heads * attended * head_dim * BYTES[cache_format]
+    cached = 2.0 * sequences * key_value_heads * attended * head_dim * FORMATS[cache_format].bytes
     moved = cached + 2.0 * sequences * tokens * query_heads * head_dim * _ACTIVATION_BYTES
     compute_s = flops / (device.peak(product_format, matrix=True) * 1e12)
     memory_s = moved / chip.bandwidth

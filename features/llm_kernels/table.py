@@ -5,41 +5,12 @@ Figures of a device that times of kernels depend on; some are assumed where a sh
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 
 from forerun.data.columns import Column, Columns, Mask, Matrix, Names, Positions
-from forerun.data.device import Device, Precision
-from forerun.data.language_models.kernel import ProductFormat
-from forerun.data.language_models.weights import BYTES
-
-ARITHMETIC: Final[dict[ProductFormat, Precision]] = {
-    "bf16": "bf16",
-    "fp16": "fp16",
-    "fp8": "fp8",
-    "fp8_block": "fp8",
-    "nvfp4": "fp4",
-    "int4": "bf16",
-    "mxfp4": "bf16",
-    "mxfp4_mxfp8": "fp8",
-    "mxfp4_mxfp4": "fp4",
-}
-"""Precision in which matrix units multiply each format."""
-WEIGHT_BYTES: Final[dict[ProductFormat, float]] = {
-    **{name: BYTES[name] for name in ("bf16", "fp16", "fp8", "nvfp4", "int4", "mxfp4")},
-    "fp8_block": BYTES["fp8"],
-    "mxfp4_mxfp8": BYTES["mxfp4"],
-    "mxfp4_mxfp4": BYTES["mxfp4"],
-}
-"""Bytes of one weight in each format, with its share of the scales."""
-ACTIVATION_BYTES: Final[dict[ProductFormat, float]] = {
-    **WEIGHT_BYTES,
-    "int4": BYTES["bf16"],
-    "mxfp4": BYTES["bf16"],
-    "mxfp4_mxfp8": BYTES["mxfp8"],
-}
-"""Bytes of one activation that a matrix product reads in each format."""
+from forerun.data.device import Device
 
 _TYPICAL_CLOCK_MHZ = 1900.0
 _TYPICAL_L2_MIB_PER_UNIT = 0.4

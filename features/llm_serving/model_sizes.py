@@ -6,7 +6,7 @@ from typing import Final, Self
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.recurrent import Recurrent
-from forerun.data.language_models.weights import GGUF
+from forerun.data.number_formats import GGUF
 from forerun.data.workload import LlmArchitecture, WeightFormat
 
 EIGHT_BITS: Final = 6.5

@@ -19,23 +19,13 @@ from forerun.data.language_models.attention import Attention, CompressedAttentio
 from forerun.data.language_models.feed_forward import Dense, Experts
 from forerun.data.language_models.model import LanguageModel, Layer, Mixer
 from forerun.data.language_models.recurrent import Recurrent
-from forerun.data.language_models.weights import BYTES, GGUF, LayerFormats
+from forerun.data.language_models.weights import BYTES, LayerFormats
+from forerun.data.number_formats import FORMATS
 
-ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = {
-    "fp32": ("tf32", "fp32"),
-    "bf16": ("bf16", "fp16"),
-    "fp16": ("fp16", "bf16"),
-    "fp8": ("fp8", "bf16", "fp16"),
-    "int8": ("int8", "bf16", "fp16"),
-    "mxfp8": ("fp8", "bf16", "fp16"),
-    "nvfp4": ("fp4", "bf16", "fp16"),
-    "mxfp4": ("fp4", "bf16", "fp16"),
-    "int4": ("bf16", "fp16"),
-    **dict.fromkeys(GGUF, ("int8", "fp16", "bf16")),
-}
-"""Format of weights -> precisions that products are computed in, best first. Kernels unpack
-four-bit weights to half precision where the device does not multiply them; those of llama.cpp
-multiply integers of eight bits."""
+ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = MappingProxyType(
+    {name: own.precisions for name, own in FORMATS.items()}
+)
+"""Format of weights -> precisions that products are computed in, best first."""
 SELECTED_TOKENS: Final = 2048
 """Tokens that an indexer selects for attention, as in DeepSeek-V3.2."""
 

@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 
 from forerun.data.errors import InputError
 from forerun.data.graph import Operator, OperatorGraph
-from forerun.data.workload import FrozenFormat, LoraTargets, NumberFormat, Optimizer, TrainingSetup
+from forerun.data.number_formats import FORMATS
+from forerun.data.workload import LoraTargets, NumberFormat, Optimizer, TrainingSetup
 from forerun.features.deadline import watched
 from forerun.features.graph_cache import GraphKey, kept_by_graph
 from forerun.features.graphs.blocks import parts
@@ -231,18 +232,6 @@ def device_shares(asked: Requests, setup: TrainingSetup, stage: int) -> NDArray[
     return shares
 
 
-FORMAT_BYTES: dict[FrozenFormat, float] = {
-    "fp32": 4.0,
-    "fp16": 2.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "int8": 1.0,
-    "mxfp4": 0.5 + 1 / 32,
-    "nf4": 0.5 + 1 / 64 + 4 / (64 * 256),
-}
-"""Bytes of an element. mxfp4: a byte of exponent for 32 elements (OCP MX specification). nf4: a
-byte of scale for 64 elements and four bytes for 256 such scales (double quantisation, Dettmers et
-al. 2023)."""
 WHOLE_FORMATS = frozenset({"fp32", "fp16", "bf16"})
 """Formats in which all weights are stored; others apply to linear layers except the head."""
 
@@ -324,8 +313,8 @@ def _stored(weight: Weight, item: float, quantised: bool, setup: TrainingSetup |
         return item if setup.adapter_precision is None else _item(setup.adapter_precision)
     known = setup.frozen_weights
     if known is None or not (quantised or known in WHOLE_FORMATS) or not weight.columns:
-        return FORMAT_BYTES[known] if known in WHOLE_FORMATS and known else item
-    return FORMAT_BYTES[known]
+        return FORMATS[known].bytes if known in WHOLE_FORMATS and known else item
+    return FORMATS[known].bytes
 
 
 def _own(op: Operator, operators: Sequence[Operator]) -> Operator:

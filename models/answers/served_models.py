@@ -12,9 +12,10 @@ import numpy as np
 
 from forerun.data.device import Device
 from forerun.data.measurements import Measurements
+from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, LlmServing
-from forerun.features.serving_features import WEIGHT_BYTES, least_step_s, outputs
+from forerun.features.serving_features import least_step_s, outputs
 from forerun.models.answers.trust import subject_of
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.limit import POWER, Limit
@@ -109,7 +110,7 @@ def too_heavy(query: Query) -> list[Limit]:
     if not isinstance(model, LlmServing | Diffusion) or query.device.memory_gib is None:
         return []
     weights = model.total_parameters if isinstance(model, LlmServing) else model.parameters
-    taken, held = weights * WEIGHT_BYTES[model.weights] / 2**30, count * query.device.memory_gib
+    taken, held = weights * FORMATS[model.weights].bytes / 2**30, count * query.device.memory_gib
     if taken <= held:
         return []
     message = f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}"

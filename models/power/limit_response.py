@@ -180,7 +180,9 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
             if metric not in answer.estimates:
                 refusals = [own for own in answer.limits if own.severity == "refusal"]
                 why = "".join(f" ({own})" for own in refusals)
-                raise UnanswerableQuery(f"No {words} is known for this at {limit:g} W{why}.")
+                where = f"on {query.device.name} at {limit:g} W{why}"
+                gpus = " Power is answered on GPUs alone." if query.device.kind == "cpu" else ""
+                raise UnanswerableQuery(f"No {words} is known for this {where}.{gpus}")
     times = [answer.estimates["latency_ms"] for answer in answers]
     powers = [answer.estimates["power_w"] for answer in answers]
     energies = [

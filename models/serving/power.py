@@ -16,9 +16,10 @@ import numpy as np
 
 from forerun.data.columns import Column, Mask, Matrix, Names, groups_of
 from forerun.data.measurements import Measurements
+from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.data.workload import LlmServing
-from forerun.features.serving_features import ARITHMETIC, GIB, WEIGHT_BYTES, arithmetic
+from forerun.features.serving_features import GIB, arithmetic, multiplied_as
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals
 from forerun.models.domain.feature_range import FeatureRange, KnownDevices
@@ -227,16 +228,16 @@ class ServingPower(StoredPredictor):
             lines.append("serving was measured on other devices; some runs of this one would tell")
         if query.operation.power_limit_w is not None:
             lines.append("power limit: serving was measured without one; the answer is without it")
-        wanted = ARITHMETIC[workload.weights]
-        found, narrow = arithmetic(workload.weights, device), WEIGHT_BYTES[workload.weights] < 2
-        if narrow and found != wanted:
+        wanted = multiplied_as(workload.weights).precisions[0]
+        found, width = arithmetic(workload.weights, device), FORMATS[workload.weights].bytes
+        if width < 2 and found != wanted:
             lines.append(
                 f"{workload.weights} weights: the sheet has no {wanted} peak, so products are in "
                 f"{found}"
             )
         if isinstance(workload, LlmServing):
             held = query.operation.device_count * (device.memory_gib or 0.0)
-            need = workload.total_parameters * WEIGHT_BYTES[workload.weights] / GIB
+            need = workload.total_parameters * width / GIB
             if need > held:
                 lines.append(f"memory: weights take {need:,.0f} GiB, the devices have {held:,.0f}")
         return lines

@@ -113,10 +113,11 @@ def read_rows(
     """Read the measurements of a device from a .parquet, .csv or JSON file.
 
     In a table, `workload` is the digest or file name of a graph; for kind `kernel` it is the
-    operator as JSON. Null cells take the defaults of POST /v1/predict. A JSON file holds a list of
-    measurements as POST /v1/devices/{name}/measurements takes them, or the whole body of such a
-    request; all of them are attributed to this device. Or it is the result of a load generator for
-    language models (`forerun.data.language_models.serving_results`).
+    operator as JSON; or it is a whole workload, as `--suggest --json` prints it. Null cells take
+    the defaults of POST /v1/predict. A JSON file holds a list of measurements as POST
+    /v1/devices/{name}/measurements takes them, or the whole body of such a request; all of them are
+    attributed to this device. Or it is the result of a load generator for language models
+    (`forerun.data.language_models.serving_results`).
 
     Args:
         path: the file.
@@ -255,6 +256,23 @@ def _is(name: str, device: Device, catalog: DeviceCatalog) -> bool:
         return False
 
 
+def _written_out(found: Any, said: Mapping[str, Any], called: str) -> dict[str, Any]:
+    """The workload that a cell holds as JSON: whole, or its operator alone.
+
+    Raises:
+        BadTable: a column has another value than the whole workload.
+    """
+    if not isinstance(found, dict) or "kind" not in found or not {"operator", "graph"} & {*found}:
+        return {"kind": "kernel", "operator": found}
+    for name in found.keys() & said.keys():
+        if found[name] != said[name]:
+            raise BadTable(
+                f"{called}, column {name!r}: it is {said[name]!r}, and {found[name]!r} in the "
+                "column 'workload': leave one of the two out."
+            )
+    return found
+
+
 def measured_row(cells: Mapping[str, Any], called: str) -> MeasuredRow:
     """The measurement in the cells of a row of a table of measurements.
 
@@ -268,20 +286,21 @@ def measured_row(cells: Mapping[str, Any], called: str) -> MeasuredRow:
     given = _of_device({key: value for key, value in cells.items() if value is not None})
     text = given["workload"]
     kind = given.get("kind") or ("kernel" if text.lstrip().startswith("{") else "network")
-    workload: dict[str, Any] = {"kind": kind}
-    if kind == "kernel":
+    columns = ("kind", "precision", "phase", "batch_size")
+    said = {name: given[name] for name in columns if name in given}
+    workload: dict[str, Any] = {"kind": kind, "graph": text}
+    if kind == "kernel" or text.lstrip().startswith("{"):
         try:
-            workload["operator"] = json.loads(text)
+            workload = _written_out(json.loads(text), said, called)
         except ValueError:
             raise BadTable(
                 f"{called}, column 'workload': a kernel is its operator as JSON, such as "
                 '{"kind": "softmax", "input_shapes": [[8, 64]], "output_shapes": [[8, 64]]}.'
             ) from None
-        names: tuple[str, ...] = ("precision",)
-    else:
-        workload["graph"] = text
-        names = ("precision", "phase", "batch_size")
-    workload |= {name: given[name] for name in names if name in given}
+    if workload["kind"] == "network":
+        workload |= said
+    elif "precision" in said:
+        workload["precision"] = said["precision"]
     software = {field: given[name] for name, field in SOFTWARE.items() if name in given}
     metrics = {name: given[name] for name in METRIC_COLUMNS if name in given}
     content = {"workload": workload, "software": software, "metrics": metrics}

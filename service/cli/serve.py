@@ -38,8 +38,10 @@ def tcp_listener(host: str, port: int, option: str = "--port") -> socket.socket:
         option: option of the command line that sets the port, for messages.
 
     Raises:
-        NoAddress: the address does not belong to this machine, or the port is in use.
+        NoAddress: the address does not belong to this machine, or the port is in use or none.
     """
+    if not 0 <= port <= 65_535:
+        raise NoAddress(f"{option} {port}: a port is from 1 to 65535, or 0 for a free one.")
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(where[:2], family=family)
@@ -128,7 +130,7 @@ UVICORN: dict[str, Any] = {
 def serve(
     host: Annotated[str | None, typer.Option(help="address to listen on [127.0.0.1]")] = None,
     port: Annotated[
-        int | None, typer.Option(help="port to listen on [8080]; 0 chooses a free port", max=65535)
+        int | None, typer.Option(help="port to listen on [8080]; 0 chooses a free port")
     ] = None,
     workers: Annotated[int, typer.Option(help="number of worker processes", min=1)] = 1,
     unix_socket: Annotated[
@@ -136,9 +138,7 @@ def serve(
     ] = None,
     grpc_port: Annotated[
         int | None,
-        typer.Option(
-            help="port for the Open Inference Protocol over gRPC; 0 chooses one", max=65535
-        ),
+        typer.Option(help="port for the Open Inference Protocol over gRPC; 0 chooses one"),
     ] = None,
 ) -> None:
     """Start the HTTP service; FORERUN_* variables hold further settings."""

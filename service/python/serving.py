@@ -227,6 +227,10 @@ def _load_text(asked: LlmEstimateIn) -> str:
     """The load of a request in words."""
     if asked.at_once is not None:
         return f"{asked.at_once:,.0f} requests at once"
+    if asked.closed is not None:
+        return (
+            f"{asked.requests_per_s:g} requests/s, at most {asked.closed.concurrency:g} in flight"
+        )
     if asked.requests_per_s is not None:
         return f"{asked.requests_per_s:,.9g} requests/s"
     return f"{asked.concurrency or asked.model.max_sequences:,.9g} sequences"

@@ -87,29 +87,46 @@ _GGUF: Final = re.compile(r"[-.:](?:ud-)?((?:i?q\d\w*|bf16|f16|f32))(?:\.gguf)?$
 
 @dataclass
 class _Read:
-    """What commands say: fields by path, notes, and the text for messages."""
+    """What commands say: fields by path, notes, and the text for messages.
+
+    Attributes:
+        text: the commands.
+        fields: path of a field -> its value.
+        options: path of a field -> the option that sets it, as written.
+        notes: what is said about the rest.
+        written: name of an option -> how the command that is read writes it.
+    """
 
     text: str
     fields: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)
+
+    def set(self, path: str, value: Any, name: str) -> None:
+        self.fields[path], self.options[path] = value, self.option(name)
+
+    def option(self, name: str) -> str:
+        return self.written.get(name, f"--{name.replace('_', '-')}")
 
     def refuse(self, why: str) -> Exception:
         return fault_in("command", self.text, why)
 
     def number(self, name: str, value: Any) -> float:
         if value is True:
-            raise self.refuse(f"--{_dashed(name)} has no value")
+            raise self.refuse(f"{self.option(name)} has no value")
         try:
             found = float(value)
         except ValueError:
             found = nan
         if not 0.0 <= found <= 1e9:
-            raise self.refuse(f"--{_dashed(name)} is {value!r:.40}, which is no such number")
+            raise self.refuse(f"{self.option(name)} is {value!r:.40}, which is no such number")
         return found
 
 
-def fields_of(command: str) -> tuple[dict[str, Any], list[str]]:
-    """The fields of a request that commands set, by their parts; and what is said about the rest.
+def fields_of(command: str) -> tuple[dict[str, Any], list[str], dict[str, str]]:
+    """The fields of a request that commands set, by their parts; what is said about the rest; and
+    path of each field -> the option that sets it, as written.
 
     Args:
         command: one command or several, as typed in a shell.
@@ -131,7 +148,7 @@ def fields_of(command: str) -> tuple[dict[str, Any], list[str]]:
         for part in outer:
             holder = holder.setdefault(part, {})
         holder[last] = value
-    return content, read.notes
+    return content, read.notes, read.options
 
 
 def _commands(read: _Read) -> Iterator[list[str]]:
@@ -157,26 +174,34 @@ def _read(read: _Read, words: Sequence[str]) -> None:
         for start in range(len(words)):
             for end in range(start + 1, min(start + 4, len(words) + 1)):
                 if re.fullmatch(pattern, " ".join(words[start:end])):
-                    options = dict(_options(words[end:], engine))
+                    read.written = {"program": " ".join(words[start:end])}
+                    options = dict(_options(words[end:], engine, read.written))
                     image = IMAGE.search(" ".join(words[: end + 1]))
                     if image is not None:
-                        read.fields["engine.version"] = image[1]
+                        read.set("engine.version", image[1], "program")
                     _translate(read, options, engine, kind)
                     return
 
 
-def _options(words: Sequence[str], engine: str) -> Iterator[tuple[str, Any]]:
-    """Name and value of each option; True for one without a value, `model` for a bare word."""
+def _options(
+    words: Sequence[str], engine: str, written: dict[str, str]
+) -> Iterator[tuple[str, Any]]:
+    """Name and value of each option; True for one without a value, `model` for a bare word.
+
+    How each option is written is put into `written`.
+    """
     at = 0
     while at < len(words):
         word = words[at]
         at += 1
         if not word.startswith("-"):
+            written["model"] = "the model"
             yield "model", word
             continue
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_").replace(".", "_") if not equals else name.replace("-", "_")
         name = (OF_LLAMA if engine == "llama.cpp" else SAME).get(name, name)
+        written[name] = word.partition("=")[0]
         if equals:
             yield name, value
         elif name in SWITCHES or at == len(words) or re.match(r"-[-a-zA-Z]", words[at]):
@@ -189,9 +214,8 @@ def _options(words: Sequence[str], engine: str) -> Iterator[tuple[str, Any]]:
 def _translate(read: _Read, given: dict[str, Any], engine: str, kind: str) -> None:
     """Set the fields that the options of one command mean."""
     bench = kind == "bench"
-    found = read.fields
     if not bench or engine == "llama.cpp":
-        found["engine.name"] = engine
+        read.set("engine.name", engine, "program")
     if "model" in given:
         _name_model(read, str(given.pop("model")))
     if bench:
@@ -201,25 +225,27 @@ def _translate(read: _Read, given: dict[str, Any], engine: str, kind: str) -> No
         plain = name.removeprefix("no_")
         path = PATHS.get(name, PATHS.get(plain, name if name == AT_ONCE else None))
         if name in UNSUPPORTED and value not in ("0", "1", "1.0"):
-            raise read.refuse(f"--{_dashed(name)}: {UNSUPPORTED[name]}")
+            raise read.refuse(f"{read.option(name)}: {UNSUPPORTED[name]}")
         if path is not None:
-            found[path] = _value(read, name, value)
+            read.set(path, _value(read, name, value), name)
         else:
             ignored = name in WITHOUT_EFFECT or name in UNSUPPORTED
             others["do not change times" if ignored else "are not known here"].append(name)
     for why, names in others.items():
         if names:
-            listed = ", ".join(f"--{_dashed(name)}"[:40] for name in names[:20])
+            listed = ", ".join(read.option(name)[:40] for name in names[:20])
             read.notes.append(f"left out, since they {why}: {listed}")
 
 
 def _name_model(read: _Read, given: str) -> None:
     """Set the model, unless a command before names one."""
     name, quantization = _model(given)
-    if read.fields.setdefault("model.name", name) != name:
+    if "model.name" not in read.fields:
+        read.set("model.name", name, "model")
+    elif read.fields["model.name"] != name:
         read.notes.append(f"the model is {read.fields['model.name']:.80}, not {name:.80}")
     if quantization:
-        read.fields["model.quantization"] = quantization
+        read.set("model.quantization", quantization, "model")
 
 
 def _value(read: _Read, name: str, value: Any) -> Any:
@@ -228,7 +254,7 @@ def _value(read: _Read, name: str, value: Any) -> Any:
         return value
     plain = name.removeprefix("no_")
     if plain not in SWITCHES:
-        raise read.refuse(f"--{_dashed(name)} has no value")
+        raise read.refuse(f"{read.option(name)} has no value")
     return (plain == name) != (name in NEGATED)
 
 
@@ -239,7 +265,7 @@ def _with_defaults(read: _Read, given: dict[str, Any], engine: str) -> dict[str,
     kept = DEFAULTS[engine] if drawn else [AT_ONCE]
     assumed = {n: v for n, v in DEFAULTS[engine].items() if n in kept and n not in given}
     if assumed:
-        said = ", ".join(f"--{_dashed(n)} {v}" for n, v in assumed.items())
+        said = ", ".join(f"{read.option(n)} {v}" for n, v in assumed.items())
         read.notes.append(f"{said}, as the benchmark does by default")
     return {**assumed, **given}
 
@@ -247,17 +273,16 @@ def _with_defaults(read: _Read, given: dict[str, Any], engine: str) -> dict[str,
 def _of_vllm(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
     """What is left of options of vLLM after those with a meaning of their own."""
     if given.pop("dtype", "auto") in ("float32", "float"):
-        read.fields["model.quantization"] = "fp32"
+        read.set("model.quantization", "fp32", "dtype")
     if given.pop("enable_expert_parallel", False):
-        degrees = [given.get(n, 1) for n in ("tensor_parallel_size", "tp", "data_parallel_size")]
-        degrees.append(given.get("dp", 1))
         product = 1
-        for degree in degrees:
-            product *= int(read.number("tensor-parallel-size", degree))
-        read.fields["parallelism.expert"] = product
+        for name in ("tensor_parallel_size", "tp", "data_parallel_size", "dp"):
+            product *= int(read.number(name, given.get(name, 1)))
+        read.set("parallelism.expert", product, "enable_expert_parallel")
     if (drafts := given.pop("speculative_config", None)) is not None:
         try:
             given["num_speculative_tokens"] = json.loads(drafts)["num_speculative_tokens"]
+            read.written["num_speculative_tokens"] = read.option("speculative_config")
         except (ValueError, KeyError, TypeError, RecursionError):
             raise read.refuse("--speculative-config names no num_speculative_tokens") from None
     _of_random(read, given, lambda mean, ratio: (mean, ratio / sqrt(3.0)))
@@ -270,12 +295,13 @@ def _of_sglang(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
     if not given.pop("enable_dp_attention", False):
         for name in ("dp", "dp_size", "data_parallel_size"):
             if name in given:
-                read.fields["workers"] = int(read.number(name, given.pop(name)))
+                read.set("workers", int(read.number(name, given.pop(name))), name)
     if str(given.get("chunked_prefill_size")) == "-1":
         del given["chunked_prefill_size"]
-        read.fields["engine.chunked_prefill"] = False
+        read.set("engine.chunked_prefill", False, "chunked_prefill_size")
     if "speculative_num_draft_tokens" in given:
         given["num_speculative_tokens"] = given.pop("speculative_num_draft_tokens")
+        read.written["num_speculative_tokens"] = read.option("speculative_num_draft_tokens")
     if "random_input_len" in given:
         given.setdefault("random_range_ratio", 0.0)
     # Lengths are drawn evenly from this share of the length up to all of it.
@@ -293,8 +319,8 @@ def _of_random(
     """Lengths of random prompts: their mean and variation, and a prefix that all share."""
     if str(given.get("burstiness", 1)) in ("1", "1.0"):
         given.pop("burstiness", None)
-    ratio = read.number("random-range-ratio", given.pop("random_range_ratio", 0.0) or 0.0)
-    prefix = read.number("random-prefix-len", given.pop("random_prefix_len", 0.0))
+    ratio = read.number("random_range_ratio", given.pop("random_range_ratio", 0.0) or 0.0)
+    prefix = read.number("random_prefix_len", given.pop("random_prefix_len", 0.0))
     for side in ("input", "output"):
         name = f"random_{side}_len"
         if name in given:
@@ -302,37 +328,39 @@ def _of_random(
             mean, variation = drawn(stated, ratio)
             if variation:
                 read.notes.append(
-                    f"--{_dashed(name)} {stated:g}: lengths vary, {mean:g} on average"
+                    f"{read.option(name)} {stated:g}: lengths vary, {mean:g} on average"
                 )
             if side == "input" and prefix:
-                read.fields["cached_share"] = prefix / (mean + prefix)
+                read.set("cached_share", prefix / (mean + prefix), "random_prefix_len")
                 mean += prefix
-            read.fields[f"{side}_tokens"] = mean
+            read.set(f"{side}_tokens", mean, name)
             if variation:
-                read.fields[f"{side}_variation"] = variation
+                read.set(f"{side}_variation", variation, "random_range_ratio")
 
 
 def _of_llama(read: _Read, given: dict[str, Any]) -> dict[str, Any]:
     """As `_of_vllm`, of llama.cpp, which is answered for one stream on one GPU or processor."""
     layers = str(given.pop("n_gpu_layers", "all"))
-    if layers not in ("all", "auto", "-1") and not read.number("n-gpu-layers", layers) >= 99.0:
+    if layers not in ("all", "auto", "-1") and not read.number("n_gpu_layers", layers) >= 99.0:
         known = _layers(read.fields.get("model.name"))
         if float(layers) > 0.0 and (known is None or float(layers) < known):
             raise read.refuse(
-                f"--n-gpu-layers {layers}: a model that is divided between GPU and processor is "
-                "not answered; leave it out for all layers on the device"
+                f"{read.option('n_gpu_layers')} {layers}: a model that is divided between GPU and "
+                "processor is not answered; leave it out for all layers on the device"
             )
     given.pop("cache_type_v", None)
     slots = max(1, int(read.number("parallel", given.pop("parallel", 1))))
     if (context := given.pop("ctx_size", None)) not in (None, "0"):
-        read.fields["engine.max_request_tokens"] = int(read.number("ctx-size", context)) // slots
+        longest = int(read.number("ctx_size", context)) // slots
+        read.set("engine.max_request_tokens", longest, "ctx_size")
     for name, path in (("n_prompt", "input_tokens"), ("n_predict", "output_tokens")):
         value = given.pop(name, None)
         if value is not None and str(value) != "-1":
-            read.fields[path] = read.number(name, value)
+            read.set(path, read.number(name, value), name)
     if "ubatch_size" in given:
-        read.fields["engine.max_batched_tokens"] = given.pop("ubatch_size")
-    read.fields.setdefault("concurrency", slots)
+        read.set("engine.max_batched_tokens", given.pop("ubatch_size"), "ubatch_size")
+    if "concurrency" not in read.fields:
+        read.set("concurrency", slots, "parallel")
     return {name: value for name, value in given.items() if name not in ("b", "batch_size")}
 
 
@@ -360,7 +388,3 @@ def _layers(name: Any) -> int | None:
         return len(named_language_model(name).layers)
     except (UnknownLanguageModel, AttributeError):
         return None
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")

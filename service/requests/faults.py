@@ -42,6 +42,29 @@ def fault_in(name: str, value: Any, why: str) -> ValidationError:
     )
 
 
+def within_command(error: ValidationError, options: dict[str, str]) -> ValidationError:
+    """The same error, with the options of a command in place of the fields that they set.
+
+    Args:
+        error: what is wrong with a request that a command is a part of.
+        options: path of a field that the command sets -> the option, as written.
+    """
+    return ValidationError.from_exception_data(
+        error.title, [_of_option(item, options) for item in error.errors()]
+    )
+
+
+def _of_option(item: Mapping[str, Any], options: dict[str, str]) -> InitErrorDetails:
+    said, context, loc = message_of(item), dict(item.get("ctx", {})), tuple(item["loc"])
+    parts = {path.partition(".")[0]: name for path, name in reversed(options.items())}
+    if item["type"] == ABOUT_FIELDS:
+        context["paths"] = [(parts | options).get(path, path) for path in context["paths"]]
+    elif (option := options.get(".".join(map(str, loc)))) is not None:
+        loc, said = ("command",), f"{option}: {said}"
+    error = PydanticCustomError(item["type"], "{said}", {**context, "said": said})
+    return InitErrorDetails(type=error, loc=loc, input=item["input"])
+
+
 def message_of(item: Mapping[str, Any], name_of: Callable[[str], str] = str) -> str:
     """What is wrong, by an error of pydantic; a field that does not exist is named.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from forerun.data.workload import (
@@ -15,10 +15,15 @@ from forerun.data.workload import (
     WeightFormat,
 )
 from forerun.service.requests.commands import fields_of
-from forerun.service.requests.faults import about_fields
-from forerun.service.requests.field_names import also, in_own_names, merged
+from forerun.service.requests.faults import about_fields, within_command
+from forerun.service.requests.field_names import also, in_own_names, merged, names_written
 from forerun.service.schemas.fields import OneDevice, Strict, example
-from forerun.service.schemas.llm.deployment import MOST_DEVICES, DeploymentFields, field_paths
+from forerun.service.schemas.llm.deployment import (
+    MOST_DEVICES,
+    DeploymentFields,
+    field_paths,
+    no_rate,
+)
 from forerun.service.schemas.llm.model import LanguageModelIn
 
 if TYPE_CHECKING:
@@ -200,6 +205,7 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
         "both, as typed; other fields replace what they say",
     )
     _notes: tuple[str, ...] = PrivateAttr(default=())
+    _closed: "LlmEstimateIn | None" = PrivateAttr(default=None)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -207,7 +213,7 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
         command = given.get("command") if isinstance(given, Mapping) else None
         if not isinstance(command, str) or len(command) > LONGEST_COMMAND:
             return validated(given)
-        said, notes = fields_of(command)
+        said, notes, options = fields_of(command)
         own = in_own_names(given, cls.model_fields, cls.PART, field_paths())
         if not isinstance(own.get("model", {}), Mapping):
             return validated(given)
@@ -215,8 +221,29 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
             said = {name: value for name, value in said.items() if name not in LOADS}
         if {"config", "total_parameters", "name"} & own.get("model", {}).keys():
             said.get("model", {}).pop("name", None)
-        made = validated(merged(said, own))
+        options = {
+            path: name
+            for path, name in options.items()
+            if _holds(said, path) and not _holds(own, path)
+        }
+        content, closed = merged(said, own), None
+        try:
+            if "concurrency" in said and no_rate(said.get("requests_per_s")) is not None:
+                closed = validated({**content, "requests_per_s": None})
+                del content["concurrency"]
+            made = validated(content)
+        except ValidationError as error:
+            raise within_command(error, options) from None
+        parts = {path.partition(".")[0] for path in options} - own.keys()
+        made._written = dict.fromkeys((*parts, *options), "command") | names_written(given)
         made._notes = tuple(notes)
+        if closed is not None:
+            rate, most = f"{made.requests_per_s:g}", f"{closed.concurrency:g}"
+            names = f"{options['requests_per_s']} {rate} and {options['concurrency']} {most}"
+            slow = f"{names}: {most} in flight answer fewer, so times are those of {most} in flight"
+            fast = f"{names}: {most} in flight answer more, so times are those at {rate} requests/s"
+            closed._written, closed._notes = made._written, (*notes, slow)
+            made._notes, made._closed = (*notes, fast), closed
         return made
 
     @property
@@ -229,6 +256,11 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
     def notes(self) -> tuple[str, ...]:
         """What was left out or assumed of a command, one sentence each."""
         return self._notes
+
+    @property
+    def closed(self) -> "LlmEstimateIn | None":
+        """As many requests in flight as a command allows at most, where it gives a rate too."""
+        return self._closed
 
     @model_validator(mode="after")
     def _has_the_devices(self) -> "LlmEstimateIn":
@@ -249,6 +281,13 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
             return self
         check_layers(self.model)
         return self
+
+
+def _holds(given: Any, path: str) -> bool:
+    """Whether an object has a value at a path of keys."""
+    for step in path.split("."):
+        given = given.get(step) if isinstance(given, Mapping) else None
+    return given is not None
 
 
 def check_layers(model: LlmIn) -> None:

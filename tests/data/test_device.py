@@ -279,6 +279,7 @@ class TestLookup:
             ("h100 sxn", "h100-sxm-80gb"),
             ("NVIDIA GeForce RTX 4091", "nvidia geforce rtx 4090"),
             ("mi300y", "mi300x"),
+            ("h101", "h100-sxm-80gb"),
         ],
     )
     def test_suggests_what_may_have_been_meant(self, typo, meant):

@@ -47,7 +47,7 @@ def ask(workload, count=1):
         ("nvfp4", "h100", "bf16"),
         ("int4", "b200", "bf16"),
         ("fp8", "h100", "fp8"),
-        ("fp8", "a100-sxm-80gb", "fp16"),
+        ("fp8", "a100-sxm-80gb", "bf16"),
     ],
 )
 def test_products_are_in_the_narrowest_arithmetic_that_a_device_has(weights, device, precision):

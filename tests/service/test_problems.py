@@ -370,6 +370,10 @@ def test_an_object_is_described_by_whole_names(client):
     ("changes", "said"),
     [
         ({"request_rate": 3, "max_concurrency": 4}, "give one of max_concurrency and request_rate"),
+        (
+            {"request_rate": "inf", "concurrency": None},
+            "request_rate inf needs num_prompts, the number of requests that arrive at once; or",
+        ),
         ({"request_rate": 3}, "give one of concurrency and request_rate"),
         ({"osl": None}, "output_tokens is missing, which isl needs"),
         ({"osl": None, "isl": None, "tp": 1}, "input_tokens is missing, which tp needs"),

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from forerun.data.errors import UnreadableModel
 from forerun.data.language_models.model import LanguageModel
-from forerun.data.language_models.weights import BYTES, GGUF, LayerFormats, WeightFormats
+from forerun.data.language_models.weights import BYTES, LayerFormats, WeightFormats
+from forerun.data.number_formats import GGUF
 from forerun.features.deadline import check
 from forerun.features.readers.language_model.fields import Fields, short
 

@@ -40,11 +40,37 @@ def llm_estimates(
 ) -> list[ServingOut | InputError]:
     """The estimate of each request, or the error that prevents one.
 
+    Requests that arrive at a rate while at most a number are in flight are those of the closed loop
+    where that answers fewer than arrive.
+
     Args:
         asked: n requests, with lengths or without.
         device_named: the device of a name or a spec sheet.
         in_use: the predictor that answers; it is called once for each kind of request.
     """
+    closed = [one.closed for one in asked if one.closed is not None]
+    answers = _estimates([*asked, *closed], device_named, in_use)
+    others = iter(answers[len(asked) :])
+    return [
+        own if one.closed is None else _limited(own, next(others), one.requests_per_s)
+        for one, own in zip(asked, answers, strict=False)
+    ]
+
+
+def _limited(
+    own: ServingOut | InputError, closed: ServingOut | InputError, requests_per_s: float | None
+) -> ServingOut | InputError:
+    """The answer about the closed loop where it answers fewer requests than arrive."""
+    if isinstance(closed, InputError) or requests_per_s is None:
+        return closed
+    answered = closed.metrics.get("requests_per_s")
+    return closed if answered is None or answered.value < requests_per_s else own
+
+
+def _estimates(
+    asked: Sequence[LlmEstimateIn], device_named: DeviceNamed, in_use: InUse
+) -> list[ServingOut | InputError]:
+    """As `llm_estimates`, of each load as it stands."""
     outcomes: dict[int, ServingOut | InputError] = {}
     by_sizes: dict[int, Query] = {}
     deployments: dict[int, DeploymentQuestion] = {}

@@ -21,6 +21,7 @@ from forerun.models.llm_serving.single_requests import (
 )
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
 from forerun.service.schemas.llm.routing import RoutedIn, RoutedOut, RouterEntryIn, RouterStateIn
+from forerun.service.schemas.serving import LOADS
 from forerun.service.stores.places import Place, StoreFull, log_damage, records_in
 
 FOLDER: Final = "routed"
@@ -224,5 +225,6 @@ def _encoded(routed: Routed) -> str:
 
 def _decoded(name: str, content: bytes) -> Routed:
     stored = json.loads(content)
+    deployment = {k: v for k, v in stored["deployment"].items() if k not in LOADS}
     rows = np.array(stored["rows"], dtype=np.float64).reshape(-1, len(STATE) + len(TIMES))
-    return Routed(RoutedIn.model_validate(stored["deployment"]), rows)
+    return Routed(RoutedIn.model_validate(deployment), rows)

@@ -51,7 +51,7 @@ def estimate(
     """
     names = [name for listed in device for name in listed.split(",")]
     described = described_model(model) if model else {}
-    answers, unanswered = _answers(described, names, run, option_names(context))
+    answers, unanswered, name = _answers(described, names, run, option_names(context))
     from forerun.data.errors import InputError
     from forerun.service.cli.llm.table import show
 
@@ -63,7 +63,7 @@ def estimate(
         several = {"answers": answers, "unanswered": unanswered}
         print_json(several if unanswered or len(answers) > 1 else answers[0])
     else:
-        show(title_of(model) if model else "the command", answers, explain=explain)
+        show(title_of(model or name), answers, explain=explain)
     if unanswered:
         raise typer.Exit(InputError.exit_code)
 
@@ -95,8 +95,9 @@ def support(json: o.Json = False) -> None:
 
 def _answers(
     model: dict[str, Any], names: list[str], run: LlmOptions, name_of: Callable[[str], str]
-) -> "tuple[list[ServingOut], dict[str, str]]":
-    """The answers in the order of the devices, and name of a device without one -> the reason.
+) -> "tuple[list[ServingOut], dict[str, str], str]":
+    """The answers in the order of the devices; name of a device without one -> the reason; and
+    the name of the model.
 
     Raises:
         InputError: an option is not valid, or the request cannot be answered on any device.
@@ -134,7 +135,8 @@ def _answers(
     }
     if not answers:
         raise next(iter(failed.values()))
-    return answers, {name: str(error) for name, error in failed.items()}
+    unanswered = {name: str(error) for name, error in failed.items()}
+    return answers, unanswered, asked[0].model.name or ""
 
 
 def _known(

@@ -10,9 +10,11 @@ from starlette.responses import HTMLResponse
 from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.language_models.deployment import EngineName
-from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
+from forerun.data.language_models.weights import BYTES
+from forerun.data.workload import LlmArchitecture, RequestKind
 from forerun.features.readers.language_model.reader import named_models
 from forerun.service.answers.llm.estimates import llm_estimates
+from forerun.service.answers.llm.support import is_answered
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import (
     Cell,
@@ -96,7 +98,7 @@ class LlmForm(EmptyIsAbsent):
     active_billion: float | None = Field(default=None, ge=1e-4, le=1e6)
     request: RequestKind = "chat"
     max_sequences: int = Field(default=64, ge=1, le=65_536)
-    weights: WeightFormat | None = None
+    weights: Name | None = None
     architecture: LlmArchitecture = "dense"
     tensor_parallel: Degree | None = None
     expert_parallel: Degree = 1
@@ -170,12 +172,12 @@ async def llm_page(
         if asks_for_part(request):
             return rendered("llm_answer.html", PATH, **context)
         more: dict[str, Any] = {
-            "catalog": [d for d in sorted_devices(answers) if d.kind == "gpu"],
+            "catalog": list(filter(is_answered, sorted_devices(answers))),
             "sizes": SIZES,
             "models": named_models(),
             "choices": {
                 "request": {name: name.replace("_", " ") for name in get_args(RequestKind)},
-                "weights": {name: name for name in get_args(WeightFormat)},
+                "weights": {name: name for name in BYTES},
                 "engine": {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM",
                            "llama.cpp": "llama.cpp", "other": "another"},
                 "architecture": {

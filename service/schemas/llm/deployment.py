@@ -39,7 +39,8 @@ def _engine_name(given: Any) -> Any:
     return ENGINES.get(given.lower(), given.lower()) if isinstance(given, str) else given
 
 
-def _no_rate(given: Any) -> Any:
+def no_rate(given: Any) -> Any:
+    """A rate of arrivals as given; None where it is infinite."""
     return None if str(given).lower() in ("inf", "infinity") else given
 
 
@@ -95,7 +96,8 @@ def _keys_written(part: Any, field: Sequence[str | int]) -> tuple[str | int, ...
     for end in range(len(field), 0, -1):
         name = names.get(".".join(map(str, field[:end])))
         if name is not None:
-            return (name, *field[end:])
+            is_text = isinstance(getattr(part, name, None), str)  # a command has no keys
+            return (name,) if is_text else (name, *field[end:])
     return (field[0], *_keys_written(getattr(part, str(field[0]), None), field[1:]))
 
 
@@ -239,7 +241,7 @@ class DeploymentFields(NamedPart):
     )
     requests_per_s: Annotated[
         Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None,
-        BeforeValidator(_no_rate),
+        BeforeValidator(no_rate),
     ] = Field(
         default=None,
         description="rate of Poisson arrivals over all devices, in place of `concurrency`; inf "
@@ -288,6 +290,10 @@ class DeploymentFields(NamedPart):
             if given and getattr(self, field) is None:
                 raise about_fields("{} is missing, which {} needs", field, _first(given, other))
         loads = (self.concurrency, self.requests_per_s, self.at_once)
+        bursts = "num_prompts" in type(self).model_fields
+        if loads == (None, None, None) and "requests_per_s" in given and bursts:
+            text = "{} inf needs {}, the number of requests that arrive at once; or give {}"
+            raise about_fields(text, "requests_per_s", "num_prompts", "concurrency")
         if given and sum(load is not None for load in loads) != 1:
             raise about_fields("give one of {} and {}", "concurrency", "requests_per_s")
         return self

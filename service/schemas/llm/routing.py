@@ -6,14 +6,18 @@ github.com/llm-d/llm-d-latency-predictor (commit 147d369a) and of their client,
 (commit 2edd944c), both under Apache-2.0.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from forerun.models.llm_serving.single_requests import QUANTILE
+from forerun.service.requests.faults import fault_in
+from forerun.service.requests.field_names import PATHS
 from forerun.service.schemas.llm.deployment import Tokens
-from forerun.service.schemas.serving import LlmEstimateIn
+from forerun.service.schemas.serving import LOADS, LlmEstimateIn
 
 MOST_ROWS: Final = 10_000
 MODEL_TYPE: Final = "lightgbm"
@@ -24,12 +28,13 @@ EXAMPLE_ROUTED: Final[dict[str, Any]] = {
     "output_tokens": 512,
 }
 EXAMPLE_STATE: Final[dict[str, Any]] = {
-    "kv_cache_percentage": 0.31,
+    "kv_cache_percentage": 0.06,
     "input_token_length": 1200,
     "num_request_waiting": 0,
     "num_request_running": 12,
     "num_tokens_generated": 0,
     "prefix_cache_score": 0.0,
+    "prefill_tokens_in_flight": 0,
 }
 EXAMPLE_ENTRY: Final[dict[str, Any]] = EXAMPLE_STATE | {
     "actual_ttft_ms": 180.0,
@@ -47,8 +52,22 @@ class RoutedIn(LlmEstimateIn):
     input_tokens: Tokens | None = Field(default=1024.0, description="mean length of the prompts")
     output_tokens: Tokens | None = Field(default=256.0, description="mean length of the answers")
     concurrency: Annotated[float, Field(ge=1, le=1e6)] | None = Field(
-        default=1.0, description="not used: the state of a server tells its load"
+        default=1.0,
+        description="as `requests_per_s` and `num_prompts` not taken: the state of a "
+        "server tells its load",
     )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _without_load(cls, given: Any, validated: ModelWrapValidatorHandler[Self]) -> Self:
+        """A load is refused, and that of a command is left out."""
+        if not isinstance(given, Mapping):
+            return validated(given)
+        for name, value in given.items():
+            if PATHS.get(name, name) in LOADS:
+                why = "the state of a server tells its load; leave this out"
+                raise fault_in(name, value, why)
+        return validated({**given, "concurrency": 1.0})
 
 
 class RoutedOut(BaseModel):

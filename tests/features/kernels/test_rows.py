@@ -7,6 +7,7 @@ import pytest
 
 from forerun.data.device import Device
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import InferenceSetup, Kernel, LoraTargets, Network, TrainingSetup
@@ -32,7 +33,7 @@ from forerun.features.kernels.rows import (
 from forerun.features.lowering import Kernels, lowered, lowering_mode
 from forerun.features.lowering.kernel_kinds import IS_PRODUCT, KERNEL_CODE, KERNEL_KINDS
 from forerun.features.lowering.kernels import Launch, launch
-from forerun.features.memory.weights import FORMAT_BYTES, adapted_layers
+from forerun.features.memory.weights import adapted_layers
 from forerun.features.operators.kinds import LOSS, OPTIMIZER_STEP
 
 EAGER = Software(version="2.1.0")
@@ -419,7 +420,7 @@ def test_weights_in_four_bits_are_converted_in_every_pass_that_reads_them() -> N
         sum(float((own.weights * own.count).sum()) for own in runs_kernels([query]))
         for query in (step(lora_rank=8, checkpoint_blocks=True, **setup) for setup in setups)
     )
-    read_and_written = 6 * WIDTH * INNER * (FORMAT_BYTES["nf4"] + 2.0)
+    read_and_written = 6 * WIDTH * INNER * (FORMATS["nf4"].bytes + 2.0)
     passes = 3  # forward, again, and the gradient of the input
     assert four - plain == pytest.approx(DEQUANTIZATION_PASSES * passes * read_and_written)
     assert half == plain

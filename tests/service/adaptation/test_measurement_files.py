@@ -48,6 +48,20 @@ def test_rows_of_a_table_become_what_goes_over_http(tmp_path, suffix):
     assert whole.measured() == {"latency_ms": 1.5, "power_w": 60.0}
 
 
+def test_a_cell_holds_a_workload_as_suggestions_print_it(tmp_path):
+    file = tmp_path / "m.csv"
+    whole = linear_row(64, 1.0)["workload"] | {"precision": "fp16"}
+    network = {"kind": "network", "graph": "ab" * 16, "batch_size": 8, "phase": "training"}
+    rows = [{"workload": json.dumps(one), "precision": None} for one in (whole, network)]
+    write_measurements(table(*rows), file)
+    kernel, other = (row.workload for row in read_rows(file, L4, CATALOG).rows)
+    assert (kernel.precision, kernel.operator.kind) == ("fp16", "linear")
+    assert (other.graph, other.batch_size, other.phase) == ("ab" * 16, 8, "training")
+    write_measurements(table(rows[0] | {"precision": "fp32"}), file)
+    with pytest.raises(BadTable, match="row 1, column 'precision': it is 'fp32', and 'fp16' in"):
+        read_rows(file, L4, CATALOG)
+
+
 def test_json_is_a_list_or_the_body_of_a_post_and_may_be_half_filled_in(tmp_path):
     file = tmp_path / "m.json"
     rows = [linear_row(1, 0.5), linear_row(2, None), linear_row(3, 0.7)]

@@ -21,6 +21,8 @@ from tests.service.conftest import GRAPH
         (["evaluate", "nothing"], "No dataset named 'nothing'"),
         (["evaluate", "neusight"], "forerun data pull neusight"),
         (["promote"], "Give a version"),
+        (["serve", "--port", "-1"], "--port -1: a port is from 1 to 65535"),
+        (["serve", "--port", "0", "--grpc-port", "70000"], "--grpc-port 70000: a port is"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(forerun, tmp_path, words, said):

@@ -65,6 +65,13 @@ def test_it_learns_and_keeps_what_it_acknowledged(routed, settings, loaded):
         )
 
 
+def test_a_command_starts_the_deployment_and_its_benchmark_does_not_count(client, settings, loaded):
+    command = "vllm serve qwen3-8b && vllm bench serve --request-rate 3"
+    assert client.put(QWEN, json={"device": "h200", "command": command}).status_code == 200
+    with TestClient(create_app(settings, loaded)) as restarted:
+        assert restarted.post(f"{QWEN}/predict", json=EXAMPLE_STATE).status_code == 200
+
+
 def test_the_latest_rows_of_each_time_stay(routed, tmp_path):
     for tpot in (True, False, False):
         routed.post(f"{QWEN}/add_training_data_bulk", json=measured(1.0, 600, tpot=tpot))
@@ -83,6 +90,10 @@ def test_what_cannot_be_is_refused(routed):
     wrong = EXAMPLE_STATE | {"kv_cache_percentage": 1.5}
     assert routed.post(f"{QWEN}/predict", json=wrong).status_code == 422
     assert routed.put(QWEN, json=EXAMPLE_ROUTED | {"device": "epyc-9654"}).status_code == 422
+    for load in ("concurrency", "max_concurrency", "request_rate", "num_prompts"):
+        loaded = routed.put(QWEN, json=EXAMPLE_ROUTED | {load: 8})
+        assert loaded.status_code == 422
+        assert f"{load}: the state of a server tells its load" in loaded.json()["detail"]
     apart = EXAMPLE_ROUTED | {"prefill": {"parallelism": {"tensor": 1}}}
     assert routed.put(QWEN, json=apart).status_code == 422
     assert routed.put("/v1/llm-d/a..b", json=EXAMPLE_ROUTED).status_code == 422

@@ -158,6 +158,9 @@ def test_a_named_model_has_times_memory_and_price(adapting):
     by_rate = adapting.get("/llm?name=llama-3.1-8b&requests_per_s=2", headers=PART)
     assert "arrival rate" in text_of(by_rate)
     assert adapting.get("/llm?name=lama-3.1-8b").status_code == 404
+    gguf = adapting.get("/llm?device=epyc-9654&weights=q4_k_m&engine=llama.cpp&max_sequences=1")
+    listed = ("epyc-9654", "h100-sxm-80gb", "q4_k_m")
+    assert all(f'<option value="{one}"' in gguf.text for one in listed)
     by_size = text_of(adapting.get("/llm?parameters_billion=8", headers=PART))
     assert "8 billion parameters" in by_size
 

@@ -83,7 +83,7 @@ def asked(command, **given):
     ],
 )
 def test_options_are_fields(command, paths):
-    content, _ = fields_of(command)
+    content, *_ = fields_of(command)
     for path, value in paths.items():
         found = content
         for step in path.split("."):
@@ -148,6 +148,43 @@ def test_a_command_over_http(client):
     assert "command" in refused.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("command", "pointer", "said"),
+    [
+        ("vllm serve qwen3-8b -tp x && vllm bench serve", "#/command", "command: -tp: Input"),
+        ("vllm serve qwen3-8b -tp 3 && vllm bench serve", "#/command", "Tensor parallel 3"),
+        ("vllm serve qwen3-999b && vllm bench serve", "#/command", "No language model"),
+        ("vllm serve qwen3-8b", "#", "input_tokens is missing, which vllm serve needs"),
+        ("llama-cli -m qwen3-8b -c 10 -n 20 -p 9", "#/command", "request of 29 tokens"),
+    ],
+)
+def test_problems_name_the_option_of_the_command(client, command, pointer, said):
+    answer = client.post("/v1/llm/estimate", json={"device": "h100", "command": command})
+    problem = answer.json()
+    assert answer.status_code in (404, 422)
+    assert said in problem["detail"]
+    assert problem["errors"][0]["pointer"] == pointer
+
+
+def test_a_field_is_named_though_there_is_a_command(client):
+    asked = {"device": "h100", "command": "vllm serve qwen3-8b && vllm bench serve", "tp": 3}
+    problem = client.post("/v1/llm/estimate", json=asked).json()
+    assert problem["errors"][0]["pointer"] == "#/tp"
+
+
+@pytest.mark.parametrize(("rate", "load"), [(100, {"concurrency": 4}), (1, {"requests_per_s": 1})])
+def test_arrivals_with_a_limit_are_the_slower_of_both_loads(adapting, rate, load):
+    lengths = {"device": "h100", "isl": 1024, "osl": 128}
+    bench = f"vllm bench serve --request-rate {rate} --max-concurrency 4"
+    serve = {"device": "h100", "command": f"vllm serve qwen3-8b && {bench}"}
+    own = adapting.post("/v1/llm/estimate", json=serve).json()
+    other = adapting.post("/v1/llm/estimate", json=lengths | {"model": "qwen3-8b"} | load).json()
+    assert own["metrics"] == other["metrics"]
+    answered = "fewer" if "concurrency" in load else "more"
+    said = f"--request-rate {rate} and --max-concurrency 4: 4 in flight answer {answered}, so"
+    assert said in own["deployment"]["chosen"][-1]
+
+
 def test_a_request_longer_than_the_engine_takes_is_refused(client):
     asked = {"model": "qwen3-8b", "device": "h100", "isl": 9000, "osl": 100, "concurrency": 1}
     answer = client.post("/v1/llm/estimate", json=asked | {"max_model_len": 8192})
@@ -162,7 +199,7 @@ def test_an_option_without_its_value_is_refused(option):
 
 
 def test_a_second_model_and_lengths_that_vary_are_noted():
-    _, notes = fields_of("vllm serve qwen3-8b && vllm bench serve --model llama-3.1-8b")
+    _, notes, _ = fields_of("vllm serve qwen3-8b && vllm bench serve --model llama-3.1-8b")
     assert any("not" in note and "llama" in note.lower() for note in notes)
-    _, notes = fields_of("python -m sglang.bench_serving --model qwen3-8b --random-input 1024")
+    _, notes, _ = fields_of("python -m sglang.bench_serving --model qwen3-8b --random-input 1024")
     assert any("512 on average" in note for note in notes)

@@ -1,9 +1,15 @@
 """Formats that a caller names take the place of those of the file."""
 
+from typing import get_args
+
 import pytest
 
+from forerun.data.device import DeviceCatalog
 from forerun.data.errors import UnreadableModel
+from forerun.data.language_models.kernel import ProductFormat
 from forerun.data.language_models.weights import BYTES
+from forerun.data.number_formats import FORMATS, PRODUCTS
+from forerun.data.workload import FrozenFormat, WeightFormat
 from forerun.features.readers.language_model.quantization import with_formats
 from forerun.features.readers.language_model.reader import named_language_model
 
@@ -20,6 +26,27 @@ def test_a_name_converts_the_layers_and_leaves_embeddings_and_output_matrix(aske
     kept = 2 * 2 * LLAMA.table_parameters()
     assert changed.weight_bytes() == kept + LAYERS * BYTES[name]
     assert changed.layers == LLAMA.layers
+
+
+def test_every_product_has_operands_and_a_precision_of_the_wider_one():
+    assert PRODUCTS.keys() == set(get_args(ProductFormat))
+    precisions = {name: own.precision for name, own in PRODUCTS.items()}
+    assert precisions["mxfp4"] == precisions["int4"] == "bf16"
+    assert (precisions["mxfp4_mxfp8"], precisions["mxfp4_mxfp4"]) == ("fp8", "fp4")
+
+
+def test_a_format_has_the_same_bytes_wherever_it_is_asked_for():
+    assert set(get_args(WeightFormat)) | set(get_args(FrozenFormat)) <= FORMATS.keys()
+    assert {name: FORMATS[name].bytes for name in BYTES} == BYTES
+    assert FORMATS["mxfp4"].bytes == 0.53125
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "precision"),
+    [("mxfp4", "b200", "fp4"), ("mxfp4", "h100", "bf16"), ("bf16", "t4", "fp16")],
+)
+def test_products_are_in_the_best_precision_that_the_device_has(name, device, precision):
+    assert FORMATS[name].precision_on(DeviceCatalog.load().get(device)) == precision
 
 
 def test_keys_and_values_have_a_format_of_their_own():

@@ -260,6 +260,7 @@ LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl"
             ("--request-rate=3", "--max-concurrency", "5"),
             "^give one of --max-concurrency and",
         ),
+        (("--request-rate", "inf"), "^--request-rate inf needs --num-prompts, the number"),
         ((), "^give one of --concurrency and --requests-per-s$"),
         (("--concurrency", "5", "--gpu-memory-utilization", "3"), "^--gpu-memory-utilization: In"),
         (("--concurrency", "5", "--backend", "foo"), "^--backend: Input"),
@@ -274,6 +275,15 @@ LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl"
 def test_what_is_wrong_names_the_option_that_was_typed(run, words, said):
     with pytest.raises(BadRequest, match=said):
         run(*LONE, *words)
+
+
+def test_a_command_names_the_model_and_its_options(run):
+    serve = "vllm serve qwen3-8b -tp"
+    words = ("estimate", "--device", "h100", "--command")
+    printed = run(*words, f"{serve} 1 && vllm bench serve --request-rate inf")
+    assert printed.splitlines()[1].startswith("Qwen3-8B with vllm")
+    with pytest.raises(BadRequest, match=r"^--command: -tp: Input should be a valid integer"):
+        run(*words, f"{serve} x && vllm bench serve")
 
 
 def test_lengths_that_are_missing_are_named_by_their_options(run):

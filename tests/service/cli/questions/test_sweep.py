@@ -36,7 +36,10 @@ def test_limits_and_slow_down_can_be_given(forerun, graph):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--device", "epyc-7742"], "No power is known"),
+        (
+            ["--device", "epyc-7742"],
+            "known for this on epyc-7742 at 90 W. Power is answered on GPUs",
+        ),
         (["--device", "l4", "--limits", "40;50"], "write watts as 150,200,250"),
         (["--device", "l4", "--limits", "-40"], "positive number of watts"),
         (["--device", "l4", "--slowdown", "much"], "write 10% or 0.1"),
