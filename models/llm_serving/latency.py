@@ -299,7 +299,10 @@ class LlmLatency(StoredPredictor):
         if not keys:
             return Intervals(seen, LogQuantiles())
         others = np.concatenate([held_out(key) for key in keys])
-        return Intervals(seen, LogQuantiles.of(others, np.concatenate([labels] * len(keys))))
+        # Runs of one deployment that differ in their load count as one.
+        alike = np.tile(training.group("deployment"), len(TIMES) * len(keys))
+        again = np.tile(labels, len(keys))
+        return Intervals(seen, LogQuantiles.of(others, again, groups=alike))
 
     def _limits(
         self, queries: Sequence[Query], states: Sequence[State], rows: DeploymentRows
