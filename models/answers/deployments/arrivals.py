@@ -3,7 +3,7 @@
 The times of closed loops with 1, 2, 4, ... requests in flight, up to as many as have a place, are a
 curve, along which neither times nor the rate fall. Any other closed loop is read from it. Requests
 without a place wait for one, at the rate of the last loop, which is the capacity. Requests that
-arrive at a rate of their own take as long as those of the closed loop that answers as many a second.
+arrive at a rate of their own take as long as those of the closed loop of that rate.
 """
 
 from collections.abc import Sequence
