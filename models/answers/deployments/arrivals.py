@@ -9,7 +9,7 @@ arrive at a rate of their own take as long as those of the closed loop of that r
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, exp, inf, isnan, log, sqrt
+from math import ceil, exp, isnan, log, sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple, Self
 
@@ -70,18 +70,11 @@ def _ranks(query: Query) -> int:
     return pool.workers * pool.parallelism.attention_data
 
 
-def closed_loops(query: Query, most: float = inf) -> list[Query]:
-    """The deployment with 1 request in flight, `STEP` times as many, ..., and with all places.
-
-    Args:
-        query: the deployment.
-        most: the first loop with so many requests in flight is the last.
-    """
+def closed_loops(query: Query) -> list[Query]:
+    """The deployment with 1 request in flight, `STEP` times as many, ..., and with all places."""
     every = places(query)
     steps = STEP ** np.arange(int(np.ceil(log(every) / log(STEP))))
-    numbers = np.append(steps, every)
-    needed = numbers[: int(np.searchsorted(numbers, most)) + 1]
-    return [in_closed_loop(query, number) for number in needed.tolist()]
+    return [in_closed_loop(query, float(number)) for number in (*steps, every)]
 
 
 def in_closed_loop(query: Query, concurrency: float) -> Query:
@@ -252,20 +245,21 @@ class LoadCurve:
 def _risen(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
     """Times that fall from no closed loop to the next, and of which no rate falls, (times, g).
 
-    Each rises as far as it does, or by a share of that where the rate would fall.
+    Of the times that no earlier one exceeds and those that exceed no later one, each is the
+    geometric mean. Where a rate would fall, all rise by a share of what they would.
 
     Args:
         found: (times, g) times of g closed loops.
         in_flight: (g,) requests in flight of each, which rise.
         parts: (times,) how often each time is part of that of a request.
     """
-    risen = found.copy()
-    for at in range(1, len(in_flight)):
-        before = risen[:, at - 1]
-        more = np.maximum(risen[:, at] - before, 0.0)
-        most = (in_flight[at] / in_flight[at - 1] - 1.0) * (parts @ before)
-        longer = parts @ more
-        risen[:, at] = before + more * (most / longer if longer > most else 1.0)
+    earlier = np.maximum.accumulate(found, axis=1)
+    later = np.minimum.accumulate(found[:, ::-1], axis=1)[:, ::-1]
+    risen = np.sqrt(earlier * later)
+    steps, more = np.diff(risen, axis=1), in_flight[1:] / in_flight[:-1] - 1.0
+    for at, step in enumerate(steps.T):
+        longest, longer = more[at] * (parts @ risen[:, at]), parts @ step
+        risen[:, at + 1] = risen[:, at] + step * (longest / longer if longer > longest else 1.0)
     return risen
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -86,7 +85,7 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
     known = [row for row, one in enumerate(ones) if closed_form().answers(one)]
     alike = groups_of(at_any_load(ones[row]) for row in known)
     members = [[known[place] for place in same] for same in alike.values()]
-    loops = [_loops([ones[row] for row in rows]) for rows in members]
+    loops = [closed_loops(ones[rows[0]]) for rows in members]
     served = {row: as_served(ones[row]) for row in known}
     asked = [served.get(row, one) for row, one in enumerate(ones)]
     times, errors = predicted_times([*asked, *(loop for own in loops for loop in own)], in_use)
@@ -106,12 +105,6 @@ def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
     for row, time, watts in zip(rows, possible, power, strict=True):
         loads[row] = UnderLoad(time, watts, timed[row].capacity)
     return [_of_all(*own, loads[row]) for row, own in enumerate(zip(queries, ones, strict=True))]
-
-
-def _loops(alike: Sequence[Query]) -> list[Query]:
-    """Closed loops of deployments that differ in their load alone, as far as these need them."""
-    loads = [query.deployment.load.concurrency for query in alike]
-    return closed_loops(alike[0], max(inf if load is None else load for load in loads))
 
 
 def _on_curve(
