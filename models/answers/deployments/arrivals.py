@@ -255,7 +255,7 @@ def _risen(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
     """
     earlier = np.maximum.accumulate(found, axis=1)
     later = np.minimum.accumulate(found[:, ::-1], axis=1)[:, ::-1]
-    risen = np.sqrt(earlier * later)
+    risen: Matrix = np.sqrt(earlier * later)
     steps, more = np.diff(risen, axis=1), in_flight[1:] / in_flight[:-1] - 1.0
     for at, step in enumerate(steps.T):
         longest, longer = more[at] * (parts @ risen[:, at]), parts @ step
