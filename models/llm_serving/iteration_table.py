@@ -55,16 +55,6 @@ class TimeColumns(Columns):
             estimates[name], coverage[name] = columns[:, :3], columns[:, 3]
         return cls(estimates, coverage, [one.limits for one in found])
 
-    @classmethod
-    def of_rows(cls, rows: Sequence[tuple[Self, int]]) -> Self:
-        """One row of each of n tables, which have the same metrics."""
-        names = rows[0][0].estimates if rows else ()
-        return cls(
-            {name: np.array([table.estimates[name][row] for table, row in rows]) for name in names},
-            {name: np.array([table.coverage[name][row] for table, row in rows]) for name in names},
-            [table.limits[row] for table, row in rows],
-        )
-
     def __len__(self) -> int:
         return len(self.limits)
 
@@ -96,19 +86,6 @@ class TimeColumns(Columns):
         """The same, metrics and their intervals times factors of shape (n,)."""
         changed = {name: self.estimates[name] * own[:, None] for name, own in factors.items()}
         return replace(self, estimates={**self.estimates, **changed})
-
-    def followed_by(self, other: Self) -> Self:
-        """These deployments, and after them others with the same metrics."""
-        estimates, coverage = (
-            {name: np.concatenate([column, theirs[name]]) for name, column in own.items()}
-            for own, theirs in (
-                (self.estimates, other.estimates),
-                (self.coverage, other.coverage),
-            )
-        )
-        return replace(
-            self, estimates=estimates, coverage=coverage, limits=[*self.limits, *other.limits]
-        )
 
 
 _NOTHING: Final = Estimate(nan)

@@ -1,9 +1,8 @@
-"""Laws of answers through HTTP: served models by load, lengths and devices, and every door."""
+"""Laws of the doors: a question has one answer through each."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,8 +20,6 @@ from forerun.service.settings import Settings
 from tests.metamorphic.law import Compared, Grid, in_use, law
 
 Post = Callable[[str, Mapping[str, Any]], dict[str, Any]]
-MORE = 1e-3
-"""Share by which a figure may fall that must not."""
 
 
 @contextmanager
@@ -35,82 +32,6 @@ def _service() -> Iterator[Post]:
         ) as client,
     ):
         yield lambda path, body: dict(client.post(path, json=dict(body)).json())
-
-
-def _figure(answer: Mapping[str, Any], name: str) -> float | None:
-    own = answer.get("metrics", {}).get(name)
-    return None if own is None else float(own["value"])
-
-
-LADDERS: Mapping[str, tuple[str, Sequence[float], Mapping[str, Any], tuple[str, ...]]] = {
-    "requests in flight": (
-        "concurrency",
-        (1, 4, 16, 64, 256),
-        {},
-        ("ttft_ms", "tpot_ms", "request_latency_ms", "tokens_per_s", "power_w"),
-    ),
-    "arrivals": (
-        "requests_per_s",
-        (0.1, 0.5, 1, 2, 4),
-        {"concurrency": None},
-        ("ttft_ms", "tpot_ms", "request_latency_ms", "power_w"),
-    ),
-    "longer prompts": ("input_tokens", (64, 256, 1024, 4096), {}, ("ttft_ms", "tpot_ms")),
-    "longer answers": ("output_tokens", (16, 128, 512, 2048), {}, ("request_latency_ms",)),
-}
-"""What grows -> its field, its values, what else is asked, and figures that must not fall."""
-MODELS = {
-    "llama-3.1-8b": 1,
-    "qwen3-30b-a3b": 2,
-    "llama-3.3-70b": 4,
-    "qwen3-32b": 2,
-    "gpt-oss-120b": 2,
-    "mixtral-8x7b": 4,
-}
-SERVERS = ("h100-sxm-80gb", "a100-sxm-80gb", "l40s", "b200-sxm-180gb", "h200-sxm-141gb", "mi300x")
-USUAL = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 8}
-
-
-def _deployments(grid: Grid) -> list[dict[str, Any]]:
-    few = 2 if grid.networks else len(SERVERS)
-    models = list(MODELS.items())[:few]
-    return [
-        {**USUAL, "model": model, "tp": degree, "device": device}
-        for model, degree in models
-        for device in SERVERS[:few]
-    ]
-
-
-def _named(asked: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in asked.items() if value is not None)
-
-
-@law
-def served_models_are_monotone(grid: Grid) -> Iterator[Compared]:
-    """More load, longer prompts and longer answers take no less time, nor less power."""
-    with _service() as post:
-        for base in _deployments(grid):
-            for field, values, others, names in LADDERS.values():
-                asked = [{**base, **others, field: amount} for amount in values]
-                bodies = [{n: v for n, v in one.items() if v is not None} for one in asked]
-                found = [post("/v1/llm/estimate", body) for body in bodies]
-                for name in names:
-                    figures = [_figure(answer, name) for answer in found]
-                    for (less, more), body in zip(pairwise(figures), bodies[1:], strict=True):
-                        if less is not None and more is not None:
-                            yield f"{name} of {_named(body)}", less / more - 1.0 - MORE
-
-
-@law
-def more_devices_serve_no_slower(grid: Grid) -> Iterator[Compared]:
-    """Twice the tensor-parallel devices: tokens of a lone request take at most 10 % more."""
-    with _service() as post:
-        for base in _deployments(grid):
-            asked = [{**base, "concurrency": 1, "tp": degree} for degree in (1, 2, 4, 8)]
-            found = [_figure(post("/v1/llm/estimate", one), "tpot_ms") for one in asked]
-            for (few, many), body in zip(pairwise(found), asked[1:], strict=True):
-                if few is not None and many is not None:
-                    yield f"tpot_ms of {_named(body)}", many / few - 1.1
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:

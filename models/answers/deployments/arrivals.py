@@ -1,37 +1,34 @@
-"""Requests that arrive at a rate of their own: capacity of a deployment, and its times below it.
+"""Times of a deployment by its load: requests in flight, or requests that arrive at a rate.
 
-The times of closed loops with 1 request in flight to as many as have a place are a curve. Its
-greatest rate is the capacity. Requests that arrive at a rate of their own take as long as those of
-the closed loop that answers as many a second.
+The times of closed loops with 1, 2, 4, ... requests in flight, up to as many as have a place, are a
+curve, along which neither times nor the rate fall. Any other closed loop is read from it. Requests
+without a place wait for one, at the rate of the last loop, which is the capacity. Requests that
+arrive at a rate of their own take as long as those of the closed loop of that rate.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from math import ceil, exp, log, sqrt
+from math import ceil, exp, isnan, log, sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Matrix
 from forerun.data.level import HALF_WIDTH
 from forerun.data.query import Query
-from forerun.features.llm_serving.engine_settings import (
-    Limits,
-    default_limits,
-    sequences_in_memory,
-)
-from forerun.features.llm_serving.features import FEWEST_TOGETHER
+from forerun.features.llm_serving.engine_settings import default_limits, sequences_in_memory
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.llm_serving.continuous_batching import Loads, metrics_of
 from forerun.models.llm_serving.iteration_table import TimeColumns
 from forerun.models.llm_serving.latency import OVERLOADED
 from forerun.models.prediction import Estimate, Prediction
 
 RATE: Final = "requests_per_s"
 RATES: Final = (RATE, "tokens_per_s", "tokens_per_s_per_device")
+TIMES: Final = ("tpot_ms", "ttft_ms", "ttft_service_ms")
 WITH_QUEUEING: Final = ("ttft_ms", "request_latency_ms")
 """Times that grow without end where requests arrive faster than they are answered."""
 KEPT_UP: Final = 0.99
@@ -50,8 +47,6 @@ IF_IT_DOES: Final = "times are those of a deployment that does"
 STEP: Final = 2.0
 """Ratio of neighbouring numbers of requests in flight at which closed loops are predicted: powers
 of two are what most people ask and measure, and there both kinds of load have one time."""
-CLOSER: Final = sqrt(2.0)
-"""The same near the greatest rate, where it is not the one without a free place."""
 POINTS: Final = 512
 """Numbers of requests in flight at which Little's law is solved."""
 FEWEST: Final = 1e-3
@@ -59,24 +54,15 @@ FEWEST: Final = 1e-3
 STANDARD: Final = NormalDist()
 
 
-def fitting(query: Query) -> float:
-    """Requests of mean length that fit the memory of all ranks and the engine's setting, at least
-    one.
-    """
-    deployment, pool = query.deployment, query.deployment.pool
-    sequences = Limits.of(deployment, query.device, pool.parallelism).sequences
-    return max(1.0, sequences * _ranks(query))
-
-
 def places(query: Query) -> float:
     """Requests that all ranks serve at a time, by the engine's setting and by the prompts that it
-    admits; those beyond it wait.
+    admits; those beyond it wait. Where the memory holds none, the setting alone counts.
     """
     deployment, device = query.deployment, query.device
     engine, split = deployment.engine, deployment.pool.parallelism
     most = float(engine.max_sequences or default_limits(engine, device)[1])
     room = sequences_in_memory(deployment, device, split, admitted=True)
-    return max(1.0, (most if room is None else min(most, room)) * _ranks(query))
+    return (most if room is None or room < 1.0 else min(most, room)) * _ranks(query)
 
 
 def _ranks(query: Query) -> int:
@@ -84,16 +70,11 @@ def _ranks(query: Query) -> int:
     return pool.workers * pool.parallelism.attention_data
 
 
-def beyond_memory(query: Query) -> bool:
-    """Whether a closed loop has more requests in flight than `fitting`."""
-    in_flight = query.deployment.load.concurrency
-    return in_flight is not None and in_flight > fitting(query)
-
-
-def closed_loops(query: Query, places: float) -> list[Query]:
+def closed_loops(query: Query) -> list[Query]:
     """The deployment with 1 request in flight, `STEP` times as many, ..., and with all places."""
-    steps = STEP ** np.arange(int(np.ceil(log(places) / log(STEP))))
-    return [in_closed_loop(query, float(number)) for number in (*steps, places)]
+    every = places(query)
+    steps = STEP ** np.arange(int(np.ceil(log(every) / log(STEP))))
+    return [in_closed_loop(query, float(number)) for number in (*steps, every)]
 
 
 def in_closed_loop(query: Query, concurrency: float) -> Query:
@@ -113,7 +94,7 @@ class LoadCurve:
 
     Attributes:
         in_flight: the numbers, which rise, (g,).
-        times: times and rates of each, which the device may not allow.
+        times: times of each; from one to the next, no time falls, and no rate.
         tokens_after: tokens after the first.
     """
 
@@ -126,29 +107,35 @@ class LoadCurve:
         """The curve of the deployments of `closed_loops` and their times."""
         loads = [query.deployment.load for query in queries]
         in_flight = np.array([load.concurrency for load in loads], dtype=np.float64)
-        return cls(in_flight, times, max(loads[0].output_tokens - 1.0, 0.0))
+        after = max(loads[0].output_tokens - 1.0, 0.0)
+        found = np.stack([times.estimates[name][:, 0] for name in TIMES])
+        factors = _risen(found, in_flight, np.array([after, 1.0, 0.0])) / found
+        return cls(in_flight, times.scaled(dict(zip(TIMES, factors, strict=True))), after)
 
-    @property
-    def best(self) -> int:
-        """Position of the closed loop with the greatest rate."""
-        return int(np.argmax(self._values(RATE)))
+    def closed(self, queries: Sequence[Query], limits: Sequence[tuple[Limit, ...]]) -> TimeColumns:
+        """Times and rates of closed loops of the deployment.
 
-    def closer(self, loops: Sequence[Query]) -> list[Query]:
-        """Closed loops between the fastest and its neighbours; none where no place is free.
+        Requests beyond the last number wait for their turn: rate and time per token stay.
 
         Args:
-            loops: the closed loops of the curve.
+            queries: n closed loops.
+            limits: limits of each.
         """
-        best = self.best
-        if best == len(loops) - 1:
-            return []
-        ends = self.in_flight[[max(best - 1, 0), best, best + 1]].tolist()
-        numbers = [
-            low * CLOSER**step
-            for low, high in pairwise(ends)
-            for step in range(1, int(np.ceil(log(high / low) / log(CLOSER) - 1e-9)))
+        loads, last = Loads.of(queries), self.in_flight[-1:]
+        tpot, ttft, served = (1e-3 * self._ends(name, loads.in_flight) for name in TIMES)
+        each, first = (1e-3 * self._ends(name, last) for name in ("tpot_ms", "ttft_ms"))
+        waiting = np.maximum(loads.in_flight / last - 1.0, 0.0)[:, None]
+        ttft = ttft + waiting * (first + self.tokens_after * each)
+        ends = [
+            metrics_of(loads, *own) for own in zip((served / ttft).T, tpot.T, ttft.T, strict=True)
         ]
-        return [in_closed_loop(loops[best], number) for number in numbers]
+        orders = {name: (0, 2, 1) if name in RATES else (0, 1, 2) for name in ends[0]}
+        estimates = {
+            name: np.column_stack([ends[end][name] for end in order])
+            for name, order in orders.items()
+        }
+        coverage = {name: np.full(len(queries), self.times.coverage[name][0]) for name in estimates}
+        return TimeColumns(estimates, coverage, limits)
 
     def at_arrivals(self, arriving: Prediction, capacity: Estimate) -> Prediction:
         """Times of requests that arrive at random, at a rate below the upper end of the capacity.
@@ -233,28 +220,47 @@ class LoadCurve:
         return first + self.tokens_after * each
 
     def _at(self, name: str, number: float) -> Estimate:
-        """A time at a number of requests in flight, with the interval's ratios between there."""
-        value = float(self._interpolated(name, np.array([number]))[0])
-        middle, low, high = self.times.estimates[name].T
-        if not (low > 0.0).all():
+        """A time at a number of requests in flight."""
+        ((value, low, high),) = self._ends(name, np.array([number])).tolist()
+        if isnan(low):
             return Estimate(value)
-        at, logs = log(number), np.log(self.in_flight)
-        down, up = (float(np.interp(at, logs, np.log(end / middle))) for end in (low, high))
-        coverage = float(self.times.coverage[name][0])
-        return Estimate(value, value * exp(down), value * exp(up), coverage)
+        return Estimate(value, low, high, float(self.times.coverage[name][0]))
+
+    def _ends(self, name: str, numbers: Column) -> Matrix:
+        """A time at n numbers of requests in flight, and the ends of its interval, (n, 3).
+
+        It is linear in the number between those of the curve, and the last beyond them. The ratios
+        of the ends to it change with the number's logarithm.
+        """
+        ratios = np.log(self.times.estimates[name] / self.times.estimates[name][:, :1])
+        at, known = np.log(numbers), np.log(self.in_flight)
+        factors = np.exp([np.interp(at, known, ratio) for ratio in ratios.T])
+        return np.asarray(self._interpolated(name, numbers) * factors).T
 
     def _interpolated(self, name: str, numbers: Column) -> Column:
-        """A time that does not fall with the number in flight, at n numbers, (n,).
+        """A time at n numbers of requests in flight, (n,)."""
+        return np.interp(numbers, self.in_flight, self.times.estimates[name][:, 0])
 
-        It is nearly linear in the number; up to `FEWEST_TOGETHER` its logarithm is.
-        """
-        values = np.maximum.accumulate(self._values(name))
-        few = np.exp(np.interp(numbers, self.in_flight, np.log(values)))
-        many = np.interp(numbers, self.in_flight, values)
-        return np.where(numbers < FEWEST_TOGETHER, few, many)
 
-    def _values(self, name: str) -> Column:
-        return self.times.estimates[name][:, 0]
+def _risen(found: Matrix, in_flight: Column, parts: Column) -> Matrix:
+    """Times that fall from no closed loop to the next, and of which no rate falls, (times, g).
+
+    Of the times that no earlier one exceeds and those that exceed no later one, each is the
+    geometric mean. Where a rate would fall, all rise by a share of what they would.
+
+    Args:
+        found: (times, g) times of g closed loops.
+        in_flight: (g,) requests in flight of each, which rise.
+        parts: (times,) how often each time is part of that of a request.
+    """
+    earlier = np.maximum.accumulate(found, axis=1)
+    later = np.minimum.accumulate(found[:, ::-1], axis=1)[:, ::-1]
+    risen: Matrix = np.sqrt(earlier * later)
+    steps, more = np.diff(risen, axis=1), in_flight[1:] / in_flight[:-1] - 1.0
+    for at, step in enumerate(steps.T):
+        longest, longer = more[at] * (parts @ risen[:, at]), parts @ step
+        risen[:, at + 1] = risen[:, at] + step * (longest / longer if longer > longest else 1.0)
+    return risen
 
 
 def _with_value(own: Estimate, value: float) -> Estimate:
@@ -333,39 +339,18 @@ def beyond(arriving: float, capacity: Estimate) -> bool:
 
 
 def as_served(query: Query) -> Query:
-    """A closed loop with a request in flight for each place at most."""
+    """A closed loop with a request in flight for each place at most; other loads as they are."""
     in_flight = query.deployment.load.concurrency
-    assert in_flight is not None
-    return in_closed_loop(query, min(in_flight, places(query)))
+    return query if in_flight is None else in_closed_loop(query, min(in_flight, places(query)))
 
 
-def with_waiting(query: Query, time: Prediction) -> Prediction:
-    """The times of a closed loop with more requests in flight than fit the memory.
-
-    Those without a place wait for their turn, so that the rate and the time per token stay.
-
-    Args:
-        query: the deployment with all requests in flight.
-        time: times and rates of `as_served`.
-    """
-    in_flight, rate = query.deployment.load.concurrency, time.estimates[RATE]
-    assert in_flight is not None
-    expected, most = fitting(query), places(query)
-    waiting = max(0.0, in_flight - most)
-    line = f"{in_flight:,.0f} requests are in flight, and {expected:,.0f} of mean length fit"
-    if waiting:
-        line += f": {waiting:,.0f} have no place and wait; rates are those of a full deployment"
-    later = {
-        name: _later(time.estimates[name], waiting, rate)
-        for name in WITH_QUEUEING
-        if name in time.estimates
-    }
-    return replace(
-        time,
-        estimates={**time.estimates, **later},
-        in_domain=False,
-        limits=(Limit(line), *time.limits),
-    )
+def without_place(query: Query) -> tuple[Limit, ...]:
+    """That requests in flight of a closed loop have no place; none where all have one."""
+    in_flight, every = query.deployment.load.concurrency or 0.0, places(query)
+    if in_flight <= every:
+        return ()
+    line = f"{in_flight:,.0f} requests are in flight, and {every:,.0f} have a place"
+    return (Limit(f"{line}: the others wait, and rates are those of a full deployment"),)
 
 
 def replicas(query: Query, capacity: Estimate | None) -> int | None:
@@ -385,15 +370,6 @@ def replicas(query: Query, capacity: Estimate | None) -> int | None:
     if arriving is None or capacity is None:
         return None
     return ceil(arriving / (capacity.value if capacity.low is None else capacity.low))
-
-
-def _later(own: Estimate, waiting: float, capacity: Estimate) -> Estimate:
-    """A time, ms, and that in which so many requests are answered at the rate of the capacity."""
-    value = own.value + 1e3 * waiting / capacity.value
-    if own.low is None or own.high is None or capacity.low is None or capacity.high is None:
-        return Estimate(value)
-    low, high = own.low + 1e3 * waiting / capacity.high, own.high + 1e3 * waiting / capacity.low
-    return Estimate(value, low, high, own.coverage)
 
 
 def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> Prediction:

@@ -1,13 +1,13 @@
 """Times, rates and power of deployed language models under their load.
 
-Rates and times are those of the predictor of times within what the devices allow (`bounds`). Where
-requests arrive at a rate of their own, the capacity is known too, and times follow from those of
-closed loops (`arrivals`).
+Times of closed loops are those of the predictor of times within what the devices allow (`bounds`).
+Those of any load, and the capacity, are read from them (`arrivals`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,10 +27,8 @@ from forerun.models.answers.deployments.arrivals import (
     LoadCurve,
     as_served,
     beyond,
-    beyond_memory,
     closed_loops,
-    places,
-    with_waiting,
+    without_place,
 )
 from forerun.models.answers.deployments.bounds import within_sheets
 from forerun.models.answers.deployments.derived import scaled
@@ -50,8 +48,6 @@ TOTALS: Final = (RATE, "tokens_per_s")
 Outcome = Prediction | InputError
 Timed = tuple[TimeColumns, dict[int, InputError]]
 """Times of n deployments, and position -> the error that prevents an answer."""
-_Curve = tuple[Sequence[Query], LoadCurve]
-"""Closed loops of a deployment, and their times."""
 
 
 class UnderLoad(NamedTuple):
@@ -69,69 +65,75 @@ class UnderLoad(NamedTuple):
     capacity: Estimate | None = None
 
 
+class _Timed(NamedTuple):
+    """Times of a deployment under its load.
+
+    Attributes:
+        query: the deployment with the requests that it serves.
+        time: its times and rates.
+        capacity: as of `UnderLoad`.
+    """
+
+    query: Query
+    time: Prediction
+    capacity: Estimate | None = None
+
+
 def under_load(queries: Sequence[Query], in_use: InUse) -> list[UnderLoad]:
     """Times, power and capacity of n deployments."""
     ones = [of_one_worker(query) for query in queries]
     known = [row for row, one in enumerate(ones) if closed_form().answers(one)]
-    arrivals = [row for row in known if ones[row].deployment.load.concurrency is None]
-    waiting = {row for row in known if beyond_memory(ones[row])}
-    alike = groups_of(at_any_load(ones[row]) for row in arrivals)
-    members = [[arrivals[place] for place in same] for same in alike.values()]
-    loops = [closed_loops(ones[rows[0]], places(ones[rows[0]])) for rows in members]
-    served = [as_served(one) if row in waiting else one for row, one in enumerate(ones)]
-    times, errors = predicted_times([*served, *(loop for own in loops for loop in own)], in_use)
-    loads = _alone(served, times, errors, in_use)
-    for row in waiting:
-        if not isinstance(own := loads[row].time, InputError):
-            time = with_waiting(ones[row], own)
-            loads[row] = loads[row]._replace(time=time, capacity=time.estimates[RATE])
-    curves = _with_fastest(_with_closer(_curves(loops, len(ones), times, errors), in_use), in_use)
-    later: dict[int, tuple[Query, Outcome]] = {
-        row: (ones[row], loads[row].time) for row in arrivals
-    }
-    arriving: dict[int, Prediction] = {}
-    for place, (curve, best, fastest) in curves.items():
-        capacity = fastest.estimates[RATE]
-        for row in members[place]:
-            own, rate = loads[row].time, ones[row].deployment.load.requests_per_s
-            if isinstance(own, InputError) or rate is None:
-                continue
-            loads[row] = loads[row]._replace(capacity=capacity)
-            if beyond(rate, capacity):
-                later[row] = best, fastest
-            else:
-                arriving[row] = curve.at_arrivals(own, capacity)
-    rising = TimeColumns.of_predictions(list(arriving.values()))
-    possible = _possible([ones[row] for row in arriving], rising, in_use)
-    later |= {row: (ones[row], own) for row, own in zip(arriving, possible, strict=True)}
-    asked, outcomes = [query for query, _ in later.values()], [own for _, own in later.values()]
-    power = powers(asked, outcomes, in_use.loaded.predictor)
-    for row, outcome, own_power in zip(later, outcomes, power, strict=True):
-        loads[row] = loads[row]._replace(time=outcome, power=own_power)
-    return [_of_all(*each) for each in zip(queries, ones, loads, strict=True)]
+    alike = groups_of(at_any_load(ones[row]) for row in known)
+    members = [[known[place] for place in same] for same in alike.values()]
+    loops = [closed_loops(ones[rows[0]]) for rows in members]
+    served = {row: as_served(ones[row]) for row in known}
+    asked = [served.get(row, one) for row, one in enumerate(ones)]
+    times, errors = predicted_times([*asked, *(loop for own in loops for loop in own)], in_use)
+    rows = [row for row in range(len(ones)) if row not in errors]
+    alone = times.take(np.array(rows, dtype=np.intp)).predictions()
+    timed = {row: _Timed(asked[row], time) for row, time in zip(rows, alone, strict=True)}
+    for place, curve in _curves(loops, len(ones), times, errors, in_use).items():
+        own = [row for row in members[place] if row in timed]
+        found = _on_curve(
+            curve, loops[place], [ones[row] for row in own], [timed[row] for row in own]
+        )
+        timed |= zip(own, found, strict=True)
+    columns = TimeColumns.of_predictions([timed[row].time for row in rows])
+    possible = _possible([timed[row].query for row in rows], columns, in_use).predictions()
+    power = powers([timed[row].query for row in rows], possible, in_use.loaded.predictor)
+    loads = {row: UnderLoad(error, None) for row, error in errors.items()}
+    for row, time, watts in zip(rows, possible, power, strict=True):
+        loads[row] = UnderLoad(time, watts, timed[row].capacity)
+    return [_of_all(*own, loads[row]) for row, own in enumerate(zip(queries, ones, strict=True))]
 
 
-def _alone(
-    ones: Sequence[Query], times: TimeColumns, errors: Mapping[int, InputError], in_use: InUse
-) -> list[UnderLoad]:
-    """Times of n deployments that their devices allow, and the power of closed loops.
+def _on_curve(
+    curve: LoadCurve, loops: Sequence[Query], asked: Sequence[Query], known: Sequence[_Timed]
+) -> Iterator[_Timed]:
+    """Deployments that differ in their load alone.
 
     Args:
-        ones: the deployments.
-        times: times of these and of others.
-        errors: position -> the error that prevents an answer.
-        in_use: the predictor in use.
+        curve: their times by load.
+        loops: the closed loops of the curve.
+        asked: n deployments.
+        known: each with its times by the predictor.
     """
-    known = [row for row in range(len(ones)) if row not in errors]
-    own = times.take(np.array(known, dtype=np.intp))
-    found = _possible([ones[row] for row in known], own, in_use)
-    outcomes: dict[int, Outcome] = {**errors, **dict(zip(known, found, strict=True))}
-    closed = [row for row, one in enumerate(ones) if one.deployment.load.concurrency is not None]
-    power = powers(
-        [ones[row] for row in closed], [outcomes[row] for row in closed], in_use.loaded.predictor
-    )
-    served = dict(zip(closed, power, strict=True))
-    return [UnderLoad(outcomes[row], served.get(row)) for row in range(len(ones))]
+    closed = [at for at, one in enumerate(asked) if one.deployment.load.concurrency is not None]
+    limits = [(*without_place(asked[at]), *known[at].time.limits) for at in closed]
+    times = curve.closed([asked[at] for at in closed], limits).predictions()
+    read = dict(zip(closed, times, strict=True))
+    full = curve.closed(loops[-1:], curve.times.limits[-1:]).prediction(0)
+    capacity = full.estimates.get(RATE)
+    for at, (one, own) in enumerate(zip(asked, known, strict=True)):
+        rate = one.deployment.load.requests_per_s
+        if at in read:
+            yield _Timed(own.query, read[at], capacity if without_place(one) else None)
+        elif rate is None or capacity is None:
+            yield own
+        elif beyond(rate, capacity):
+            yield _Timed(loops[-1], full, capacity)
+        else:
+            yield _Timed(one, curve.at_arrivals(own.time, capacity), capacity)
 
 
 def _curves(
@@ -139,65 +141,44 @@ def _curves(
     first: int,
     times: TimeColumns,
     errors: Mapping[int, InputError],
-) -> dict[int, _Curve]:
-    """Closed loops of each deployment and their times, where all can be answered.
+    in_use: InUse,
+) -> dict[int, LoadCurve]:
+    """The curve of each deployment whose closed loops can all be answered.
 
     Args:
         loops: closed loops of each deployment.
         first: position of the first of all these loops, one deployment after the other.
         times: times at these positions.
         errors: position -> the error that prevents an answer.
+        in_use: the predictor in use.
     """
-    found = {}
-    for place, own in enumerate(loops):
-        start, first = first, first + len(own)
-        if errors.keys().isdisjoint(range(start, first)):
-            found[place] = own, LoadCurve.of(own, times.take(slice(start, first)))
+    starts = first + np.cumsum([0, *map(len, loops)])
+    able = [
+        place
+        for place, (start, end) in enumerate(pairwise(starts.tolist()))
+        if errors.keys().isdisjoint(range(start, end))
+    ]
+    every = [loop for place in able for loop in loops[place]]
+    rows = [row for place in able for row in range(starts[place], starts[place + 1])]
+    possible = _possible(every, times.take(np.array(rows, dtype=np.intp)), in_use)
+    found, end = {}, 0
+    for place in able:
+        start, end = end, end + len(loops[place])
+        found[place] = LoadCurve.of(loops[place], possible.take(slice(start, end)))
     return found
 
 
-def _with_closer(curves: Mapping[int, _Curve], in_use: InUse) -> dict[int, _Curve]:
-    """The curves of deployments with further closed loops near the greatest rate."""
-    closer = {place: curve.closer(loops) for place, (loops, curve) in curves.items()}
-    further = [loop for own in closer.values() for loop in own]
-    if not further:
-        return {**curves}
-    times, errors = predicted_times(further, in_use)
-    found: dict[int, _Curve] = {}
-    end = 0
-    for place, (loops, curve) in curves.items():
-        start, end = end, end + len(closer[place])
-        if not errors.keys().isdisjoint(range(start, end)):
-            continue
-        every = [*loops, *closer[place]]
-        order = sorted(range(len(every)), key=lambda at: every[at].deployment.load.concurrency or 0)
-        together = curve.times.followed_by(times.take(slice(start, end)))
-        rising = [every[at] for at in order]
-        found[place] = rising, LoadCurve.of(rising, together.take(np.array(order)))
-    return found
-
-
-def _with_fastest(
-    curves: Mapping[int, _Curve], in_use: InUse
-) -> dict[int, tuple[LoadCurve, Query, Prediction]]:
-    """Curves of deployments, with the fastest closed loop of each and what its devices allow."""
-    best = [loops[curve.best] for loops, curve in curves.values()]
-    known = TimeColumns.of_rows([(curve.times, curve.best) for _, curve in curves.values()])
-    timed = zip(curves.items(), best, _possible(best, known, in_use), strict=True)
-    return {place: (curve, query, time) for (place, (_, curve)), query, time in timed}
-
-
-def _possible(queries: Sequence[Query], times: TimeColumns, in_use: InUse) -> list[Prediction]:
-    """The times of deployments within what their devices allow."""
-    found: dict[int, Prediction] = {}
+def _possible(queries: Sequence[Query], times: TimeColumns, in_use: InUse) -> TimeColumns:
+    """The times of n deployments within what their devices allow."""
     # The least times of `within_sheets` are those of GPUs: processors have large caches.
-    for is_cpu, rows in groups_of(query.device.kind == "cpu" for query in queries).items():
-        asked, own = [queries[row] for row in rows], times.take(np.array(rows, dtype=np.intp))
-        if not is_cpu:
-            measured = [measured_by_user(query.device, in_use) for query in asked]
-            own = within_sheets(asked, own, measured)
-        found |= zip(rows, own.predictions(), strict=True)
-    return [found[row] for row in range(len(queries))]
+    rows = [row for row, query in enumerate(queries) if query.device.kind != "cpu"]
+    own = [queries[row] for row in rows]
+    measured = [measured_by_user(query.device, in_use) for query in own]
+    found = within_sheets(own, times.take(np.array(rows, dtype=np.intp)), measured)
+    estimates = {name: column.copy() for name, column in times.estimates.items()}
+    for name, column in estimates.items():
+        column[rows] = found.estimates[name]
+    return replace(times, estimates=estimates)
 
 
 def _of_all(query: Query, one: Query, load: UnderLoad) -> UnderLoad:

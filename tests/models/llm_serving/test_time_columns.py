@@ -36,19 +36,7 @@ def test_intervals_are_scaled_with_their_values_and_other_metrics_stay():
     assert scaled.prediction(0).estimates["ttft_ms"] == Estimate(100.0)
 
 
-def test_rows_of_two_tables_follow_each_other_and_can_be_taken():
-    both = TIMES.followed_by(TIMES).take(np.array([3, 0]))
-    assert [both.prediction(row) for row in range(2)] == [TIMES.prediction(1), TIMES.prediction(0)]
-
-
 def test_columns_of_predictions_give_the_same_predictions():
     found = TIMES.predictions()
     assert TimeColumns.of_predictions(found[::-1]).predictions() == found[::-1]
     assert TimeColumns.of_predictions([]).predictions() == []
-
-
-def test_rows_of_several_tables_become_one():
-    scaled = TIMES.scaled({"tpot_ms": np.array([2.0, 3.0])})
-    joined = TimeColumns.of_rows([(scaled, 1), (TIMES, 0)])
-    assert joined.predictions() == [scaled.prediction(1), TIMES.prediction(0)]
-    assert len(TimeColumns.of_rows([])) == 0

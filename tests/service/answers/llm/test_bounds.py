@@ -96,7 +96,7 @@ def test_estimates_that_the_sheet_moves_keep_both_ends_of_their_intervals():
         assert latency.high / latency.value == pytest.approx(rate.value / rate.low, rel=0.02)
     free, *moved = (answer.metrics["requests_per_s"] for answer in found.values())
     for own in moved:
-        assert own.low / own.value == pytest.approx(free.low / free.value, rel=0.1)
+        assert own.low / own.value == pytest.approx(free.low / free.value, rel=0.15)
     asked = LlmEstimateIn.model_validate(given | APART | {"requests_per_s": 1.0})
     capacity = llm_estimate(asked, CATALOG.get, IN_USE).deployment.capacity
     assert capacity.low < 0.8 * capacity.requests_per_s

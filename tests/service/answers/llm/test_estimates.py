@@ -192,7 +192,7 @@ def test_a_request_without_lengths_is_answered_as_before(service):
 def test_a_batch_is_predicted_in_one_call_and_each_item_has_its_own_problem(service, times):
     items = [ASKED, ASKED | {"device": "h101"}, ASKED | {"tp": 0}, EXAMPLE_LLM, ASKED]
     answer = service.post(f"{ESTIMATE}:batch", json={"items": items}).json()["items"]
-    assert times.calls == [2]
+    assert len(times.calls) == 1
     assert values(answer[0]) == values(answer[4])
     assert values(answer[0]) == pytest.approx(values(service.post(ESTIMATE, json=ASKED).json()))
     assert (answer[1]["status"], answer[1]["errors"][0]["pointer"]) == (404, "#/items/1/device")

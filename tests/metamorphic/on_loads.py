@@ -1,0 +1,267 @@
+"""Laws of served models: load, also around the edge of the memory, lengths, devices, releases."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise, product
+
+from forerun.data.language_models.deployment import (
+    Engine,
+    LlmDeployment,
+    Parallelism,
+    Pool,
+    RequestLoad,
+)
+from forerun.data.language_models.model import LanguageModel
+from forerun.data.query import Operation, Query
+from forerun.features.readers.language_model.reader import named_language_model
+from forerun.models.answers.deployments.answer import Deployed, deployed_all
+from forerun.models.answers.deployments.arrivals import NEAR, places
+from tests.metamorphic.law import CATALOG, Compared, Grid, in_use, law
+
+MORE = 0.01
+"""Share by which a figure may fall that must not."""
+AGREE = 0.05
+"""Share by which times per token of one steady state may differ."""
+COLLECTIVES = 0.1
+"""Share of a lone request's time per token that collectives between more devices may add."""
+TOGETHER = 1000
+"""Deployments that are answered in one call."""
+TPOT, TTFT, LATENCY, TOKENS = "tpot_ms", "ttft_ms", "request_latency_ms", "tokens_per_s"
+MODELS = {
+    "llama-3.1-8b": 1,
+    "qwen3-8b": 1,
+    "qwen3-30b-a3b": 2,
+    "llama-3.3-70b": 4,
+    "qwen3-32b": 2,
+    "gpt-oss-120b": 2,
+    "mixtral-8x7b": 4,
+    "deepseek-v3": 8,
+}
+"""Model -> degree of tensor parallelism."""
+SERVERS = (
+    *("h100-sxm-80gb", "l40s", "a100-sxm-80gb", "b200-sxm-180gb"),
+    *("h200-sxm-141gb", "mi300x", "l4", "rtx-4090"),
+)
+RELEASES = {
+    "vllm": ("0.6.3", "0.8.5", "0.11.0", "0.15.1"),
+    "sglang": ("0.4.6", "0.5.6"),
+    "trtllm": ("1.0.0", "1.2.0"),
+}
+"""Engine -> releases, the newest last."""
+EDGE = (0.25, 0.5, 0.7, 0.78, 0.85, 0.95, 0.99, 1.0, 1.01, 1.05, 1.2, 1.5, 2.0, 4.0)
+"""Requests in flight over those that have a place."""
+LENGTHS = ((1024.0, 256.0), (128.0, 512.0), (8000.0, 500.0))
+FEW, SOME, MANY = 1.0, 8.0, 64.0
+
+
+@dataclass(frozen=True)
+class Served:
+    """A served model under a load, as a key."""
+
+    model: str
+    device: str
+    tensor: int
+    engine: str = "vllm"
+    version: str = ""
+    input_tokens: float = 1000.0
+    output_tokens: float = 200.0
+    cached: float = 0.0
+    concurrency: float | None = SOME
+    rate: float | None = None
+
+    def query(self) -> Query:
+        """The query."""
+        load = RequestLoad(
+            self.input_tokens,
+            self.output_tokens,
+            requests_per_s=self.rate,
+            concurrency=self.concurrency,
+            cached_share=self.cached,
+        )
+        engine = Engine(self.engine, self.version)  # type: ignore[arg-type]
+        pool = Pool(Parallelism(self.tensor))
+        deployment = LlmDeployment(_model(self.model), load, engine, pool)
+        return Query(deployment, CATALOG.get(self.device), operation=Operation(pool.devices))
+
+    def __str__(self) -> str:
+        load = f"{self.rate:.4g}/s" if self.concurrency is None else f"{self.concurrency:g} at once"
+        release = f"{self.engine} {self.version}".strip()
+        cached = f" {self.cached:.0%} cached" if self.cached else ""
+        lengths = f"{self.input_tokens:g}+{self.output_tokens:g}{cached}"
+        return f"{self.model} {self.device} tp {self.tensor} {release} {lengths} {load}"
+
+
+@cache
+def _model(name: str) -> LanguageModel:
+    return named_language_model(name)
+
+
+def _bases(grid: Grid) -> Iterator[Served]:
+    """Deployments on each device by each engine."""
+    few = 2 if grid.networks else len(SERVERS)
+    engines = [*RELEASES][: 1 if grid.networks else None]
+    for (model, degree), device, engine in product([*MODELS.items()][:few], SERVERS[:few], engines):
+        yield Served(model, device, degree, engine)
+
+
+def _figures(asked: Sequence[Served]) -> list[dict[str, float]]:
+    """Metric -> value of each deployment; empty where nothing is answered."""
+    found: list[dict[str, float]] = []
+    for start in range(0, len(asked), TOGETHER):
+        queries = [one.query() for one in asked[start : start + TOGETHER]]
+        for own in deployed_all(queries, in_use()):
+            known = own.estimates if isinstance(own, Deployed) else {}
+            found.append({name: estimate.value for name, estimate in known.items()})
+    return found
+
+
+def _all_placed(one: Served) -> bool:
+    return (one.concurrency or 0.0) <= places(one.query())
+
+
+def _not_less(
+    ladders: Iterable[Sequence[Served]], metrics: Sequence[str], allowed: float = MORE
+) -> Iterator[Compared]:
+    """How far figures fall from the largest before, along deployments of which none is faster."""
+    every = [[*ladder] for ladder in ladders]
+    figures = iter(_figures([one for ladder in every for one in ladder]))
+    for ladder in every:
+        own = [next(figures) for _ in ladder]
+        for name in metrics:
+            largest = 0.0
+            for one, known in zip(ladder, own, strict=True):
+                if name in known:
+                    if largest:
+                        yield f"{name} of {one}", largest / known[name] - 1.0 - allowed
+                    largest = max(largest, known[name])
+
+
+def _at(base: Served, *loads: float) -> Iterator[Served]:
+    for load in loads:
+        yield replace(base, concurrency=load)
+
+
+def _lengths(base: Served) -> Iterator[Served]:
+    for given, answer in LENGTHS:
+        yield replace(base, input_tokens=given, output_tokens=answer)
+
+
+@law
+def more_requests_in_flight_are_no_faster(grid: Grid) -> Iterator[Compared]:
+    """From one to four times those that have a place: no time falls, and no rate."""
+    ladders = []
+    for one in (one for base in _bases(grid) for one in _lengths(base)):
+        every = places(one.query())
+        loads = {max(1.0, float(round(share * every))) for share in EDGE}
+        ladders.append([*_at(one, *sorted({1.0, 2.0, 4.0, 16.0} | loads))])
+    yield from _not_less(ladders, (TPOT, TTFT, LATENCY, TOKENS))
+
+
+@law
+def more_requests_in_flight_draw_no_less_power(grid: Grid) -> Iterator[Compared]:
+    """As long as all have a place, or none more has."""
+    ladders = ([*_at(base, 1.0, 4.0, 16.0, 64.0, 256.0)] for base in _bases(grid))
+    yield from _not_less(ladders, ("power_w",))
+
+
+@law
+def more_requests_a_second_are_no_faster(grid: Grid) -> Iterator[Compared]:
+    """Up to almost the capacity: no time falls."""
+    shares = (0.01, 0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
+    full = [replace(one, concurrency=1e5) for one in _bases(grid)]
+    ladders = [
+        [replace(one, concurrency=None, rate=share * known["requests_per_s"]) for share in shares]
+        for one, known in zip(full, _figures(full), strict=True)
+        if "requests_per_s" in known
+    ]
+    yield from _not_less(ladders, (TPOT, TTFT, LATENCY))
+
+
+@law
+def a_rate_takes_as_long_per_token_as_its_closed_loop(grid: Grid) -> Iterator[Compared]:
+    """Requests that arrive as often as those of a closed loop are answered: tokens within 5 %.
+
+    From `NEAR` of the capacity on, closed loops of many numbers of requests have about one rate.
+    """
+    loads = (4.0, 8.0, 16.0, 32.0, MANY, 128.0, 256.0)
+    bases = [one for base in _bases(grid) for one in [*_lengths(base)][:2]]
+    full = _figures([replace(one, concurrency=1e5) for one in bases])
+    capacities = [known.get("requests_per_s", 0.0) for known in full]
+    closed = [replace(one, concurrency=load) for one in bases for load in loads]
+    most = [NEAR * own for own in capacities for _ in loads]
+    pairs = [
+        (own[TPOT], replace(one, concurrency=None, rate=own["requests_per_s"]))
+        for one, own, rate in zip(closed, _figures(closed), most, strict=True)
+        if own.get("requests_per_s", rate) < rate
+    ]
+    for (ms, one), own in zip(pairs, _figures([one for _, one in pairs]), strict=True):
+        if TPOT in own:
+            yield f"{TPOT} of {one}", abs(own[TPOT] / ms - 1.0) - AGREE
+
+
+@law
+def longer_prompts_are_no_faster(grid: Grid) -> Iterator[Compared]:
+    """A prompt with more tokens: the first token is no earlier, nor the next where all have places.
+
+    Where requests wait for a place, fewer of longer prompts are decoded together.
+    """
+    lengths = (64.0, 256.0, 512.0, 1000.0, 1024.0, 2048.0, 4096.0, 16384.0)
+    for load in (FEW, SOME, MANY):
+        ladders = [
+            [replace(base, concurrency=load, input_tokens=length) for length in lengths]
+            for base in _bases(grid)
+        ]
+        yield from _not_less(ladders, (TTFT,))
+        placed = [[one for one in own if _all_placed(one)] for own in ladders]
+        yield from _not_less(placed, (TPOT,))
+
+
+@law
+def longer_answers_are_no_faster(grid: Grid) -> Iterator[Compared]:
+    """An answer with more tokens: its request takes no less time."""
+    lengths = (16.0, 100.0, 128.0, 512.0, 2048.0)
+    ladders = (
+        [replace(base, concurrency=load, output_tokens=length) for length in lengths]
+        for base in _bases(grid)
+        for load in (SOME, MANY)
+    )
+    yield from _not_less(ladders, (LATENCY,))
+
+
+@law
+def more_devices_serve_no_slower(grid: Grid) -> Iterator[Compared]:
+    """Twice the tensor-parallel devices: tokens take at most 10 % more, by collectives.
+
+    Where requests wait for a place, fewer are decoded together on fewer devices.
+    """
+    ladders = (
+        [replace(base, concurrency=load, tensor=degree) for degree in (8, 4, 2, 1)]
+        for base in _bases(grid)
+        for load in (FEW, SOME, MANY)
+    )
+    pairs = (pair for ladder in ladders for pair in pairwise(ladder))
+    placed = [pair for pair in pairs if all(_all_placed(one) for one in pair)]
+    yield from _not_less(placed, (TPOT,), COLLECTIVES)
+
+
+@law
+def newer_releases_are_no_slower(grid: Grid) -> Iterator[Compared]:
+    """A later release of an engine: neither time rises."""
+    ladders = (
+        [replace(base, concurrency=load, version=own) for own in reversed(RELEASES[base.engine])]
+        for base in _bases(grid)
+        for load in (FEW, SOME, MANY)
+    )
+    yield from _not_less(ladders, (TTFT, TPOT))
+
+
+@law
+def cached_prompts_are_no_slower(grid: Grid) -> Iterator[Compared]:
+    """More of a prompt in the prefix cache: neither time rises."""
+    ladders = (
+        [replace(base, concurrency=load, cached=share) for share in (0.95, 0.8, 0.5, 0.2, 0.0)]
+        for base in _bases(grid)
+        for load in (FEW, SOME, MANY)
+    )
+    yield from _not_less(ladders, (TTFT, TPOT))
