@@ -136,12 +136,17 @@ class KnownRuns:
 
     def limits_at_any_load(self, query: Query) -> list[Limit]:
         """What else a deployment has that no run has, one limit each."""
-        new = [] if query.device in self.devices else ["serving was measured on other devices"]
-        if sizes(query.deployment) not in self.models:
-            new.append("serving was measured with other models")
-        if formats := self._new_formats(query):
-            where = f"on {query.device.name}" if query.device in self.devices else "anywhere"
-            new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
+        new = []
+        if not self.have([query])[0].all():
+            if query.device not in self.devices:
+                new.append("serving was measured on other devices")
+            if sizes(query.deployment) not in self.models:
+                new.append("serving was measured with other models")
+            if formats := self._new_formats(query):
+                where = f"on {query.device.name}" if query.device in self.devices else "anywhere"
+                new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
+            if not new:
+                new.append("this model was measured under other releases of engines")
         return [Limit(line, severity="transfer") for line in (*new, *_not_varied(query))]
 
     def _new_formats(self, query: Query) -> list[str]:

@@ -203,6 +203,10 @@ class LlmLatency(StoredPredictor):
         found = self._of_times(plain, known)
         return np.asarray(found + _closed_form(rows) - _closed_form(plain))
 
+    def has_runs(self, query: Query) -> bool:
+        """Whether runs like a deployment were measured: in the training set, or by its user."""
+        return bool(self._seen([query])[0])
+
     def _of_times(self, rows: DeploymentRows, known: tuple[Mask, Mask]) -> Matrix:
         """Logarithms of both times by their corrections, shape (n, 2)."""
         pairs = zip(self.corrections, known, strict=True)
@@ -310,8 +314,13 @@ class LlmLatency(StoredPredictor):
         """Limits of n deployments."""
         outside: Sequence[tuple[Limit, ...]] = [()] * len(queries)
         if self.ranges is not None:
+            # Where no boosters take part, the closed form has no range.
             found = self._ranges(CHECKED).outside_each(rows.shape[:, _positions(CHECKED)])
-            outside = [tuple(map(_by_distance, own)) for own in found]
+            known, _ = self.known.have(queries)
+            outside = [
+                tuple(map(_by_distance, own)) if is_known else ()
+                for own, is_known in zip(found, known.tolist(), strict=True)
+            ]
         every: list[tuple[Limit, ...]] = [()] * len(queries)
         of_states = {state: _limits_of(state) for state in set(states)}
         for same in alike_at_any_load(queries).values():

@@ -19,7 +19,8 @@ from forerun.models.answers.deployments.metrics import seen_in_training, sources
 from forerun.models.answers.served_models import InUse
 from forerun.models.kernel_experts.family import KnowsKernels
 from forerun.models.limit import Basis
-from forerun.models.router import predictors_in
+from forerun.models.llm_serving import LlmLatency
+from forerun.models.router import Router, predictors_in
 
 Foundation = tuple[Basis, str]
 """What the time of a part rests on, and why."""
@@ -32,9 +33,9 @@ APART: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Bound -> the parts of an iteration that are neither memory bandwidth nor arithmetic."""
 REASONS: Final[Mapping[Basis, str]] = {
-    "measured": "runs of other deployments on this device are in the training set",
-    "transferred": "runs on other devices are in the training set",
-    "analytic": "closed form from the spec sheet; no run is in the training set",
+    "measured": "such runs on this device are in the training set",
+    "transferred": "such runs on other devices are in the training set",
+    "analytic": "closed form from the spec sheet; no such run is in the training set",
 }
 KERNELS: Final[Mapping[Basis, str]] = {
     "measured": "such kernels ({}) were measured on this device; their share is in closed form",
@@ -207,6 +208,10 @@ def parts_of(
 
 def basis_of(metric: str, query: Query, in_use: InUse) -> Basis:
     """What the estimate of a metric rests on."""
+    asked = in_use.loaded.predictor
+    part = asked.answering(query, metric) if isinstance(asked, Router) else asked
+    if isinstance(part, LlmLatency):
+        return "measured" if part.has_runs(query) else "analytic"
     devices = seen_in_training(metric, "device", in_use, sources_of(query, in_use))
     if not devices:
         return "analytic"
