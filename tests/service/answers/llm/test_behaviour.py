@@ -131,7 +131,10 @@ def test_what_no_run_varies_is_said_and_is_not_graded_as_measured():
         answer = asked(**changes)
         assert answer.metrics["tpot_ms"].grade > "A", changes
         assert any("measured" in limit for limit in answer.limits), changes
-    assert asked(quantization="fp8").metrics["tpot_ms"].grade == "A"
+    measured = {"quantization": "fp8", "device": "h200-sxm-141gb", "tp": None}
+    release = {"name": "sglang", "version": "0.5.6.post2"}
+    assert asked(**measured, engine=release).metrics["tpot_ms"].grade == "A"
+    assert asked(**measured).metrics["tpot_ms"].grade == "B", "another release"
 
 
 def test_more_of_the_prompt_in_the_cache_is_never_slower():
