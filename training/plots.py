@@ -1,9 +1,7 @@
-"""Figures of predictions and their errors: parity, error by class, distribution of errors.
+"""Figures of predictions and their errors: parity, error by class, distribution, shots, coverage.
 
 Colours are those of Okabe and Ito, which remain distinguishable with colour blindness ("Color
 Universal Design", 2008). Figures are drawn without pyplot, which would keep global state.
-
-A picture of conditional coverage: the share of measured values inside intervals, by width.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

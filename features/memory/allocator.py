@@ -1,17 +1,10 @@
 """A model of PyTorch's CUDA caching allocator: the memory it reserves for a list of requests.
 
-Rules of c10/cuda/CUDACachingAllocator.cpp: sizes round up to 512 B; requests of up to 1 MiB come
+Requests are those of a pass or of a training step, in order. Rules of
+c10/cuda/CUDACachingAllocator.cpp: sizes round up to 512 B; requests of up to 1 MiB come
 from segments of 2 MiB, those under 10 MiB from segments of 20 MiB, larger ones from segments
 rounded up to 2 MiB; the smallest free block that fits is split, free neighbours are merged, and
 segments are not released. One stream, no memory limit.
-
-Requests for device memory, in the order in which a pass or a training step makes them.
-
-`CachingAllocator.run` for many runs at once that make equal requests of different sizes.
-
-All runs take one step at a time: an event is a few operations on arrays with a column per run. A
-free block is a number whose order is that of the allocator's search: the pool, the size, the
-address, all in units of `ROUND` bytes.
 """
 
 from bisect import bisect_left, insort
@@ -398,6 +391,10 @@ def peaks_of_each(events: Sequence[int], sizes: Integers, begun: CachingAllocato
 
 class _Columns:
     """n allocators, in units of `ROUND` bytes; addresses hold the bit of the pool.
+
+    All runs take one step at a time: an event is a few operations on arrays with a column per run.
+    A free block is a number whose order is that of the allocator's search: the pool, the size, the
+    address.
 
     Attributes:
         most, reserved: (n,) peaks so far.

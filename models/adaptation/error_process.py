@@ -1,12 +1,11 @@
-"""A mixture of Gaussian processes over a predictor's error, weighted by held-out groups.
+"""The error of a predictor on a device as a mixture of Gaussian processes, and its held-out errors.
 
 The error on a device is a level common to all strata, a level of each stratum, and a smooth
 function of the features. The variances of these parts and of the noise are unknown: experts with
 different variances are weighted by their predictive densities for groups that are held out one by
 one. Errors of networks far from their stratum's offset are clipped first (winsorised), so that one
-outlier does not distort the predictions for all others.
-
-Leave-one-group-out errors of an adapted predictor, and prediction intervals from few groups.
+outlier does not distort the predictions for all others. Intervals follow from the errors on the
+held-out groups, of which there are few.
 """
 
 from collections.abc import Mapping, Sequence

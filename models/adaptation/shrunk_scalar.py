@@ -1,19 +1,8 @@
-"""A factor for each device and class of work, shrunk to the device's factor, and that to one.
+"""Corrections of a predictor by constant factors, shrunk to those of a device and to one.
 
-A few rows determine the level of a device better than that of a class. So the residual of a class
-is averaged with `PRIOR_ROWS` pseudo-observations at the device's level, which is the posterior mean
-of a normal distribution with known variance. Without shrinkage of classes, errors on batched
-products increased.
-
-A correction for each program, application or suite: its median residual, shrunk towards zero.
-
-A constant error for each stratum of a device: robust medians under a hierarchical prior.
-
-The error of a predictor on a new device is mostly a constant for each execution mode or operator
-family ("stratum"). The model has two levels: the offsets of strata are normally distributed around
-the level of the device, and that level around zero. The offset of a stratum is the median over its
-groups (models, operator shapes), so that a group with many runs counts once; it is shrunk according
-to its standard error.
+The error of a predictor on a new device is mostly a constant for each class of work ("stratum"):
+execution mode, operator family, program, suite. A few rows determine the level of a device better
+than that of a stratum, so strata are shrunk to the device's level, and that to zero in log space.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -64,6 +53,11 @@ _MAD_TO_DEVIATION = 1.4826
 @dataclass(frozen=True)
 class Offsets:
     """Offsets of one device, in log space.
+
+    The model has two levels: the offsets of strata are normally distributed around the level of the
+    device, and that level around zero. The offset of a stratum is the median over its groups
+    (models, operator shapes), so that a group with many runs counts once; it is shrunk according to
+    its standard error.
 
     Attributes:
         level: offset of strata without a measurement.
@@ -153,6 +147,10 @@ class DeviceScale:
 @dataclass(frozen=True)
 class ShrunkScalars:
     """Corrections of all devices that were adapted to.
+
+    The residual of a class is averaged with `PRIOR_ROWS` pseudo-observations at the device's level,
+    which is the posterior mean of a normal distribution with known variance. Without shrinkage of
+    classes, errors on batched products increased.
 
     Attributes:
         devices: corrections of each device.

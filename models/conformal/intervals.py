@@ -3,19 +3,8 @@
 Split conformal prediction on log(measured / predicted) (Vovk et al. 2005; Romano et al. 2019 for
 the two-sided form), conditional on strata (Mondrian conformal prediction, Vovk et al. 2003), and on
 residuals over a scale where errors differ in size (normalised residuals, Papadopoulos et al. 2008).
-For a query on a device outside the training set the quantiles come from held-out devices.
-
-Cross-validation by whole groups: rows of one group are never in two folds.
-
-As scikit-learn's `GroupKFold` and `LeaveOneGroupOut`, but with an assignment of groups to folds
-that is drawn by a seed and does not depend on the order or the number of rows.
-
-Quantiles of held-out residuals, with corrections for a finite number of rows or groups.
-
-`conformal_quantile` is the order statistic of split conformal prediction (Lei et al. 2018,
-"Distribution-free predictive inference for regression", section 2.2), and for rows in groups that
-of hierarchical conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342).
-`student_quantile` widens a normal interval whose variance was estimated from few groups.
+For a query on a device outside the training set the quantiles come from held-out devices. Residuals
+are those of cross-validation by whole groups: rows of one group are never in two folds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +20,9 @@ def held_out_folds(
     groups: Text[np.ndarray, " n"], folds: int | None = None, seed: int = 0
 ) -> Iterator[Bool[np.ndarray, " n"]]:
     """Masks of the rows to hold out, shapes (n,); every group is whole in one fold.
+
+    As scikit-learn's `GroupKFold` and `LeaveOneGroupOut`, but with an assignment of groups to folds
+    that is drawn by a seed and does not depend on the order or the number of rows.
 
     Args:
         groups: n labels.
@@ -90,6 +82,10 @@ def conformal_quantile(
     scores: Float64[np.ndarray, " n"], level: float, groups: Shaped[np.ndarray, " n"] | None = None
 ) -> float:
     """The k-th smallest of n scores, k = ceil((n + 1) * level); the largest one where k > n.
+
+    The order statistic of split conformal prediction (Lei et al. 2018, "Distribution-free
+    predictive inference for regression", section 2.2), and for rows in groups that of hierarchical
+    conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342).
 
     One more exchangeable score is at most this one with probability k / (n + 1), which is at least
     the level where k <= n. Of rows in groups, a row of one more exchangeable group is; the

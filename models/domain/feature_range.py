@@ -1,12 +1,10 @@
-"""Ranges of the features and the devices of a training set, and limits outside them.
-
-Novelty of a device: its distance from the devices in the training set, for all predictors.
+"""Domain of a training set: ranges of its features, its devices, and how new another device is.
 
 The position of a device consists of logarithms of ratios on its spec sheet: half-precision over
 fp32 peak (which depends on the generation of matrix units, and thus of kernel libraries), the share
 of the fp32 peak that the power limit sustains, and the ridge point (Williams et al. 2009), which
 separates stacked from graphics memory. The unit of each ratio is the change beyond which kernels
-behave differently.
+behave differently. A device is as new as it is far from the nearest one of the training set.
 """
 
 from collections.abc import Iterable, Sequence

@@ -34,7 +34,6 @@ from forerun.models.conformal import Intervals, group_weights, out_of_fold, weig
 from forerun.models.domain.feature_range import FeatureRange, sheet
 from forerun.models.equal_runs import RunKey, batch_key
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.kernel_experts.operators import OperatorTime, merged_times
 from forerun.models.kernel_experts.recurrent_law import (
     HELD_OUT_REACH,
     LAW,
@@ -62,6 +61,7 @@ from forerun.models.networks.rows import (
     execution_mode,
     with_latency,
 )
+from forerun.models.operator_times import OperatorTime, merged_times
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 

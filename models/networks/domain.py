@@ -1,22 +1,9 @@
-"""Training domain of a predictor of whole networks: devices, phases, precisions and ranges.
-
-Novelty of a network: the distance of its kernel mix to that of the nearest training network.
+"""Training domain of a predictor of whole networks, novelty of other networks, and intervals.
 
 A network's position is the square roots of the shares of its time by kind of kernel, whose
 Euclidean distance is the Hellinger distance (times the square root of two), and a few figures of
 its matrix products. Errors on held-out families of networks grow with this distance, and so do the
 intervals. A network farther away than nearly all held-out families is outside the training domain.
-
-Prediction intervals of whole networks, calibrated on held-out families and devices.
-
-Seen devices: quantiles of log errors on held-out families, divided by a scale that grows with the
-correction of whole networks and with the distance to the nearest training network. Errors within a
-family are correlated, so the quantiles' level is raised until intervals reach their coverage on
-families that were held out of the quantiles themselves.
-
-Unseen devices: intervals of constant width, from errors on held-out GPUs and on held-out families,
-both convolved with the distribution of a device's common error. The sign of that error is unknown,
-so these intervals are symmetric; it is common to all execution modes, so these share one interval.
 """
 
 from collections import Counter
@@ -388,6 +375,16 @@ def intervals_of(
     rows: CalibrationRows, errors: Column, scale: Column, refit_errors: RefitErrors
 ) -> Intervals:
     """Intervals from known errors on held-out families, and from refits without each device.
+
+    Seen devices: quantiles of log errors on held-out families, divided by a scale that grows with
+    the correction of whole networks and with the distance to the nearest training network. Errors
+    within a family are correlated, so the quantiles' level is raised until intervals reach their
+    coverage on families that were held out of the quantiles themselves.
+
+    Unseen devices: intervals of constant width, from errors on held-out GPUs and on held-out
+    families, both convolved with the distribution of a device's common error. The sign of that
+    error is unknown, so these intervals are symmetric; it is common to all execution modes, so
+    these share one interval.
 
     Args:
         rows: n training rows.

@@ -1,14 +1,10 @@
-"""Training runs in MLflow: parameters, datasets, scores and artifacts.
+"""Training runs in MLflow: parameters, datasets, scores, artifacts and the software environment.
 
 This is the only file that writes MLflow runs. By default runs are stored in an SQLite file in
 FORERUN_HOME with their artifacts next to it; FORERUN_TRACKING_URI, else MLFLOW_TRACKING_URI, names
 another store. Predictors are logged as their own text and JSON files, never as a pickle: an MLflow
 model that has to be unpickled runs code when it is loaded, and predicts a thousand times slower
 (12 ms a row instead of 0.02).
-
-The software environment of a run: interpreter, platform and versions of packages.
-
-Settings of predictors as flat parameters of a run: plain values, named with dots.
 """
 
 import hashlib
