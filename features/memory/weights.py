@@ -449,9 +449,7 @@ def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup)
     return int(copies * weights + gradients)
 
 
-def reserved_by_stream(
-    asked: Requests, sizes: NDArray[np.float64], *, expandable_segments: bool = False
-) -> int:
+def reserved_by_stream(asked: Requests, sizes: NDArray[np.float64]) -> int:
     """Bytes that the allocator reserves where gradients come from a stream of their own.
 
     FSDP scatters gradients on another stream than that of the network (`foreach_reduce` of
@@ -461,15 +459,10 @@ def reserved_by_stream(
     Args:
         asked: requests of one device.
         sizes: (tensors,) bytes of each.
-        expandable_segments: the option of `forerun.features.memory.allocator`.
     """
     events, scattered = asked.events.tolist(), asked.category == GRADIENTS
     return sum(
-        peaks(
-            events,
-            np.where(of_stream, sizes, 0.0).astype(np.int64).tolist(),
-            expandable_segments=expandable_segments,
-        ).reserved
+        peaks(events, np.where(of_stream, sizes, 0.0).astype(np.int64).tolist()).reserved
         for of_stream in (scattered, ~scattered)
     )
 

@@ -500,16 +500,13 @@ def scale_of(
     return np.asarray(rows.mean(axis=0)), np.where(deviation > 1e-12, deviation, 1.0)
 
 
-def covariances_over(
-    columns: tuple[int, int], lengths: Sequence[float], level: float = -3.0
-) -> tuple[Covariance, ...]:
+def covariances_over(columns: tuple[int, int], lengths: Sequence[float]) -> tuple[Covariance, ...]:
     """A linear term, and a radial term for each length scale, over the same columns.
 
     Args:
         columns: half-open range of columns.
         lengths: length scales of the radial terms.
-        level: prior mean of the log of each weight.
     """
-    linear = Covariance("linear", columns, prior=(level, 1.5))
-    radial = tuple(Covariance("radial", columns, length, (level, 1.5)) for length in lengths)
-    return (linear, *radial)
+    prior = (-3.0, 1.5)
+    radial = tuple(Covariance("radial", columns, length, prior) for length in lengths)
+    return (Covariance("linear", columns, prior=prior), *radial)

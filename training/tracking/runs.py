@@ -299,15 +299,10 @@ def _experiment(client: Any, uri: str) -> str:
     return str(client.create_experiment(EXPERIMENT, artifact_location=location))
 
 
-def file_at(commit: str, name: str) -> str | None:
-    """Content of a file in a commit; None where it was not there.
-
-    Args:
-        commit: name of the commit, such as `HEAD`.
-        name: path of the file in the repository.
-    """
+def scoreboard_at(commit: str) -> str | None:
+    """Content of the scoreboard in a commit, such as `HEAD`; None where it was not there."""
     try:
-        return _git(Path(__file__).parent, "show", f"{commit}:{name}")
+        return _git(Path(__file__).parent, "show", f"{commit}:training/scoreboard.json")
     except (OSError, subprocess.SubprocessError):
         return None
 
