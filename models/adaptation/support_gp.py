@@ -24,12 +24,11 @@ from forerun.models.adaptation.error_process import (
     NETWORK_EXPERTS,
     OPERATOR_EXPERTS,
     ErrorProcess,
-    GroupDeviations,
-    HeldOutErrors,
     LeftOut,
     leave_groups_out,
 )
-from forerun.models.adaptation.shrunk_scalar import KNOWN_FACTOR, Offsets
+from forerun.models.adaptation.held_out_errors import GroupDeviations, HeldOutErrors
+from forerun.models.adaptation.offsets import KNOWN_FACTOR, Offsets
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.limit import LATENCY, Limit

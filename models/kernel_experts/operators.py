@@ -31,7 +31,7 @@ from forerun.features.recent import Recent
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, SupportGP, graph_digests
 from forerun.models.adaptation.support_set import suggest_for_errors
 from forerun.models.conformal import Intervals, LogQuantiles
-from forerun.models.domain.feature_range import (
+from forerun.models.domain.device_novelty import (
     ARITHMETIC_SCALES,
     MEMORY_SCALES,
     device_position,

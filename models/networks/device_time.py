@@ -42,11 +42,10 @@ from forerun.models.kernel_experts.recurrent_law import (
 )
 from forerun.models.kernels.kernel_times import KernelTimes
 from forerun.models.limit import Limit
-from forerun.models.networks.domain import (
+from forerun.models.networks.domain import KernelMixes, NetworkDomain
+from forerun.models.networks.intervals import (
     FOLDS,
     CalibrationRows,
-    KernelMixes,
-    NetworkDomain,
     WidthLaw,
     intervals_of,
     spread_of,
