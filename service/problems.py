@@ -4,17 +4,17 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from forerun.data.errors import InputError
+from forerun.data.errors import BadRequest, InputError
 from forerun.service.log import log
 from forerun.service.requests.faults import (
     ABOUT_FIELDS,
@@ -25,6 +25,7 @@ from forerun.service.requests.faults import (
 from forerun.service.requests.field_names import name_in, written_as
 from forerun.service.requests.record import current
 
+T = TypeVar("T", bound=BaseModel)
 MEDIA_TYPE = "application/problem+json"
 LONGEST_DETAIL = 1_200
 MOST_LINES = 5
@@ -158,6 +159,18 @@ def problem_of(
         errors=fields if field else None,
         did_you_mean=getattr(error, "did_you_mean", None),
     )
+
+
+def valid(schema: type[T], given: object) -> T:
+    """Plain data, such as the content of a file, as a schema has it.
+
+    Raises:
+        BadRequest: it does not fit the schema; the message names the fields.
+    """
+    try:
+        return schema.model_validate(given)
+    except ValidationError as error:
+        raise BadRequest(unfit(error.errors()).detail) from None
 
 
 def unfit(

@@ -137,3 +137,16 @@ def prepared_database(once):
         latest = utils._get_latest_schema_revision()
         patch.setattr(utils, "_get_latest_schema_revision", lambda: latest)
         yield folder / "prepared.db"
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Numbers of the files and folders that were written through to disk, in their order."""
+    found, real = [], os.fsync
+
+    def noted(descriptor):
+        found.append(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return found

@@ -1,9 +1,7 @@
-"""Figures of predictions and their errors: parity, error by class, distribution of errors.
+"""Figures of predictions and their errors: parity, error by class, distribution, shots, coverage.
 
 Colours are those of Okabe and Ito, which remain distinguishable with colour blindness ("Color
 Universal Design", 2008). Figures are drawn without pyplot, which would keep global state.
-
-A picture of conditional coverage: the share of measured values inside intervals, by width.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -115,8 +113,6 @@ def parity(
 def error_by_class(
     path: Path,
     errors: Mapping[str, Mapping[str, float | None]],
-    *,
-    title: str = "Mean absolute error by operator class",
 ) -> Path:
     """Horizontal bars of mean absolute percentage error, one group of bars for each class.
 
@@ -124,7 +120,6 @@ def error_by_class(
         path: PNG file to write.
         errors: system -> class -> percent; the first system is ours and is drawn in colour. A
             class that a system has no figure for gets no bar.
-        title: heading.
 
     Raises:
         ValueError: no system has a figure.
@@ -138,7 +133,7 @@ def error_by_class(
     edge = 1.15 * min(max(known), 2.5 * float(np.median(known)))
     height = 0.8 / len(errors)
     inches = 1.6 + len(classes) * (0.21 * len(errors) + 0.15)
-    with drawing(path, 7.2, inches, title) as (axes,):
+    with drawing(path, 7.2, inches, "Mean absolute error by operator class") as (axes,):
         places = np.arange(len(classes), dtype=float)
         for row, (system, mine) in enumerate(errors.items()):
             values = [mine.get(name) for name in classes]
@@ -160,8 +155,6 @@ def error_by_class(
 def error_distribution(
     path: Path,
     errors: Mapping[str, ArrayLike],
-    *,
-    title: str = "How often answers are how far off",
 ) -> Path:
     """Cumulative distribution of absolute percentage errors, one line for each system.
 
@@ -169,7 +162,6 @@ def error_distribution(
         path: PNG file to write.
         errors: system -> its absolute percentage errors, percent; values that are not finite are
             left out. The first system is ours and is drawn in colour.
-        title: heading.
 
     Raises:
         ValueError: a system has no error.
@@ -180,7 +172,7 @@ def error_distribution(
         raise ValueError("error_distribution needs errors of every system it is given")
     largest = max(percentile(column, 95.0) or 0.0 for column in columns.values())
     edge = float(np.clip(largest, 20.0, 100.0))
-    with drawing(path, 6.8, 4.6, title) as (axes,):
+    with drawing(path, 6.8, 4.6, "How often answers are how far off") as (axes,):
         for row, (system, column) in enumerate(columns.items()):
             share = 100.0 * np.arange(1, len(column) + 1) / len(column)
             axes.step(

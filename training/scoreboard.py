@@ -286,7 +286,7 @@ def moved(before: Evaluations, after: Evaluations) -> Iterator[Difference]:
 
 def _at(commit: str) -> Evaluations:
     """The tables as they were stored in a commit; empty where they were not."""
-    text = tracking.file_at(commit, "training/scoreboard.json")
+    text = tracking.scoreboard_at(commit)
     found: Evaluations = json.loads(text) if text else []
     return found
 

@@ -1,14 +1,11 @@
-"""Features of a hardware design: what its directives make of each loop of its program.
+"""Directives of a hardware design by loop, and the features that describe what they make of it.
 
 `PARA` copies a loop's body, `TILE` blocks it, `PIPE` overlaps its iterations: `off`, `flatten`
 (everything inside is unrolled) or nothing (the default: inner stages overlap). Innermost loops are
 pipelined unless a directive says otherwise. So every innermost loop has a count of sequential steps
 and a count of copies of its operations; bounds on cycles and on DSP blocks follow, and a design is
-described by these bounds, by the sums over its loops and by its busiest loop.
-
-The directives of a design by the loop that they stand on.
-
-Slots of a program for directives, and the values that they take.
+described by these bounds, by the sums over its loops and by its busiest loop. Directives stand in
+the slots of a program, of which each takes certain values (`check_directives`).
 """
 
 import re

@@ -1,17 +1,10 @@
 """A model of PyTorch's CUDA caching allocator: the memory it reserves for a list of requests.
 
-Rules of c10/cuda/CUDACachingAllocator.cpp: sizes round up to 512 B; requests of up to 1 MiB come
+Requests are those of a pass or of a training step, in order. Rules of
+c10/cuda/CUDACachingAllocator.cpp: sizes round up to 512 B; requests of up to 1 MiB come
 from segments of 2 MiB, those under 10 MiB from segments of 20 MiB, larger ones from segments
 rounded up to 2 MiB; the smallest free block that fits is split, free neighbours are merged, and
 segments are not released. One stream, no memory limit.
-
-Requests for device memory, in the order in which a pass or a training step makes them.
-
-`CachingAllocator.run` for many runs at once that make equal requests of different sizes.
-
-All runs take one step at a time: an event is a few operations on arrays with a column per run. A
-free block is a number whose order is that of the allocator's search: the pool, the size, the
-address, all in units of `ROUND` bytes.
 """
 
 from bisect import bisect_left, insort
@@ -232,31 +225,26 @@ def segment_size(size: int) -> int:
 class CachingAllocator:
     """The allocator's state between requests, and the peaks reached.
 
-    Args:
-        expandable_segments: one growing segment per pool, as `PYTORCH_CUDA_ALLOC_CONF` offers; it
-            grows by whole pages of 2 MiB (small pool) or 20 MiB (large pool).
-
     Attributes:
         blocks: tensor -> its block.
         free: free blocks of the small and of the large pool, sorted; addresses are unique.
-        ends: end of the last segment of either pool; segments that do not grow have a gap behind
-            them, so that blocks of two segments are never neighbours.
+        ends: end of the last segment of either pool; segments have a gap behind them, so that
+            blocks of two segments are never neighbours.
         live, most, reserved: bytes in `blocks` now and at their peak, and of all segments.
     """
 
-    def __init__(self, *, expandable_segments: bool = False) -> None:
+    def __init__(self) -> None:
         self.blocks: dict[int, Block] = {}
         self.free: tuple[list[Block], list[Block]] = ([], [])
         self.ends = [0, LARGE_POOL]
         self.live = self.reserved = self.most = 0
-        self._expandable = expandable_segments
         # By address of a free block: its size; by the address after one: its address.
         self._size_at: dict[int, int] = {}
         self._before: dict[int, int] = {}
 
     def copy(self) -> "CachingAllocator":
         """The same state, to go on from more than once."""
-        other = CachingAllocator(expandable_segments=self._expandable)
+        other = CachingAllocator()
         small, large = self.free
         other.blocks, other.free, other.ends = (
             *(dict(self.blocks), (list(small), list(large))),
@@ -288,7 +276,7 @@ class CachingAllocator:
         small_pool, large_pool = self.free
         # Each pool with the least rest of a block that is split off.
         small = small_pool, ROUND
-        large = large_pool, ROUND if self._expandable else SMALL_REQUEST + 1
+        large = large_pool, SMALL_REQUEST + 1
         for event in events:
             if event >= 0:
                 need = needs[event]
@@ -330,35 +318,17 @@ class CachingAllocator:
         self.live, self.most = live, most
 
     def _grown(self, need: int) -> Block:
-        """New memory for a rounded request, joined to a free block before it where that may grow.
-
-        Free blocks that are joined are no longer in their pool.
-        """
-        small = need <= SMALL_REQUEST
-        which = 0 if small else 1
-        end = self.ends[which]
-        if not self._expandable:
-            taken = segment_size(need)
-            self.ends[which] = end + taken + ROUND
-            self.reserved += taken
-            return taken, end
-        page, free = SMALL_SEGMENT if small else LARGE_SEGMENT, 0
-        if end in self._before:
-            start = self._before.pop(end)
-            free = self._size_at.pop(start)
-            pool = self.free[which]
-            del pool[bisect_left(pool, (free, start))]
-        taken = -(-(need - free) // page) * page
-        self.ends[which] = end + taken
+        """A new segment for a rounded request."""
+        which = 0 if need <= SMALL_REQUEST else 1
+        end, taken = self.ends[which], segment_size(need)
+        self.ends[which] = end + taken + ROUND
         self.reserved += taken
-        return free + taken, end - free
+        return taken, end
 
 
-def peaks(
-    events: Sequence[int], sizes: Sequence[int], *, expandable_segments: bool = False
-) -> Peaks:
-    """Peaks of a run; arguments as for `CachingAllocator` and its method `run`."""
-    return CachingAllocator(expandable_segments=expandable_segments).run(events, sizes)
+def peaks(events: Sequence[int], sizes: Sequence[int]) -> Peaks:
+    """Peaks of a run; arguments as for the method `run` of `CachingAllocator`."""
+    return CachingAllocator().run(events, sizes)
 
 
 Integers = NDArray[np.int64]
@@ -373,7 +343,7 @@ _NONE = np.iinfo(np.int64).max
 
 
 def peaks_of_each(events: Sequence[int], sizes: Integers, begun: CachingAllocator) -> list[Peaks]:
-    """Peaks of n runs that go on from one state of an allocator whose segments do not expand.
+    """Peaks of n runs that go on from one state of an allocator.
 
     Args:
         events: as for `CachingAllocator.run`.
@@ -398,6 +368,10 @@ def peaks_of_each(events: Sequence[int], sizes: Integers, begun: CachingAllocato
 
 class _Columns:
     """n allocators, in units of `ROUND` bytes; addresses hold the bit of the pool.
+
+    All runs take one step at a time: an event is a few operations on arrays with a column per run.
+    A free block is a number whose order is that of the allocator's search: the pool, the size, the
+    address.
 
     Attributes:
         most, reserved: (n,) peaks so far.

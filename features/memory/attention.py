@@ -4,14 +4,13 @@ Fused kernels (`scaled_dot_product_attention`, FlashAttention) write no scores a
 dropout masks from the seed. Eager attention (Hugging Face's `eager_attention_forward`) writes them
 in turn: scores, scaled scores, masked scores, softmax, dropout.
 
-Caches of keys and values that every step of generation concatenates into new tensors.
-
-Models of transformers without a cache class keep pairs of tensors (`torch.cat((past_key, key))` in
-modeling_gpt_neox.py). All old tensors live until the step is done, and so do the logits of the step
-before. Keys and values of the first pass may be views of a larger result, a fused product of
-queries, keys and values, which lives as long as they do. The mechanism is read from that file; that
-these tensors are live at the same time was found on the generation rows of `published_memory` (15
-peaks with fused attention lie within 10 MiB of it and one constant, half of them within 1 MiB).
+Models of transformers without a cache class keep pairs of tensors, which every step of generation
+concatenates into new ones (`torch.cat((past_key, key))` in modeling_gpt_neox.py). All old tensors
+live until the step is done, and so do the logits of the step before. Keys and values of the first
+pass may be views of a larger result, a fused product of queries, keys and values, which lives as
+long as they do. The mechanism is read from that file; that these tensors are live at the same time
+was found on the generation rows of `published_memory` (15 peaks with fused attention lie within
+10 MiB of it and one constant, half of them within 1 MiB).
 """
 
 from collections.abc import Sequence

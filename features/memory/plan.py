@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -94,18 +94,11 @@ def with_optimizer_slots(plan: MemoryPlan, slots: float) -> MemoryPlan:
 Setup = TrainingSetup | InferenceSetup
 
 
-class Allocation(NamedTuple):
-    """How a run's operators execute, and how the allocator takes memory."""
-
-    execution: Execution
-    expandable_segments: bool
-
-
 @kept_by_graph(4 * OPERATORS_KEPT)
 def _planned(
-    key: GraphKey, batch_size: int, precision: NumberFormat, setup: Setup, how: Allocation
+    key: GraphKey, batch_size: int, precision: NumberFormat, setup: Setup, execution: Execution
 ) -> MemoryPlan:
-    (plan,) = _plans(key, [batch_size], precision, setup, how)
+    (plan,) = _plans(key, [batch_size], precision, setup, execution)
     return plan
 
 
@@ -114,15 +107,15 @@ def _plans(
     batch_sizes: Sequence[int],
     precision: NumberFormat,
     setup: Setup,
-    how: Allocation,
+    execution: Execution,
 ) -> list[MemoryPlan]:
     """The plan at each batch size."""
     factors = [batch_size / key.graph.batch_size for batch_size in batch_sizes]
     if isinstance(setup, TrainingSetup):
         factors = [factor / setup.accumulation for factor in factors]
-        found = [_training_peaks(key, factor, precision, setup, how) for factor in factors]
+        found = [_training_peaks(key, factor, precision, setup, execution) for factor in factors]
     else:
-        found = _inference_peaks(key, factors, precision, setup, how)
+        found = _inference_peaks(key, factors, precision, setup, execution)
     return [
         _plan(key, factor, precision, *peaks) for factor, peaks in zip(factors, found, strict=True)
     ]
@@ -161,30 +154,33 @@ def _inference_peaks(
     factors: Sequence[float],
     precision: NumberFormat,
     setup: InferenceSetup,
-    how: Allocation,
+    execution: Execution,
 ) -> list[tuple[Peaks, dict[str, float]]]:
-    asked = _requests(key, precision, setup, how.execution)
+    asked = _requests(key, precision, setup, execution)
     sizes = [asked.sizes(factor) for factor in factors]
-    loaded, count = _loaded(key, precision, setup, how)
+    loaded, count = _loaded(key, precision, setup, execution)
     events = asked.events[count:].tolist()
     peaks = peaks_of_each(events, np.stack(sizes, axis=1).astype(np.int64), loaded)
     return list(zip(peaks, (_parts_mib(asked, own) for own in sizes), strict=True))
 
 
 def _training_peaks(
-    key: GraphKey, factor: float, precision: NumberFormat, setup: TrainingSetup, how: Allocation
+    key: GraphKey,
+    factor: float,
+    precision: NumberFormat,
+    setup: TrainingSetup,
+    execution: Execution,
 ) -> tuple[Peaks, dict[str, float]]:
     """Peaks of the device with the most memory: of the pipeline's first stage or of its last."""
-    asked = _requests(key, precision, _unscaled(setup), how.execution)
+    asked = _requests(key, precision, _unscaled(setup), execution)
     events = asked.events.tolist()
     found = []
     for stage in sorted({0, setup.pipeline_parallel - 1}):
         sizes = asked.sizes(factor, device_shares(asked, setup, stage))
         whole_bytes = sizes.astype(np.int64).tolist()
-        peak = peaks(events, whole_bytes, expandable_segments=how.expandable_segments)
+        peak = peaks(events, whole_bytes)
         if setup.zero_stage == 3 and setup.data_parallel > 1:
-            apart = reserved_by_stream(asked, sizes, expandable_segments=how.expandable_segments)
-            peak = replace(peak, reserved=apart)
+            peak = replace(peak, reserved=reserved_by_stream(asked, sizes))
         found.append((peak, _parts_mib(asked, sizes)))
     peak, parts = max(found, key=lambda one: one[0].live)
     gathered = gathered_bytes(key, precision, setup)
@@ -198,22 +194,10 @@ def _parts_mib(asked: Requests, sizes: Column) -> dict[str, float]:
     return {name: size / MIB for name, size in asked.peak_parts(sizes).items()}
 
 
-def memory_plan(
-    network: Network, *, execution: Execution = EAGER, expandable_segments: bool = False
-) -> MemoryPlan:
-    """The plan of a run, with a cache of recent ones.
-
-    Args:
-        network: a forward graph in inference or in training.
-        execution: compiled or not, and how images lie in memory.
-        expandable_segments: the option of `forerun.features.memory.allocator`.
-    """
-    key, setup, how = (
-        GraphKey(network.graph),
-        _setup(network),
-        Allocation(execution, expandable_segments),
-    )
-    return _planned(key, network.batch_size, network.precision, setup, how)
+def memory_plan(network: Network) -> MemoryPlan:
+    """The plan of an eager run, with a cache of recent ones."""
+    key, setup = GraphKey(network.graph), _setup(network)
+    return _planned(key, network.batch_size, network.precision, setup, EAGER)
 
 
 def memory_plans(runs: Sequence[tuple[Network, Execution]]) -> list[MemoryPlan]:
@@ -224,12 +208,11 @@ def memory_plans(runs: Sequence[tuple[Network, Execution]]) -> list[MemoryPlan]:
         for network, execution in runs
     )
     for (key, precision, setup, execution), rows in alike.items():
-        how = Allocation(execution, expandable_segments=False)
         batches = {runs[row][0].batch_size: None for row in rows}
         if len(batches) < FEWEST:
-            of_batch = {b: _planned(key, b, precision, setup, how) for b in batches}
+            of_batch = {b: _planned(key, b, precision, setup, execution) for b in batches}
         else:
-            found = _plans(key, list(batches), precision, setup, how)
+            found = _plans(key, list(batches), precision, setup, execution)
             of_batch = dict(zip(batches, found, strict=True))
         plans |= {row: of_batch[runs[row][0].batch_size] for row in rows}
     return [plans[row] for row in range(len(runs))]
@@ -252,14 +235,14 @@ def _requests(
 
 @kept_by_graph()
 def _loaded(
-    key: GraphKey, precision: NumberFormat, setup: InferenceSetup, how: Allocation
+    key: GraphKey, precision: NumberFormat, setup: InferenceSetup, execution: Execution
 ) -> tuple[CachingAllocator, int]:
     """The allocator after loading weights, equal for every batch size, and their requests."""
-    asked = _requests(key, precision, setup, how.execution)
+    asked = _requests(key, precision, setup, execution)
     freed, grows = asked.events < 0, asked.batched > 0
     changes = freed | grows[np.where(freed, ~asked.events, asked.events)]
     count = int(np.argmax(changes)) if changes.any() else len(changes)
-    replay = CachingAllocator(expandable_segments=how.expandable_segments)
+    replay = CachingAllocator()
     replay.run(asked.events[:count].tolist(), asked.sizes(1.0).astype(np.int64).tolist())
     return replay, count
 

@@ -3,8 +3,6 @@
 Follows tools/autograd/derivatives.yaml of PyTorch. Activation functions are not assumed to work in
 place, except `leaky_relu` and functions that save their result anyway.
 
-Tensors that a compiled training step saves for its backward pass, and those it recomputes.
-
 torch.compile fuses pointwise operators, norms and copies into a few kernels. Its partitioner
 (`min_cut_rematerialization_partition` of AOTAutograd) saves the inputs of such a kernel rather than
 its intermediate results, and recomputes the rest in the backward pass. Results of matrix products,

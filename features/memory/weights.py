@@ -1,26 +1,10 @@
-"""Weights of a graph's operators: which are trained, and how each is stored.
+"""Memory of weights in training: which are trained, and how they and their states are stored.
 
-Constants that are computed in the graph (tables of rotary embeddings, positions) are not weights.
-A head that shares its matrix with the embedding has no weights of its own.
-
-Tensors that tensor parallelism divides (Megatron-LM; Korthikanti et al. 2022, arXiv 2205.05198).
-
-Linear layers form pairs: the first is divided by columns, and so are its result and everything
-computed from it; the second is divided by rows, and its result is replicated. A last layer that
-gives logits is a first one without a second: logits and their loss are divided by vocabulary.
-Norms, dropout and residuals between the pairs are replicated unless sequence parallelism divides
-them along the sequence.
-
-Memory of training apart from activations: weights, gradients, optimizer slots, their sharding.
-
-Bytes follow PyTorch's own optimizers, bitsandbytes (8-bit Adam), torchao (4-bit Adam) and ZeRO
-(Rajbhandari et al. 2020, arXiv 1910.02054).
-
-Buffers of weights that fully sharded training gathers, one block after another.
-
-ZeRO stage 3 and FSDP keep a part of every weight on each device; before a block runs its weights
-are gathered, and those of the next block at the same time; its gradients are complete until they
-are scattered (Zhao et al. 2023, arXiv 2304.11277). Stage 2 holds one block's complete gradients.
+A device holds weights, gradients and optimizer slots, as far as they are not sharded. Bytes follow
+PyTorch's own optimizers, bitsandbytes (8-bit Adam), torchao (4-bit Adam) and ZeRO (Rajbhandari et
+al. 2020, arXiv 1910.02054). Constants that are computed in the graph (tables of rotary embeddings,
+positions) are not weights. A head that shares its matrix with the embedding has no weights of its
+own.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,6 +39,13 @@ _DIVIDED = frozenset({"linear", "embedding"})
 
 def divided_results(graph: OperatorGraph, *, sequence_parallel: bool = False) -> list[bool]:
     """Whether each operator's result is divided among the devices.
+
+    Tensor parallelism divides them as in Megatron-LM (Korthikanti et al. 2022, arXiv 2205.05198).
+    Linear layers form pairs: the first is divided by columns, and so are its result and everything
+    computed from it; the second is divided by rows, and its result is replicated. A last layer that
+    gives logits is a first one without a second: logits and their loss are divided by vocabulary.
+    Norms, dropout and residuals between the pairs are replicated unless sequence parallelism
+    divides them along the sequence.
 
     Args:
         graph: forward operators.
@@ -433,7 +424,13 @@ def casts_when_gathered(precision: NumberFormat, setup: TrainingSetup | None) ->
 
 
 def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup) -> int:
-    """Bytes of gathered weights and gradients on a device on top of its shard; 0 below stage 2."""
+    """Bytes of gathered weights and gradients on a device on top of its shard; 0 below stage 2.
+
+    ZeRO stage 3 and FSDP keep a part of every weight on each device; before a block runs its
+    weights are gathered, and those of the next block at the same time; its gradients are complete
+    until they are scattered (Zhao et al. 2023, arXiv 2304.11277). Stage 2 holds one block's
+    complete gradients.
+    """
     if setup.zero_stage < 2 or setup.data_parallel == 1:
         return 0
     weights, gradients = _largest(key, precision, setup)
@@ -441,9 +438,7 @@ def gathered_bytes(key: GraphKey, precision: NumberFormat, setup: TrainingSetup)
     return int(copies * weights + gradients)
 
 
-def reserved_by_stream(
-    asked: Requests, sizes: NDArray[np.float64], *, expandable_segments: bool = False
-) -> int:
+def reserved_by_stream(asked: Requests, sizes: NDArray[np.float64]) -> int:
     """Bytes that the allocator reserves where gradients come from a stream of their own.
 
     FSDP scatters gradients on another stream than that of the network (`foreach_reduce` of
@@ -453,15 +448,10 @@ def reserved_by_stream(
     Args:
         asked: requests of one device.
         sizes: (tensors,) bytes of each.
-        expandable_segments: the option of `forerun.features.memory.allocator`.
     """
     events, scattered = asked.events.tolist(), asked.category == GRADIENTS
     return sum(
-        peaks(
-            events,
-            np.where(of_stream, sizes, 0.0).astype(np.int64).tolist(),
-            expandable_segments=expandable_segments,
-        ).reserved
+        peaks(events, np.where(of_stream, sizes, 0.0).astype(np.int64).tolist()).reserved
         for of_stream in (scattered, ~scattered)
     )
 

@@ -94,7 +94,8 @@ def _width(op: Operator) -> int:
     return max(1, shape[-1] if shape else 1)
 
 
-def _groups(op: Operator) -> int:
+def groups_of(op: Operator) -> int:
+    """Groups of a convolution; 1 for other operators."""
     groups = op.attributes.get("groups", 1)
     return groups if isinstance(groups, int) and groups > 0 else 1
 
@@ -110,7 +111,7 @@ def _stride(op: Operator) -> float:
 
 
 def _conv(op: Operator, moved: OperatorCost) -> OperatorCost:
-    source, target, groups = op.input_shapes[0], op.output_shapes[0], _groups(op)
+    source, target, groups = op.input_shapes[0], op.output_shapes[0], groups_of(op)
     if op.kind == "conv_transpose":
         source, target = target, source
     m = target[0] * prod(target[2:])

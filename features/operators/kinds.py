@@ -1,7 +1,4 @@
-"""The table of operator kinds, and the classes that predictors group them by.
-
-Labels of operators for readers: the name with shapes, and what a training step adds to it.
-"""
+"""The table of operator kinds, classes that predictors group them by, and labels for readers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,13 +8,7 @@ import numpy as np
 
 from forerun.data.graph import Attribute, Operator, Shape
 from forerun.data.shapes import Float64
-from forerun.data.workload import (
-    Kernel,
-    Network,
-    OperatorWorkload,
-    has_optimizer,
-    operator_graph,
-)
+from forerun.data.workload import Kernel, Network, OperatorWorkload, has_optimizer, operator_graph
 
 View = Literal["gemm", "rows", "none"]
 

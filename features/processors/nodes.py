@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from forerun.data.graph import Operator
+from forerun.features.operators.costs import groups_of
 
 BLOCK = 16
 """Channels of a block where vectors hold 16 floats (AVX-512); 8 with AVX2 changes little."""
@@ -87,7 +88,7 @@ def _copy_kind(op: Operator) -> str:
 
 
 def _conv_kind(op: Operator) -> str:
-    groups = _groups(op)
+    groups = groups_of(op)
     source, target = op.input_shapes[0], op.output_shapes[0]
     if len(source) != 4:
         return "conv_plain"
@@ -111,7 +112,7 @@ def node_of(op: Operator, kind: str) -> CpuNode:
         rows, columns, depth, flops = made(op)
         if kind == "conv_plain" and prod(_pair(op.attributes.get("kernel", (1, 1)))) > 1:
             # Windows are copied into a matrix before they are multiplied.
-            read = max(read, 4.0 * rows * depth * _groups(op))
+            read = max(read, 4.0 * rows * depth * groups_of(op))
         return CpuNode(kind, flops, read, written, weights, rows, columns, depth)
     values = max(read, written) / 4 if kind in ("reduce", "mean") else written / 4
     if kind == "pool":
@@ -126,7 +127,7 @@ def _conv_product(op: Operator) -> tuple[float, float, float, float]:
     source, target = op.input_shapes[0], op.output_shapes[0]
     if op.kind == "conv_transpose":
         source, target = target, source
-    groups = _groups(op)
+    groups = groups_of(op)
     kernel = prod(_pair(op.attributes.get("kernel", (1, 1))))
     rows, columns, inner = target[0] * prod(target[2:]), target[1], source[1] / groups
     if groups == 1 and len(source) == 4:
@@ -172,11 +173,6 @@ _PRODUCTS: dict[str, Callable[[Operator], tuple[float, float, float, float]]] = 
 def function_name(op: Operator) -> str:
     """Name of an elementwise operator's function; empty for other kinds."""
     return str(op.attributes.get("function", "")) if op.kind == "elementwise" else ""
-
-
-def _groups(op: Operator) -> int:
-    groups = op.attributes.get("groups", 1)
-    return groups if isinstance(groups, int) and groups > 0 else 1
 
 
 def _pair(value: object) -> tuple[int, ...]:

@@ -164,7 +164,7 @@ def trace_module(
     raise UnreadableModel(type(module).__name__, f"torch.export cannot trace it: {reason}.")
 
 
-def trace_callable(name: str, *, batch_size: int = 1) -> OperatorGraph:
+def trace_callable(name: str) -> OperatorGraph:
     """The graph of what `module:function` returns: a module, or (module, inputs[, keywords]).
 
     Raises:
@@ -183,7 +183,7 @@ def trace_callable(name: str, *, batch_size: int = 1) -> OperatorGraph:
     parts = made if isinstance(made, tuple) else (made, ())
     if not isinstance(parts[0], torch.nn.Module) or len(parts) > 3:
         raise UnreadableModel(name, "it must return (nn.Module, example inputs).")
-    return trace_module(*parts, batch_size=batch_size, marks=True)
+    return trace_module(*parts, marks=True)
 
 
 def _torch() -> Any:

@@ -1,16 +1,11 @@
 """Few-shot corrections of a predictor on devices, from support sets measured there.
 
-The log error, log(measured / predicted), is modelled for each device that was adapted to: as an
-offset for each stratum (operator family, execution mode), or by a Gaussian process over the
-features where that predicts held-out groups better (`forerun.models.adaptation.support_gp`).
-
-The error on one device: offsets by stratum or a Gaussian process, with prediction intervals.
-
-The offsets are the baseline. The Gaussian process over the features replaces them, fully or by
-half, only where its errors on held-out groups are lower by more than the noise of the paired
-comparison. Rows of the support set are reproduced within their noise. Intervals come from the
-errors on held-out groups, with a Student quantile for the number of groups; away from the support
-set they widen to those of an unseen device.
+The log error, log(measured / predicted), is modelled for each device that was adapted to. Offsets
+by stratum (operator family, execution mode) are the baseline. A Gaussian process over the features
+replaces them, fully or by half, only where its errors on held-out groups are lower by more than the
+noise of the paired comparison. Rows of the support set are reproduced within their noise. Intervals
+come from the errors on held-out groups, with a Student quantile for the number of groups; away from
+the support set they widen to those of an unseen device.
 """
 
 from collections.abc import Container, Sequence
@@ -29,12 +24,11 @@ from forerun.models.adaptation.error_process import (
     NETWORK_EXPERTS,
     OPERATOR_EXPERTS,
     ErrorProcess,
-    GroupDeviations,
-    HeldOutErrors,
     LeftOut,
     leave_groups_out,
 )
-from forerun.models.adaptation.shrunk_scalar import KNOWN_FACTOR, Offsets
+from forerun.models.adaptation.held_out_errors import GroupDeviations, HeldOutErrors
+from forerun.models.adaptation.offsets import KNOWN_FACTOR, Offsets
 from forerun.models.adaptation.support_set import SupportSet
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.limit import LATENCY, Limit

@@ -1,11 +1,9 @@
-"""Support sets: the errors of a predictor on a few rows measured on a device.
+"""Support sets: the rows that are measured on a device, and which to measure next.
 
-Active learning: which candidates to measure next, so that all others are predicted best.
-
-Half are chosen greedily by how much a measurement lowers the summed variance of a Gaussian process
-over the candidates (Cohn 1996; variances do not depend on measured values), half by the largest
-remaining variance, which selects the boundary of the feature space. Rows at the boundary determine
-slopes when times are noisy; rows in the middle keep the absolute error low.
+Half of the next ones are chosen greedily by how much a measurement lowers the summed variance of a
+Gaussian process over the candidates (Cohn 1996; variances do not depend on measured values), half
+by the largest remaining variance, which selects the boundary of the feature space. Rows at the
+boundary determine slopes when times are noisy; rows in the middle keep the absolute error low.
 """
 
 from collections.abc import Sequence

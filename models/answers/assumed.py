@@ -1,8 +1,7 @@
-"""Limits by what was assumed: by the reader of a graph, and of the arithmetic of a device.
+"""Queries that a predictor may reject, and limits by what is assumed of a query.
 
-Ask a predictor about many queries, of which it may reject some.
-
-Limits that follow from the training set-up: several devices, costs that are not modelled.
+Limits follow from the reading of a graph, from the arithmetic of a device, and from a training
+set-up: several devices, costs that are not modelled.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
-"""Limits of served models that follow from the spec sheet: design power and memory.
+"""The predictors that answer queries, and what a spec sheet allows of a served model.
 
-The predictors that answer queries, with what they were adapted to.
+Its power is at most the design power, its weights fit into memory, and no token takes less time
+than reading them.
 """
 
 from collections import Counter

@@ -1,24 +1,11 @@
 """Latency of the architectures of a search space, on a device with a few measurements.
 
 Few-shot adaptation to a new device stacks several Gaussian processes: over the structure of an
-architecture, over the latencies that a pool of known devices has for it, and over both; for cells,
-one of them is linear in milliseconds (`forerun.models.architectures.latency`). Their weights
-follow from leave-one-out predictions of the support set. Where the pool is unlike the device, the
-processes over structure gain weight; where it is alike, twenty rows are enough to resolve the
-device's own detail.
-
-An expert in milliseconds: times as a linear function of counts, with a normal prior.
-
-A cell's operations run one after another, so its time is close to a sum over them, while the
-logarithm of that sum is not linear in the counts. The process is fitted to times over the mean of
-the support set; its predictions become normal distributions of log times by linearisation (the
-delta method), so that they mix with those of processes of log times.
-
-A pool of known devices: their latencies for every architecture of a space, from measured ones.
-
-The log times of each device are smoothed by a Gaussian process over structure and single choices,
-fitted to a few hundred measured architectures and evaluated on any other of the space. A new device
-is compared with the smoothed times of all devices.
+architecture, over the latencies that a pool of known devices has for it (`DevicePool`), and over
+both; for cells, one of them is linear in milliseconds (`TimeExpert`). Their weights follow from
+leave-one-out predictions of the support set. Where the pool is unlike the device, the processes
+over structure gain weight; where it is alike, twenty rows are enough to resolve the device's own
+detail.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +32,7 @@ from forerun.features.nas_cells import (
     present_choices,
     random_codes,
 )
-from forerun.models.adaptation.black_box import LowRankFactors, Stacking
+from forerun.models.adaptation.stacking import LowRankFactors, Stacking
 from forerun.models.adaptation.support_set import in_turns, suggest
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.gaussian_process.regression import (
@@ -133,6 +120,10 @@ def rounding_noise(latency_ms: Column) -> Column:
 @dataclass(frozen=True, eq=False)
 class DevicePool:
     """Smoothed log times of d known devices over one space.
+
+    The log times of each device are smoothed by a Gaussian process over structure and single
+    choices, fitted to a few hundred measured architectures and evaluated on any other of the space.
+    A new device is compared with the smoothed times of all devices.
 
     Attributes:
         space: search space.
@@ -299,6 +290,12 @@ _LARGEST_VARIANCE = 4.0
 @dataclass(frozen=True, eq=False)
 class TimeExpert:
     """A process of times in milliseconds, whose predictions are of log times.
+
+    A cell's operations run one after another, so its time is close to a sum over them, while the
+    logarithm of that sum is not linear in the counts: a linear function of counts with a normal
+    prior. The process is fitted to times over the mean of the support set; its predictions become
+    normal distributions of log times by linearisation (the delta method), so that they mix with
+    those of processes of log times.
 
     Attributes:
         process: process of times over `mean_ms`.

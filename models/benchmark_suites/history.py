@@ -1,16 +1,11 @@
 """Results of benchmarked systems in future rounds, predicted from those of earlier rounds.
 
-An additive Gaussian process predicts the logarithm of throughput per device times the arithmetic
-per sample. Systems whose model, scenario and device occur in the training set are predicted mainly
-from their own history, others from what those keys have in common and from the spec sheet of the
-device. A second process predicts how much slower a stream is, which runs one query at a time,
-relative to the first; a third one predicts power at the wall. Energy is power over throughput.
-
-Which systems are in the training set: how much history a query has, and which keys are new.
-
-Benchmarks of systems as rows of the additive process: categorical keys, and numbers.
-
-What histories of benchmark results know of their suites, and usual values of settings.
+An additive Gaussian process on categorical keys and numbers predicts the logarithm of throughput
+per device times the arithmetic per sample. Systems whose model, scenario and device occur in the
+training set are predicted mainly from their own history, others from what those keys have in common
+and from the spec sheet of the device (`HistoryCoverage`). A second process predicts how much slower
+a stream is, which runs one query at a time, relative to the first; a third one predicts power at
+the wall. Energy is power over throughput.
 """
 
 from collections import Counter

@@ -2,8 +2,6 @@
 
 Each suite and metric has a power law and a booster of its own, so nothing is transferred between
 suites. Trees alone are constant outside the range of the training set; a power law extrapolates.
-
-Features of the tests of a suite, from their settings, and a power law of the settings.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Trees predict the mean delay of each connection over placements. Those of carrie
 networks are medians by kind. The longest path over mean delays is shorter than longest paths are on
 average, the more so the more paths are nearly as long, and the fewer connections share its delay: a
 linear function of `TERMS` corrects it, fitted on circuits whose families trees have not seen.
-
-Highest frequencies of circuits from the delays of their connections.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -30,17 +30,10 @@ from forerun.models.colocation.calibration import (
     Mode,
     calibrated,
     calibrated_forecasts,
-    limits_of,
 )
-from forerun.models.colocation.host_forecast import (
-    FACTS,
-    METRICS,
-    ColocationRows,
-    Mixing,
-    ProgramEffects,
-    idle_window,
-    mixing_of,
-)
+from forerun.models.colocation.features import FACTS, METRICS, ColocationRows, ProgramEffects
+from forerun.models.colocation.host_forecast import Mixing, idle_window, mixing_of
+from forerun.models.colocation.limits import limits_of
 from forerun.models.colocation.slowed_class import WIDEST_RATIO, ClassErrors, Slowed, classes
 from forerun.models.conformal import LogQuantiles
 from forerun.models.domain.feature_range import FeatureRange

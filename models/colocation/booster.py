@@ -13,7 +13,7 @@ from forerun.data.workload import Colocation
 from forerun.features.host_windows import HOST_METRICS, NAMES, RESOURCES, Resource
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.colocation.base import ColocationBase, Engine
-from forerun.models.colocation.host_forecast import METRICS, ColocationRows
+from forerun.models.colocation.features import METRICS, ColocationRows
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING

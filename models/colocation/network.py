@@ -11,7 +11,7 @@ import numpy as np
 from forerun.data.columns import Column, Matrix
 from forerun.models.colocation.base import ColocationBase, Engine
 from forerun.models.colocation.dual_branch_network import OUTPUTS, WindowShape, export, train
-from forerun.models.colocation.host_forecast import FACTS, ColocationRows
+from forerun.models.colocation.features import FACTS, ColocationRows
 from forerun.models.neural import onnx_session, seeded_torch
 from forerun.models.predictor import SETTING
 

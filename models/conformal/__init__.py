@@ -8,6 +8,7 @@ in the training set with those of others. `weighted_quantile` and `group_weights
 group counts alike.
 """
 
+from forerun.models.conformal.folds import held_out_folds, out_of_fold
 from forerun.models.conformal.intervals import (
     POOLED,
     UNCALIBRATED,
@@ -15,8 +16,6 @@ from forerun.models.conformal.intervals import (
     LogQuantiles,
     conformal_quantile,
     group_weights,
-    held_out_folds,
-    out_of_fold,
     student_quantile,
     weighted_quantile,
 )

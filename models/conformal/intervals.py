@@ -4,83 +4,15 @@ Split conformal prediction on log(measured / predicted) (Vovk et al. 2005; Roman
 the two-sided form), conditional on strata (Mondrian conformal prediction, Vovk et al. 2003), and on
 residuals over a scale where errors differ in size (normalised residuals, Papadopoulos et al. 2008).
 For a query on a device outside the training set the quantiles come from held-out devices.
-
-Cross-validation by whole groups: rows of one group are never in two folds.
-
-As scikit-learn's `GroupKFold` and `LeaveOneGroupOut`, but with an assignment of groups to folds
-that is drawn by a seed and does not depend on the order or the number of rows.
-
-Quantiles of held-out residuals, with corrections for a finite number of rows or groups.
-
-`conformal_quantile` is the order statistic of split conformal prediction (Lei et al. 2018,
-"Distribution-free predictive inference for regression", section 2.2), and for rows in groups that
-of hierarchical conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342).
-`student_quantile` widens a normal interval whose variance was estimated from few groups.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from forerun.data.level import LEVEL
 from forerun.data.shapes import Bool, Float64, Int, Shaped, Text
-
-
-def held_out_folds(
-    groups: Text[np.ndarray, " n"], folds: int | None = None, seed: int = 0
-) -> Iterator[Bool[np.ndarray, " n"]]:
-    """Masks of the rows to hold out, shapes (n,); every group is whole in one fold.
-
-    Args:
-        groups: n labels.
-        folds: number of folds; with fewer groups, the number of groups. By default each group is
-            held out by itself, in the order of their names.
-        seed: assigns groups to folds.
-
-    Yields:
-        One mask for each fold; none with fewer than two groups, as nothing is left to fit on.
-    """
-    names, group = np.unique(groups, return_inverse=True)
-    if len(names) < 2:
-        return
-    fold_of = np.arange(len(names))
-    if folds is not None:
-        order = np.random.default_rng(seed).permutation(len(names))
-        fold_of[order] = np.arange(len(names)) % folds
-    for fold in range(int(fold_of.max()) + 1):
-        yield fold_of[group] == fold
-
-
-def out_of_fold(
-    groups: Text[np.ndarray, " n"],
-    predict: Callable[
-        [Bool[np.ndarray, " n"]],
-        Float64[np.ndarray, " held"] | Sequence[Float64[np.ndarray, " held"]] | float,
-    ],
-    *,
-    folds: int | None = None,
-    seed: int = 0,
-    columns: int = 1,
-) -> Float64[np.ndarray, "{columns} n"]:
-    """Predictions of every row by a fit without the row's group.
-
-    Args:
-        groups: n labels.
-        predict: mask (n,) of the rows to hold out -> predictions of these rows by a fit on the
-            other rows: an array, one array for each column, or NaN where nothing could be fitted.
-        folds: as in `held_out_folds`.
-        seed: as in `held_out_folds`.
-        columns: number of quantities that are predicted.
-
-    Returns:
-        Shape (columns, n); NaN with fewer than two groups.
-    """
-    predictions = np.full((columns, len(groups)), np.nan)
-    for held in held_out_folds(groups, folds, seed):
-        predictions[:, held] = predict(held)
-    return predictions
-
 
 _ROUNDING = 1e-9
 """Subtracted from levels, so that 9 of 10 equal weights reach the level 0.9."""
@@ -90,6 +22,10 @@ def conformal_quantile(
     scores: Float64[np.ndarray, " n"], level: float, groups: Shaped[np.ndarray, " n"] | None = None
 ) -> float:
     """The k-th smallest of n scores, k = ceil((n + 1) * level); the largest one where k > n.
+
+    The order statistic of split conformal prediction (Lei et al. 2018, "Distribution-free
+    predictive inference for regression", section 2.2), and for rows in groups that of hierarchical
+    conformal prediction (Lee, Barber and Willett 2023, arXiv 2306.06342).
 
     One more exchangeable score is at most this one with probability k / (n + 1), which is at least
     the level where k <= n. Of rows in groups, a row of one more exchangeable group is; the

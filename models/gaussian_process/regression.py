@@ -2,27 +2,16 @@
 
 The covariance is a weighted sum of fixed terms over standardised columns. Their weights and the
 variance of the noise are maximum a posteriori estimates: the mode of the marginal likelihood times
-log-normal priors (Rasmussen and Williams 2006, chapter 5). Knowledge from other hardware enters as
-a prior of the weights, or as a term over columns that were measured on that hardware. Leave-one-out
-predictions are in closed form (ibid., equation 5.12). A fit takes some milliseconds with twenty
-rows and some seconds with a thousand.
+log-normal priors (Rasmussen and Williams, "Gaussian Processes for Machine Learning", MIT Press
+2006, chapter 5). Knowledge from other hardware enters as a prior of the weights, or as a term over
+columns that were measured on that hardware. A fit takes some milliseconds with twenty rows and some
+seconds with a thousand.
 
-Covariance functions of Rasmussen and Williams (2006), chapter 4, on rows of columns.
-
-Sums and products of them are covariances as well (ibid., section 4.2.4). They are functions of our
-own and not scikit-learn's kernels, which take a second to import and know neither columns nor keys;
-tests compare the two.
-
-Posterior and leave-one-out predictions of a Gaussian process with a given covariance.
-
-Rasmussen and Williams, "Gaussian Processes for Machine Learning" (MIT Press 2006), sections 2.2
-and 5.4.2.
-
-Mixtures of processes: weights from marginal or held-out likelihoods, and moments.
-
-Held-out residuals are weighted by Student's t density with few degrees of freedom, so that single
-outliers have little influence. Stacking is that of Yao, Vehtari, Simpson and Gelman, "Using
-Stacking to Average Bayesian Predictive Distributions" (Bayesian Analysis 2018).
+Covariance functions are those of Rasmussen and Williams, chapter 4, of which sums and products are
+covariances as well (section 4.2.4). They are functions of our own and not scikit-learn's kernels,
+which take a second to import and know neither columns nor keys; tests compare the two. The
+posterior is that of sections 2.2 and 5.4.2, with leave-one-out predictions in closed form
+(equation 5.12).
 """
 
 from collections.abc import Callable, Sequence
@@ -297,6 +286,8 @@ def log_density(
 ) -> Float64[np.ndarray, " *shape"]:
     """Log density of errors under Student's t distribution.
 
+    Its few degrees of freedom limit the influence of single outliers.
+
     Args:
         errors: of any shape.
         variances: squared scales of the distribution, of the same shape.
@@ -317,6 +308,9 @@ def stacking_weights(
     log_densities: Float64[np.ndarray, "e n"], prior_rows: float = PRIOR_ROWS
 ) -> Float64[np.ndarray, " e"]:
     """Weights of e experts that add up to 1, shape (e,), by expectation maximisation.
+
+    Yao, Vehtari, Simpson and Gelman, "Using Stacking to Average Bayesian Predictive Distributions"
+    (Bayesian Analysis 2018).
 
     Args:
         log_densities: log density of each expert at each held-out row, shape (e, n).
@@ -506,16 +500,13 @@ def scale_of(
     return np.asarray(rows.mean(axis=0)), np.where(deviation > 1e-12, deviation, 1.0)
 
 
-def covariances_over(
-    columns: tuple[int, int], lengths: Sequence[float], level: float = -3.0
-) -> tuple[Covariance, ...]:
+def covariances_over(columns: tuple[int, int], lengths: Sequence[float]) -> tuple[Covariance, ...]:
     """A linear term, and a radial term for each length scale, over the same columns.
 
     Args:
         columns: half-open range of columns.
         lengths: length scales of the radial terms.
-        level: prior mean of the log of each weight.
     """
-    linear = Covariance("linear", columns, prior=(level, 1.5))
-    radial = tuple(Covariance("radial", columns, length, (level, 1.5)) for length in lengths)
-    return (linear, *radial)
+    prior = (-3.0, 1.5)
+    radial = tuple(Covariance("radial", columns, length, prior) for length in lengths)
+    return (Covariance("linear", columns, prior=prior), *radial)

@@ -1,12 +1,9 @@
 """LightGBM boosters fitted with several seeds and averaged; stored in LightGBM's text format.
 
-Boosters in LightGBM's text format without what predictions do not need.
-
-Boosters of LightGBM, evaluated by its C library without its Python package.
-
-`import lightgbm` takes about a second, because it imports scikit-learn, pandas and pyarrow where
-they are installed. Whoever asks a question only needs the library that lies in the same package:
-its C API loads a booster and predicts, with results that are equal in every bit.
+The text leaves out what predictions do not need. Boosters are evaluated by LightGBM's C library
+without its Python package: `import lightgbm` takes about a second, because it imports scikit-learn,
+pandas and pyarrow where they are installed. The library that lies in the same package loads a
+booster and predicts, with results that are equal in every bit.
 """
 
 import ctypes

@@ -11,7 +11,7 @@ measures how similar two designs are by the tree outputs of `within`, among othe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -28,18 +28,13 @@ from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.hls_designs.features import (
     ARE_SHARES,
-    BAGS,
     BOUND_COLUMNS,
-    COMMON,
     FEATURES,
     FLOORS,
     LEAST,
-    MEMBERS,
     METRICS,
     NETWORK_FEATURES,
     ROUNDED,
-    SETTINGS,
-    TREES,
     Key,
     by_metric,
     deviations_within,
@@ -61,14 +56,42 @@ from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 
+COMMON: Mapping[str, Any] = {"bagging_fraction": 0.8, "bagging_freq": 1, "objective": "l2"}
+"""Parameters of all boosters."""
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "seen": {
+        "learning_rate": 0.12,
+        "num_leaves": 63,
+        "min_data_in_leaf": 9,
+        "feature_fraction": 0.5,
+        "lambda_l2": 1.0,
+    },
+    "unseen": {
+        "learning_rate": 0.08,
+        "num_leaves": 8,
+        "min_data_in_leaf": 100,
+        "feature_fraction": 0.3,
+        "lambda_l2": 20.0,
+    },
+    "within": {
+        "learning_rate": 0.1,
+        "num_leaves": 24,
+        "min_data_in_leaf": 10,
+        "feature_fraction": 0.4,
+        "lambda_l2": 1.0,
+    },
+}
+"""Set of boosters -> further parameters."""
+TREES: Mapping[str, int] = {"seen": 150, "unseen": 150, "within": 100}
+"""Set of boosters -> boosting rounds."""
+BAGS: Mapping[str, int] = {"seen": 1, "unseen": 3, "within": 1}
+"""Set of boosters -> boosters whose predictions are averaged."""
+MEMBERS = 2
+"""Networks whose predictions are averaged."""
 SHOTS = 20
 """Size of the support set with which intervals after adaptation are calibrated."""
-
-
 ADAPTED = "adapted"
 """Key of `DesignBoost.widths` for programs with a support set, also in stored files."""
-
-
 _CYCLES = METRICS.index("latency_cycles")
 
 

@@ -2,15 +2,12 @@
 
 Experts of measured GPUs are weighted by similarity to the queried device. Matrix products and
 convolutions have a physical base time, the others one that is fitted to all GPUs.
-
-Times of single operators, by which a predictor of sums of operators divides its answer.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -34,7 +31,7 @@ from forerun.features.recent import Recent
 from forerun.models.adaptation.support_gp import ENOUGH_ROWS, SupportGP, graph_digests
 from forerun.models.adaptation.support_set import suggest_for_errors
 from forerun.models.conformal import Intervals, LogQuantiles
-from forerun.models.domain.feature_range import (
+from forerun.models.domain.device_novelty import (
     ARITHMETIC_SCALES,
     MEMORY_SCALES,
     device_position,
@@ -52,54 +49,9 @@ from forerun.models.kernel_experts.family import (
 )
 from forerun.models.kernel_experts.recurrent_law import HELD_OUT_REACH, LAW, recurrent_limits
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.operator_times import OperatorTime, merged_times
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorTime:
-    """The time of operators with equal labels, before corrections of the whole network.
-
-    Attributes:
-        label: the operator with its shapes; several operators joined by `+` are one fused kernel.
-        op_class: operator class under which the breakdown of the predictor counts it.
-        count: number of runs in one pass.
-        ms: time of all of them together, milliseconds, never negative.
-    """
-
-    label: str
-    op_class: str
-    count: float
-    ms: float
-
-
-@runtime_checkable
-class TimesOperators(Protocol):
-    """A predictor that gives the times of a query's operators."""
-
-    def operator_times(self, query: Query) -> list[OperatorTime]:
-        """Time of each operator as the predictor adds it up, before corrections of the whole."""
-        ...
-
-
-def merged_times(
-    labels: Sequence[str], op_classes: Sequence[str], counts: Column, ms: Column
-) -> list[OperatorTime]:
-    """The times of n operators, with those of equal label and class added up.
-
-    Args:
-        labels: n labels.
-        op_classes: n operator classes.
-        counts: (n,) runs in one pass.
-        ms: (n,) time of all runs of each, milliseconds.
-    """
-    totals: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    keys = zip(labels, op_classes, strict=True)
-    for key, count, own in zip(keys, counts.tolist(), ms.tolist(), strict=True):
-        totals[key][0] += count
-        totals[key][1] += own
-    return [OperatorTime(*key, *total) for key, total in totals.items()]
-
 
 PARAMETERS: Final[Mapping[str, Any]] = {
     "objective": "huber",

@@ -2,82 +2,24 @@
 
 While no request arrives, ends or begins, every iteration decodes the same sequences; such
 iterations are advanced together, and their times summed as arithmetic series. A `Scheduler` has the
-limits by which an engine forms iterations; rates and times of requests follow from both times of a
-deployment by Little's law.
-
-An `IterationPredictor` gives times of batches to simulators of inference engines: it stands where
-SGLang's simulator has an `InferTimePredictor`, or the regressor of its predictor by features;
-neither library is imported.
+limits by which an engine forms iterations.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import ceil, inf, nan
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from forerun.data.columns import Column
 from forerun.data.language_models.deployment import Engine
-from forerun.data.query import Query
 from forerun.features.deadline import check
 from forerun.features.llm_serving.any_load import tokens_per_iteration
-from forerun.features.llm_serving.iteration import Iterations, IterationTime
 from forerun.models.llm_serving.iteration_table import IterationTable
 from forerun.models.llm_serving.worker import Worker
-
-
-class Loads(NamedTuple):
-    """Loads of n deployments, each (n,); NaN where requests arrive otherwise.
-
-    Attributes:
-        output: tokens of an answer.
-        in_flight: requests in flight of closed loops.
-        arrivals: rates of arrivals, requests a second.
-        devices: devices of all pools.
-    """
-
-    output: Column
-    in_flight: Column
-    arrivals: Column
-    devices: Column
-
-    @classmethod
-    def of(cls, queries: Sequence[Query]) -> Self:
-        """The loads of n deployments."""
-        loads = [query.deployment.load for query in queries]
-        return cls(
-            np.array([load.output_tokens for load in loads], dtype=np.float64),
-            np.array([load.concurrency or np.nan for load in loads]),
-            np.array([load.requests_per_s or np.nan for load in loads]),
-            np.array([query.deployment.devices for query in queries], dtype=np.float64),
-        )
-
-
-def metrics_of(
-    loads: Loads,
-    service_share: Column,
-    tpot: Column,
-    ttft: Column,
-) -> dict[str, Column]:
-    """Metric -> (n,) values from both times in seconds, by Little's law.
-
-    Requests that arrive at a rate of their own are taken to be answered at that rate.
-    """
-    latency = ttft + np.maximum(loads.output - 1.0, 0.0) * tpot
-    rate = np.where(np.isnan(loads.in_flight), loads.arrivals, loads.in_flight / latency)
-    return {
-        "tpot_ms": 1e3 * tpot,
-        "ttft_ms": 1e3 * ttft,
-        "ttft_service_ms": 1e3 * ttft * service_share,
-        "request_latency_ms": 1e3 * latency,
-        "requests_per_s": rate,
-        "tokens_per_s": rate * loads.output,
-        "tokens_per_s_per_device": rate * loads.output / loads.devices,
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,125 +64,6 @@ class Scheduler:
     def blocks_for(self, tokens: float) -> int:
         """Blocks that so many tokens of one sequence take."""
         return -int(-tokens // self.block_tokens)
-
-
-FEATURES: Final = (
-    *("batch_size", "sum_extend", "max_extend", "min_extend", "sum_past", "max_past", "min_past"),
-    *("sum_extend_past", "sum_extend2", "sum_past2", "sum_attention", "sum_extend_max_past"),
-    *("log1p_sum_past", "log1p_sum_attention", "batch_size_sum_extend", "range_past"),
-    *("is_decode", "is_prefill"),
-)
-"""Features of a batch in the order of SGLang's simulator."""
-
-
-class BatchRequest(Protocol):
-    """One request of a batch.
-
-    Attributes:
-        extend_length: tokens that the iteration processes; 1 where it decodes.
-        past_kv_length: tokens in its cache before.
-    """
-
-    extend_length: int
-    past_kv_length: int
-
-
-class Batch(Protocol):
-    """The requests of one iteration of one data-parallel rank."""
-
-    @property
-    def reqs(self) -> Sequence[BatchRequest]:
-        """The requests."""
-        ...
-
-
-@dataclass(frozen=True)
-class IterationPredictor:
-    """Times of iterations of one worker, for a simulator that forms the batches.
-
-    Attributes:
-        time: times of iterations.
-        table: the same, interpolated.
-        most_tokens, most_sequences, most_context: sizes up to which the table answers.
-    """
-
-    time: IterationTime
-    table: IterationTable
-    most_tokens: int
-    most_sequences: int
-    most_context: int
-
-    @classmethod
-    def of(
-        cls,
-        time: IterationTime,
-        *,
-        most_tokens: int = 16_384,
-        most_sequences: int = 1024,
-        most_context: int = 131_072,
-    ) -> Self:
-        """A predictor with a table up to these sizes; larger batches are computed each.
-
-        Args:
-            time: `WorkerTime`, or `FittedTime` with the factors of `LlmLatency`.
-            most_tokens: tokens of prompts in one iteration.
-            most_sequences: sequences that decode in one iteration.
-            most_context: tokens of the longest sequence.
-        """
-        table = IterationTable.of(time, most_tokens, most_sequences, most_context)
-        return cls(time, table, most_tokens, most_sequences, most_context)
-
-    def predict_infer_time(self, batch: Batch) -> float:
-        """Time of the iteration, seconds; 0 for an empty batch."""
-        tokens = sequences = context = prompts = 0
-        pairs = 0.0
-        for request in batch.reqs:
-            extend, past = request.extend_length, request.past_kv_length
-            if extend == 1 and past > 0:
-                sequences += 1
-                context += past
-            else:
-                prompts += 1
-                tokens += extend
-                pairs += extend * past + extend * (extend + 1) / 2
-        return self._seconds(tokens, pairs, prompts, sequences, context)
-
-    def predict(self, features: ArrayLike) -> Column:
-        """Time of each batch, shape (n,), seconds, from (n, 18) values in the order of `FEATURES`.
-
-        Features do not tell which requests of a mixed batch decode; all count as prompts there.
-
-        Raises:
-            ValueError: there are not 18 features.
-        """
-        rows = np.asarray(features, dtype=np.float64)
-        if rows.ndim != 2 or rows.shape[1] != len(FEATURES):
-            raise ValueError(f"A batch has {len(FEATURES)} features; the shape is {rows.shape}.")
-        return np.array([self._of_features(row) for row in rows])
-
-    def _of_features(self, row: Column) -> float:
-        named = dict(zip(FEATURES, row.tolist(), strict=True))
-        size, extend = int(named["batch_size"]), int(named["sum_extend"])
-        if named["is_decode"]:
-            return self._seconds(0, 0.0, 0, size, int(named["sum_past"]))
-        pairs = named["sum_extend_past"] + (named["sum_extend2"] + extend) / 2
-        return self._seconds(extend, pairs, size, 0, 0)
-
-    def _seconds(
-        self, tokens: int, pairs: float, prompts: int, sequences: int, context: int
-    ) -> float:
-        if not tokens and not sequences:
-            return 0.0
-        mean = max(context / max(sequences, 1), pairs / max(tokens, 1))
-        sizes = (tokens, sequences, mean)
-        limits = (self.most_tokens, self.most_sequences, self.most_context)
-        if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
-            given = (tokens, pairs, prompts, sequences, context)
-            rows = Iterations(*(np.array([float(value)]) for value in given))
-            return float(self.time.seconds(rows)[0])
-        if tokens:
-            return self.table.mixed(tokens, pairs, sequences, context)
-        return self.table.decoding(sequences).advance(context / sequences, 1.0, 1, inf)[1]
 
 
 @dataclass(frozen=True, slots=True)

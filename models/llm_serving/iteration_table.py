@@ -1,6 +1,7 @@
-"""Times of iterations interpolated between a grid, so that a replay need not compute each anew.
+"""Times of iterations interpolated between a grid, and times of deployments as columns.
 
-Times and rates of deployments as columns, before those that are answered become predictions.
+A replay need not compute each iteration anew. Columns hold the times and rates of deployments
+before those that are answered become predictions.
 """
 
 from bisect import bisect_right

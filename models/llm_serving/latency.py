@@ -29,8 +29,9 @@ from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import Intervals, LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.limit import Limit
-from forerun.models.llm_serving.continuous_batching import Loads, metrics_of
-from forerun.models.llm_serving.correction import FORMS, Correction, KnownRuns, as_started, sizes
+from forerun.models.llm_serving.correction import FORMS, Correction, as_started
+from forerun.models.llm_serving.domain import KnownRuns, sizes
+from forerun.models.llm_serving.littles_law import Loads, metrics_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 

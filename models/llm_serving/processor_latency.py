@@ -18,17 +18,11 @@ from forerun.data.errors import UnanswerableQuery
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_serving.device_bytes import USUAL_SEQUENCES
-from forerun.features.llm_serving.processors import (
-    DRIVERS,
-    PARTS,
-    Part,
-    StepRows,
-    threads_of,
-)
+from forerun.features.llm_serving.processors import DRIVERS, PARTS, Part, StepRows, threads_of
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.llm_serving.continuous_batching import Loads, metrics_of
+from forerun.models.llm_serving.littles_law import Loads, metrics_of
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 

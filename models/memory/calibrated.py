@@ -2,19 +2,10 @@
 
 `Memory` predicts from an analytic plan, with intervals calibrated on training of perceptrons and
 vision networks on one GPU. They are kept for queries in that domain. For all other queries the
-intervals come from set-ups that others published (`forerun.models.memory.calibrated`). They
-have a nominal coverage where the metric was measured in published set-ups of the same kind of
-network, with the same options and of a similar size. Otherwise the interval is the union of both
-and has no nominal coverage.
-
-Prediction intervals of memory, calibrated on published set-ups, and the domain of these.
-
-The rows of a published table share a script and a framework, so each table is one group
-(hierarchical conformal prediction, Lee, Barber and Willett 2023, arXiv 2306.06342). Tables are few
-and the residuals of one table have mostly one sign, while those of a new table may have either:
-intervals are therefore symmetric in log space. The finite-sample correction counts tables; with
-fewer than nine, the width is the largest residual and the coverage below `LEVEL`. Training and
-inference have separate widths.
+intervals come from set-ups that others published (`PublishedRanges`). They have a nominal coverage
+where the metric was measured in published set-ups of the same kind of network, with the same
+options and of a similar size. Otherwise the interval is the union of both and has no nominal
+coverage.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,6 +62,13 @@ class SeenKind:
 @dataclass(frozen=True)
 class PublishedRanges:
     """Half-widths of intervals by stratum (`training`, `inference`, `several` devices).
+
+    The rows of a published table share a script and a framework, so each table is one group
+    (hierarchical conformal prediction, Lee, Barber and Willett 2023, arXiv 2306.06342). Tables are
+    few and the residuals of one table have mostly one sign, while those of a new table may have
+    either: intervals are therefore symmetric in log space. The finite-sample correction counts
+    tables; with fewer than nine, the width is the largest residual and the coverage below `LEVEL`.
+    Training and inference have separate widths.
 
     Attributes:
         widths: stratum -> quantile of |log(measured / predicted)|.

@@ -27,16 +27,8 @@ from forerun.models.conformal import LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.limit import Limit
-from forerun.models.memory.domain import (
-    AffineMap,
-    FittedPeaks,
-    MemoryDomain,
-    assumptions,
-    booster_features,
-    concerning,
-    inert_notes,
-    kind_of,
-)
+from forerun.models.memory.domain import MemoryDomain, assumptions, concerning, inert_notes, kind_of
+from forerun.models.memory.fitted_peaks import AffineMap, FittedPeaks, booster_features
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 

@@ -34,7 +34,6 @@ from forerun.models.conformal import Intervals, group_weights, out_of_fold, weig
 from forerun.models.domain.feature_range import FeatureRange, sheet
 from forerun.models.equal_runs import RunKey, batch_key
 from forerun.models.gradient_boosting import BoosterBag
-from forerun.models.kernel_experts.operators import OperatorTime, merged_times
 from forerun.models.kernel_experts.recurrent_law import (
     HELD_OUT_REACH,
     LAW,
@@ -43,11 +42,10 @@ from forerun.models.kernel_experts.recurrent_law import (
 )
 from forerun.models.kernels.kernel_times import KernelTimes
 from forerun.models.limit import Limit
-from forerun.models.networks.domain import (
+from forerun.models.networks.domain import KernelMixes, NetworkDomain
+from forerun.models.networks.intervals import (
     FOLDS,
     CalibrationRows,
-    KernelMixes,
-    NetworkDomain,
     WidthLaw,
     intervals_of,
     spread_of,
@@ -62,6 +60,7 @@ from forerun.models.networks.rows import (
     execution_mode,
     with_latency,
 )
+from forerun.models.operator_times import OperatorTime, merged_times
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import SETTING
 

@@ -20,9 +20,10 @@ from forerun.models.adaptation.support_gp import SupportGP
 from forerun.models.adaptation.support_set import in_turns
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import group_weights, weighted_quantile
-from forerun.models.kernel_experts.operators import OperatorBoost, OperatorTime
+from forerun.models.kernel_experts.operators import OperatorBoost
 from forerun.models.networks.device_time import DeviceTime
 from forerun.models.networks.host_time import TERMS, HostTime
+from forerun.models.operator_times import OperatorTime
 from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.predictor import SETTING, Predictor
 

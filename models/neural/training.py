@@ -36,12 +36,12 @@ class Batches(Protocol):
 
 
 @contextmanager
-def seeded_torch(seed: int, threads: int = 1) -> Iterator[None]:
-    """Set torch's seed and number of threads; restore its random state and threads afterwards."""
+def seeded_torch(seed: int) -> Iterator[None]:
+    """Set torch's seed, and one thread; restore its random state and threads afterwards."""
     import torch
 
     previous = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -58,18 +58,16 @@ def minimise(
     *,
     warm_up: float = 0.3,
     largest_gradient: float,
-    held_out_error: Callable[[int], float] | None = None,
 ) -> None:
     """Train a module, and leave it in evaluation mode.
 
     Args:
-        module: to train; with `held_out_error` it ends with the weights of its best epoch.
+        module: to train.
         batches: iterated once in each epoch.
         loss: of one batch.
         shape: hyperparameters.
         warm_up: share of the steps in which the learning rate rises.
         largest_gradient: norm to which gradients are clipped.
-        held_out_error: error in evaluation mode after the epoch of that number.
     """
     import torch
 
@@ -80,21 +78,15 @@ def minimise(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, shape.learning_rate, total_steps=steps, pct_start=warm_up
     )
-    lowest, best = float("inf"), module.state_dict()
-    for epoch in range(shape.epochs):
-        module.train()
+    module.train()
+    for _ in range(shape.epochs):
         for batch in batches:
             optimiser.zero_grad()
             loss(batch).backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(module.parameters(), largest_gradient)
             optimiser.step()
             schedule.step()
-        module.eval()
-        error = None if held_out_error is None else held_out_error(epoch)
-        if error is not None and error < lowest:
-            lowest = error
-            best = {name: value.clone() for name, value in module.state_dict().items()}
-    module.load_state_dict(best)
+    module.eval()
 
 
 def stacked(members: "Sequence[nn.Module]") -> "nn.Module":

@@ -1,9 +1,8 @@
 """Metrics of one imported table: power laws and boosters of each metric over its physical base.
 
-Operators and networks as tests with plain settings, and the base that a metric is divided by.
-
-A metric over its base is nearly the same on all devices, so that a few hundred rows suffice: time
-over the roofline bound, power over the design power, memory over the bytes that are moved.
+Operators and networks are tests with plain settings. A metric over its base is nearly the same on
+all devices, so that a few hundred rows suffice: time over the roofline bound, power over the design
+power, memory over the bytes that are moved.
 """
 
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ clock. No run draws less than the waiting power, which the fit enforces by a one
 Coefficients have normal priors (`TERMS`) and are estimated by maximum a posteriori. The effects of
 a chip are normal with the standard deviations of `EFFECTS`. A chip outside the training set has no
 effects; the same chip on another board has the effects of that chip.
-
-Inputs of the power law for n runs: the load of the GPU and the time of the host.
 """
 
 from collections.abc import Mapping, Sequence

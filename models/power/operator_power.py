@@ -2,26 +2,8 @@
 
 A mixed-effects law with few coefficients (`forerun.models.power.law`) is fitted to several GPUs and
 predicts for any GPU. Operators on devices whose operators are in the training set are predicted by
-boosters (`forerun.models.power.operator_power`), which are more accurate there and less accurate
-elsewhere.
-
-Boosters of the power of operators in a loop, on devices whose operators were measured.
-
-The target is the dynamic power relative to the dynamic power at the roofline. On the devices of the
-training set the boosters are more accurate than the power law (`forerun.models.power.law`), on any
-other device less accurate.
-
-Prediction intervals of the power law, calibrated on held-out chips and held-out jobs.
-
-The ends of an interval are the law with its waiting and its dynamic power a number of standard
-deviations lower or higher. A run whose demand is far above the limit thus has a narrow interval,
-because its power is close to the limit in either case. The number of standard deviations that
-covers nine runs in ten is measured on held-out chips, which all have the same weight. As the chips
-are few, it is multiplied by the ratio of the Student t to the normal quantile.
-
-Domain of a training set of power: its devices, precisions, phases and operator classes.
-
-Held-out groups for the calibration of the power law: chips, jobs, and chips with few rows.
+boosters of the dynamic power relative to that at the roofline, which are more accurate there and
+less accurate elsewhere.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -142,6 +124,13 @@ FEWEST: Final = 30
 @dataclass(frozen=True)
 class LawIntervals:
     """Half-widths of the intervals around the law, in standard deviations.
+
+    The ends of an interval are the law with its waiting and its dynamic power a number of standard
+    deviations lower or higher. A run whose demand is far above the limit thus has a narrow
+    interval, because its power is close to the limit in either case. The number of standard
+    deviations that covers nine runs in ten is measured on held-out chips, which all have the same
+    weight. As the chips are few, it is multiplied by the ratio of the Student t to the normal
+    quantile.
 
     Attributes:
         reach: stratum (`unseen/network`, `seen/operator`, ...) -> standard deviations.

@@ -2,13 +2,8 @@
 
 The latency is a sum over the nodes that onnxruntime executes, at rates that are inferred from
 measurements on the CPU (`forerun.models.processors.rates`). For a run that was measured itself, the
-median of its measurements is returned.
-
-Peak memory of onnxruntime on a CPU: weights, live activations and the session.
-
-The target is the peak memory of the process minus its memory before the network was loaded, as
-`forerun collect cpu` measures it. Weights are in memory once as bytes of the file, once as tensors,
-and again where they are packed for matrix products, so their factor is fitted.
+median of its measurements is returned. Peak memory is the sum of weights, live activations and the
+session.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +23,8 @@ from forerun.features.operators.kinds import operator_label
 from forerun.features.processors.work import COLUMNS, PRODUCTS, UNITS
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import conformal_quantile
-from forerun.models.kernel_experts.operators import OperatorTime, merged_times
 from forerun.models.limit import LATENCY, Limit
+from forerun.models.operator_times import OperatorTime, merged_times
 from forerun.models.prediction import PredictionColumns, Predictions
 from forerun.models.processors.features import latency_rows, node_amounts, sheet_shift
 from forerun.models.processors.rates import (
@@ -50,6 +45,10 @@ _SHRINKAGE = 5.0
 @dataclass(frozen=True)
 class CpuMemory:
     """Peak memory as a sum over the session, weights and activations.
+
+    The target is the peak memory of the process minus its memory before the network was loaded, as
+    `forerun collect cpu` measures it. Weights are in memory once as bytes of the file, once as
+    tensors, and again where they are packed for matrix products, so their factor is fitted.
 
     Attributes:
         factors: (3,) MiB of a session, and factors on the MiB of weights and of live activations.

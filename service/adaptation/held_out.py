@@ -64,6 +64,19 @@ class MetricError:
         """Whether further rows would lower the error by less than one percentage point."""
         return self.gain is not None and self.gain < ENOUGH
 
+    def cells(self) -> tuple[str, ...]:
+        """Rows, errors and intervals before and after, in words."""
+        intervals = ((self.width_before, self.held_before), (self.width_after, self.held_after))
+        return (
+            str(self.rows),
+            f"{self.mape_before:.1f} %",
+            "" if self.mape_after is None else f"{self.mape_after:.1f} %",
+            *(
+                "" if width is None or held is None else f"x{width:.2f}, {100 * held:.0f} %"
+                for width, held in intervals
+            ),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from forerun.data.columns import groups_of
 from forerun.data.errors import InputError
-from forerun.data.metrics import metric as known_metric
 from forerun.models.answers.answer import PEAK, Answer, Asked
 from forerun.models.answers.answer import answers_to as whole_answers_to
 from forerun.models.answers.served_models import InUse
@@ -13,6 +12,7 @@ from forerun.service.answers.attribution import attribution_of
 from forerun.service.answers.llm.predictions import predictions_of
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question
+from forerun.service.answers.serving import graded
 from forerun.service.schemas.answers import (
     DeviceOut,
     EstimateOut,
@@ -85,13 +85,7 @@ def _estimate(name: str, own: Answer) -> EstimateOut | None:
     estimate, trust = own.estimates[name], own.trust[name]
     known = name.endswith("_mib") and estimate.coverage is not None
     return EstimateOut(
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        coverage=estimate.coverage,
+        **dict(graded(name, estimate, trust)),
         p95=estimate.high if known else None,
-        unit=known_metric(name).unit,
         in_domain=own.in_domain(name),
-        grade=trust.grade,
-        grade_reason=trust.reason,
     )

@@ -10,8 +10,8 @@ from forerun.data.columns import Column
 from forerun.data.query import Query
 from forerun.data.workload import Design, Network, OperatorWorkload
 from forerun.models.answers.wording import readable
-from forerun.models.kernel_experts.operators import OperatorTime, TimesOperators
 from forerun.models.limit import LATENCY
+from forerun.models.operator_times import OperatorTime, TimesOperators
 from forerun.models.prediction import Estimate
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
@@ -118,7 +118,7 @@ CYCLES: Final = "latency_cycles"
 def by_loop(query: Query, design: Design, predictor: Predictor) -> AttributionOut:
     """The cycles of a design divided among the directives of its loops."""
     # Questions about networks do not load the predictors of designs.
-    from forerun.models.hls_designs.features import loop_effects
+    from forerun.models.hls_designs.attribution import loop_effects
 
     def cycles_of(designs: Sequence[Design]) -> Column:
         queries = [replace(query, workload=own) for own in designs]

@@ -24,7 +24,8 @@ from forerun.features.host_windows import Resource, missing_metrics, unread_metr
 from forerun.models.answers.trust import trust_by
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.models.colocation.base import ColocationBase
-from forerun.models.colocation.host_forecast import OWN, ColocationRows, demand, granted
+from forerun.models.colocation.features import ColocationRows
+from forerun.models.colocation.host_forecast import OWN, demand, granted
 from forerun.models.colocation.slowed_class import Slowed
 from forerun.models.colocation.slowing_resource import dominant, gains
 from forerun.models.prediction import Predictions

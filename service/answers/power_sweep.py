@@ -16,7 +16,8 @@ from forerun.models.answers.evidence import distinct
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.wording import in_words
 from forerun.models.limit import POWER
-from forerun.models.power.limit_response import ENERGY, LimitedRun, power_sweep
+from forerun.models.power.limit_response import ENERGY
+from forerun.models.power.limit_sweep import LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
 from forerun.models.router import Router
 from forerun.service.answers.predictor_out import predictor_out

@@ -1,9 +1,7 @@
 """Requests as questions: names are resolved, and what is left out takes its usual value."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
-
-from pydantic import ValidationError
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from forerun.data.device import Device, listed_names
 from forerun.data.errors import (
@@ -33,7 +31,6 @@ from forerun.service.answers.benchmarks import (
 )
 from forerun.service.answers.llm.question import deployment_question
 from forerun.service.answers.question import RUN_METRICS, Question, question_about
-from forerun.service.problems import unfit
 from forerun.service.schemas.prediction import PredictIn
 from forerun.service.schemas.workload_kinds import LlmDeploymentIn
 from forerun.service.schemas.workloads import any_workload_of, operation_of, usual_software
@@ -75,18 +72,6 @@ def question_of(
     query = Query(workload, device, software, operation)
     metrics = _metrics(asked, metrics_of(workload))
     return question_about(query, metrics, explain=asked.explain)
-
-
-def request_of(content: Mapping[str, Any]) -> PredictIn:
-    """A request as plain data, such as the content of a file, checked as POST /v1/predict does.
-
-    Raises:
-        BadRequest: it does not fit the schema; the message names the fields.
-    """
-    try:
-        return PredictIn.model_validate(content)
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors()).detail) from None
 
 
 def metrics_of(workload: Workload) -> tuple[str, ...]:

@@ -178,15 +178,7 @@ def show_errors(errors: "HeldOut") -> None:
         table.add_column(heading, justify="right" if index else "left", no_wrap=True)
     for name, e in errors.metrics.items():
         gain = "too few to say" if e.gain is None else f"gain at most {100 * e.gain:.1f} %"
-        table.add_row(
-            name,
-            str(e.rows),
-            f"{e.mape_before:.1f} %",
-            "" if e.mape_after is None else f"{e.mape_after:.1f} %",
-            _interval(e.width_before, e.held_before),
-            _interval(e.width_after, e.held_after),
-            f"{gain}: enough" if e.enough else gain,
-        )
+        table.add_row(name, *e.cells(), f"{gain}: enough" if e.enough else gain)
     screen().print(table)
     screen().print("[dim]interval: its high over its low, and the share of rows inside[/dim]")
     _show_groups(errors)
@@ -209,10 +201,6 @@ def _show_groups(errors: "HeldOut") -> None:
         if len(error.by_group) > 1:
             listed = ", ".join(f"{group} {value:.1f} %" for group, value in worst)
             screen().print(f"{name}, largest errors of groups held out: {listed}", markup=False)
-
-
-def _interval(width: float | None, held: float | None) -> str:
-    return "" if width is None or held is None else f"x{width:.2f}, {100 * held:.0f} %"
 
 
 def _list(store: Any, name: str | None, settings: "Settings", json: bool) -> None:
@@ -356,17 +344,9 @@ def _show_drift(report: "DriftOut") -> None:
     for index, heading in enumerate(heads):
         table.add_column(heading, justify="right" if index > 3 else "left", no_wrap=True)
     for own in report.slices:
-        live = own.live
-        held = "" if live.coverage_90 is None else f"{live.coverage_90:.0f} %"
-        cells = (str(own.rows), f"{live.mape:.1f} %", f"{live.bias:+.3f}", held)
-        names = (own.metric, own.device, own.version or "", _slice(own))
-        table.add_row(*names, *cells, _changed(own))
+        names = (own.metric, own.device, own.version or "", own.name())
+        table.add_row(*names, str(own.rows), *own.live.figures(), _changed(own))
     screen().print(table)
-
-
-def _slice(own: "SliceOut") -> str:
-    given = (own.kind, own.family, own.precision)
-    return " ".join(value for value in given if value) or "all"
 
 
 def _changed(own: "SliceOut") -> str:

@@ -77,7 +77,7 @@ def evaluate(
 def _check(result: dict[str, Any], entry: Path | None) -> None:
     """End with exit code 2 where nothing was scored, or no entry could be written."""
     from forerun.data.errors import InputError
-    from forerun.training.evaluation.stored import nothing_evaluated
+    from forerun.training.evaluation.evaluate import nothing_evaluated
 
     failed = nothing_evaluated(result)
     if failed is not None:

@@ -149,7 +149,7 @@ def _write(
 ) -> list[Path]:
     """Write the page and the plots, where requested or where they are to be logged."""
     from forerun.service.http.pages.leaderboard import leaderboard_file
-    from forerun.training.leaderboard.runs import draw
+    from forerun.training.leaderboard.learning_curves import draw
 
     files = []
     if html is not None or tracked is not None:

@@ -153,7 +153,7 @@ def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
     usual = list(_usual_questions(with_file=forks))
     if forks:
         _ask(state.answers, usual)
-        asyncio.run(status_of(app, "/readyz"))
+        asyncio.run(readiness(app))
         database = database_of(settings)
         if database is not None:
             database.close()  # processes that fork from here would share its connections
@@ -274,8 +274,8 @@ async def _ask_rest(state: State) -> None:
             log().error("the first questions were not answered", exc_info=error)
 
 
-async def status_of(app: FastAPI, path: str) -> int:
-    """The HTTP status of a GET that the application answers itself, without a server."""
+async def readiness(app: FastAPI) -> int:
+    """The HTTP status of GET /readyz, which the application answers itself, without a server."""
     statuses: list[int] = []
 
     async def receive() -> Message:
@@ -288,7 +288,7 @@ async def status_of(app: FastAPI, path: str) -> int:
     scope: Scope = {
         "type": "http",
         "method": "GET",
-        "path": path,
+        "path": "/readyz",
         "query_string": b"",
         "headers": [(b"host", b"localhost")],
         "server": ("localhost", 80),

@@ -10,13 +10,15 @@ from forerun.service.answers.answer import answer_of, answers_to
 from forerun.service.answers.power_sweep import SLOW_DOWN, swept
 from forerun.service.answers.question import RUN_METRICS, question_about
 from forerun.service.answers.ranking import Goal, Limits, prices_by_device, ranked
-from forerun.service.answers.requested import question_of, request_of
+from forerun.service.answers.requested import question_of
+from forerun.service.problems import valid
 from forerun.service.python.answer import Answer, Answers, Comparison, Fit
 from forerun.service.python.model_source import Model
 from forerun.service.python.question import SOFTWARE, Asked, RunOptions, asked_about, checked_run
 from forerun.service.python.ranking import Ranking, Sweep
 from forerun.service.python.session import DeviceLike, Session, is_one, listed, session
 from forerun.service.schemas.answers import Objective, Risk, samples_of
+from forerun.service.schemas.prediction import PredictIn
 
 OF_OPERATORS = ("kernel", "network")
 
@@ -55,7 +57,8 @@ def requested(
         raise InputError(f"{superfluous[0]}: write it into the workload, which has 'kind'.")
     named = device if isinstance(device, str) else here.device(device)
     software = {name: getattr(run, name) for name in SOFTWARE if options.get(name) is not None}
-    asked = request_of(
+    asked = valid(
+        PredictIn,
         {
             "workload": dict(workload),
             "device": named.model_dump() if isinstance(named, Device) else named,
@@ -63,7 +66,7 @@ def requested(
             "operation": {"power_limit_w": run.power_limit_w},
             "metrics": None if metrics is None else list(metrics),
             "explain": explain,
-        }
+        },
     )
     in_use = here.in_use
     question = question_of(asked, here.devices.get, here.graphs.get, in_use.loaded.predictor)

@@ -58,6 +58,11 @@ class LiveErrorOut(BaseModel):
         description="share of them inside that interval, percent; null where there are none"
     )
 
+    def figures(self) -> tuple[str, str, str]:
+        """The error, the bias and the share inside intervals, in words."""
+        held = "" if self.coverage_90 is None else f"{self.coverage_90:.0f} %"
+        return f"{self.mape:.1f} %", f"{self.bias:+.3f}", held
+
 
 class ObservedOut(BaseModel):
     """What was stored of observations, and how good the answers about them were."""
@@ -113,6 +118,10 @@ class SliceOut(BaseModel):
         description="whether the level is off the reference now: the newest change was found with "
         "the answers of today and was not undone by another"
     )
+
+    def name(self) -> str:
+        """The part of the workloads in words, such as `kernel linear fp16`."""
+        return " ".join(own for own in (self.kind, self.family, self.precision) if own) or "all"
 
 
 class AlarmOut(BaseModel):

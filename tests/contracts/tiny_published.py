@@ -1,6 +1,5 @@
 """Made-up rows of published tables: two families on two chips, and rows that take no part."""
 
-import io
 import json
 from typing import Any
 
@@ -68,9 +67,9 @@ def published_graphs() -> pd.DataFrame:
 
 def published_networks() -> dict[str, bytes]:
     """The files of the package."""
-    files = {}
-    for name, frame in (("table", published_rows()), ("graphs", published_graphs())):
-        buffer = io.BytesIO()
-        frame.to_parquet(buffer, index=False)
-        files[f"{name}.parquet"] = buffer.getvalue()
-    return files
+    return packaged_files(table=published_rows(), graphs=published_graphs())
+
+
+def packaged_files(**tables: pd.DataFrame) -> dict[str, bytes]:
+    """The files of a package with these tables."""
+    return {f"{name}.parquet": frame.to_parquet(index=False) for name, frame in tables.items()}

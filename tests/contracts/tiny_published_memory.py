@@ -1,6 +1,5 @@
 """Made-up rows of published memory tables: three families of two sources, and rows left out."""
 
-import io
 import json
 from typing import Any
 
@@ -8,6 +7,7 @@ import pandas as pd
 
 from forerun.data.datasets.memory.published_memory import PublishedMemory
 from forerun.data.graph import Operator, OperatorGraph
+from tests.contracts.tiny_published import packaged_files
 
 TRAINING = "training (forward+backward, no optimizer step)"
 USUAL = {
@@ -65,9 +65,4 @@ def memory_graphs() -> pd.DataFrame:
 
 def published_memory() -> dict[str, bytes]:
     """The files of the package."""
-    files = {}
-    for name, frame in (("table", memory_rows()), ("graphs", memory_graphs())):
-        buffer = io.BytesIO()
-        frame.to_parquet(buffer, index=False)
-        files[f"{name}.parquet"] = buffer.getvalue()
-    return files
+    return packaged_files(table=memory_rows(), graphs=memory_graphs())

@@ -127,15 +127,7 @@ def test_an_error_leaves_what_was_there_and_no_draft(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_names_of_new_folders_are_on_disk_before_a_value_is(tmp_path, monkeypatch):
-    synced = []
-    real = os.fsync
-
-    def noted(descriptor):
-        synced.append(os.fstat(descriptor).st_ino)
-        real(descriptor)
-
-    monkeypatch.setattr(file_store.os, "fsync", noted)
+def test_the_names_of_new_folders_are_on_disk_before_a_value_is(tmp_path, synced):
     store_of(tmp_path / "a" / "b").put("x.json", [1])
     paths = (tmp_path, tmp_path / "a", tmp_path / "a" / "b" / "x.json", tmp_path / "a" / "b")
     assert synced == [path.stat().st_ino for path in paths]

@@ -1,9 +1,11 @@
 """Blocks of commands and of Python in README and docs, and what each is marked with."""
 
+import importlib.util
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from tests.house.sources import REPOSITORY
 
@@ -14,6 +16,14 @@ BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>run|not run: [^>]+) -->\n)?^```(?P<language>sh|python)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+
+
+def program(name: str) -> ModuleType:
+    """The module `docs/NAME.py`, which writes pages."""
+    spec = importlib.util.spec_from_file_location(name, REPOSITORY / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,11 @@
 """The example answers of README and docs are what the bundled predictor answers now."""
 
-import importlib.util
-
 import pytest
 
-from tests.house.sources import REPOSITORY, name_of
+from tests.docs.documents import program
+from tests.house.sources import name_of
 
-
-def load():
-    """The module that renews the examples."""
-    spec = importlib.util.spec_from_file_location("examples", REPOSITORY / "docs" / "examples.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-EXAMPLES = load()
+EXAMPLES = program("examples")
 
 
 @pytest.mark.slow

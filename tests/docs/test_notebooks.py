@@ -1,10 +1,10 @@
 """Notebooks are stored with what they show, and show it again when they run."""
 
-import importlib.util
 import re
 
 import pytest
 
+from tests.docs.documents import program
 from tests.house.sources import REPOSITORY
 
 PRETRAINED = REPOSITORY / "models" / "pretrained" / "manifest.json"
@@ -12,18 +12,7 @@ MEASURING = {"adapt-to-your-hardware"}
 """Notebooks that measure the machine that they run on."""
 
 
-def load():
-    """The module that stores the notebooks."""
-    path = REPOSITORY / "docs" / "notebooks.py"
-    spec = importlib.util.spec_from_file_location("notebooks", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-STORING = load()
-
-
+STORING = program("notebooks")
 LONG = re.compile(r"\d+\.\d{10,}(?:e-?\d+)?")
 """A number with more than nine decimals."""
 

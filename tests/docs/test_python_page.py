@@ -1,12 +1,12 @@
 """The examples of docs/python.md run, and print what the page says."""
 
-import importlib.util
 import inspect
 from doctest import DocTestParser
 
 import pytest
 
 import forerun
+from tests.docs.documents import program
 from tests.house.sources import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "python.md"
@@ -14,11 +14,7 @@ PAGE = REPOSITORY / "docs" / "python.md"
 
 @pytest.fixture
 def examples():
-    file = REPOSITORY / "docs" / "python_examples.py"
-    spec = importlib.util.spec_from_file_location("python_examples", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("python_examples")
 
 
 @pytest.mark.slow

@@ -1,29 +1,21 @@
 """The reference pages are what the code says."""
 
-import importlib.util
 import re
 
 import pytest
 
 from forerun.data.metrics import METRICS
 from forerun.features.operators.kinds import KINDS
+from tests.docs.documents import program
 from tests.every import for_every
 from tests.house.sources import REPOSITORY, modules
 
 FOLDER = REPOSITORY / "docs" / "reference"
 
 
-def reference():
-    """The module that writes the pages."""
-    spec = importlib.util.spec_from_file_location("reference", REPOSITORY / "docs" / "reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def generator():
-    return reference()
+    return program("reference")
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from forerun.models.conformal import LogQuantiles
-from forerun.models.domain.feature_range import FeatureRange, novelty_of
+from forerun.models.domain.device_novelty import novelty_of
+from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
 from forerun.models.gaussian_process.regression import Answer, Posterior, distances
 from forerun.training.scores.errors import class_errors

@@ -13,15 +13,12 @@ from forerun.training.leaderboard import runs as leaderboard_runs
 from forerun.training.leaderboard.entries import Entry, Leaderboard
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore, shipped
 from forerun.training.published.figures import published_for
+from tests.training.leaderboard.test_comparison import OURS as ENTRY
 
-OURS = Entry(
-    dataset="toy",
-    task="unseen_device/x",
-    metric="latency_ms",
-    predictor="mine",
-    kind="ours",
-    score="mape",
+OURS = replace(
+    ENTRY,
     value=12.5,
+    mape=None,
     standard_error=0.25,
     device="t4",
     protocol="unseen_device",

@@ -10,7 +10,7 @@ from forerun.data.errors import InputError, MissingData
 from forerun.data.measurements import Measurements
 from forerun.training import scoreboard
 from forerun.training.engines.jobs import Local
-from forerun.training.evaluation.breakdown import cells_of, changes, settings_judged
+from forerun.training.evaluation.cells import cells_of, changes, settings_judged
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.protocols import Task
 from forerun.training.release.promotion import in_slices

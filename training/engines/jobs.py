@@ -2,8 +2,6 @@
 
 A job is one call of a function of a module with plain data. Its result is the same wherever it is
 done: every library computes with a number of threads that does not depend on the machine.
-
-The engine of a name, such as `--engine ray`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

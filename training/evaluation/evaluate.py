@@ -8,6 +8,7 @@ are left out, and with `shots` the predictors first adapt to a support set of th
 device under test.
 """
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ import numpy as np
 from forerun.data.bundle import Bundle, find
 from forerun.data.columns import Column
 from forerun.data.device import DeviceCatalog
-from forerun.data.errors import InputError
+from forerun.data.errors import BadTable, InputError, MissingData
 from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import LoadedPredictor
@@ -29,16 +30,15 @@ from forerun.models.predictor import Predictor
 from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
 from forerun.training.evaluation.breakdown import (
     broken_down,
-    cells_of,
     check_file,
     conditional_coverage,
-    root_mean_squares,
-    summed_rows,
     write_answers,
 )
+from forerun.training.evaluation.cells import cells_of
 from forerun.training.evaluation.predictions import TaskPredictions, predict_task
 from forerun.training.evaluation.refit import Refit, Refits, predictors_of_others
-from forerun.training.evaluation.stored import check_tables, released_artifact, unanswered
+from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
+from forerun.training.evaluation.stored import released_artifact
 from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_of_dataset
 from forerun.training.protocols.protocol import Seen
 from forerun.training.scores.errors import (
@@ -457,3 +457,65 @@ def _whole_row(row: dict[str, Any]) -> dict[str, Any]:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [v for v in values if v is not None]
     return float(np.mean(known)) if known else None
+
+
+def check_tables(dataset_protocols: DatasetProtocols, bundle: Bundle) -> None:
+    """Reject a folder whose tables or columns have other names, with a message that gives them.
+
+    Raises:
+        MissingData: the folder holds none of the tables that the protocols read.
+        BadTable: a table lacks a column.
+    """
+    if not dataset_protocols.reads:
+        return
+    available = bundle.tables()
+    if not set(dataset_protocols.reads) & set(available):
+        expected = " or ".join(f"{name}.parquet (or .csv)" for name in dataset_protocols.reads)
+        raise MissingData(
+            f"{bundle.folder} has no table that `forerun evaluate {dataset_protocols.dataset}` "
+            f"reads: it wants {expected}, and there is "
+            f"{', '.join(available)}.{_close(available, list(dataset_protocols.reads))}"
+        )
+    for table, wanted in dataset_protocols.reads.items():
+        if table not in available:
+            continue
+        columns = [str(name) for name in bundle.table(table).columns]
+        missing = [name for name in wanted if name not in columns]
+        if missing:
+            raise BadTable(
+                f"{bundle.folder / table} lacks the column{'s' * (len(missing) > 1)} "
+                f"{', '.join(missing)}; it needs {', '.join(wanted)} and has "
+                f"{', '.join(columns)}.{_close(columns, missing)}"
+            )
+
+
+def _close(given: Sequence[str], wanted: Sequence[str]) -> str:
+    """Suggested renames, for expected names that closely match a given one; empty for none."""
+    pairs = [(difflib.get_close_matches(name, given, 1), name) for name in wanted]
+    renames = [f"{close[0]} to {name}" for close, name in pairs if close and close[0] not in wanted]
+    return f" Rename {', '.join(renames)}?" if renames else ""
+
+
+def unanswered(predictions: Sequence[TaskPredictions]) -> dict[str, int]:
+    """Reason -> number of measured rows for which a predictor gave no prediction, first seed."""
+    counts: dict[str, int] = {}
+    for prediction in predictions:
+        if prediction.seed != predictions[0].seed:
+            continue
+        measured = np.isfinite(prediction.columns["measured"])
+        missing = int((measured & ~np.isfinite(prediction.columns["predicted"])).sum())
+        if missing:
+            metric = prediction.task.metric
+            reason = f"{prediction.task.name}: {prediction.predictor} gives no {metric} for them"
+            counts[reason] = counts.get(reason, 0) + missing
+    return counts
+
+
+def nothing_evaluated(result: dict[str, Any]) -> str | None:
+    """One line that explains why a result of `evaluate` holds no score; None where it holds one."""
+    if any(task["n"] for task in result["tasks"]):
+        return None
+    reasons = "; ".join(f"{count:,} rows: {why}" for why, count in result["left_out"].items())
+    return (
+        f"Nothing could be evaluated. {reasons or 'The folder holds no row that can be evaluated'}."
+    )

@@ -1,7 +1,4 @@
-"""Predictions for the rows of one task by one fitted predictor, and those of baselines.
-
-Baseline for few-shot adaptation: one median multiplicative offset per execution mode.
-"""
+"""Predictions for the rows of one task by one fitted predictor, and those of baselines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

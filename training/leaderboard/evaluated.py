@@ -1,7 +1,4 @@
-"""Entries of one evaluation by protocol, and the evaluation runs that a store keeps them under.
-
-Entries of the leaderboard from the predictions of an evaluation run.
-"""
+"""Entries of the leaderboard from one evaluation, and the evaluation runs they are stored under."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Evaluate predictors for the leaderboard; an interrupted evaluation continues where it stopped.
-
-Learning curves of a leaderboard: error against the number of shots (size of the support set).
-"""
+"""Evaluate predictors for the leaderboard; an interrupted evaluation continues where it stopped."""
 
 import re
 from collections import deque
@@ -20,16 +17,9 @@ from forerun.training.evaluation.evaluate import answer_jobs, fit_and_predict, f
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.evaluation.refit import Refits
 from forerun.training.evaluation.stored import released_artifact
-from forerun.training.leaderboard.entries import (
-    FIELDS,
-    HIGHER_IS_BETTER,
-    Entry,
-    Leaderboard,
-    Section,
-)
+from forerun.training.leaderboard.entries import FIELDS, Entry, Leaderboard
 from forerun.training.leaderboard.evaluated import code_version, entries_of, settings_by_name
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
-from forerun.training.plots import Level, error_by_shots
 from forerun.training.protocols import (
     DATASET_PROTOCOLS,
     DatasetProtocols,
@@ -38,69 +28,6 @@ from forerun.training.protocols import (
 )
 from forerun.training.tracking import runs as tracking
 from forerun.training.tracking.runs import environment
-
-_WORDS = {
-    "mape": "mean absolute percentage error, %",
-    "spearman": "Spearman's rank correlation",
-}
-Curve = dict[int, tuple[float, float | None]]
-
-
-def draw(board: Leaderboard, folder: Path) -> list[Path]:
-    """Draw one PNG file for each section with results at two or more numbers of shots.
-
-    Args:
-        board: the leaderboard; entries on other data than a section's newest are left out.
-        folder: where to write; created when there is something to draw.
-
-    Returns:
-        The files, in the order of the sections.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-    """
-    drawn = []
-    for section in board.sections():
-        lines = curves(section)
-        if any(len(curve) > 1 for curve in lines.values()):
-            place = f"{section.task} {section.device or 'all devices'}"
-            name = re.sub(r"[^\w.-]+", "-", f"{section.dataset}-{place}-{section.metric}")
-            drawn.append(
-                error_by_shots(
-                    folder / f"{name}.png",
-                    lines,
-                    levels(section),
-                    score=_WORDS.get(section.score, section.score.replace("_", " ")),
-                    higher_is_better=section.score in HIGHER_IS_BETTER,
-                    title=f"{section.dataset}: {place}",
-                )
-            )
-    return drawn
-
-
-def curves(section: Section) -> dict[str, Curve]:
-    """Predictor -> shots -> score and its standard error; ours first, then baselines."""
-    found: dict[str, Curve] = {}
-    for kind in ("ours", "baseline"):
-        for row in section.rows:
-            entry = row.entry
-            if row.rank is not None and entry.kind == kind and entry.value is not None:
-                curve = found.setdefault(entry.predictor, {})
-                curve[entry.shots] = (entry.value, entry.standard_error)
-    return {name: dict(sorted(curve.items())) for name, curve in found.items()}
-
-
-def levels(section: Section) -> list[Level]:
-    """Names and scores of published systems."""
-    found = {
-        row.entry.predictor: row.entry.value
-        for row in section.rows
-        if row.entry.kind == "published"
-        and row.entry.score == section.score
-        and row.entry.value is not None
-        and (row.rank is not None or row.entry.cited)
-    }
-    return [(f"{name} (published)", value) for name, value in found.items()]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """Storage of the leaderboard: one JSON file for each evaluation run, and entries of the package.
 
 An evaluation run is one predictor under one protocol at one number of shots. Its file records what
-the result depends on (data, settings, code); while that is unchanged, it is not repeated.
-
-Entries of the leaderboard from rows of `forerun evaluate`, such as those of a release.
+the result depends on (data, settings, code); while that is unchanged, it is not repeated. The
+entries of the package are made from the evaluations of its release.
 """
 
 import json

@@ -4,13 +4,6 @@ A two-sided CUSUM (Page 1954) adds up the sequential ranks of the values, each a
 ones of its own workload, less an allowance. It is divided by the growth that autocorrelation gives
 to such sums. No level or scale of noise has to be known or estimated, and a workload about which
 the answers are always wrong by the same factor adds nothing.
-
-Standardised sequential ranks: each value's rank among the earlier values of its group.
-
-As long as the values of a group are exchangeable, sequential ranks are independent and their
-distribution is known whatever that of the values is (Barndorff-Nielsen 1963; McDonald 1990, "A
-cusum procedure based on sequential ranks", Naval Research Logistics 37). Level, scale and tails of
-a group do not enter, and so groups of different levels and scales may be pooled.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -27,6 +20,11 @@ def sequential_ranks(
     values: Float64[np.ndarray, " n"], groups: Int[np.ndarray, " n"]
 ) -> Float64[np.ndarray, " n"]:
     """The standardised sequential rank of each value.
+
+    As long as the values of a group are exchangeable, sequential ranks are independent and their
+    distribution is known whatever that of the values is (Barndorff-Nielsen 1963; McDonald 1990, "A
+    cusum procedure based on sequential ranks", Naval Research Logistics 37). Level, scale and tails
+    of a group do not enter, and so groups of different levels and scales may be pooled.
 
     Args:
         values: n values in the order of time.

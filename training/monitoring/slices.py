@@ -1,7 +1,4 @@
-"""Observations of one metric of a device by slice: live errors, and what changed.
-
-Errors of answers that were given, against what was measured afterwards.
-"""
+"""Observations of one metric of a device by slice: live errors, and what changed."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

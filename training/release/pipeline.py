@@ -13,7 +13,7 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.catalog import catalog, training_datasets
 from forerun.models.own_tables import TableBoost
 from forerun.training.engines.jobs import LOCAL, Engine, Progress
-from forerun.training.evaluation.breakdown import settings_judged
+from forerun.training.evaluation.cells import settings_judged
 from forerun.training.evaluation.evaluate import evaluation_of, run_protocols
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.evaluation.refit import Refits

@@ -22,7 +22,7 @@ from forerun.models.artifact.loading import load_sealed
 from forerun.models.artifact.sealed_folder import check
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.predictor import Predictor
-from forerun.training.evaluation.breakdown import changes
+from forerun.training.evaluation.cells import changes
 from forerun.training.evaluation.stored import stored_with
 from forerun.training.leaderboard.entries import HIGHER_IS_BETTER
 from forerun.training.leaderboard.store import score_of

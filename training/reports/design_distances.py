@@ -87,16 +87,15 @@ def distances_and_differences(known: KnownDesigns, query: Query) -> tuple[Column
     return distances, np.abs(cycles - cycles[nearest])
 
 
-def share_further(known: KnownDesigns, query: Query, seed: int = 0) -> float:
+def share_further(known: KnownDesigns, query: Query) -> float:
     """Share of drawn combinations that lie further than training designs from their neighbours.
 
     Args:
         known: the designs of a training set.
-        query: any design of the program.
-        seed: determines the combinations; each slot takes one of its measured values, drawn
+        query: any design of the program, of which each slot takes one of its measured values, drawn
             independently of other slots.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     values = values_of_slots(known.directives_of(query))
     drawn = (
         tuple((slot, str(random.choice(found))) for slot, found in values.items())

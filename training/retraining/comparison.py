@@ -1,6 +1,6 @@
 """Errors of a candidate next to those of the champion, on measurements that neither adapted to.
 
-Which workloads are held out of every retraining; more measurements do not change it.
+Some workloads are held out of every retraining; more measurements do not change which.
 """
 
 import hashlib

@@ -1,14 +1,10 @@
-"""Training runs in MLflow: parameters, datasets, scores and artifacts.
+"""Training runs in MLflow: parameters, datasets, scores, artifacts and the software environment.
 
 This is the only file that writes MLflow runs. By default runs are stored in an SQLite file in
 FORERUN_HOME with their artifacts next to it; FORERUN_TRACKING_URI, else MLFLOW_TRACKING_URI, names
 another store. Predictors are logged as their own text and JSON files, never as a pickle: an MLflow
 model that has to be unpickled runs code when it is loaded, and predicts a thousand times slower
 (12 ms a row instead of 0.02).
-
-The software environment of a run: interpreter, platform and versions of packages.
-
-Settings of predictors as flat parameters of a run: plain values, named with dots.
 """
 
 import hashlib
@@ -303,15 +299,10 @@ def _experiment(client: Any, uri: str) -> str:
     return str(client.create_experiment(EXPERIMENT, artifact_location=location))
 
 
-def file_at(commit: str, name: str) -> str | None:
-    """Content of a file in a commit; None where it was not there.
-
-    Args:
-        commit: name of the commit, such as `HEAD`.
-        name: path of the file in the repository.
-    """
+def scoreboard_at(commit: str) -> str | None:
+    """Content of the scoreboard in a commit, such as `HEAD`; None where it was not there."""
     try:
-        return _git(Path(__file__).parent, "show", f"{commit}:{name}")
+        return _git(Path(__file__).parent, "show", f"{commit}:training/scoreboard.json")
     except (OSError, subprocess.SubprocessError):
         return None
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from forerun.data.circuits.cells import KIND_OF_TYPE
 from forerun.data.collectors.circuits.tools import CircuitFailed, Design, Placed
 
 if TYPE_CHECKING:
@@ -74,13 +75,6 @@ def _plain(name: str) -> str:
     return _ESCAPE.sub(r"\1", name)
 
 
-KINDS: Final[Mapping[str, str]] = {
-    "ICESTORM_LC": "logic",
-    "SB_IO": "port",
-    "SB_GB": "global",
-    "ICESTORM_RAM": "memory",
-}
-"""Type of a cell in nextpnr -> its kind."""
 USED: Final[Mapping[str, str]] = {
     "ICESTORM_LC": "logic_cells",
     "SB_IO": "ports",
@@ -134,7 +128,7 @@ def _nodes(delays: Delays, names: Sequence[str], runs: Mapping[int, Placed]) -> 
 
     columns: dict[str, Any] = {
         "node": np.arange(len(names), dtype=np.int32),
-        "kind": [KINDS.get(delays.kinds[name], "other") for name in names],
+        "kind": [KIND_OF_TYPE.get(delays.kinds[name], "other") for name in names],
     }
     for seed, run in runs.items():
         places = _places(run.netlist)

@@ -130,10 +130,10 @@ def busy_s(root: Path = ROOT) -> tuple[float, float]:
     return total - sum(each[kind] for kind in IDLE), total
 
 
-def ambient_share(seconds: float = AMBIENT_S) -> float:
+def ambient_share() -> float:
     """Share of all CPUs in use while of this collection only sampler and probe run."""
     busy, total = busy_s()
-    time.sleep(seconds)
+    time.sleep(AMBIENT_S)
     busy_after, total_after = busy_s()
     return (busy_after - busy) / max(total_after - total, 1e-9)
 

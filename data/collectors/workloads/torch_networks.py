@@ -198,11 +198,11 @@ def squeeze(width: int, inner: int, act: Activation) -> "nn.Module":
     return made
 
 
-def classifier(width: int, classes: int = 1000) -> Sequence["nn.Module"]:
-    """Mean over the image, then one linear layer."""
+def classifier(width: int) -> Sequence["nn.Module"]:
+    """Mean over the image, then one linear layer for 1000 classes."""
     from torch import nn
 
-    return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)
+    return nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 1000)
 
 
 BERT_ENTRIES, GPT_ENTRIES, LLAMA_ENTRIES, LSTM_ENTRIES = 30522, 50257, 32000, 10000

@@ -21,9 +21,9 @@ from forerun.data.query import Query
 from forerun.features.llm_serving.engine_settings import default_limits, sequences_in_memory
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import LATENCY, Limit
-from forerun.models.llm_serving.continuous_batching import Loads, metrics_of
 from forerun.models.llm_serving.iteration_table import TimeColumns
 from forerun.models.llm_serving.latency import OVERLOADED
+from forerun.models.llm_serving.littles_law import Loads, metrics_of
 from forerun.models.prediction import Estimate, Prediction
 
 RATE: Final = "requests_per_s"

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from forerun.data.errors import InputError
-from forerun.data.metrics import metric
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.served_models import InUse
 from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.answers.question import Question
+from forerun.service.answers.serving import graded
 from forerun.service.schemas.answers import (
     DeviceOut,
     EstimateOut,
@@ -63,13 +63,7 @@ def _estimate(name: str, own: Deployed) -> EstimateOut | None:
     if estimate is None:
         return None
     return EstimateOut(
-        value=estimate.value,
-        low=estimate.low,
-        high=estimate.high,
-        coverage=estimate.coverage,
+        **dict(graded(name, estimate, own.trust[name])),
         p95=None,
-        unit=metric(name).unit,
         in_domain=all(limit.in_domain for limit in own.limits if limit.concerns(name)),
-        grade=own.trust[name].grade,
-        grade_reason=own.trust[name].reason,
     )

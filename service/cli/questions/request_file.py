@@ -120,8 +120,10 @@ def predictions(
         InputError: options were given, no device is named, or the request is not valid.
     """
     from forerun.service.answers.answer import answer_of
-    from forerun.service.answers.requested import question_of, request_of
+    from forerun.service.answers.requested import question_of
     from forerun.service.presets import as_prediction
+    from forerun.service.problems import valid
+    from forerun.service.schemas.prediction import PredictIn
     from forerun.service.settings import Settings
     from forerun.service.stores.graphs import graphs_of
 
@@ -136,7 +138,7 @@ def predictions(
         raise BadRequest("device: name one, such as --device l4; `forerun devices` lists all.")
     body |= {"explain": True} if explain else {}
     bodies = [body | {"device": name} for name in names] if names else [body]
-    asked = [request_of(one) for one in bodies]
+    asked = [valid(PredictIn, one) for one in bodies]
     settings = Settings.load()
     graphs = graphs_of(settings)
     devices = o.devices_known()
@@ -175,16 +177,11 @@ def colocation(request: Request) -> "ColocationOut":
     Raises:
         BadRequest: the request is not valid.
     """
-    from pydantic import ValidationError
-
     from forerun.service.answers.colocation import colocate
-    from forerun.service.problems import unfit
+    from forerun.service.problems import valid
     from forerun.service.schemas.colocation import ColocationIn
 
-    try:
-        asked = ColocationIn.model_validate(request.body)
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors()).detail) from None
+    asked = valid(ColocationIn, request.body)
     return colocate(asked, o.in_use(o.devices_known(), "colocation").loaded)
 
 

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from forerun.data.device import Device
-from forerun.data.errors import BadRequest, InputError
+from forerun.data.errors import InputError
 from forerun.service.answers.ranking import Kept
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
@@ -22,7 +20,7 @@ from forerun.service.http.kubernetes.pods import Neighbours, Placed, placed_by
 from forerun.service.http.routes.questions import outcomes_of
 from forerun.service.http.schemas import RankIn
 from forerun.service.log import log
-from forerun.service.problems import unfit
+from forerun.service.problems import valid
 
 LONGEST_NAME: Final = 317
 """Characters of a namespace, a slash and a name."""
@@ -147,10 +145,7 @@ def rank_request(ranking: Mapping[str, Any], devices: Sequence[Device]) -> RankI
     Raises:
         BadRequest: the annotations do not fit.
     """
-    try:
-        return RankIn.model_validate({**ranking, "devices": devices})
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors()).detail) from None
+    return valid(RankIn, {**ranking, "devices": devices})
 
 
 def _relative(values: Mapping[str, float], *, maximised: bool) -> dict[str, float]:

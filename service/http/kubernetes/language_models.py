@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.device import Device
-from forerun.data.errors import BadRequest, InputError
+from forerun.data.errors import InputError
 from forerun.models.answers.deployments.arrivals import WITH_QUEUEING, rate_figure, rate_range
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.extender import ClusterNode
 from forerun.service.http.kubernetes.nodes import devices_on
 from forerun.service.log import log
-from forerun.service.problems import unfit
+from forerun.service.problems import valid
 from forerun.service.requests.field_names import ALSO
 from forerun.service.schemas.answers import Risk, ServingOut
 from forerun.service.schemas.serving import LlmEstimateIn
@@ -92,10 +92,7 @@ def served_by(fields: Mapping[str, Any]) -> ServedIn:
     given["most"] = {name: rest.pop(f"max_{name}") for name in TIMES if f"max_{name}" in rest}
     given["least"] = {name: rest.pop(f"min_{name}") for name in RATES if f"min_{name}" in rest}
     whole = model if isinstance(model, Mapping) else {"model": model}
-    try:
-        return ServedIn.model_validate({**given, "request": {**whole, **rest}})
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors()).detail) from None
+    return valid(ServedIn, {**given, "request": {**whole, **rest}})
 
 
 def served_on(
@@ -138,14 +135,7 @@ def requests_on(
     request = dict(wanted.request)
     if requested is not None and not DEGREES & request.keys():
         request["parallelism"] = {"tensor": requested}
-    return [_asked({**request, "device": device}) for device in devices]
-
-
-def _asked(request: Mapping[str, Any]) -> LlmEstimateIn:
-    try:
-        return LlmEstimateIn.model_validate(request)
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors()).detail) from None
+    return [valid(LlmEstimateIn, {**request, "device": device}) for device in devices]
 
 
 def _assessed(

@@ -13,9 +13,9 @@ serves a language model, which `language_models` reads. Values are JSON, or text
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.errors import BadRequest, InputError, in_field
 from forerun.features.deadline import check
@@ -26,7 +26,7 @@ from forerun.service.http.kubernetes.extender import ClusterNode, Pod
 from forerun.service.http.kubernetes.language_models import ServedIn, served_by
 from forerun.service.http.schemas import LimitsIn
 from forerun.service.log import log
-from forerun.service.problems import unfit
+from forerun.service.problems import valid
 from forerun.service.schemas.colocation import MOST_HOSTS, HostIn, HostsIn, ProgramIn
 
 PREFIX: Final = "forerun.dev/"
@@ -36,9 +36,6 @@ NAMES: Final = (f"{PREFIX}graph", f"{PREFIX}program", f"{PREFIX}llm")
 RESIDENTS: Final = f"{PREFIX}residents"
 """Annotation of a node: the programs that run there, as a JSON list."""
 LIMITS: Final = ("must_fit", "in_domain_only")
-
-
-T = TypeVar("T", bound=BaseModel)
 
 
 class SpeedIn(BaseModel):
@@ -91,7 +88,7 @@ def placed_by(pod: Pod) -> Placed:
         if options or limits:
             raise BadRequest("forerun.dev/graph or forerun.dev/workload is missing.")
         return Placed(None, speed)
-    _checked(LimitsIn, limits)
+    valid(LimitsIn, limits)
     workload.setdefault("kind", "network")
     operation = {"power_limit_w": options.pop("power_limit_w", None)}
     return Placed(options | {"workload": workload, "operation": operation, "limits": limits}, speed)
@@ -107,7 +104,7 @@ def residents_of(annotations: Mapping[str, str]) -> list[ProgramIn]:
     if not isinstance(listed, list):
         raise BadRequest("forerun.dev/residents: give a JSON list of programs.")
     with in_field("residents"):
-        return [_checked(ProgramIn, _program(item)) for item in listed]
+        return [valid(ProgramIn, _program(item)) for item in listed]
 
 
 def program_of(annotations: Mapping[str, str]) -> ProgramIn | None:
@@ -119,7 +116,7 @@ def program_of(annotations: Mapping[str, str]) -> ProgramIn | None:
     name = f"{PREFIX}program"
     if name not in annotations:
         return None
-    return _checked(ProgramIn, _program(_value(annotations[name], name)))
+    return valid(ProgramIn, _program(_value(annotations[name], name)))
 
 
 def _speed(fields: dict[str, Any]) -> SpeedIn | None:
@@ -128,19 +125,12 @@ def _speed(fields: dict[str, Any]) -> SpeedIn | None:
         return None
     if "program" in given:
         given["program"] = _program(given["program"])
-    return _checked(SpeedIn, given)
+    return valid(SpeedIn, given)
 
 
 def _program(given: object) -> object:
     """A program by its name alone, or the whole of it."""
     return {"name": given} if isinstance(given, str) else given
-
-
-def _checked(schema: type[T], given: object) -> T:
-    try:
-        return schema.model_validate(given)
-    except ValidationError as error:
-        raise BadRequest(unfit(error.errors()).detail) from None
 
 
 def _value(text: str, name: str = "") -> Any:
@@ -217,10 +207,7 @@ def _predicted(
     found: list[tuple[float, str]] = []
     for first in range(0, len(hosts), MOST_HOSTS):
         part = hosts[first : first + MOST_HOSTS]
-        try:
-            HostsIn(candidate=candidate, hosts=list(part))
-        except ValidationError as error:
-            raise BadRequest(unfit(error.errors()).detail) from None
+        valid(HostsIn, {"candidate": candidate, "hosts": list(part)})
         found += slowest_programs(candidate, part, loaded)
     return found
 
@@ -228,11 +215,7 @@ def _predicted(
 def _host(node: ClusterNode, programs: Sequence[ProgramIn]) -> HostIn | None:
     """The node with its programs; None where they do not fit, which is logged."""
     try:
-        residents = [*residents_of(node.annotations), *programs]
-        return HostIn(residents=residents)
-    except ValidationError as error:
-        why = unfit(error.errors()).detail
+        return valid(HostIn, {"residents": [*residents_of(node.annotations), *programs]})
     except InputError as error:
-        why = str(error)
-    log().warning("the programs of a node are not counted", node=node.name, why=why)
-    return None
+        log().warning("the programs of a node are not counted", node=node.name, why=str(error))
+        return None

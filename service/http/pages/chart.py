@@ -128,11 +128,11 @@ def category(field: str, **more: Any) -> Encoding:
     return {"field": field, "type": "nominal", "title": None, "sort": None} | more
 
 
-def coloured(field: str, order: Iterable[str], used: Container[object]) -> Encoding:
-    """Names in colours that the order decides; the legend lists those that are used."""
+def coloured(order: Iterable[str], used: Container[object]) -> Encoding:
+    """Parts in colours that the order decides; the legend lists those that are used."""
     names = list(order)
     listed = [name for name in names if name in used]
-    return category(field, scale={"domain": names}, legend={"values": listed})
+    return category("part", scale={"domain": names}, legend={"values": listed})
 
 
 def bars_of(field: str) -> Encoding:

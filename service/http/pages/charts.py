@@ -186,7 +186,7 @@ def parts_chart(
         "encoding": {
             "y": bars_of("name"),
             "x": number("amount", unit),
-            "color": coloured("part", (*order, OTHER), {row["part"] for row in rows}),
+            "color": coloured((*order, OTHER), {row["part"] for row in rows}),
             "order": {"field": "rank"},
             "tooltip": shown(name="device", part="part", text="amount"),
         },
@@ -220,7 +220,7 @@ def roofline_chart(each: DeviceAnswer, order: Sequence[str]) -> Chart | None:
     corners = (min(0.1, *at) / 2, ridge, 2 * max(2 * ridge, *at))
     roof_line = [{"intensity": x, "tflops": min(peak, x * gbs / 1e3)} for x in corners]
     heights = [float(str(row["tflops"])) for row in rows] + [r["tflops"] for r in roof_line]
-    colour = coloured("part", (*order, OTHER), {row["part"] for row in rows})
+    colour = coloured((*order, OTHER), {row["part"] for row in rows})
     area = {"type": "quantitative", "legend": None, "scale": {"range": [50, 900]}}
     spec = {
         "height": 300,
@@ -320,7 +320,7 @@ def _sum(own: AttributionOut, title: str, order: Sequence[str]) -> Chart:
     ]  # fmt: skip
     largest = f"{names[0]} with {short(by_label[names[0]])} {unit}"
     summary = f"{title}, as bars; the largest part is {largest}."
-    colours = coloured("part", (*order, OTHER), {row["part"] for row in rows})
+    colours = coloured((*order, OTHER), {row["part"] for row in rows})
     spec = _bars(rows, number("amount", unit), {"color": colours})
     columns = {"name": "", "part": "class", "amount": unit}
     return Chart(title, summary, spec, rows, columns)

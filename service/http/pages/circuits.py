@@ -36,7 +36,7 @@ def path_chart(clock: ClockOut) -> Chart | None:
         "encoding": {
             "x": x,
             "x2": {"field": "to_ns"},
-            "color": coloured("part", PARTS, {row["part"] for row in rows}),
+            "color": coloured(PARTS, {row["part"] for row in rows}),
             "tooltip": shown(part="part", where="where", text="time"),
         },
     }

@@ -183,8 +183,8 @@ def unknown(device: Device) -> list[str]:
     return [words.lower() for field, (words, _) in UNITS.items() if field not in given | rare]
 
 
-def similar(device: Device, devices: Iterable[Device], most: int = 4) -> list[Device]:
-    """Devices of the same kind with the nearest figures, nearest first.
+def similar(device: Device, devices: Iterable[Device]) -> list[Device]:
+    """The four devices of the same kind with the nearest figures, nearest first.
 
     The distance is the mean difference of the logarithms of the figures that both sheets give.
     """
@@ -194,7 +194,7 @@ def similar(device: Device, devices: Iterable[Device], most: int = 4) -> list[De
         gap = np.abs(sheet_vector(other) - own)
         if other.kind == device.kind and other.name != device.name and np.isfinite(gap).any():
             distances.append((float(np.nanmean(gap)), other.name, other))
-    return [other for _, _, other in sorted(distances, key=lambda found: found[:2])[:most]]
+    return [other for _, _, other in sorted(distances, key=lambda found: found[:2])[:4]]
 
 
 def roofline(device: Device) -> Chart | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from forerun.data.errors import InputError, MissingExtra
-from forerun.service.http.app import loaded_app, status_of
+from forerun.service.http.app import loaded_app, readiness
 from forerun.service.http.guard import check_address
 from forerun.service.settings import Settings
 
@@ -71,6 +71,6 @@ class Replica:
         Raises:
             RuntimeError: the replica is not ready.
         """
-        status = await status_of(self.app, "/readyz")
+        status = await readiness(self.app)
         if status != 200:
             raise RuntimeError(f"/readyz answers {status}")

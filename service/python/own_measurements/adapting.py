@@ -19,7 +19,7 @@ from forerun.service.answers.observing import summary_of
 from forerun.service.loading import adaptation_here, versions_at_hand
 from forerun.service.python.session import session
 from forerun.service.python.view import View, Viewed
-from forerun.service.schemas.measurements import DriftOut, LiveErrorOut, SliceOut
+from forerun.service.schemas.measurements import DriftOut, LiveErrorOut
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,17 +105,7 @@ class Adaptation(Viewed):
     def view(self) -> View:
         """One row per metric, with the errors before and after."""
         headings = ("metric", "rows", "error before", "after", "interval before", "after")
-        rows = [
-            [
-                name,
-                str(error.rows),
-                f"{error.mape_before:.1f} %",
-                "" if error.mape_after is None else f"{error.mape_after:.1f} %",
-                _interval(error.width_before, error.held_before),
-                _interval(error.width_after, error.held_after),
-            ]
-            for name, error in self.errors.items()
-        ]
+        rows = [[name, *error.cells()] for name, error in self.errors.items()]
         lines = ["interval: its high over its low, and the share of rows inside"] if rows else []
         lines.append(f"{self.rows_in_use} measurements of {self.device} are in use")
         return View(f"adapted to {self.rows} measurements of {self.device}", headings, rows, lines)
@@ -269,10 +259,6 @@ def _silent(line: str) -> None:
     """Report nothing."""
 
 
-def _interval(width: float | None, held: float | None) -> str:
-    return "" if width is None or held is None else f"x{width:.2f}, {100 * held:.0f} %"
-
-
 def _cell(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
@@ -317,7 +303,7 @@ class Observations(Viewed):
 
     def view(self) -> View:
         """One row per metric."""
-        rows = [[name, *_cells(error)] for name, error in self.errors.items()]
+        rows = [[name, str(error.rows), *error.figures()] for name, error in self.errors.items()]
         lines = [f"{self.judged} have an answer; forerun.drift() reports all observations"]
         return View(
             f"{self.rows} observations of {self.device}", ("metric", *HEADINGS), rows, lines
@@ -345,7 +331,8 @@ class Drift(Viewed):
     def view(self) -> View:
         """One row per slice, and the alarms."""
         rows = [
-            [own.metric, own.device, _slice(own), *_cells(own.live)] for own in self.report.slices
+            [own.metric, own.device, own.name(), str(own.live.rows), *own.live.figures()]
+            for own in self.report.slices
         ]
         lines = list(self.alarms) or ["no lasting change of 5 % or more was found"]
         kept = sum(self.report.observations.values())
@@ -394,13 +381,3 @@ def drift(device: str | None = None, version: str | None = None) -> Drift:
     settings = session().settings
     report = drift_here(settings, device, version, versions_at_hand(settings))
     return Drift(tuple(alarm.message for alarm in report.alarms), report)
-
-
-def _slice(own: SliceOut) -> str:
-    given = (own.kind, own.family, own.precision)
-    return " ".join(value for value in given if value) or "all"
-
-
-def _cells(error: LiveErrorOut) -> list[str]:
-    held = "" if error.coverage_90 is None else f"{error.coverage_90:.0f} %"
-    return [str(error.rows), f"{error.mape:.1f} %", f"{error.bias:+.3f}", held]

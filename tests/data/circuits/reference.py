@@ -13,9 +13,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from forerun.data.circuits.cells import KIND_OF_TYPE
 from forerun.data.circuits.netlist import CELL_KINDS, Connections, Netlist
 from forerun.data.collectors.circuits import tools
-from forerun.data.collectors.circuits.tables import KINDS, Delays
+from forerun.data.collectors.circuits.tables import Delays
 from forerun.data.collectors.circuits.tools import SOURCES, Design
 from forerun.features.circuits.connections import fixed_connections
 from forerun.features.circuits.longest_path import TimingGraph
@@ -75,7 +76,7 @@ def packed_by_nextpnr(netlist: Path, folder: Path) -> Netlist:
     )
     delays = Delays.read(sdf)
     number = {name: position for position, name in enumerate(sorted(delays.kinds))}
-    kinds = [CELL_KINDS.index(KINDS.get(delays.kinds[name], "other")) for name in number]
+    kinds = [CELL_KINDS.index(KIND_OF_TYPE.get(delays.kinds[name], "other")) for name in number]
     ends = list(delays.nets)
     rows = [(cell, a, b, ps, False) for (cell, a, b), ps in delays.paths.items()]
     rows += [(cell, a, b, ps, True) for (cell, a, b), ps in delays.setups.items()]

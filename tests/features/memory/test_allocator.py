@@ -53,17 +53,17 @@ def test_sizes_round_as_the_source_says(size, block, segment):
     assert peaks([0], [size]).reserved == segment
 
 
-@given(runs(), st.booleans())
-def test_what_is_reserved_holds_what_is_live(run, expandable):
-    found = peaks(*run, expandable_segments=expandable)
+@given(runs())
+def test_what_is_reserved_holds_what_is_live(run):
+    found = peaks(*run)
     assert found.reserved >= found.live > 0
     assert found.reserved % GRANULE == 0
 
 
-@given(runs(), st.booleans())
-def test_blocks_never_overlap_and_live_is_their_sum(run, expandable):
+@given(runs())
+def test_blocks_never_overlap_and_live_is_their_sum(run):
     events, sizes = run
-    device, alive = CachingAllocator(expandable_segments=expandable), set()
+    device, alive = CachingAllocator(), set()
     for event in events:
         device.run([event], sizes)
         alive ^= {event if event >= 0 else ~event}
@@ -84,12 +84,6 @@ def test_the_same_events_give_the_same_answer_and_a_second_round_costs_nothing(r
     assert peaks(whole * 2, sizes).live == peaks(whole, sizes).live
 
 
-@given(runs())
-def test_expandable_segments_reserve_at_most_one_page_a_pool_more(run):
-    plain, grown = peaks(*run), peaks(*run, expandable_segments=True)
-    assert grown.reserved <= plain.reserved + SMALL_SEGMENT + 3 * LARGE_SEGMENT
-
-
 def test_free_neighbours_become_one_block_again():
     sizes = [6 * MIB, 6 * MIB, 6 * MIB, 18 * MIB]
     # Three blocks split one segment of 20 MiB; freed, they serve what asks for all of it.
@@ -99,8 +93,6 @@ def test_free_neighbours_become_one_block_again():
 
 def test_neighbouring_segments_stay_apart():
     assert peaks([0, 1, ~0, ~1, 2], [12 * MIB, 12 * MIB, 24 * MIB]).reserved == 48 * MIB
-    grown = peaks([0, 1, ~0, ~1, 2], [12 * MIB, 12 * MIB, 24 * MIB], expandable_segments=True)
-    assert grown.reserved == 40 * MIB
 
 
 def test_the_smallest_block_that_fits_is_taken():
@@ -113,12 +105,12 @@ def test_a_large_block_is_not_split_for_a_small_rest():
     assert found.live == 20 * MIB
 
 
-@given(runs(), st.data(), st.booleans())
-def test_a_run_goes_on_from_a_copy_as_from_the_beginning(run, data, expandable):
+@given(runs(), st.data())
+def test_a_run_goes_on_from_a_copy_as_from_the_beginning(run, data):
     events, sizes = run
     cut = data.draw(st.integers(0, len(events)))
-    begun = CachingAllocator(expandable_segments=expandable)
+    begun = CachingAllocator()
     begun.run(events[:cut], sizes)
-    whole = peaks(events, sizes, expandable_segments=expandable)
+    whole = peaks(events, sizes)
     assert begun.copy().run(events[cut:], sizes) == whole
     assert begun.copy().run(events[cut:], sizes) == whole, "a copy leaves the original alone"

@@ -4,7 +4,7 @@ import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
-from forerun.features.memory.liveness import (
+from forerun.features.memory.inert_options import (
     NO_ATTENTION,
     NO_DROPOUT,
     NO_LOGITS,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.memory.liveness import inference_requests
+from tests.features.memory.test_training_step import tracker
 
 
 def op(size, *inputs, batched=True, reads=0):
@@ -112,33 +113,12 @@ def test_running_several_times_takes_no_more_memory():
 def held_by_torch(module, x):
     """Most bytes of activations alive after any operator of a pass without gradients."""
     import torch
-    from torch.multiprocessing.reductions import StorageWeakRef
-    from torch.utils._python_dispatch import TorchDispatchMode
 
     weights = {p.untyped_storage()._cdata for p in module.parameters()}
-
-    class Tracker(TorchDispatchMode):
-        def __init__(self):
-            super().__init__()
-            self.alive = {}
-            self.peak = 0
-
-        def keep(self, tensor):
-            storage = tensor.untyped_storage()
-            if storage._cdata not in weights:
-                self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
-
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            out = function(*args, **(kwargs or {}))
-            self.alive = {k: v for k, v in self.alive.items() if not v[0].expired()}
-            self.keep(out)
-            self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
-            return out
-
-    with torch.no_grad(), Tracker() as tracker:
-        tracker.keep(x)
+    with torch.no_grad(), tracker(weights) as track:
+        track.keep(x)
         module(x)
-    return tracker.peak
+    return track.peak
 
 
 def test_a_sequential_module_holds_what_torch_holds():

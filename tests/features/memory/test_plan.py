@@ -22,13 +22,12 @@ def graph(request):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "amp"])
-@pytest.mark.parametrize("expandable", [False, True])
-def test_weights_that_were_loaded_once_serve_every_batch_size(graph, precision, expandable):
+def test_weights_that_were_loaded_once_serve_every_batch_size(graph, precision):
     asked = inference_requests(graph, precision)
     for batch in (1, 3, 64, 2):
-        plan = memory_plan(Network(graph, batch, precision), expandable_segments=expandable)
+        plan = memory_plan(Network(graph, batch, precision))
         sizes = asked.sizes(batch / graph.batch_size).astype(np.int64).tolist()
-        whole = peaks(asked.events.tolist(), sizes, expandable_segments=expandable)
+        whole = peaks(asked.events.tolist(), sizes)
         assert (plan.live, plan.reserved) == (whole.live / MIB, whole.reserved / MIB)
 
 

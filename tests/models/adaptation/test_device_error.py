@@ -15,7 +15,7 @@ from forerun.models.adaptation.error_process import (
     LeftOut,
     leave_groups_out,
 )
-from forerun.models.adaptation.shrunk_scalar import Offsets
+from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.support_gp import DeviceError, SupportGP, process_share
 from forerun.models.adaptation.support_set import SupportSet
 

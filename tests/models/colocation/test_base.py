@@ -9,13 +9,9 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.models.colocation.booster import ColocationBoost
-from forerun.models.colocation.calibration import NEW, PROFILED, UNLIKE_ALL
-from forerun.models.colocation.host_forecast import ColocationRows
-from forerun.models.colocation.slowed_class import (
-    SLOWED_BELOW,
-    WIDEST_RATIO,
-    ClassErrors,
-)
+from forerun.models.colocation.features import ColocationRows
+from forerun.models.colocation.limits import NEW, PROFILED, UNLIKE_ALL
+from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO, ClassErrors
 from forerun.models.conformal import LogQuantiles
 from forerun.models.limit import Limit
 from tests.contracts.fitted_colocation import boost, cache_query, few_trees

@@ -7,15 +7,15 @@ from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import NAMES, STATISTICS
-from forerun.models.colocation.host_forecast import (
+from forerun.models.colocation.features import (
     FACTS,
     LOAD,
     LONGEST_WAIT,
     SCATTER,
     ColocationRows,
     ProgramEffects,
-    idle_window,
 )
+from forerun.models.colocation.host_forecast import idle_window
 
 HOST = Device(name="host", vendor="nobody", kind="cpu")
 SHARE, READ = "task.cpu_share", "probe.read_gbs"

@@ -14,7 +14,7 @@ from forerun.models.colocation.calibration import (
     fit_shrinkage,
     uninformative_runs,
 )
-from forerun.models.colocation.host_forecast import ColocationRows
+from forerun.models.colocation.features import ColocationRows
 from tests.contracts.tiny_colocation import colocations
 
 HOST = Device(name="host", vendor="nobody", kind="cpu")

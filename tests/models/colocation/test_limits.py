@@ -6,7 +6,8 @@ import pytest
 from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.models.colocation.calibration import (
+from forerun.models.colocation.features import ColocationRows
+from forerun.models.colocation.limits import (
     NEW,
     NO_WINDOW,
     PROFILED,
@@ -14,7 +15,6 @@ from forerun.models.colocation.calibration import (
     UNLIKE_ALL,
     limits_of,
 )
-from forerun.models.colocation.host_forecast import ColocationRows
 from forerun.models.domain.feature_range import FeatureRange
 
 HOST = Device(name="host", vendor="nobody", kind="cpu")

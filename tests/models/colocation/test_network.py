@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from forerun.data.workload import HostWindow
-from forerun.models.colocation.calibration import FEWEST_PAIRS, NO_WINDOW, calibrated_forecasts
+from forerun.models.colocation.calibration import FEWEST_PAIRS, calibrated_forecasts
 from forerun.models.colocation.dual_branch_network import WindowShape
-from forerun.models.colocation.host_forecast import ColocationRows, forecast_queries
+from forerun.models.colocation.features import ColocationRows
+from forerun.models.colocation.host_forecast import forecast_queries
+from forerun.models.colocation.limits import NO_WINDOW
 from forerun.models.colocation.network import ColocationNetwork
 from forerun.models.contract import PredictorContract
 from forerun.models.limit import Limit

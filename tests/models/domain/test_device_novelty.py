@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.models.domain.feature_range import (
+from forerun.models.domain.device_novelty import (
     NOVEL,
     device_position,
     distance,

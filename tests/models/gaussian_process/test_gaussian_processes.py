@@ -8,13 +8,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal, norm
 from scipy.stats import t as student
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    DotProduct,
-    Matern,
-    WhiteKernel,
-)
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 
 from forerun.models.adaptation.error_process import (
     ACROSS_STRATA,
@@ -23,7 +17,7 @@ from forerun.models.adaptation.error_process import (
     SAME_GROUP,
     ErrorProcess,
 )
-from forerun.models.adaptation.shrunk_scalar import Offsets
+from forerun.models.adaptation.offsets import Offsets
 from forerun.models.adaptation.support_set import SupportSet, suggest
 from forerun.models.gaussian_process.regression import (
     FREEDOM,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.models.adaptation.black_box import LowRankFactors, Stacking, mixed
+from forerun.models.adaptation.stacking import LowRankFactors, Stacking, mixed
 from forerun.models.adaptation.support_set import suggest
 from forerun.models.gaussian_process.regression import (
     Answer,

@@ -8,7 +8,7 @@ import pytest
 from forerun.data.query import Query
 from forerun.data.workload import Design
 from forerun.features.hls.directives import directives_by_loop, loop_label, only_on
-from forerun.models.hls_designs.features import MOST_EXACT, loop_effects
+from forerun.models.hls_designs.attribution import MOST_EXACT, loop_effects
 from tests.models.hls_designs.test_booster import DEVICE, NEW, TOOL, fitted, measured
 from tests.programs import nested
 

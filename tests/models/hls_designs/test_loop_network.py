@@ -12,14 +12,13 @@ from forerun.models.hls_designs.booster import DesignBoost
 from forerun.models.hls_designs.features import (
     FLOORS,
     METRICS,
-    NETWORK_SHARE,
     feature_matrix,
     network_matrix,
     program_key,
 )
 from forerun.models.hls_designs.loop_batches import INPUTS, LoopBatches
 from forerun.models.hls_designs.loop_module import LoopShape, arguments, export, joined, network
-from forerun.models.hls_designs.loop_network import LoopNetwork, averaged
+from forerun.models.hls_designs.loop_network import NETWORK_SHARE, LoopNetwork, averaged
 from forerun.models.neural import onnx_session, seeded_torch
 from tests.models.hls_designs.test_booster import TREES, measured
 from tests.models.neural.exports import once_for_equal_weights

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forerun.data.query import Query
-from forerun.models.llm_serving.continuous_batching import Loads, metrics_of
+from forerun.models.llm_serving.littles_law import Loads, metrics_of
 from tests.features.llm_serving.deployments import DEVICE, deployment
 
 CLOSED = deployment(output_tokens=11.0, concurrency=6.0, tensor=2)

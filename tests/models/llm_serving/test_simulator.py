@@ -9,8 +9,8 @@ import pytest
 
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import WorkerTime
-from forerun.models.llm_serving.continuous_batching import FEATURES, IterationPredictor
 from forerun.models.llm_serving.correction import FittedTime
+from forerun.models.llm_serving.simulator import FEATURES, IterationPredictor
 from tests.features.llm_serving.deployments import DEVICE, deployment
 
 TIME = WorkerTime.of(deployment(), DEVICE)

@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
-from forerun.models.llm_serving import correction as transfer_process
-from forerun.models.llm_serving.correction import (
-    DEVICE,
-    FRAMEWORK,
-    VENDOR,
-    TransferProcess,
-)
+from forerun.models.llm_serving import static_batch
+from forerun.models.llm_serving.static_batch import DEVICE, FRAMEWORK, VENDOR, TransferProcess
 
 LEVELS = {"a": 0.0, "b": 0.4, "c": -0.3, "d": 0.2}
 
@@ -97,8 +92,8 @@ def test_chosen_rows_are_distinct_cover_both_frameworks_and_ignore_values(proces
 
 
 def test_chosen_rows_leave_less_variance_than_random_ones(process, monkeypatch):
-    monkeypatch.setattr(transfer_process, "SCALES", (1.0,))
-    monkeypatch.setattr(transfer_process, "NOISE_SCALES", (1.0,))
+    monkeypatch.setattr(static_batch, "SCALES", (1.0,))
+    monkeypatch.setattr(static_batch, "NOISE_SCALES", (1.0,))
     new = rows("e", 30, seed=5)
 
     def left(chosen):

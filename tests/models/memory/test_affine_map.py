@@ -7,7 +7,7 @@ import pytest
 
 from forerun.features.memory.plan import MemoryPlan
 from forerun.features.memory.traits import TRAITS
-from forerun.models.memory.domain import AffineMap
+from forerun.models.memory.fitted_peaks import AffineMap
 
 TRUE = AffineMap(
     reserved=1.1, largest_convolution=0.5, convolutions=0.25, library=300.0, context=700.0

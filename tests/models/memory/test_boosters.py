@@ -9,7 +9,12 @@ from forerun.data.query import Query
 from forerun.data.workload import Network
 from forerun.features.memory.plan import MemoryPlan
 from forerun.features.memory.traits import TRAITS
-from forerun.models.memory.domain import FEATURE_NAMES, FEWEST_ROWS, FittedPeaks, booster_features
+from forerun.models.memory.fitted_peaks import (
+    FEATURE_NAMES,
+    FEWEST_ROWS,
+    FittedPeaks,
+    booster_features,
+)
 
 RELU = OperatorGraph((Operator("elementwise", "relu", ((1, 8),), ((1, 8),)),))
 QUERY = Query(Network(RELU, 1, "fp32", "training"), DeviceCatalog.load().get("l4"))

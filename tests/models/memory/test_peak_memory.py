@@ -15,7 +15,7 @@ from forerun.data.workload import Network, TrainingSetup
 from forerun.features.memory.library_workspaces import CUBLAS_MIB
 from forerun.features.memory.plan import memory_plan
 from forerun.models.contract import PredictorContract
-from forerun.models.memory import domain as boosters
+from forerun.models.memory import fitted_peaks
 from forerun.models.memory.peak_memory import (
     AT_LEAST,
     CONTEXT_HIGH_MIB,
@@ -74,8 +74,8 @@ def training_rows(noise=0.05, seed=0):
 @pytest.fixture
 def few_trees(monkeypatch):
     """Boosters of a tenth of the trees, for tests of the affine map below them."""
-    few = {kind: (trees // 10, size) for kind, (trees, size) in boosters.SIZES.items()}
-    monkeypatch.setattr(boosters, "SIZES", few)
+    few = {kind: (trees // 10, size) for kind, (trees, size) in fitted_peaks.SIZES.items()}
+    monkeypatch.setattr(fitted_peaks, "SIZES", few)
 
 
 @cache

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import norm
 
 from forerun.data.level import LEVEL
-from forerun.models.networks import domain as network_intervals
-from forerun.models.networks.domain import (
+from forerun.models.networks import intervals as network_intervals
+from forerun.models.networks.intervals import (
     CalibrationRows,
     WidthLaw,
     _coverage,

@@ -14,7 +14,7 @@ from forerun.data.graph import Operator
 from forerun.data.query import Query
 from forerun.data.workload import Kernel
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.power.limit_response import power_sweep
+from forerun.models.power.limit_sweep import power_sweep
 from forerun.models.power.training_jobs import PowerCap
 from forerun.models.router import Router
 from tests.contracts.power_runs import GPUS, query, runs

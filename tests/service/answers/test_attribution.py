@@ -17,7 +17,7 @@ from forerun.models.answers.served_models import InUse
 from forerun.models.artifact.loading import bundled
 from forerun.models.catalog import Scope
 from forerun.models.hls_designs.features import METRICS as OF_DESIGNS
-from forerun.models.kernel_experts.operators import OperatorTime
+from forerun.models.operator_times import OperatorTime
 from forerun.service.answers.answer import answer_of
 from forerun.service.answers.attribution import MOST_PARTS, attribution_of
 from forerun.service.answers.question import question_about

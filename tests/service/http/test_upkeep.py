@@ -6,12 +6,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forerun.models.artifact.loading import bundled
-from forerun.models.artifact.sealed_folder import seal
-from forerun.models.baselines.roofline import Roofline
-from forerun.models.router import Router
-from forerun.service.champion import FOLDER, Champion, keep, kept
+from forerun.service.champion import Champion, keep, kept
 from forerun.service.http import upkeep
 from forerun.service.http.app import create_app
+from tests.service.test_champion import sealed
 from tests.waiting import eventually
 
 URI = "http://127.0.0.1:1"
@@ -34,15 +32,6 @@ def service(settings, loaded, monkeypatch):
         return TestClient(create_app(given, loaded))
 
     return made
-
-
-def sealed(settings) -> str:
-    draft = settings.home / FOLDER / "draft"
-    draft.mkdir(parents=True)
-    Router((Roofline(),)).save(draft)
-    version = seal(draft, "2026-01-01").version
-    draft.rename(draft.with_name(version))
-    return version
 
 
 def ready(client: TestClient) -> dict:

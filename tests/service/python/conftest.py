@@ -1,7 +1,11 @@
-"""A home of its own for every test, and a small real network."""
+"""A home of its own for every test, a service that shares it, and a small real network."""
 
 import pytest
+from fastapi.testclient import TestClient
 from onnx import TensorProto, helper, save
+
+from forerun.service.http.app import create_app
+from forerun.service.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -10,6 +14,12 @@ def home(tmp_path, monkeypatch):
     for name in ("PREDICTOR_FOLDER", "REGISTRY_URI"):
         monkeypatch.delenv(f"FORERUN_{name}", raising=False)
     return tmp_path / "home"
+
+
+@pytest.fixture
+def client():
+    with TestClient(create_app(Settings.load())) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,9 @@
 import json
 
 import pytest
-from fastapi.testclient import TestClient
 
 import forerun
 from forerun.data.errors import UnanswerableQuery, UnknownDevice, UnknownMetric
-from forerun.service.http.app import create_app
-from forerun.service.settings import Settings
 from tests.service.conftest import GRAPH
 
 KERNEL = {
@@ -21,12 +18,6 @@ KERNEL = {
     },
     "precision": "fp16",
 }
-
-
-@pytest.fixture
-def client():
-    with TestClient(create_app(Settings.load())) as client:
-        yield client
 
 
 def test_an_answer_has_units_intervals_and_the_content_of_http(squeezenet, client):

@@ -3,22 +3,13 @@
 import json
 
 import pytest
-from fastapi.testclient import TestClient
 
 import forerun
 from forerun.data.errors import InputError, UnknownDevice
-from forerun.service.http.app import create_app
 from forerun.service.schemas.serving import EXAMPLE_DIFFUSION, EXAMPLE_LLM
-from forerun.service.settings import Settings
 from tests.service.answers.llm.predictors import LLAMA
 
 PROFILE = {"name": "mine", "alone": {"cpu.user_share": 1.0, "probe.latency_ns": 30.0}}
-
-
-@pytest.fixture
-def client():
-    with TestClient(create_app(Settings.load())) as client:
-        yield client
 
 
 def test_models_that_serve_answer_as_over_http(client):

@@ -1,7 +1,6 @@
 """The store: acknowledged means on disk, memory is bounded, a refusal keeps nothing."""
 
 import json
-import os
 from dataclasses import replace
 from threading import Thread
 
@@ -56,15 +55,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path, monkeypatch):
     assert store.get(store.put(GRAPH)) == GRAPH, "the refused one took no place"
 
 
-def test_what_is_acknowledged_is_on_disk_with_its_name(tmp_path, monkeypatch):
-    synced = []
-    real = os.fsync
-
-    def noted(descriptor):
-        synced.append(os.fstat(descriptor).st_ino)
-        real(descriptor)
-
-    monkeypatch.setattr(file_store.os, "fsync", noted)
+def test_what_is_acknowledged_is_on_disk_with_its_name(tmp_path, synced):
     digest = GraphStore(tmp_path, 1).put(GRAPH)
     assert synced == [(tmp_path / f"{digest}.json").stat().st_ino, tmp_path.stat().st_ino]
 

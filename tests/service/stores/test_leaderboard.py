@@ -7,19 +7,9 @@ import pytest
 
 from forerun.service.stores import leaderboard as module
 from forerun.service.stores.leaderboard import StoredLeaderboard
-from forerun.training.leaderboard.entries import Entry, Leaderboard
+from forerun.training.leaderboard.entries import Leaderboard
 from forerun.training.leaderboard.store import FOLDER, EvaluationRun, ResultStore
-
-ENTRY = Entry(
-    dataset="toy",
-    task="unseen_device/x",
-    metric="latency_ms",
-    predictor="mine",
-    kind="ours",
-    score="mape",
-    value=10.0,
-    digest="a" * 64,
-)
+from tests.training.leaderboard.test_comparison import OURS
 
 
 @pytest.fixture
@@ -49,16 +39,16 @@ def count(board: Leaderboard) -> int:
 
 
 def test_entries_are_read_again_only_when_a_result_was_added(tmp_path, reads):
-    keep(tmp_path, ENTRY)
+    keep(tmp_path, OURS)
     stored = StoredLeaderboard(tmp_path)
     assert [count(stored.board), count(stored.board)] == [1, 1]
     assert len(reads) == 1
-    keep(tmp_path, replace(ENTRY, predictor="other"))
+    keep(tmp_path, replace(OURS, predictor="other"))
     assert count(stored.board) == 2
 
 
 def test_what_is_made_of_the_entries_is_kept_until_they_change(tmp_path, reads):
-    keep(tmp_path, ENTRY)
+    keep(tmp_path, OURS)
     stored, made = StoredLeaderboard(tmp_path), []
 
     def listed(board):
@@ -67,5 +57,5 @@ def test_what_is_made_of_the_entries_is_kept_until_they_change(tmp_path, reads):
 
     assert [stored.made(listed), stored.made(listed)] == [1, 1]
     assert len(made) == 1
-    keep(tmp_path, replace(ENTRY, predictor="other"))
+    keep(tmp_path, replace(OURS, predictor="other"))
     assert stored.made(listed) == 2

@@ -12,8 +12,7 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.baselines.constant import Constant
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.router import Router
-from forerun.training.evaluation.evaluate import evaluate
-from forerun.training.evaluation.stored import check_tables, nothing_evaluated
+from forerun.training.evaluation.evaluate import check_tables, evaluate, nothing_evaluated
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.benchmark_suites.mlperf_inference import tokens_per_unit
 from forerun.training.protocols.joined_tables import REFERENCE, joined_table

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from forerun.data.measurements import Measurements
-from forerun.training.evaluation.breakdown import root_mean_squares, summed_rows
 from forerun.training.evaluation.evaluate import rows
 from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.evaluation.square_errors import root_mean_squares, summed_rows
 from forerun.training.protocols.protocol import Task
 
 NOTHING = Measurements([], {})

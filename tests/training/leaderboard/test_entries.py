@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from forerun.data.errors import BadTable
 from forerun.training.leaderboard.entries import Entry, Leaderboard, cited, score_text, value_text
-from forerun.training.leaderboard.runs import curves, draw, levels
+from forerun.training.leaderboard.learning_curves import curves, draw, levels
 from forerun.training.leaderboard.store import ResultStore, score_of, shipped, stored
 from forerun.training.published.figures import PUBLISHED
 

@@ -13,7 +13,7 @@ from forerun.models.answers.served_models import InUse
 from forerun.models.answers.whole import WholeAnswers
 from forerun.models.artifact.loading import bundled
 from forerun.models.networks.host_time import TERMS
-from forerun.training.evaluation.breakdown import cells_of
+from forerun.training.evaluation.cells import cells_of
 from forerun.training.evaluation.predictions import predict_task
 from forerun.training.protocols.networks.torch_gpu import measured_runs
 from forerun.training.protocols.protocol import Task

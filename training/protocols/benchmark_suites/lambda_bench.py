@@ -4,10 +4,9 @@ A task is a precision and a device; `throughput_1_*` are systems with one GPU, `
 those with several. Rows of different nodes with the same configuration are repeats. Only their
 median is evaluated, so that devices with many nodes have no more weight.
 
-Training steps of lambda_bench in half precision, as training rows of `NetworkLatency`.
-
-Its scripts train NVIDIA's examples of ResNet-50 and of BERT on SQuAD; ResNet-50 runs on synthetic
-images. SSD is left out, as it reads images from a disk, and so are rows in single precision.
+Its steps in half precision are training rows of `NetworkLatency` as well. The scripts train
+NVIDIA's examples of ResNet-50 and of BERT on SQuAD; ResNet-50 runs on synthetic images. SSD is left
+out, as it reads images from a disk, and so are rows in single precision.
 """
 
 from collections.abc import Mapping

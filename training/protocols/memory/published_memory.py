@@ -5,11 +5,10 @@ evaluating it as shipped would be optimistic. The protocols evaluate its estimat
 fitted on these rows, and intervals calibrated without the source or the family of the held-out
 rows.
 
-Set-ups of the rows of published memory tables: network, batch size, precision and options.
-
-Each source has a function here that returns the set-up of a row (`Described`), or the reason why no
-query can express it. Facts that a table omits and its repository states elsewhere (a script's
-default, a configuration file) are documented at the rule that uses them.
+Each source has a function here that returns the set-up of a row (`Described`: network, batch size,
+precision and options), or the reason why no query can express it. Facts that a table omits and its
+repository states elsewhere (a script's default, a configuration file) are documented at the rule
+that uses them.
 """
 
 import re

@@ -5,15 +5,7 @@ import re
 
 import pytest
 
-from tests.service.conftest import GRAPH
 from tests.service.free_models import free_onnx, trees_onnx
-
-
-@pytest.fixture
-def graph(tmp_path):
-    path = tmp_path / "mine.json"
-    path.write_text(json.dumps(GRAPH.to_json()))
-    return path
 
 
 def test_training_memory_is_printed_with_its_parts_and_whether_it_fits(forerun, graph):

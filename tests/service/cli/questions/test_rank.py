@@ -9,14 +9,6 @@ from forerun.data.device import DeviceCatalog
 from forerun.service.cli.questions.predict import predict
 from forerun.service.cli.questions.rank import rank
 from forerun.service.schemas.run_options import INFERENCE_OPTIONS, OPTIONS, RunIn
-from tests.service.conftest import GRAPH
-
-
-@pytest.fixture
-def graph(tmp_path):
-    path = tmp_path / "mine.json"
-    path.write_text(json.dumps(GRAPH.to_json()))
-    return path
 
 
 def test_devices_come_in_order_and_every_other_one_has_a_reason(forerun, graph):

@@ -4,15 +4,6 @@ import json
 
 import pytest
 
-from tests.service.conftest import GRAPH
-
-
-@pytest.fixture
-def graph(tmp_path):
-    path = tmp_path / "mine.json"
-    path.write_text(json.dumps(GRAPH.to_json()))
-    return path
-
 
 def test_limits_are_printed_with_advice_and_drawn(forerun, graph, tmp_path):
     picture = tmp_path / "sweep.svg"

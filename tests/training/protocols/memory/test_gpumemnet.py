@@ -12,7 +12,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.features.memory.plan import memory_plan
 from forerun.features.tables.gpumemnet import mlp_graph
-from forerun.models.memory.domain import AffineMap
+from forerun.models.memory.fitted_peaks import AffineMap
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.evaluation.evaluate import rows
 from forerun.training.evaluation.predictions import TaskPredictions

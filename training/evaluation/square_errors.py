@@ -1,0 +1,120 @@
+"""Root mean square errors on a task's own scale, over all rows and averaged over parts.
+
+The error of a protocol of several parts (programs, folds) can be computed over all rows, or as the
+mean over parts. Both are reported. Where a task has several metrics, each on its own scale, the sum
+of their errors is reported as well.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from forerun.data.columns import Column
+from forerun.training.evaluation.predictions import TaskPredictions
+from forerun.training.scores.errors import mean_and_standard_error
+
+Scores = dict[str, Any]
+SUM = "sum"
+"""Value of the field `metric` in a row of summed errors."""
+
+
+def root_mean_squares(predictions: Sequence[TaskPredictions]) -> Scores:
+    """Fields that root mean square errors add to a task's row; empty without a scale.
+
+    Args:
+        predictions: all parts and seeds of one task, device, metric and predictor.
+
+    Returns:
+        `rmse` over the rows of all parts and `rmse_part_mean`, both averaged over seeds, and
+        `rmse_standard_error`; for baselines `baselines_rmse` and `baselines_rmse_part_mean`.
+    """
+    if predictions[0].task.scale is None:
+        return {}
+    seeds = _by_seed(predictions)
+    pooled, parts = zip(*(_errors(same_seed) for same_seed in seeds), strict=True)
+    systems = [s for s in predictions[0].baselines if all(s in a.baselines for a in predictions)]
+    others = {s: [_errors(same_seed, s) for same_seed in seeds] for s in systems}
+    mean, error = mean_and_standard_error(pooled)
+    return {
+        "score": "rmse",
+        "rmse": mean,
+        "rmse_part_mean": mean_and_standard_error(parts)[0],
+        "rmse_standard_error": error,
+        "baselines_rmse": {
+            s: _mean([pooled for pooled, _ in errors]) for s, errors in others.items()
+        },
+        "baselines_rmse_part_mean": {
+            s: _mean([part_mean for _, part_mean in errors]) for s, errors in others.items()
+        },
+    }
+
+
+def summed_rows(predictions: Sequence[TaskPredictions]) -> list[Scores]:
+    """Summed errors of each task and predictor with several metrics that have a scale.
+
+    Returns:
+        Rows whose `metric` is `sum`, with `rmse_sum`, `rmse_sum_part_mean` and the same of
+        baselines.
+    """
+    found: dict[tuple[str, str], dict[str, list[TaskPredictions]]] = {}
+    for answer in predictions:
+        if answer.task.scale is not None:
+            metrics = found.setdefault((answer.task.name, answer.predictor), {})
+            metrics.setdefault(answer.task.metric, []).append(answer)
+    return [
+        _summed(name, predictor, list(metrics.values()))
+        for (name, predictor), metrics in found.items()
+        if len(metrics) > 1
+    ]
+
+
+def _summed(name: str, predictor: str, metrics: Sequence[Sequence[TaskPredictions]]) -> Scores:
+    rows = [root_mean_squares(of_metric) for of_metric in metrics]
+    per_seed = [
+        [_errors(same_seed)[0] for same_seed in _by_seed(of_metric)] for of_metric in metrics
+    ]
+    sums = [float(sum(seed)) for seed in zip(*per_seed, strict=True)]
+    first = _by_seed(metrics[0])[0]
+    return {
+        "task": name,
+        "device": None,
+        "metric": SUM,
+        "predictor": predictor,
+        "score": "rmse_sum",
+        "n": sum(len(answer.columns["measured"]) for answer in first),
+        "rmse_sum": float(np.mean(sums)),
+        "rmse_sum_part_mean": sum(row["rmse_part_mean"] for row in rows),
+        "rmse_sum_standard_error": mean_and_standard_error(sums)[1],
+        "baselines_rmse_sum": _total([row["baselines_rmse"] for row in rows]),
+        "baselines_rmse_sum_part_mean": _total([row["baselines_rmse_part_mean"] for row in rows]),
+    }
+
+
+def _total(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {s: sum(part[s] for part in parts) for s in parts[0] if all(s in p for p in parts)}
+
+
+def _by_seed(predictions: Sequence[TaskPredictions]) -> list[list[TaskPredictions]]:
+    return [
+        [a for a in predictions if a.seed == seed] for seed in sorted({a.seed for a in predictions})
+    ]
+
+
+def _errors(parts: Sequence[TaskPredictions], baseline: str | None = None) -> tuple[float, float]:
+    """Root mean square error over all rows, and its mean over parts."""
+    squared_errors = [_squared_errors(part, baseline) for part in parts]
+    pooled = float(np.sqrt(np.mean(np.concatenate(squared_errors))))
+    return pooled, float(np.mean([np.sqrt(part.mean()) for part in squared_errors if len(part)]))
+
+
+def _squared_errors(part: TaskPredictions, baseline: str | None) -> Column:
+    scale = part.task.scale
+    assert scale is not None
+    predicted = part.columns["predicted"] if baseline is None else part.baselines[baseline]
+    squares = (scale(predicted) - scale(part.columns["measured"])) ** 2
+    return np.asarray(squares[np.isfinite(squares)])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
