@@ -122,16 +122,20 @@ def _on_curve(
     limits = [(*without_place(asked[at]), *known[at].time.limits) for at in closed]
     times = curve.closed([asked[at] for at in closed], limits).predictions()
     read = dict(zip(closed, times, strict=True))
-    full = curve.closed(loops[-1:], curve.times.limits[-1:]).prediction(0)
-    capacity = full.estimates.get(RATE)
+
+    @cache
+    def full() -> Prediction:
+        return curve.closed(loops[-1:], curve.times.limits[-1:]).prediction(0)
+
     for at, (one, own) in enumerate(zip(asked, known, strict=True)):
         rate = one.deployment.load.requests_per_s
         if at in read:
-            yield _Timed(own.query, read[at], capacity if without_place(one) else None)
-        elif rate is None or capacity is None:
+            capacity = full().estimates.get(RATE) if without_place(one) else None
+            yield _Timed(own.query, read[at], capacity)
+        elif rate is None or (capacity := full().estimates.get(RATE)) is None:
             yield own
         elif beyond(rate, capacity):
-            yield _Timed(loops[-1], full, capacity)
+            yield _Timed(loops[-1], full(), capacity)
         else:
             yield _Timed(one, curve.at_arrivals(own.time, capacity), capacity)
 
