@@ -13,6 +13,7 @@ from forerun.models.conformal import Intervals, LogQuantiles
 from forerun.models.contract import PredictorContract
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.correction import Correction
+from forerun.models.llm_serving.domain import MAKER
 from tests.features.llm_serving.deployments import (
     dense_model,
     deployment,
@@ -121,6 +122,12 @@ def test_no_estimate_is_withheld_however_wide_its_interval():
     wide = replace(fitted(), intervals=Intervals(bounds, bounds)).predict([ask()])[0]
     assert wide.estimates["ttft_ms"].high > 100 * wide.estimates["ttft_ms"].low
     assert not wide.withheld
+
+
+def test_devices_of_a_maker_without_runs_are_out_of_domain():
+    known, other = fitted().predict([ask(device=OTHER), ask(device="mi300x")]).limits
+    assert MAKER in other
+    assert MAKER not in known
 
 
 def test_limits_name_what_the_training_set_lacks():
