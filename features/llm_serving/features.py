@@ -106,7 +106,7 @@ class DeploymentRows(Columns):
         found = SteadyStates.of([own for own, _ in known], which, concurrency, arriving)
         fixed = np.array([list(own.values()) for _, own in known])[which].T
         named = dict(zip(known[0][1], fixed, strict=True))
-        flags = (found.overload.tolist(), found.held.tolist(), found.fits.tolist())
+        flags = (found.overload.tolist(), found.fits.tolist())
         states = [State(*own) for own in zip(*flags, strict=True)]
         return cls(*_rows(named, concurrency, found)), states
 
@@ -115,10 +115,9 @@ class DeploymentRows(Columns):
 
 
 class State(NamedTuple):
-    """Whether requests of a deployment wait, and whether it fits; fields as in `SteadyStates`."""
+    """Whether a deployment keeps up, and whether it fits; fields as in `SteadyStates`."""
 
     overload: bool
-    held: bool
     fits: bool
 
 

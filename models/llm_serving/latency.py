@@ -56,7 +56,6 @@ BEYOND: Final = 0.1
 WIDER: Final = 2.0
 """Factor on the log bounds of such deployments."""
 OVERLOADED: Final = Limit("by the closed form, requests arrive faster than they are answered")
-HELD: Final = Limit("requests wait for a place in the engine", severity="note")
 TOO_LARGE: Final = Limit(
     "the answer is as if weights and a sequence fitted the memory", metric="peak_memory_mib"
 )
@@ -399,11 +398,7 @@ def _positions(names: Sequence[str]) -> list[int]:
 
 
 def _limits_of(state: State) -> list[Limit]:
-    lines = []
-    if state.overload:
-        lines.append(OVERLOADED)
-    elif state.held:
-        lines.append(HELD)
+    lines = [OVERLOADED] if state.overload else []
     return lines if state.fits else [*lines, TOO_LARGE]
 
 
