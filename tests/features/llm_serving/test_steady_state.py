@@ -159,4 +159,3 @@ def test_rows_of_many_loads_are_those_of_each_alone(prefill):
             found = getattr(together, name)[row]
             np.testing.assert_allclose(found, getattr(alone, name)[0], rtol=1e-12)
     assert any(own.overload for own in states)
-    assert any(own.held for own in states)
