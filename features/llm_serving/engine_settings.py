@@ -19,9 +19,9 @@ MARGIN: Final = 0.1
 """Share of a device's memory by which what engines take for requests may exceed what is expected:
 their own memory share, graphs and buffers are not known, and where weights fill the memory this is
 many requests. It was chosen on 65 runs with more in flight than are expected to fit, predicted with
-their deployments held out: times to the first token with `admitted` have a median ratio of 0.9 to
-the measured ones, and rates one of 1.07; without margin these are 2.2 and 0.93, with requests
-halfway 3.0 and 0.87."""
+their deployments held out: times to the first token have a median ratio of 0.9 to the measured
+ones, and rates one of 1.07; without margin these are 2.2 and 0.93, with requests halfway through
+their answers in place of prompts 3.0 and 0.87."""
 SEQUENCES: Final = 2048
 TOKENS: Final = 8192
 SMALL_SEQUENCES: Final = 256
@@ -34,8 +34,8 @@ class Limits:
 
     Attributes:
         tokens: most tokens of an iteration.
-        sequences: most sequences, by the engine's setting and by memory.
-        fits: whether weights and one sequence fit the memory; where not, `sequences` is that of
+        sequences: most sequences, by the engine's setting and by the prompts that it admits.
+        fits: whether weights and one prompt fit the memory; where not, `sequences` is that of
             the setting.
     """
 
@@ -49,7 +49,8 @@ class Limits:
         most_tokens, most_sequences = default_limits(deployment.engine, device)
         tokens = float(deployment.engine.max_batched_tokens or most_tokens)
         sequences = float(deployment.engine.max_sequences or most_sequences)
-        room = sequences_in_memory(deployment, device, parallelism)
+        prompt = deployment.load.input_tokens
+        room = sequences_in_memory(deployment, device, parallelism, prompt, spare=MARGIN)
         fits = room is None or room >= 1.0
         if room is not None and fits:
             sequences = min(sequences, room)
@@ -66,21 +67,24 @@ def default_limits(engine: Engine, device: Device) -> tuple[int, int]:
 
 
 def sequences_in_memory(
-    deployment: LlmDeployment, device: Device, parallelism: Parallelism, *, admitted: bool = False
+    deployment: LlmDeployment,
+    device: Device,
+    parallelism: Parallelism,
+    tokens: float,
+    spare: float = 0.0,
 ) -> float | None:
-    """Sequences of mean length that fit next to the weights; None where memory is not known.
+    """Sequences that fit next to the weights; None where memory is not known.
 
     Args:
-        deployment: gives the model, the engine and the lengths.
+        deployment: gives the model and the engine.
         device: each of the devices.
         parallelism: that of a worker.
-        admitted: whether to count prompts that an engine admits, with `MARGIN` more memory, instead
-            of requests halfway through their answers.
+        tokens: length of a sequence.
+        spare: share of a device's memory that they may take beyond what is expected.
     """
-    load, model = deployment.load, deployment.model
+    model = deployment.model
     free = free_bytes(model, device, deployment.engine, parallelism)
     if free is None or device.memory_gib is None:
         return None
-    context = load.input_tokens + (0.0 if admitted else load.output_tokens / 2.0)
-    held = cache_bytes(model, int(context), parallelism.tensor) / parallelism.pipeline
-    return (free + MARGIN * device.memory_gib * GIB * admitted) / max(held, 1.0)
+    held = cache_bytes(model, int(tokens), parallelism.tensor) / parallelism.pipeline
+    return (free + spare * device.memory_gib * GIB) / max(held, 1.0)

@@ -42,14 +42,14 @@ class Worker:
         """
         apart = phase == "prefill" and deployment.prefill is not None
         pool = deployment.prefill if apart and deployment.prefill else deployment.pool
-        room = sequences_in_memory(deployment, device, pool.parallelism)
+        context = deployment.load.input_tokens + deployment.load.output_tokens / 2
+        room = sequences_in_memory(deployment, device, pool.parallelism, context)
         if room is not None and room < 1:
             raise UnanswerableQuery(
                 f"Weights and one sequence do not fit the memory of {pool.parallelism.devices} "
                 f"{device.name}: divide the model over more devices."
             )
         tokens, sequences = default_limits(deployment.engine, device)
-        context = deployment.load.input_tokens + deployment.load.output_tokens / 2
         return cls(
             WorkerTime.of(deployment, device, phase=phase),
             _UNLIMITED_TOKENS if room is None else room * context,

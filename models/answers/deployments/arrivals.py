@@ -18,7 +18,7 @@ import numpy as np
 from forerun.data.columns import Column, Matrix
 from forerun.data.level import HALF_WIDTH
 from forerun.data.query import Query
-from forerun.features.llm_serving.engine_settings import default_limits, sequences_in_memory
+from forerun.features.llm_serving.engine_settings import Limits
 from forerun.models.answers.deployments.derived import scaled
 from forerun.models.limit import LATENCY, Limit
 from forerun.models.llm_serving.iteration_table import TimeColumns
@@ -55,19 +55,10 @@ STANDARD: Final = NormalDist()
 
 
 def places(query: Query) -> float:
-    """Requests that all ranks serve at a time, by the engine's setting and by the prompts that it
-    admits; those beyond it wait. Where the memory holds none, the setting alone counts.
-    """
-    deployment, device = query.deployment, query.device
-    engine, split = deployment.engine, deployment.pool.parallelism
-    most = float(engine.max_sequences or default_limits(engine, device)[1])
-    room = sequences_in_memory(deployment, device, split, admitted=True)
-    return (most if room is None or room < 1.0 else min(most, room)) * _ranks(query)
-
-
-def _ranks(query: Query) -> int:
-    pool = query.deployment.pool
-    return pool.workers * pool.parallelism.attention_data
+    """Requests that all ranks serve at a time; those beyond it wait."""
+    deployment, pool = query.deployment, query.deployment.pool
+    ranks = pool.workers * pool.parallelism.attention_data
+    return Limits.of(deployment, query.device, pool.parallelism).sequences * ranks
 
 
 def closed_loops(query: Query) -> list[Query]:
