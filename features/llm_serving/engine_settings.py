@@ -22,6 +22,10 @@ many requests. It was chosen on 65 runs with more in flight than are expected to
 their deployments held out: times to the first token have a median ratio of 0.9 to the measured
 ones, and rates one of 1.07; without margin these are 2.2 and 0.93, with requests halfway through
 their answers in place of prompts 3.0 and 0.87."""
+MOST_AT_ONCE: Final = 1.75
+"""Requests that decode at once at most, over those that fit halfway through their answers: the most
+in ten such runs with prompts of 1,024 and answers of 8,192 tokens. What grows beyond the memory is
+given up and starts again."""
 SEQUENCES: Final = 2048
 TOKENS: Final = 8192
 SMALL_SEQUENCES: Final = 256
@@ -34,7 +38,8 @@ class Limits:
 
     Attributes:
         tokens: most tokens of an iteration.
-        sequences: most sequences, by the engine's setting and by the prompts that it admits.
+        sequences: most sequences, by the engine's setting, by the prompts that it admits, and by
+            what they grow to.
         fits: whether weights and one prompt fit the memory; where not, `sequences` is that of
             the setting.
     """
@@ -50,10 +55,14 @@ class Limits:
         tokens = float(deployment.engine.max_batched_tokens or most_tokens)
         sequences = float(deployment.engine.max_sequences or most_sequences)
         prompt = deployment.load.input_tokens
+        halfway = prompt + deployment.load.output_tokens / 2.0
         room = sequences_in_memory(deployment, device, parallelism, prompt, spare=MARGIN)
-        fits = room is None or room >= 1.0
-        if room is not None and fits:
-            sequences = min(sequences, room)
+        growing = sequences_in_memory(deployment, device, parallelism, halfway)
+        if room is None or growing is None:
+            return cls(tokens, sequences, True)
+        fits = room >= 1.0
+        if fits:
+            sequences = min(sequences, room, max(MOST_AT_ONCE * growing, 1.0))
         return cls(tokens, sequences, fits)
 
 

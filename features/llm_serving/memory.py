@@ -97,7 +97,8 @@ def pool_memory(
     reserved = engine.memory_share * usable
     free = max(0.0, free_bytes(model, device, engine, degrees) or 0.0)
     room = float("inf") if whole == 0.0 else free / whole
-    at_once = max(1.0, min(in_flight / ranks, room))
+    most = float(engine.max_sequences or float("inf"))
+    at_once = max(1.0, min(in_flight / ranks, room, most))
     return PoolMemory(
         weights=weights,
         cache=at_once * whole,

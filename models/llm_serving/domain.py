@@ -110,7 +110,7 @@ class KnownRuns:
                 where = f"on {query.device.name}" if query.device in self.devices else "anywhere"
                 new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
             if not new and not maker:
-                new.append("this model was measured under other releases of engines")
+                new.append("no run of this model in this release was measured on this device")
         others = [Limit(line, severity="transfer") for line in (*new, *_not_varied(query))]
         return [*maker, *others]
 

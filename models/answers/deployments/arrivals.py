@@ -43,7 +43,7 @@ EXTRAPOLATED: Final = (
     "rely on them"
 )
 AT_CAPACITY: Final = "rates, power, price and all else are those at its capacity"
-IF_IT_DOES: Final = "times are those of a deployment that does"
+IF_IT_DOES: Final = "if not, the queue grows without end; times are for the case that it does"
 STEP: Final = 2.0
 """Ratio of neighbouring numbers of requests in flight at which closed loops are predicted: powers
 of two are what most people ask and measure, and there both kinds of load have one time."""
@@ -414,7 +414,7 @@ def _of_capacity(arriving: float, capacity: Estimate) -> str:
 
 def _near(share: float) -> tuple[Limit, ...]:
     """The note about times with queueing where so large a share of the capacity arrives."""
-    if share < NEAR:
+    if not NEAR <= share < 1.0:
         return ()
     own = f"requests arrive at {100.0 * share:.4g} % of the capacity"
     return (Limit(f"{own}: from {100.0 * NEAR:.0f} % on, {EXTRAPOLATED}", LATENCY, "note"),)

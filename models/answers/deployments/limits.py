@@ -62,7 +62,7 @@ def limits_of(
     length = of_length(model, load.input_tokens + load.output_tokens)
     apart = [] if query.deployment.prefill is None else [DISAGGREGATED]
     first = [ONE_BY_ONE if load.concurrency is None else STARTED_TOGETHER]
-    if query.device.kind == "cpu":
+    if query.device.kind == "cpu" or (load.concurrency or 2.0) <= 1.0:
         first = []
     return (*_misspelt(model), *length, *_of_servers(query), *apart, *distinct(found), *first)
 

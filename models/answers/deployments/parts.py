@@ -164,7 +164,7 @@ def foundations_of(query: Query, in_use: InUse) -> dict[str, Foundation]:
     of_runs = basis_of("tpot_ms", query, in_use)
     families = families_of(query.deployment)
     every = predictors_in(in_use.loaded.predictor)
-    kernels = next((part for part in every if isinstance(part, KnowsKernels)), None)
+    kernels = [part for part in every if isinstance(part, KnowsKernels)]
     found = dict.fromkeys(PARTS, (of_runs, REASONS[of_runs]))
     for part, own in families.items():
         of_kernels = _basis_of_kernels(own, query.device, kernels)
@@ -219,12 +219,13 @@ def basis_of(metric: str, query: Query, in_use: InUse) -> Basis:
 
 
 def _basis_of_kernels(
-    families: Collection[str], device: Device, kernels: KnowsKernels | None
+    families: Collection[str], device: Device, kernels: Sequence[KnowsKernels]
 ) -> Basis:
     """What is known of kernels of some families on a device."""
-    if kernels is None or not families or not set(families) <= kernels.families.keys():
+    able = [part for part in kernels if families and set(families) <= part.families.keys()]
+    if not able:
         return "analytic"
-    here = all(kernels.measured(family, device) for family in families)
+    here = any(all(part.measured(family, device) for family in families) for part in able)
     return "measured" if here else "transferred"
 
 
