@@ -157,7 +157,7 @@ def _not_varied(query: Query) -> list[str]:
         "so old a release of vLLM": own.engine.version != usual.engine.version,
     }
     return [
-        f"no measured run has {name}: their effect is that of the closed form"
+        f"no measured run has {name}: the effect is that of the closed form"
         for name, is_own in settings.items()
         if is_own
     ]
