@@ -202,7 +202,7 @@ def test_beyond_capacity_every_figure_says_that_it_is_of_the_capacity(run):
     assert "keep up with the arrivals even at the lower end" in printed
     below = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 5)
     assert "at capacity" not in below
-    near = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 35)
+    near = run("estimate", "llama-3.1-8b", "--device", "h100", *OPEN, 20)
     assert "ttft_ms and request_latency_ms are extrapolated" in near
     assert "extrapolated by a queueing formula" not in below
     assert "such deployments" not in below
