@@ -2,7 +2,9 @@
 
 Current vLLM, SGLang and TensorRT-LLM, and engines that are not known, have the rates `CURRENT`:
 shares of matrix products and of the link are those of kernels in `aiconfigurator`, on seven GPUs of
-NVIDIA, and the fixed times of messages lie between those of engines and of NCCL.
+NVIDIA, and the fixed times of messages lie between those of engines and of NCCL. All other figures
+are near what kernels have, and were chosen with the runs of `aiconfigurator_serving` in view.
+
 Others were measured in `llm_inference_bench` in autumn 2024. Their rates are least squares over
 rows of one device for each maker, which a comment names: of a Llama 2 and a Llama 3 model, for vLLM
 on AMD a third of those of all models. No figure was fitted to the H100 and the MI300X, but that
