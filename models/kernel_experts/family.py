@@ -12,7 +12,7 @@ kernels and of their sums come from devices and sizes that are held out (`calibr
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, Self
 
 import numpy as np
 
@@ -582,18 +582,6 @@ class Sums:
 
 CORRECTION_ROWS: Final = 2000
 """Rows of each device by which features of few-shot corrections are standardised."""
-
-
-@runtime_checkable
-class KnowsKernels(Protocol):
-    """A predictor that knows where families of kernels were measured."""
-
-    @property
-    def families(self) -> Mapping[str, Expert]:
-        """Name of each family that was measured on any device, such as `gemm/bf16`."""
-
-    def measured(self, family: str, device: Device) -> bool:
-        """Whether kernels of a family were measured on a device."""
 
 
 @dataclass(frozen=True)

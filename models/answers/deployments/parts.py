@@ -17,10 +17,10 @@ from forerun.features.llm_serving.step import PARTS, WorkerTime
 from forerun.models.answers.deployments.memory import PoolMemory
 from forerun.models.answers.deployments.metrics import seen_in_training, sources_of
 from forerun.models.answers.served_models import InUse
-from forerun.models.kernel_experts.family import KnowsKernels
+from forerun.models.catalog import training_datasets
 from forerun.models.limit import Basis
 from forerun.models.llm_serving import LlmLatency
-from forerun.models.router import Router, predictors_in
+from forerun.models.router import Router
 
 Foundation = tuple[Basis, str]
 """What the time of a part rests on, and why."""
@@ -163,11 +163,9 @@ def foundations_of(query: Query, in_use: InUse) -> dict[str, Foundation]:
     """
     of_runs = basis_of("tpot_ms", query, in_use)
     families = families_of(query.deployment)
-    every = predictors_in(in_use.loaded.predictor)
-    kernels = [part for part in every if isinstance(part, KnowsKernels)]
     found = dict.fromkeys(PARTS, (of_runs, REASONS[of_runs]))
     for part, own in families.items():
-        of_kernels = _basis_of_kernels(own, query.device, kernels)
+        of_kernels = _basis_of_kernels(own, query.device, in_use)
         if ORDER.index(of_kernels) < ORDER.index(of_runs):
             found[part] = of_kernels, KERNELS[of_kernels].format(", ".join(sorted(own)))
     for part, metric in BY_METRIC.items():
@@ -218,15 +216,22 @@ def basis_of(metric: str, query: Query, in_use: InUse) -> Basis:
     return "measured" if query.device.name in devices else "transferred"
 
 
-def _basis_of_kernels(
-    families: Collection[str], device: Device, kernels: Sequence[KnowsKernels]
-) -> Basis:
+def _basis_of_kernels(families: Collection[str], device: Device, in_use: InUse) -> Basis:
     """What is known of kernels of some families on a device."""
-    able = [part for part in kernels if families and set(families) <= part.families.keys()]
-    if not able:
+    records = [in_use.loaded.record.seen(name) for name in training_datasets("llm_kernels")]
+    measured = [
+        record.get("device", ())
+        for record in records
+        if families and all(_is_among(family, record.get("part", ())) for family in families)
+    ]
+    if not measured:
         return "analytic"
-    here = any(all(part.measured(family, device) for family in families) for part in able)
-    return "measured" if here else "transferred"
+    return "measured" if any(device.name in names for names in measured) else "transferred"
+
+
+def _is_among(family: str, parts: Iterable[str]) -> bool:
+    """Whether a family is one of the parts of a dataset, which may name the engine too."""
+    return any(part == family or part.startswith(f"{family}/") for part in parts)
 
 
 def limited_by(
