@@ -77,8 +77,8 @@ class Rates:
 
 CURRENT: Final = Rates()
 _VLLM_SEQUENCE_S: Final = 15e-6
-"""Host time of a sequence in vLLM. With 35 us the error of dense models in `mlenergy` on H100 is
-smallest, with 5 to 15 us that of its runs in `aiconfigurator`."""
+"""Host time of a sequence in vLLM: between what its runs in `mlenergy` and in
+`aiconfigurator_serving` show."""
 _AMD_ARITHMETIC: Final = 0.5
 """Products in `amd_kernels` reach 0.46 to 0.53 of the peak of an MI355X."""
 _EARLIER: Final = Rates(

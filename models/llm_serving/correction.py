@@ -233,7 +233,7 @@ class Correction:
 
         Args:
             rows: n deployments.
-            known: (n,) whether such runs as make its boosters believed are in the training set.
+            known: (n,) whether the boosters on all features are used.
         """
         metric, seconds, number = FORMS[self.form]
         found = np.log(seconds(np.zeros(number), rows))

@@ -27,7 +27,7 @@ ARRIVALS: Final = Limit(
 )
 OTHER_MAKERS: Final = frozenset({"amd", "intel"})
 """Makers of GPUs none of which is in the training set. In `llm_inference_bench` intervals hold 91,
-76 and 40 % of the runs on an MI250, an MI300X and a Max 1550."""
+76 and 41 % of the runs on an MI250, an MI300X and a Max 1550."""
 MAKER: Final = Limit("serving was measured on devices of other makers")
 Sizes = tuple[int, int, int, int]
 """Layers, width, and total and active parameters: what tells models apart."""

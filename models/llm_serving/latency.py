@@ -46,9 +46,7 @@ USUAL: Final = 0.5
 CHECKED: Final = ("log_input_tokens", "log_output_tokens", "log_sequences", "log_tensor")
 """Features whose ranges are checked for limits."""
 NEAR: Final = log(4.0)
-"""Distance of a logarithm from its range up to which intervals hold: those of 92 % of 98 batches of
-one and 88 % of 279 larger ones of 256 or 512 tokens in `llm_inference_bench`, which is not a
-training set."""
+"""Distance of a logarithm from its range up to which boosters are trusted to carry over."""
 SPREAD: Final = ("log_tensor", "log_attention_data", "log_prefill_ranks", "log_devices")
 """Features outside whose ranges intervals are wider: over how many devices a model is spread."""
 BEYOND: Final = 0.1
@@ -368,8 +366,7 @@ def _less_of_what_waits(bounds: Matrix, waits: Column) -> Matrix:
     """Log bounds of times to the first token, of which only a share may be queueing.
 
     In the runs that calibrate them prompts start together, and the upper bounds are those of how
-    long they queue. Of a request that waits for none, the upper bound is as far as the lower one:
-    of 49 lone prompts of `splitwise` it holds 48.
+    long they queue. Of a request that waits for none, the upper bound is as far as the lower one.
 
     Args:
         bounds: (n, 2) calibrated log bounds.

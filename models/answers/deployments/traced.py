@@ -82,7 +82,7 @@ def scales_of(query: Query, requests: Requests, in_use: InUse) -> tuple[Scales, 
     factor = fitted.estimates["tpot_ms"].value / closed.estimates["tpot_ms"].value
     if not isfinite(factor):
         return ANALYTIC, []
-    # Prompts of the measured closed loops start together, which says nothing about other arrivals.
+    # The factor on prompts stays 1: it was measured with prompts that all start together.
     scales = Scales(1.0, cut_off(factor), _basis(fitted))
     limits = dict.fromkeys(str(in_words(limit)) for limit in fitted.limits)
     return scales, list(limits)
