@@ -41,7 +41,7 @@ class KnownRuns:
         devices: their devices.
         models: their models.
         formats: number format of weights -> devices with runs in it.
-        campaigns: model, formats, engine and its release -> devices with runs of them.
+        campaigns: model, formats, engine and its release, where it is named -> devices with runs.
     """
 
     devices: KnownDevices = field(default_factory=KnownDevices)
@@ -57,7 +57,8 @@ class KnownRuns:
         for query in queries:
             for form in _formats(query.deployment.model):
                 formats.setdefault(form, []).append(query.device)
-            campaigns.setdefault(_campaign(query.deployment), []).append(query.device)
+            if query.deployment.engine.version:
+                campaigns.setdefault(_campaign(query.deployment), []).append(query.device)
         return cls(
             KnownDevices.of([query.device for query in queries]),
             tuple(sorted({sizes(query.deployment) for query in queries})),

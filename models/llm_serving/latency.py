@@ -284,7 +284,8 @@ class LlmLatency(StoredPredictor):
                 known=KnownRuns.of(others.queries),
             )
             known = fitted.known.have(training.take(held).queries)
-            return np.asarray((targets[held] - fitted._of_times(rows.take(held), known)).T)
+            left = targets[held] - fitted._of_times(rows.take(held), known)
+            return np.asarray(np.where((key != "deployment") | known[0][:, None], left, np.nan).T)
 
         def held_out(key: str) -> Column:
             return out_of_fold(

@@ -13,7 +13,7 @@ from forerun.models.conformal import Intervals, LogQuantiles
 from forerun.models.contract import PredictorContract
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.llm_serving.correction import Correction
-from forerun.models.llm_serving.domain import MAKER
+from forerun.models.llm_serving.domain import MAKER, KnownRuns
 from tests.features.llm_serving.deployments import (
     dense_model,
     deployment,
@@ -128,6 +128,14 @@ def test_devices_of_a_maker_without_runs_are_out_of_domain():
     known, other = fitted().predict([ask(device=OTHER), ask(device="mi300x")]).limits
     assert MAKER in other
     assert MAKER not in known
+
+
+def test_runs_that_name_no_release_make_no_other_run_known():
+    unnamed = [ask(expert_model()), ask(expert_model(), OTHER)]
+    unnamed = [replace(q, workload=with_engine(q.deployment, version="")) for q in unnamed]
+    known = KnownRuns.of([*ROWS.queries, *unnamed])
+    assert known.campaigns == KnownRuns.of(ROWS.queries).campaigns
+    assert not known.have(unnamed)[0].any()
 
 
 def test_limits_name_what_the_training_set_lacks():
@@ -246,11 +254,13 @@ def test_a_few_slow_runs_do_not_raise_the_others():
 
 def test_boosters_are_believed_of_releases_models_and_devices_that_were_measured():
     """The time per token of all others is the closed form."""
-    model = fitted()
     own, device = ask(expert_model()), ask(expert_model(), OTHER)
-    release = replace(own, workload=with_engine(own.deployment, version="99.1"))
-    plain = LlmLatency().predict([own, release, device]).values["tpot_ms"]
-    found = model.predict([own, release, device]).values["tpot_ms"]
+    release, unnamed = (
+        replace(own, workload=with_engine(own.deployment, version=version))
+        for version in ("99.1", "")
+    )
+    asked = [own, release, unnamed, device]
+    plain, found = (one.predict(asked).values["tpot_ms"] for one in (LlmLatency(), fitted()))
     assert found[0] != pytest.approx(plain[0], rel=0.01)
     assert found[1:] == pytest.approx(plain[1:])
 

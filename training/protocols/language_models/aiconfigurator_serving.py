@@ -109,12 +109,17 @@ def _run_query(
     deployment = LlmDeployment(
         replace(model, formats=_formats(row, model)),
         RequestLoad(_number(row["isl"]), _number(row["osl"]), concurrency=in_flight),
-        Engine(ENGINES[str(row["backend"])], version=str(row["backend_version"])),
+        Engine(ENGINES[str(row["backend"])], version=_release(row["backend_version"])),
         pool,
         _pool(row, sizes, "prefill_") if apart else None,
     )
     device = catalog.get(DEVICES[str(row["system"])])
     return Query(deployment, device, operation=Operation(deployment.devices))
+
+
+def _release(value: object) -> str:
+    """The release of an engine; empty where the table names none."""
+    return value if isinstance(value, str) else ""
 
 
 def _number(value: object) -> float:
