@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).with_suffix("")
-SHARED = 3
+SHARED = 2
 """Commands from which on an option is explained once for all."""
+
+SHORT = re.compile(r";|, (?:which|such as|from which|of which|as|in place of) ")
+"""Where the explanation of a field begins to say more than what it is."""
 
 WRITTEN = "*Written by `python docs/reference.py`; a test fails when the code disagrees.*"
 
@@ -73,7 +76,8 @@ def pages() -> dict[str, str]:
         "tables.md": _page("Tables of your own", OWN_TABLES, own_tables()),
         "http.md": _page(
             "HTTP",
-            "The running service shows all of it at `/docs`, and as OpenAPI at `/openapi.json`.",
+            "In short; the running service explains every field at `/docs`, and as OpenAPI at "
+            "`/openapi.json`.",
             "## Endpoints\n\n" + endpoints(),
             "## Parameters\n\n" + parameters(),
             "## Examples\n\nBodies of requests.\n\n" + examples(),
@@ -260,7 +264,7 @@ def answers() -> str:
                 f"`{field}`" + "".join(f" ({_link(one)})" for one in _linked(about)[:1])
                 for field, about in schema.get("properties", {}).items()
             ]
-            text = _first_line(schema.get("description", "")).rstrip(".")
+            text = SHORT.split(_first_line(schema.get("description", "")))[0].rstrip(".")
             parts.append(f"### {name}\n\n{text}: " + (", ".join(fields) or _type(schema)) + ".")
     return "\n\n".join(parts)
 
@@ -344,12 +348,12 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 
 def _meaning(about: Mapping[str, Any]) -> str:
-    """What a field is, up to the first semicolon, with its default."""
+    """What a field is, in short, with its default."""
     schema = about.get("schema", about)
     text = _first_line(about.get("description") or schema.get("description") or "")
     default = schema.get("default")
     shown = f" [{default}]" if default not in (None, "", [], {}) else ""
-    return text.partition(";")[0] + shown
+    return SHORT.split(text)[0] + shown
 
 
 def problems() -> str:
