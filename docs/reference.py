@@ -21,6 +21,9 @@ SHARED = 2
 SHORT = re.compile(r";|, (?:which|such as|from which|of which|as|in place of) ")
 """Where the explanation of a field begins to say more than what it is."""
 
+LONGEST_EXAMPLE = 300
+"""Characters of an example of a body."""
+
 WRITTEN = "*Written by `python docs/reference.py`; a test fails when the code disagrees.*"
 
 ENVIRONMENT = {
@@ -227,12 +230,12 @@ def parameters() -> str:
 
 
 def examples() -> str:
-    """The shortest example of each body, once."""
+    """The shortest example of each body, where it is short."""
     shown: dict[str, str] = {}
     for place, operation in _operations():
         for name in _linked(operation.get("requestBody", {})):
             texts = [json.dumps(one) for one in _schemas()[name].get("examples", ())]
-            if texts and name not in shown:
+            if texts and name not in shown and len(min(texts, key=len)) <= LONGEST_EXAMPLE:
                 shown[name] = f"`{place}`:\n\n```json\n{min(texts, key=len)}\n```"
     return "\n\n".join(shown.values())
 
@@ -412,7 +415,7 @@ def settings() -> str:
     for name, field in Settings.model_fields.items():
         default = "~/.cache/forerun" if name == "home" else field.default
         shown = "" if default is None else f"`{default}`"
-        rows.append([f"`FORERUN_{name.upper()}`", field.description or "", shown])
+        rows.append([f"`FORERUN_{name.upper()}`", SHORT.split(field.description or "")[0], shown])
     rows += [[f"`{name}`", text, ""] for name, text in ENVIRONMENT.items()]
     return _table(["variable", "meaning", "default"], rows)
 
