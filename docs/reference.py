@@ -86,7 +86,7 @@ def pages() -> dict[str, str]:
             "## Examples\n\nBodies of requests.\n\n" + examples(),
             "## Problems\n\n"
             "Errors are `application/problem+json` (RFC 9457): `type` ends in one of these words, "
-            "`title` and `detail` say what is wrong and how to mend it. On the command line each "
+            "`title` and `detail` say what is wrong and how to fix it. On the command line each "
             "is one line on standard error.\n\n" + problems(),
             "## Requests\n\nFields in bold are required.\n\n" + requests(),
             "## Answers\n\nUnits are in the names of fields.\n\n" + answers(),

@@ -53,7 +53,7 @@ def test_every_file_and_list_of_the_table_exists():
     sources = "\n".join(text_of(path) for path in modules())
     for cell in table().values():
         for name in re.findall(r"`([^`]+)`", cell):
-            place = re.sub(r"/(ROOM/)?x(\.py|/)$", "", name)
+            place = re.sub(r"/(PACKAGE/)?x(\.py|/)$", "", name)
             if "/" in name:
                 assert (REPOSITORY / place).exists(), name
             else:
