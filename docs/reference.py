@@ -89,7 +89,8 @@ def pages() -> dict[str, str]:
             "`title` and `detail` say what is wrong and how to fix it. On the command line each "
             "is one line on standard error.\n\n" + problems(),
             "## Requests\n\nFields in bold are required.\n\n" + requests(),
-            "## Answers\n\nUnits are in the names of fields.\n\n" + answers(),
+            "## Answers\n\nFields, with their units in the names and links to what they hold.\n\n"
+            + answers(),
         ),
         "command-line.md": _page(
             "Command line", "Exit codes: 0 done, 2 the input is wrong, 1 a fault of ours.", verbs()
@@ -267,8 +268,7 @@ def answers() -> str:
                 f"`{field}`" + "".join(f" ({_link(one)})" for one in _linked(about)[:1])
                 for field, about in schema.get("properties", {}).items()
             ]
-            text = SHORT.split(_first_line(schema.get("description", "")))[0].rstrip(".")
-            parts.append(f"### {name}\n\n{text}: " + (", ".join(fields) or _type(schema)) + ".")
+            parts.append(f"### {name}\n\n{', '.join(fields) or _type(schema)}")
     return "\n\n".join(parts)
 
 
