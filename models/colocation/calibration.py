@@ -14,7 +14,7 @@ from forerun.models.colocation.slowed_class import ClassErrors
 from forerun.models.conformal import POOLED, LogQuantiles, out_of_fold
 
 if TYPE_CHECKING:
-    from forerun.models.colocation.base import ColocationBase
+    from forerun.models.colocation.booster import ColocationBoost
 
 
 Mode = Literal["known", "profiled", "new"]
@@ -28,6 +28,8 @@ PROFILE_RUN = "profile run"
 """Value of the grouping key `profile` for runs from which a program's profile was computed."""
 ISOLATED = "none"
 """Value of the grouping key `neighbour` for isolated runs."""
+FOLDS = 10
+"""Folds of groups that calibration holds out."""
 FACTORS = (1.0, 0.75, 0.5, 0.25, 0.0)
 """Candidate shrinkage factors of programs that were measured."""
 UNMEASURED_FACTORS = (1.5, 1.25, *FACTORS)
@@ -94,7 +96,7 @@ FEWEST_PAIRS = 20
 
 
 def calibrated(
-    fitted: "ColocationBase", rows: ColocationRows, measured: Measurements
+    fitted: "ColocationBoost", rows: ColocationRows, measured: Measurements
 ) -> tuple[
     dict[tuple[str, Mode], LogQuantiles],
     dict[tuple[str, str], float],
@@ -152,7 +154,7 @@ def calibrated(
 
 
 def held_out_predictions(
-    fitted: "ColocationBase",
+    fitted: "ColocationBoost",
     rows: ColocationRows,
     measured: Measurements,
     metric: str,
@@ -177,7 +179,7 @@ def held_out_predictions(
     """
     groups = measured.group(HELD_OUT[mode])
     target = finite_log(measured.column(metric))
-    lighter = fitted.lighter()
+    lighter = replace(fitted, bags=1)
     if mode == "new":
         rows = rows.unprofiled()
     query_rows = rows if query_rows is None else query_rows
@@ -193,14 +195,12 @@ def held_out_predictions(
         predicted = part.predict_log(held_rows, [metric])[metric]
         return predicted, middle, part.interval_units(held_rows)
 
-    predicted, middle, unit = out_of_fold(
-        groups, predict, folds=fitted.folds, seed=fitted.seed, columns=3
-    )
+    predicted, middle, unit = out_of_fold(groups, predict, folds=FOLDS, seed=fitted.seed, columns=3)
     return predicted, middle, unit
 
 
 def calibrated_forecasts(
-    fitted: "ColocationBase", rows: ColocationRows, measured: Measurements
+    fitted: "ColocationBoost", rows: ColocationRows, measured: Measurements
 ) -> tuple[dict[str, tuple[float, float]], dict[tuple[str, str], ClassErrors]]:
     """Calibration of forecasts: the host's metrics are combined from profiles, not measured.
 
@@ -211,7 +211,7 @@ def calibrated_forecasts(
         `ahead` and the entries of `errors` for forecasts, of `ColocationBase`; empty with fewer
         than FEWEST_PAIRS pairs.
     """
-    if not fitted.looks_ahead or "neighbour" not in measured.groups:
+    if "neighbour" not in measured.groups:
         return {}, {}
     cpus = measured.groups.get("cpus_shared", np.full(len(measured), "inf")).astype(np.float64)
     neighbours = measured.groups["neighbour"]

@@ -1,4 +1,4 @@
-"""The loop network in torch and PyTorch Geometric, and its export to ONNX.
+"""The loop network in torch, and its export to ONNX.
 
 A graph network over the tree of a design's loops. In each of a few rounds a loop's state takes up
 the sum and the maximum of the states of all loops inside it, the state of the loop around it, and
@@ -12,6 +12,8 @@ features. Most factors start at one:
 Loops of the training set have learnt vectors, so the network is for programs in the training set.
 """
 
+import logging
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +23,6 @@ from forerun.features.hls.directives import DESIGN_FEATURES, LEAST_SHARE, TIMING
 from forerun.features.hls.loop_tree import LOOP_FEATURES
 from forerun.models.hls_designs.features import FLOORS, METRICS, NETWORK_FEATURES, OF_DSP
 from forerun.models.hls_designs.loop_batches import INPUTS
-from forerun.models.neural import onnx_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -323,6 +324,8 @@ def arguments(inputs: Any) -> tuple[Any, ...]:
 def export(whole: "nn.Module") -> bytes:
     """A network as an ONNX file with free sizes, whose output is (members, b, metrics).
 
+    The exporter's warnings and log messages are suppressed.
+
     Args:
         whole: trained module of `network`, in double precision.
     """
@@ -345,4 +348,26 @@ def export(whole: "nn.Module") -> bytes:
     free["around"] = {0: loops, 1: Dim("around")}
     free["of_design"] = {0: designs, 1: Dim("of_design")}
     free["designs"] = {0: designs}
-    return onnx_bytes(whole, arguments(example), arguments(free), INPUTS, (OUTPUT,))
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                whole.eval(),
+                arguments(example),
+                dynamo=True,
+                dynamic_shapes=arguments(free),
+                input_names=list(INPUTS),
+                output_names=[OUTPUT],
+                verbose=False,
+            )
+            assert program is not None
+    finally:
+        logger.setLevel(level)
+    content = program.model_proto
+    for node in content.graph.node:
+        # Where in the source each operator comes from, half of the file.
+        del node.metadata_props[:]
+    return bytes(content.SerializeToString())

@@ -5,9 +5,10 @@
 that an answer does not depend on how many others are in the same batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -34,7 +35,6 @@ from forerun.models.hls_designs.loop_module import (
     joined,
     network,
 )
-from forerun.models.neural import minimise, onnx_session, seeded_torch
 
 NETWORK_SHARE: Mapping[str, float] = {
     "latency_cycles": 0.75,
@@ -57,7 +57,9 @@ ERROR: Final = (0.5, 0.24, 0.08, 0.14, 0.08)
 LOG_LIMIT, LIMIT = 2.0, 10.0
 """Errors, in these units, from which on the loss is linear."""
 WARM_UP = 0.1
+"""Share of the steps in which the learning rate rises."""
 LARGEST_GRADIENT = 1.0
+"""Norm to which gradients are clipped."""
 LARGEST_LOG = 8.0
 """log2 of the largest share that the loss tells from others."""
 SEEDS_APART = 100
@@ -103,14 +105,7 @@ class LoopNetwork:
             batches = ShuffledBatches(trees, logs, shape.rows, np.random.default_rng(own))
             with seeded_torch(own):
                 part = network(shape, of_loops, of_designs, vectors)
-                minimise(
-                    part,
-                    batches,
-                    partial(_loss, part),
-                    shape,
-                    warm_up=WARM_UP,
-                    largest_gradient=LARGEST_GRADIENT,
-                )
+                _train(part, batches, shape)
             parts.append(part)
         whole = joined(parts, network(shape, of_loops, of_designs, vectors, members))
         return cls(first, export(whole.double()))
@@ -136,6 +131,53 @@ class LoopNetwork:
     @cached_property
     def _session(self) -> Any:
         return onnx_session(self.content)
+
+
+@contextmanager
+def seeded_torch(seed: int) -> Iterator[None]:
+    """Set torch's seed, and one thread; restore its random state and threads afterwards."""
+    import torch
+
+    previous = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(previous)
+
+
+def onnx_session(content: bytes) -> Any:
+    """An `onnxruntime.InferenceSession` of serialised ONNX, on one thread of the processor."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def _train(part: Any, batches: ShuffledBatches, shape: LoopShape) -> None:
+    """Train a network by AdamW on a one-cycle schedule, and leave it in evaluation mode."""
+    import torch
+
+    optimiser = torch.optim.AdamW(
+        part.parameters(), shape.learning_rate, weight_decay=shape.weight_decay
+    )
+    steps = shape.epochs * len(batches)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, shape.learning_rate, total_steps=steps, pct_start=WARM_UP
+    )
+    part.train()
+    for _ in range(shape.epochs):
+        for batch in batches:
+            optimiser.zero_grad()
+            _loss(part, batch).backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(part.parameters(), LARGEST_GRADIENT)
+            optimiser.step()
+            schedule.step()
+    part.eval()
 
 
 def _mean_of_members(logs: NDArray[np.float64]) -> Matrix:

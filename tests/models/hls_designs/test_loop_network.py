@@ -1,6 +1,6 @@
 """`LoopNetwork`: exported as trained, alone as in a batch, and part of answers of `DesignBoost`."""
 
-from functools import lru_cache
+from functools import lru_cache, wraps
 
 import numpy as np
 import pytest
@@ -18,10 +18,14 @@ from forerun.models.hls_designs.features import (
 )
 from forerun.models.hls_designs.loop_batches import INPUTS, LoopBatches
 from forerun.models.hls_designs.loop_module import LoopShape, arguments, export, joined, network
-from forerun.models.hls_designs.loop_network import NETWORK_SHARE, LoopNetwork, averaged
-from forerun.models.neural import onnx_session, seeded_torch
+from forerun.models.hls_designs.loop_network import (
+    NETWORK_SHARE,
+    LoopNetwork,
+    averaged,
+    onnx_session,
+    seeded_torch,
+)
 from tests.models.hls_designs.test_booster import TREES, measured
-from tests.models.neural.exports import once_for_equal_weights
 
 TRIPS = ([16, 32], [40, 80], [8, 16, 32])
 """Two programs of the training set, and one that is not."""
@@ -31,6 +35,28 @@ SHAPE = LoopShape(width=16, epochs=40, rows=64)
 def training_rows() -> Measurements:
     """Two programs, of two and of three loops."""
     return measured([16, 32]) + measured([8, 16, 32])
+
+
+def once_for_equal_weights(export):
+    """`export`, called again only where weights differ: it takes longer than a test's training.
+
+    A refit that ends with the same weights gets the file of the first, any other one a file of its
+    own. The attribute `modules` maps each file to the module that it is of.
+    """
+    kept, modules = {}, {}
+
+    @wraps(export)
+    def once(module):
+        weights = tuple(
+            (name, value.numpy().tobytes()) for name, value in module.state_dict().items()
+        )
+        if weights not in kept:
+            kept[weights] = export(module)
+            modules[kept[weights]] = module
+        return kept[weights]
+
+    once.modules = modules
+    return once
 
 
 EXPORTED = once_for_equal_weights(export)
@@ -148,6 +174,19 @@ def test_the_same_seed_gives_the_same_network(monkeypatch):
     )
     assert one == again
     assert one != other
+
+
+def test_torchs_seed_and_threads_are_as_before_afterwards():
+    import torch
+
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    with seeded_torch(3):
+        assert torch.get_num_threads() == 1
+        torch.rand(5)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads + 1
+    torch.set_num_threads(threads)
 
 
 def test_an_average_lies_between_its_parts():
