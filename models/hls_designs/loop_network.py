@@ -1,26 +1,20 @@
 """Cycles and area of designs of programs in the training set, by a graph network over their loops.
 
-`DesignBoost` averages its answers with those of its boosters. The network is trained in torch
-(`forerun.models.hls_designs.loop_network`) and evaluated by onnxruntime, in double precision, so
-that an answer does not depend on how many others are in the same batch.
+`DesignBoost` averages its answers with those of its boosters.
 
-Loop trees of many designs as flat arrays, and batches of them for the loop network.
-
-Relations between loops are lists of positions in a batch, as rows of one array. Every row ends with
-the position one past the last loop, where the network has a row of zeros.
-
-The loop network in torch, and its export to ONNX.
-
-A graph network over the tree of a design's loops. In each of a few rounds a loop's state takes up
-the sum and the maximum of the states of all loops inside it, the state of the loop around it, and
-the sum over all loops around it. Maxima are at least zero. From its state each loop gets factors on
-its analytic cycles and resources, and the design gets some from the pooled states and its own
-features. Most factors start at one:
+Nodes are the loops of a design. In each of a few rounds a loop's state takes up the sum and the
+maximum of the states of all loops inside it, the state of the loop around it, and the sum over all
+loops around it. Maxima are at least zero. From its state each loop gets factors on its analytic
+cycles and resources, and the design gets some from the pooled states and its own features. Most
+factors start at one:
 
     cycles   = sqrt(sum over loops of cycles x factor, times a mean of three bounds) x factor
     resource = sum over loops of (bound x factor) x factor
 
 Loops of the training set have learnt vectors, so the network is for programs in the training set.
+It is trained with PyTorch Geometric (Fey and Lenssen 2019, arXiv 1903.02428) and evaluated by
+onnxruntime, in double precision, so that an answer does not depend on how many others are in the
+same batch.
 """
 
 import logging
@@ -34,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.data.columns import Column, Matrix, Positions
+from forerun.data.columns import Column, Matrix
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.hls.directives import DESIGN_FEATURES, LEAST_SHARE, TIMINGS
@@ -54,154 +48,38 @@ from forerun.models.hls_designs.features import (
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+INPUTS: Final = ("designs", "x", "vector", "batch", "parent_index", "nested_index")
+"""Inputs of the network for b designs with n loops in all, in order.
 
-Arrays = dict[str, NDArray[Any]]
-Relation = NDArray[np.intp]
-
-INPUTS: Final = (
-    *("designs", "loops", "vector", "design"),
-    *("parent", "inside", "around", "of_design"),
-)
-"""Inputs of the network for b designs with n loops, in order.
-
-`designs`: features of designs; `loops`: features of loops; `vector`: number of each loop's learnt
-vector; `design`: design of each loop; `parent`: loop around each; `inside`, `around`: all loops
-inside and around each; `of_design`: all loops of each design.
+`designs`: features of designs, (b, columns); `x`: features of loops, (n, columns); `vector`: number
+of each loop's learnt vector, (n,); `batch`: design of each loop, (n,); `parent_index`: edges from a
+loop to those directly inside it, (2, edges); `nested_index`: edges to a loop from all loops inside
+it, (2, edges).
 """
 
 
-@dataclass(frozen=True)
-class LoopBatches:
-    """Loop trees of n designs with t loops in all; positions are those in a design, -1 is none.
+def inputs_of(
+    queries: Sequence[Query], matrix: Matrix, programs: Mapping[Key, int]
+) -> dict[str, NDArray[Any]]:
+    """Inputs of the network for b designs, by the names `INPUTS`.
 
-    Attributes:
-        designs: (n, columns) features of the designs.
-        start: (n + 1,) position of the first loop of each design, and t.
-        features: (t, len(LOOP_FEATURES)).
-        parents: (t,) position of the loop around each.
-        inside: (t, k) positions of the loops inside each, and at least one -1.
-        around: (t, m) positions of the loops around each, and at least one -1.
-        vectors: (t,) number of each loop's learnt vector.
+    Args:
+        queries: b designs.
+        matrix: their features, (b, columns).
+        programs: program -> number of its first loop's vector.
     """
-
-    designs: Matrix
-    start: Positions
-    features: Matrix
-    parents: Positions
-    inside: Relation
-    around: Relation
-    vectors: Positions
-
-    @classmethod
-    def of(
-        cls, queries: Sequence[Query], matrix: Matrix, programs: Mapping[Key, int]
-    ) -> "LoopBatches":
-        """The loop trees of n designs.
-
-        Args:
-            queries: n designs.
-            matrix: their features, (n, columns).
-            programs: program -> number of its first loop's vector.
-        """
-        trees = [loop_tree(query.design) for query in queries]
-        sizes = [len(tree.parents) for tree in trees]
-        start = np.cumsum([0, *sizes], dtype=np.intp)
-        first = [programs[program_key(query)] for query in queries]
-        vectors = [np.arange(one, one + size) for one, size in zip(first, sizes, strict=True)]
-        return cls(
-            matrix,
-            start,
-            np.concatenate([tree.features for tree in trees]),
-            np.concatenate([tree.parents for tree in trees]),
-            _stacked([tree.inside for tree in trees], start),
-            _stacked([tree.around for tree in trees], start),
-            np.concatenate(vectors),
-        )
-
-    def batch(self, rows: Positions) -> Arrays:
-        """Inputs of the network for some designs, by the names `INPUTS`.
-
-        Args:
-            rows: positions of b designs.
-        """
-        sizes = self.start[rows + 1] - self.start[rows]
-        first = np.cumsum(sizes) - sizes
-        loop = np.repeat(self.start[rows] - first, sizes) + np.arange(sizes.sum())
-        return self._inputs(rows, loop, first, sizes)
-
-    def whole(self) -> Arrays:
-        """Inputs of the network for all designs, as `batch`."""
-        return self._inputs(slice(None), slice(None), self.start[:-1], np.diff(self.start))
-
-    def _inputs(
-        self, rows: Positions | slice, loops: Positions | slice, start: Positions, sizes: Positions
-    ) -> Arrays:
-        """Inputs of the network for b designs.
-
-        Args:
-            rows: positions of the designs.
-            loops: positions of their loops.
-            start: (b,) position in the batch of the first loop of each.
-            sizes: (b,) loops of each.
-        """
-        design = np.repeat(np.arange(len(sizes)), sizes)
-        first, slots = start[design], np.arange(sizes.max() + 1)
-        every = np.where(slots < sizes[:, None], start[:, None] + slots, len(design))
-        return {
-            "designs": self.designs[rows],
-            "loops": self.features[loops],
-            "vector": self.vectors[loops],
-            "design": design,
-            "parent": _in_batch(self.parents[loops], first),
-            "inside": _in_batch(self.inside[loops], first[:, None]),
-            "around": _in_batch(self.around[loops], first[:, None]),
-            "of_design": every,
-        }
-
-
-def _stacked(relations: Sequence[Relation], start: Positions) -> Relation:
-    """Relations of several designs, one below the other, with a column of -1 at the end."""
-    stacked = np.full((start[-1], max(one.shape[1] for one in relations) + 1), -1, dtype=np.intp)
-    for first, one in zip(start.tolist(), relations, strict=False):
-        stacked[first : first + len(one), : one.shape[1]] = one
-    return stacked
-
-
-def _in_batch(positions: Relation, first: Relation) -> Relation:
-    """Positions in a batch from those in a design; none is one past the last loop."""
-    return np.where(positions < 0, len(positions), positions + first)
-
-
-@dataclass(frozen=True)
-class ShuffledBatches:
-    """Batches of tensors for training, in a new order in each pass.
-
-    Attributes:
-        trees: n designs.
-        log_measured: (n, metrics) logarithms of the measured values.
-        rows: designs of a batch.
-        random: draws the orders.
-    """
-
-    trees: LoopBatches
-    log_measured: Matrix
-    rows: int
-    random: np.random.Generator
-
-    def __len__(self) -> int:
-        """Number of batches."""
-        return -(-len(self.log_measured) // self.rows)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Inputs and `log_measured` of each batch, in single precision."""
-        import torch
-
-        order = self.random.permutation(len(self.log_measured))
-        for start in range(0, len(order), self.rows):
-            rows = order[start : start + self.rows]
-            arrays = {**self.trees.batch(rows), "log_measured": self.log_measured[rows]}
-            tensors = {name: torch.from_numpy(values) for name, values in arrays.items()}
-            yield {n: t.float() if t.dtype == torch.float64 else t for n, t in tensors.items()}
+    trees = [loop_tree(query.design) for query in queries]
+    sizes = [len(tree.features) for tree in trees]
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    firsts = [programs[program_key(query)] for query in queries]
+    return {
+        "designs": matrix,
+        "x": np.concatenate([tree.features for tree in trees]),
+        "vector": np.concatenate([f + np.arange(n) for f, n in zip(firsts, sizes, strict=True)]),
+        "batch": np.repeat(np.arange(len(trees)), sizes),
+        "parent_index": np.hstack([t.parents + s for t, s in zip(trees, starts, strict=True)]),
+        "nested_index": np.hstack([t.nested + s for t, s in zip(trees, starts, strict=True)]),
+    }
 
 
 OUTPUT: Final = "log_values"
@@ -244,66 +122,109 @@ class LoopShape:
 
 
 def network(
-    shape: LoopShape,
-    loops: tuple[Column, Column],
-    designs: tuple[Column, Column],
-    vectors: int,
-    members: int = 1,
+    shape: LoopShape, loops: tuple[Column, Column], designs: tuple[Column, Column], vectors: int
 ) -> "nn.Module":
-    """A module that maps inputs to log2 of the values, floors included, (members, b, metrics).
-
-    All weights have the members as their first dimension, so that an ensemble is one pass.
+    """A module that maps `INPUTS` to log2 of the values, floors included, (b, metrics).
 
     Args:
         shape: layer sizes.
         loops: means and standard deviations of the features of loops.
         designs: the same of designs.
         vectors: number of learnt vectors.
-        members: networks side by side.
     """
+    import torch
     from torch import nn
+
+    pyg, width, metrics = torch_geometric(), shape.width, len(METRICS)
+    floors = torch.tensor([FLOORS[metric] for metric in METRICS[1:]], dtype=torch.float64)
 
     class Network(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.scale_loops, self.scale_designs = _scaling(*loops), _scaling(*designs)
-            self.encoder, self.head = _encoder(shape, vectors, members), _head(shape, members)
+            self.states = _loop_states(shape, vectors)
+            self.features = _layers(len(NETWORK_FEATURES), width, width)
+            self.of_design = _layers(3 * width, width, metrics + len(BOUNDS))
+            self.of_loop = _layers(2 * width, width, metrics)
+            self.register_buffer("start", torch.tensor([0.0, 0.0, -2.0, 0.0, 0.0]))
+            for last in (self.of_design.lins[-1], self.of_loop.lins[-1]):
+                nn.init.zeros_(last.weight)
+                nn.init.zeros_(last.bias)
 
         def forward(
             self,
             designs: "Tensor",
-            loops: "Tensor",
+            x: "Tensor",
             vector: "Tensor",
-            design: "Tensor",
-            parent: "Tensor",
-            inside: "Tensor",
-            around: "Tensor",
-            of_design: "Tensor",
+            batch: "Tensor",
+            parent_index: "Tensor",
+            nested_index: "Tensor",
         ) -> "Tensor":
-            states = self.encoder(self.scale_loops(loops), vector, parent, inside, around)
-            scaled = self.scale_designs(designs)
-            values: Tensor = self.head(states, loops, design, of_design, designs, scaled)
-            return values
+            states = self.states(self.scale_loops(x), vector, parent_index, nested_index)
+            count = designs.size(0)
+            most = pyg.nn.global_max_pool(states, batch, count).relu()
+            pooled = pyg.nn.global_add_pool(states, batch, count) / 3.0
+            features = self.features(self.scale_designs(designs))
+            whole = self.of_design(torch.cat([pooled, most, features], 1))
+            factor = self.start + self.of_loop(torch.cat([states, most[batch]], 1))
+            factor = factor.clamp(-LARGEST_OF_LOOP, LARGEST_OF_LOOP)
+            # Products of bounds and factors of each loop, summed over the loops of each design.
+            sums = pyg.nn.global_add_pool(_bounds(x) * torch.exp2(factor), batch, count)
+            shares = torch.softmax(whole[:, metrics:], 1)
+            bound = (shares * designs[:, BOUNDS]).sum(1, keepdim=True)
+            summed = torch.log2(sums[:, :1] + 1e-30)
+            log_cycles = 0.5 * summed + 0.5 * bound + whole[:, :1]
+            by_design = whole[:, 1:metrics].clamp(-LARGEST_OF_DESIGN, LARGEST_OF_DESIGN)
+            shared = sums[:, 1:] * torch.exp2(by_design) + floors.to(sums.dtype)
+            return torch.cat([log_cycles, torch.log2(shared)], 1)
 
     return Network()
 
 
-def joined(parts: "Sequence[nn.Module]", whole: "nn.Module") -> "nn.Module":
-    """Copy the weights of single networks into one module with as many members.
-
-    Args:
-        parts: modules of `network` with one member.
-        whole: module of `network` with len(parts) members.
-    """
+def _loop_states(shape: LoopShape, vectors: int) -> "nn.Module":
+    """Maps scaled features of n loops, their vectors and edges to their states, (n, width)."""
     import torch
+    from torch import nn
 
-    weights = dict(whole.state_dict())
-    names = {name for name, _ in whole.named_parameters()}
-    for name in weights:
-        of_parts = [part.state_dict()[name] for part in parts]
-        weights[name] = torch.cat(of_parts) if name in names else of_parts[0]
-    whole.load_state_dict(weights)
-    return whole
+    pyg, width = torch_geometric(), shape.width
+
+    class Messages(pyg.nn.MessagePassing):  # type: ignore[misc, name-defined]
+        """What each loop takes up from others along edges."""
+
+        def forward(self, states: "Tensor", edges: "Tensor") -> "Tensor":
+            taken: Tensor = self.propagate(edges, x=states)
+            return taken
+
+    class States(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            rounds = range(shape.rounds_of_messages)
+            self.vector = nn.Embedding(vectors, shape.vector)
+            self.of_vector = nn.Linear(shape.vector, width)
+            self.enter, self.entered = nn.Linear(len(LOOP_FEATURES), width), nn.LayerNorm(width)
+            self.sum, self.sum_and_most = Messages("sum"), Messages(["sum", "max"])
+            self.layers = nn.ModuleList(_layers(5 * width, width, width) for _ in rounds)
+            self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in rounds)
+            nn.init.normal_(self.vector.weight, std=0.1)
+
+        def forward(
+            self, x: "Tensor", vector: "Tensor", parents: "Tensor", nested: "Tensor"
+        ) -> "Tensor":
+            learnt = self.of_vector(self.vector(vector))
+            states: Tensor = self.entered(nn.functional.silu(self.enter(x) + learnt))
+            for layers, norm in zip(self.layers, self.norms, strict=True):
+                inner, most = self.sum_and_most(states, nested).split(width, 1)
+                outer, parent = self.sum(states, nested.flip(0)), self.sum(states, parents)
+                messages = torch.cat([states, inner, most.relu(), parent, outer], 1)
+                states = norm(states + layers(messages))
+            return states
+
+    return States()
+
+
+def _layers(inputs: int, width: int, outputs: int) -> Any:
+    """A `torch_geometric.nn.MLP` with one hidden layer."""
+    return torch_geometric().nn.MLP([inputs, width, outputs], act="silu", norm=None)
 
 
 def _scaling(mean: Column, spread: Column) -> "nn.Module":
@@ -327,160 +248,6 @@ def _scaling(mean: Column, spread: Column) -> "nn.Module":
     return Scaling()
 
 
-def _linear(members: int, inputs: int, outputs: int, start: float | None = None) -> "nn.Module":
-    """Linear layers side by side, (members, n, inputs) to (members, n, outputs).
-
-    Args:
-        members: number of layers.
-        inputs: width of the inputs.
-        outputs: width of the outputs.
-        start: all weights at the start; None for draws as those of `torch.nn.Linear`.
-    """
-    import torch
-    from torch import nn
-
-    bound = inputs**-0.5
-
-    class Linear(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            sizes = (members, inputs, outputs), (members, 1, outputs)
-            draws = [torch.empty(size).uniform_(-bound, bound) for size in sizes]
-            if start is not None:
-                draws = [torch.full(size, start) for size in sizes]
-            self.weight, self.bias = map(nn.Parameter, draws)
-
-        def forward(self, values: "Tensor") -> "Tensor":
-            return torch.matmul(values, self.weight) + self.bias
-
-    return Linear()
-
-
-def _norm(members: int, width: int) -> "nn.Module":
-    """Layer normalisations side by side."""
-    import torch
-    from torch import nn
-
-    class Norm(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(members, 1, width))
-            self.bias = nn.Parameter(torch.zeros(members, 1, width))
-
-        def forward(self, values: "Tensor") -> "Tensor":
-            return nn.functional.layer_norm(values, (width,)) * self.weight + self.bias
-
-    return Norm()
-
-
-def _layers(
-    members: int, inputs: int, width: int, outputs: int, start: float | None = None
-) -> "nn.Sequential":
-    from torch import nn
-
-    first, last = _linear(members, inputs, width), _linear(members, width, outputs, start)
-    return nn.Sequential(first, nn.SiLU(), last)
-
-
-def _gathered(values: "Tensor", positions: "Tensor") -> "Tensor":
-    """(members, n, k, width): values at positions (n, k) of (members, rows, width)."""
-    flat = values.index_select(1, positions.reshape(-1))
-    return flat.reshape(values.shape[0], *positions.shape, values.shape[2])
-
-
-def _with_zeros(values: "Tensor") -> "Tensor":
-    """(members, n + 1, width): with a row of zeros at the end."""
-    from torch.nn.functional import pad
-
-    return pad(values, (0, 0, 0, 1))
-
-
-def _encoder(shape: LoopShape, vectors: int, members: int) -> "nn.Module":
-    """Maps features of n loops to their states, (members, n, width)."""
-    import torch
-    from torch import nn
-
-    width, silu = shape.width, nn.functional.silu
-
-    class Encoder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            rounds = range(shape.rounds_of_messages)
-            self.vector = nn.Parameter(0.1 * torch.randn(members, vectors, shape.vector))
-            self.enter = _linear(members, len(LOOP_FEATURES), width)
-            self.of_vector = _linear(members, shape.vector, width)
-            self.layers = nn.ModuleList(_layers(members, 5 * width, width, width) for _ in rounds)
-            self.entered = _norm(members, width)
-            self.norms = nn.ModuleList(_norm(members, width) for _ in rounds)
-
-        def forward(
-            self,
-            loops: "Tensor",
-            vector: "Tensor",
-            parent: "Tensor",
-            inside: "Tensor",
-            around: "Tensor",
-        ) -> "Tensor":
-            learnt = self.of_vector(self.vector).index_select(1, vector)
-            states: Tensor = self.entered(silu(self.enter(loops) + learnt))
-            for layers, norm in zip(self.layers, self.norms, strict=True):
-                every = _with_zeros(states)
-                inner, outer = _gathered(every, inside), _gathered(every, around)
-                messages = (inner.sum(2), inner.amax(2), every.index_select(1, parent))
-                states = norm(states + layers(torch.cat([states, *messages, outer.sum(2)], 2)))
-            return states
-
-    return Encoder()
-
-
-def _head(shape: LoopShape, members: int) -> "nn.Module":
-    """Maps states and features to log2 of the values, floors included, (members, b, metrics)."""
-    import torch
-    from torch import nn
-
-    width, metrics = shape.width, len(METRICS)
-    floors = torch.tensor([FLOORS[metric] for metric in METRICS[1:]], dtype=torch.float64)
-
-    class Head(nn.Module):
-        start: torch.Tensor
-        bounds: torch.Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.features = _layers(members, len(NETWORK_FEATURES), width, width)
-            self.of_design = _layers(members, 3 * width, width, metrics + len(BOUNDS), 0.0)
-            self.of_loop = _layers(members, 2 * width, width, metrics, 0.0)
-            self.register_buffer("start", torch.tensor([0.0, 0.0, -2.0, 0.0, 0.0]))
-            self.register_buffer("bounds", torch.tensor(BOUNDS))
-
-        def forward(
-            self,
-            states: "Tensor",
-            loops: "Tensor",
-            design: "Tensor",
-            of_design: "Tensor",
-            designs: "Tensor",
-            scaled: "Tensor",
-        ) -> "Tensor":
-            pooled = _gathered(_with_zeros(states), of_design)
-            most = pooled.amax(2)
-            whole = self.of_design(torch.cat([pooled.sum(2) / 3.0, most, self.features(scaled)], 2))
-            factor = self.start + self.of_loop(torch.cat([states, most.index_select(1, design)], 2))
-            factor = factor.clamp(-LARGEST_OF_LOOP, LARGEST_OF_LOOP)
-            # Products of bounds and factors of each loop, summed over the loops of each design.
-            products = _bounds(loops) * torch.exp2(factor)
-            sums = _gathered(_with_zeros(products), of_design).sum(2)
-            shares = torch.softmax(whole[..., metrics:], 2)
-            bound = (shares * designs.index_select(1, self.bounds)).sum(2, keepdim=True)
-            summed = torch.log2(sums[..., :1] + 1e-30)
-            log_cycles = 0.5 * summed + 0.5 * bound + whole[..., :1]
-            by_design = whole[..., 1:metrics].clamp(-LARGEST_OF_DESIGN, LARGEST_OF_DESIGN)
-            shared = sums[..., 1:] * torch.exp2(by_design) + floors.to(sums.dtype)
-            return torch.cat([log_cycles, torch.log2(shared)], 2)
-
-    return Head()
-
-
 def _bounds(loops: "Tensor") -> "Tensor":
     """Bound of each loop on its cycles and on its share of each resource, in order of METRICS."""
     import torch
@@ -493,38 +260,36 @@ def _bounds(loops: "Tensor") -> "Tensor":
     return torch.cat([cycles, dsp * rates + loops.new_tensor(least)], 1)
 
 
-def arguments(inputs: Any) -> tuple[Any, ...]:
-    """Arguments of a network from inputs by name."""
-    return tuple(inputs[name] for name in INPUTS)
-
-
-def export(whole: "nn.Module") -> bytes:
-    """A network as an ONNX file with free sizes, whose output is (members, b, metrics).
+def export(members: "Sequence[nn.Module]") -> bytes:
+    """Networks as one ONNX file with free sizes, whose output is (members, b, metrics).
 
     The exporter's warnings and log messages are suppressed.
 
     Args:
-        whole: trained module of `network`, in double precision.
+        members: trained modules of `network`.
     """
     import torch
+    from torch import nn
     from torch.export import Dim
 
-    wide, loops, designs = torch.float64, Dim("loops"), Dim("designs")
+    class Ensemble(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.members = nn.ModuleList(members)
+
+        def forward(self, *inputs: "Tensor") -> "Tensor":
+            return torch.stack([member(*inputs) for member in self.members])
+
+    wide, loops = torch.float64, Dim("loops")
     index = torch.arange(5) % 4
     # Each input is a tensor of its own: the exporter takes shared ones for one input.
-    example: dict[str, Tensor] = {
-        "designs": torch.ones(4, len(NETWORK_FEATURES), dtype=wide),
-        "loops": torch.ones(5, len(LOOP_FEATURES), dtype=wide),
-        **{name: index.clone() for name in ("vector", "design", "parent")},
-        "inside": index[:, None].repeat(1, 3),
-        "around": index[:, None].repeat(1, 2),
-        "of_design": index[:4, None].repeat(1, 6),
-    }
-    free = {name: {0: loops} for name in ("loops", "vector", "design", "parent")}
-    free["inside"] = {0: loops, 1: Dim("inside")}
-    free["around"] = {0: loops, 1: Dim("around")}
-    free["of_design"] = {0: designs, 1: Dim("of_design")}
-    free["designs"] = {0: designs}
+    example = (
+        torch.ones(4, len(NETWORK_FEATURES), dtype=wide),
+        torch.ones(5, len(LOOP_FEATURES), dtype=wide),
+        *(index.clone(), index.clone()),
+        *(index[None].repeat(2, 1), index[None, :3].repeat(2, 1)),
+    )
+    free = [{0: Dim("designs")}, *[{0: loops}] * 3, {1: Dim("parents")}, {1: Dim("nested")}]
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -532,10 +297,10 @@ def export(whole: "nn.Module") -> bytes:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                whole.eval(),
-                arguments(example),
+                Ensemble().double().eval(),
+                example,
                 dynamo=True,
-                dynamic_shapes=arguments(free),
+                dynamic_shapes=(tuple(free),),
                 input_names=list(INPUTS),
                 output_names=[OUTPUT],
                 verbose=False,
@@ -606,20 +371,16 @@ class LoopNetwork:
         """
         first, vectors = _vectors(rows.queries)
         matrix = network_matrix(rows.queries, matrix)
-        trees = LoopBatches.of(rows.queries, matrix, first)
-        measured = np.column_stack([rows.values[metric] for metric in METRICS])
-        logs = log_values(measured)
-        of_loops, of_designs = _moments(trees.features), _moments(matrix)
+        logs = log_values(np.column_stack([rows.values[metric] for metric in METRICS]))
+        graphs = _graphs(rows.queries, matrix, first, logs)
+        of_loops = _moments(np.concatenate([graph.x.numpy() for graph in graphs]))
         parts = []
         for number in range(members):
-            own = seed * SEEDS_APART + number
-            batches = ShuffledBatches(trees, logs, shape.rows, np.random.default_rng(own))
-            with seeded_torch(own):
-                part = network(shape, of_loops, of_designs, vectors)
-                _train(part, batches, shape)
+            with seeded_torch(seed * SEEDS_APART + number):
+                part = network(shape, of_loops, _moments(matrix), vectors)
+                _train(part, graphs, shape)
             parts.append(part)
-        whole = joined(parts, network(shape, of_loops, of_designs, vectors, members))
-        return cls(first, export(whole.double()))
+        return cls(first, export(parts))
 
     def predict_log(self, queries: Sequence[Query], matrix: Matrix) -> Matrix:
         """log2 of the five metrics, floors included, for designs of programs in `first`.
@@ -635,7 +396,7 @@ class LoopNetwork:
         matrix, found = network_matrix(queries, matrix), []
         for start in range(0, len(queries), MOST_DESIGNS):
             some = slice(start, start + MOST_DESIGNS)
-            inputs = LoopBatches.of(queries[some], matrix[some], self.first).whole()
+            inputs = inputs_of(queries[some], matrix[some], self.first)
             found += self._session.run([OUTPUT], inputs)
         return np.concatenate([_mean_of_members(values) for values in found])
 
@@ -659,6 +420,17 @@ def seeded_torch(seed: int) -> Iterator[None]:
         torch.set_num_threads(previous)
 
 
+def torch_geometric() -> Any:
+    """The package `torch_geometric`, imported without its deprecation warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import torch_geometric
+        import torch_geometric.data
+        import torch_geometric.loader
+        import torch_geometric.nn
+    return torch_geometric
+
+
 def onnx_session(content: bytes) -> Any:
     """An `onnxruntime.InferenceSession` of serialised ONNX, on one thread of the processor."""
     import onnxruntime
@@ -669,10 +441,29 @@ def onnx_session(content: bytes) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def _train(part: Any, batches: ShuffledBatches, shape: LoopShape) -> None:
+def _graphs(
+    queries: Sequence[Query], matrix: Matrix, programs: Mapping[Key, int], logs: Matrix
+) -> list[Any]:
+    """A `torch_geometric.data.Data` of each design, in single precision."""
+    import torch
+
+    make, graphs = torch_geometric().data.Data, []
+    for row, query in enumerate(queries):
+        inputs = inputs_of([query], matrix[row : row + 1], programs)
+        arrays = {**inputs, "log_measured": logs[row : row + 1]}
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        del tensors["batch"]  # made anew for each batch
+        graphs.append(
+            make(**{n: t.float() if t.is_floating_point() else t for n, t in tensors.items()})
+        )
+    return graphs
+
+
+def _train(part: Any, graphs: Sequence[Any], shape: LoopShape) -> None:
     """Train a network by AdamW on a one-cycle schedule, and leave it in evaluation mode."""
     import torch
 
+    batches = torch_geometric().loader.DataLoader(graphs, shape.rows, shuffle=True)
     optimiser = torch.optim.AdamW(
         part.parameters(), shape.learning_rate, weight_decay=shape.weight_decay
     )
@@ -726,13 +517,11 @@ def _moments(features: Matrix) -> tuple[Column, Column]:
 
 def _vectors(queries: Sequence[Query]) -> tuple[dict[Key, int], int]:
     """Program -> number of its first loop's vector; number of vectors."""
-    from forerun.features.hls.loop_tree import loop_tree
-
     programs = {program_key(query): query for query in queries}
     first, total = {}, 0
     for key in sorted(programs):
         first[key] = total
-        total += len(loop_tree(programs[key].design).parents)
+        total += len(loop_tree(programs[key].design).features)
     return first, total
 
 
@@ -740,7 +529,7 @@ def _loss(part: Any, batch: Mapping[str, Any]) -> "Tensor":
     """Huber losses of logarithms and of shares, in units of typical errors, added up."""
     import torch
 
-    predicted, measured = part(*arguments(batch))[0], batch["log_measured"]
+    predicted, measured = part(*(batch[name] for name in INPUTS)), batch["log_measured"]
     logs = (predicted - measured) / torch.tensor(LOG_ERROR)
     scales = [
         torch.cat([x[:, :1], torch.exp2(x[:, 1:].clamp(max=LARGEST_LOG))], 1)

@@ -9,7 +9,7 @@ import onnx
 from tests.house.sources import PYPROJECT, REPOSITORY
 
 MODEL = Path(onnx.__file__).parent / "backend/test/data/light/light_resnet50.onnx"
-MODULES = {"nvidia-ml-py": "pynvml"}
+MODULES = {"torch-geometric": "torch_geometric", "nvidia-ml-py": "pynvml"}
 
 ABSENT = """
 import sys
