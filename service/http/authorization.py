@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forerun.data.errors import InputError
-from forerun.service.http.admission import ALWAYS_ANSWERED
 from forerun.service.http.guard import READING, asks_for_keys, is_loopback, key_store
+from forerun.service.http.limits import ALWAYS_ANSWERED
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.http.tenants import OF_SCOPE
 from forerun.service.log import log

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
-from forerun.service.http.json_bodies import MOST_DEPTH, MOST_KEYS, MOST_VALUES, parsed
+from forerun.service.http.limits import MOST_DEPTH, MOST_KEYS, MOST_VALUES, parsed
 from forerun.service.problems import WrongField
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
