@@ -29,12 +29,6 @@ def test_a_second_of_requests_may_come_at_once_and_then_the_rate():
     assert accepted(quotas, "a", 20) == 10
 
 
-def test_each_key_has_a_quota_of_its_own():
-    quotas = Quotas(3, Clock())
-    assert accepted(quotas, "a", 5) == 3
-    assert accepted(quotas, "b", 5) == 3
-
-
 @pytest.mark.parametrize("per_s", [0.01, 0.5, 3, 1000])
 def test_the_request_after_the_time_that_the_refusal_names_is_let_in(per_s):
     clock = Clock()
