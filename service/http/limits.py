@@ -26,6 +26,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from forerun.data.shapes import Int
+from forerun.service.http.access import ALWAYS_ANSWERED
 from forerun.service.http.lanes import Busy, Departure
 from forerun.service.http.state import State, state_of
 from forerun.service.http.telemetry import Telemetry
@@ -179,12 +180,6 @@ def _state_of(config: Config) -> State:
     state = app.state.forerun
     assert isinstance(state, State)
     return state
-
-
-ALWAYS_ANSWERED = frozenset({
-    *("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"),
-})  # fmt: skip
-"""Paths for those who watch the service; no limit counts or refuses them."""
 
 
 class Admission:

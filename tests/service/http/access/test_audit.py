@@ -5,8 +5,8 @@ import json
 import pytest
 from fastapi.testclient import TestClient
 
+from forerun.service.http.access import audited
 from forerun.service.http.app import create_app
-from forerun.service.http.authorization import audited
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
 from tests.coroutines import run

@@ -5,14 +5,14 @@ import base64
 import pytest
 from fastapi.testclient import TestClient
 
-from forerun.service.http.app import create_app
-from forerun.service.http.authorization import (
+from forerun.service.http.access import (
     INFERENCES,
     OF_ROUTERS,
     QUESTIONS,
     needed_scope,
     presented_key,
 )
+from forerun.service.http.app import create_app
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
 from tests.service.conftest import GRAPH

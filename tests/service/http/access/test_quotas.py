@@ -2,7 +2,7 @@
 
 import pytest
 
-from forerun.service.http.authorization import Quotas
+from forerun.service.http.access import Quotas
 
 
 class Clock:
