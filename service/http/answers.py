@@ -18,7 +18,8 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.llm.estimates import llm_estimates
-from forerun.service.answers.question import Question, question_of
+from forerun.service.answers.question import Question
+from forerun.service.answers.requested import question_of
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.http.trial import Shares, Trial
 from forerun.service.requests.record import stage

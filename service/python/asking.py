@@ -8,8 +8,9 @@ from forerun.data.errors import InputError, UnanswerableQuery, UnknownMetric
 from forerun.data.workload import NumberFormat
 from forerun.service.answers.answer import answer_of, answers_to
 from forerun.service.answers.power_sweep import SLOW_DOWN, swept
-from forerun.service.answers.question import RUN_METRICS, question_about, question_of
+from forerun.service.answers.question import RUN_METRICS, question_about
 from forerun.service.answers.ranking import Goal, Limits, prices_by_device, ranked
+from forerun.service.answers.requested import question_of
 from forerun.service.problems import valid
 from forerun.service.python.answer import Answer, Answers, Comparison, Fit
 from forerun.service.python.model_source import Model

@@ -120,7 +120,7 @@ def predictions(
         InputError: options were given, no device is named, or the request is not valid.
     """
     from forerun.service.answers.answer import answer_of
-    from forerun.service.answers.question import question_of
+    from forerun.service.answers.requested import question_of
     from forerun.service.presets import as_prediction
     from forerun.service.problems import valid
     from forerun.service.schemas.prediction import PredictIn

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from forerun.data.errors import InputError
 from forerun.service.answers.answer import answers_to
-from forerun.service.answers.question import Question, question_of
+from forerun.service.answers.question import Question
+from forerun.service.answers.requested import question_of
 from forerun.service.loading import adaptation_here
 from forerun.service.problems import content, problem_of, unfit
 from forerun.service.schemas.prediction import PredictIn
