@@ -7,6 +7,7 @@ from typing import Any
 
 from forerun.data.device import Device
 from forerun.service.schemas.answers import IntervalOut
+from forerun.service.schemas.colocation import PerformanceOut
 
 MISSING = "–"
 """Stands for a value that is not known."""
@@ -146,14 +147,14 @@ def shown(**titles: str) -> list[Encoding]:
     return [{"field": field, "title": title} for field, title in titles.items()]
 
 
-def layer(mark: str | Mapping[str, Any], **encoding: Encoding | list[Encoding]) -> Encoding:
+def layer(mark: str | Mapping[str, Any], **encoding: Encoding | list[Encoding] | None) -> Encoding:
     """One layer of a chart."""
     return {"mark": mark, "encoding": encoding}
 
 
-def interval_cells(estimate: IntervalOut, unit: str | None = None) -> dict[str, Cell]:
-    """Value, ends and text of an estimate; the unit is the estimate's own when None."""
-    text = f"{short(estimate.value)} {estimate.unit if unit is None else unit}".rstrip()
+def interval_cells(estimate: IntervalOut | PerformanceOut, unit: str) -> dict[str, Cell]:
+    """Value, ends and text of an estimate; the unit may be empty."""
+    text = f"{short(estimate.value)} {unit}".rstrip()
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "text": text}
 
 

@@ -61,7 +61,7 @@ def bars_chart(title: str, estimates: Mapping[str, IntervalOut]) -> Chart | None
     """
     if len(estimates) < 2:
         return None
-    rows = [{"name": name, **interval_cells(each)} for name, each in estimates.items()]
+    rows = [{"name": name, **interval_cells(each, each.unit)} for name, each in estimates.items()]
     unit = next(iter(estimates.values())).unit
     x = number("value", unit)
     spec = interval_bars("name", len(rows), x, name="name", text="estimate")

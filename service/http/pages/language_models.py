@@ -292,7 +292,7 @@ def _difference(form: LlmForm, other: LlmForm, answer: ServingOut) -> str:
 def load_chart(metric: str, by_count: Mapping[int, ServingOut]) -> Chart:
     """A metric over the number of concurrent requests, with its interval."""
     known = {n: own for n, answer in by_count.items() if (own := answer.metrics.get(metric))}
-    rows = [{"count": count, **interval_cells(own)} for count, own in known.items()]
+    rows = [{"count": count, **interval_cells(own, own.unit)} for count, own in known.items()]
     unit = next((own.unit for own in known.values()), "")
     ends = [end for own in known.values() for end in (own.low, own.value, own.high)]
     y = number("value", unit) if metric == "power_w" else logarithmic("value", unit, ends)
