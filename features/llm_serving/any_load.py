@@ -15,8 +15,13 @@ import numpy as np
 
 from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device
-from forerun.data.language_models.deployment import Engine, LlmDeployment
-from forerun.features.llm_serving.engine_settings import Limits
+from forerun.data.language_models.deployment import LlmDeployment
+from forerun.features.llm_serving.engine_settings import (
+    Limits,
+    mixes,
+    tokens_per_iteration,
+    uncached_tokens,
+)
 from forerun.features.llm_serving.iteration import Iterations
 from forerun.features.llm_serving.step import PARTS, WorkerTime
 
@@ -177,12 +182,12 @@ def _together(
     decoding = lengths.decode((1.0 + others) / stages)
     prompt = lengths.prompt(chunks, others.shape[1])
     others_alone = lengths.decode(others / stages)
-    mixed = prompt.combined_with(others_alone) if _mixes(engine) else prompt
+    mixed = prompt.combined_with(others_alone) if mixes(engine) else prompt
     decode, both, without = (
         {name: column.reshape(others.shape) for name, column in own.items()}
         for own in worker.parts_of_each([decoding, mixed, others_alone])
     )
-    shared = np.minimum(others, 1.0) if _mixes(engine) else 0.0
+    shared = np.minimum(others, 1.0) if mixes(engine) else 0.0
     prefill = {name: chunks * (own - shared * without[name]) for name, own in both.items()}
     accepted = tokens_per_iteration(engine)
     step = sum(decode.values()) / accepted
@@ -248,19 +253,3 @@ def _grid(
 
 def _ranks(deployment: LlmDeployment) -> int:
     return deployment.pool.workers * deployment.pool.parallelism.attention_data
-
-
-def _mixes(engine: Engine) -> bool:
-    """Whether one iteration holds prompts and decoded tokens; SGLang's do not by default."""
-    return engine.chunked_prefill and engine.name != "sglang"
-
-
-def uncached_tokens(deployment: LlmDeployment) -> float:
-    """Tokens of a prompt that are not in the prefix cache, at least one."""
-    load = deployment.load
-    return max(load.input_tokens * (1.0 - load.cached_share), 1.0)
-
-
-def tokens_per_iteration(engine: Engine) -> float:
-    """Tokens that a sequence gains in an iteration: one, and the accepted ones of the draft."""
-    return 1.0 + sum(engine.draft_acceptance**k for k in range(1, engine.draft_tokens + 1))
