@@ -389,8 +389,8 @@ def _strata(metric: str, rows: DeploymentRows) -> Names:
     """Stratum of a time of each of n deployments.
 
     It says whether many prompts may start together, and for the time to the first token the engine:
-    left out with its model, 90 % of the runs of vLLM lie within a factor of 3.4, those of
-    TensorRT-LLM within 12 and those of SGLang within 29, whose releases most often have no name.
+    left out with its model, 90 % of the runs of vLLM lie within a factor of 3.7, those of
+    TensorRT-LLM within 14 and those of SGLang within 55.
     """
     many = np.where(rows.burst >= MANY, ", many in flight", "")
     if metric != "ttft_ms":

@@ -360,15 +360,15 @@ def beyond(arriving: float, capacity: Estimate) -> bool:
     return arriving >= (capacity.value if capacity.high is None else capacity.high)
 
 
-def as_served(query: Query) -> Query:
-    """A closed loop with a request in flight for each place at most; other loads as they are."""
+def as_served(query: Query, every: float) -> Query:
+    """A closed loop with as many requests in flight as there are places; others as they are."""
     in_flight = query.deployment.load.concurrency
-    return query if in_flight is None else in_closed_loop(query, min(in_flight, places(query)))
+    return query if in_flight is None or in_flight <= every else in_closed_loop(query, every)
 
 
-def without_place(query: Query) -> tuple[Limit, ...]:
-    """That requests in flight of a closed loop have no place; none where all have one."""
-    in_flight, every = query.deployment.load.concurrency or 0.0, places(query)
+def without_place(query: Query, every: float) -> tuple[Limit, ...]:
+    """That requests in flight of a closed loop have none of the places; none where all have one."""
+    in_flight = query.deployment.load.concurrency or 0.0
     if in_flight <= every:
         return ()
     line = f"{in_flight:,.0f} requests are in flight, and {every:,.0f} have a place"
