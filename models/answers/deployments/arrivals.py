@@ -43,7 +43,7 @@ EXTRAPOLATED: Final = (
     "rely on them"
 )
 AT_CAPACITY: Final = "rates, power, price and all else are those at its capacity"
-IF_IT_DOES: Final = "if not, the queue grows without end; waiting is that of the case that it does"
+OTHER_CASE: Final = "and the queue grows without end; waiting is that of the other case"
 STEP: Final = 2.0
 """Ratio of neighbouring numbers of requests in flight at which closed loops are predicted: powers
 of two are what most people ask and measure, and there both kinds of load have one time."""
@@ -420,10 +420,8 @@ def within_reach(query: Query, time: Prediction, capacity: Estimate | None) -> P
     near = _near(arriving / capacity.value)
     if arriving <= low:
         return replace(time, limits=(*time.limits, *near))
-    late = (
-        f"more than it can answer with a probability of {100.0 * behind(arriving, capacity):.0f} %"
-    )
-    limit = Limit(f"{_of_capacity(arriving, capacity)}: {late}; {IF_IT_DOES}")
+    late = f"with a probability of {100.0 * behind(arriving, capacity):.0f} % these are too many"
+    limit = Limit(f"{_of_capacity(arriving, capacity)}: {late}, {OTHER_CASE}")
     found = {
         name: _answered(own, arriving, capacity) if name in RATES else own
         for name, own in time.estimates.items()

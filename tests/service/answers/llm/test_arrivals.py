@@ -189,7 +189,7 @@ def test_where_it_may_not_keep_up_times_are_known_and_rates_are_at_most_the_capa
     assert answered["value"] == pytest.approx(min(rate, capacity["requests_per_s"]))
     assert answered["low"] == pytest.approx(capacity["low"])
     assert answered["high"] == pytest.approx(rate)
-    assert "more than it can answer with a probability of" in own["limits"][0]
+    assert "% these are too many" in own["limits"][0]
     assert not any(limit["severity"] == "refusal" for limit in own["limit_details"])
 
 
