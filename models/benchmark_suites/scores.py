@@ -379,7 +379,8 @@ class BenchmarkBoost(StoredPredictor):
         return replace(fitted, shares=shares, widths=widths)
 
     def _fitted(self, rows: Measurements) -> Self:
-        settings, laws, boosters, smooth = {}, {}, {}, {}
+        settings, laws, boosters = {}, {}, {}
+        smooth: dict[Key, SmoothLaw] = {}
         for suite, own in rows_by(_suites(rows.queries)).items():
             tests = rows.take(own)
             of_suite = Settings.of(tests.queries)
@@ -405,8 +406,15 @@ class BenchmarkBoost(StoredPredictor):
                     weights=None if tests.weights is None else tests.weights[known],
                 )
         shares = {key: self.shares.get(key, 0.5) for key in smooth}
-        parts = {"settings": settings, "laws": laws, "boosters": boosters, "smooth": smooth}
-        return replace(self, **parts, shares=shares, levels={})
+        return replace(
+            self,
+            settings=settings,
+            laws=laws,
+            boosters=boosters,
+            smooth=smooth,
+            shares=shares,
+            levels={},
+        )
 
     def adapt(self, measurements: Measurements) -> Self:
         """Correct each suite and metric by its median log residual, shrunk towards zero."""
