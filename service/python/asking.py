@@ -192,7 +192,8 @@ def rank(
         in_domain_only: whether the predictions must be in domain.
         risk: whether the upper end of the interval (`high`) or the best estimate (`value`) must
             meet the limits.
-        prices_per_hour: name of a device -> price of an hour, for the objective `cost`.
+        prices_per_hour: name of a device -> price of an hour, for the objective `cost`; list
+            prices in USD without it.
         **run: as in `predict`.
 
     Raises:

@@ -254,6 +254,6 @@ def predicted_times(queries: Sequence[Query], in_use: InUse) -> Timed:
 def _unanswerable(query: Query) -> InputError:
     name = query.device.name
     return UnanswerableQuery(
-        f"No predictor answers a deployed language model on {name}: it takes a GPU or a processor "
-        "with a spec sheet."
+        f"No predictor answers a deployed language model on {name}: only GPUs and processors whose "
+        "spec sheets are known are answered."
     )

@@ -42,7 +42,10 @@ def rank(
         str, typer.Option(help="what must meet the limits: high (of the interval) or value")
     ] = "high",
     price: Annotated[
-        list[str] | None, typer.Option(help="price of an hour, such as l4=0.71; may be repeated")
+        list[str] | None,
+        typer.Option(
+            help="price of an hour, such as l4=0.71; may be repeated [list prices, USD on demand]"
+        ),
     ] = None,
     *,
     run: RunIn,

@@ -10,7 +10,7 @@ from forerun.data.query import Operation, Query
 from forerun.features.power.operator_features import waiting_w
 from forerun.features.readers.language_model.reader import named_config, read_language_model
 from forerun.models.answers.deployments.power import as_serving, occupancy, powers
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.prediction import Estimate, Prediction
 from tests.features.llm_serving.deployments import DEVICE, deployment
