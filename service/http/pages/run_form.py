@@ -22,7 +22,7 @@ from forerun.service.presets import PREDICT, presets
 from forerun.service.schemas.answers import LimitOut, PredictionOut
 from forerun.service.schemas.fields import LARGEST_BATCH, Watts
 from forerun.service.schemas.prediction import NetworkIn, OperationIn, PredictIn
-from forerun.service.schemas.run_options import LARGEST_RANK, TrainingIn
+from forerun.service.schemas.run_options import TrainingIn
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class RunForm(EmptyIsAbsent):
     phase: Phase = "inference"
     runtime: Runtime | None = None
     optimizer: Optimizer = "adamw"
-    lora_rank: int = Field(default=0, ge=0, le=LARGEST_RANK)
+    lora_rank: int = Field(default=0, ge=0, le=65_536)
     frozen_weights: FrozenFormat | None = None
     checkpoint_blocks: bool = False
     power_limit_w: Watts | None = None
