@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import typer
 from pydantic import BaseModel
-from typer.core import TyperCommand
 
 from forerun.data.errors import BadRequest
+from forerun.service.cli.commands import WORDS
 from forerun.service.cli.options import option_of
 from forerun.service.requests.field_names import ALSO, without_also
 from forerun.service.schemas.llm.deployment import EngineIn, ParallelismIn, PrefillIn
@@ -104,19 +104,6 @@ def request_of(given: Mapping[str, Any]) -> dict[str, Any]:
             holder = holder.setdefault(part, {})
         holder[field] = value
     return content
-
-
-WORDS: Final = "forerun.words"
-"""Key under which a context keeps the words that a command was called with."""
-
-
-class NamingCommand(TyperCommand):
-    """A command that keeps the words that it was called with, for `option_names`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The words after the options."""
-        ctx.meta[WORDS] = tuple(args)
-        return super().parse_args(ctx, args)
 
 
 def option_names(context: typer.Context) -> Callable[[str], str]:

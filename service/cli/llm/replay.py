@@ -7,7 +7,8 @@ import typer
 
 from forerun.service.cli import options as o
 from forerun.service.cli.llm.model import described_model, title_of
-from forerun.service.cli.llm.options import option_names
+from forerun.service.cli.llm.options import OF_LOAD, llm_options, option_names, request_of
+from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, screen, working
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from forerun.service.schemas.llm.replay import ReplayOut, StatisticsOut
 
 
+@takes(llm_options(without=OF_LOAD), request_of)
 def replay(
     context: typer.Context,
     model: Annotated[

@@ -1,4 +1,4 @@
-"""`forerun llm`: times, rates, memory, power and price of serving a language model."""
+"""`forerun llm estimate`, times, memory, power and price of serving; `forerun llm support`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,13 +8,10 @@ import typer
 from forerun.service.cli import options as o
 from forerun.service.cli.llm.model import described_model, title_of
 from forerun.service.cli.llm.options import (
-    OF_LOAD,
-    NamingCommand,
     llm_options,
     option_names,
     request_of,
 )
-from forerun.service.cli.llm.replay import replay
 from forerun.service.cli.options import takes
 from forerun.service.cli.output import print_json, progress, screen, working
 
@@ -24,12 +21,7 @@ if TYPE_CHECKING:
     from forerun.service.schemas.answers import ServingOut
     from forerun.service.stores.devices import DeviceStore
 
-app = typer.Typer(
-    rich_markup_mode=None, help="What a language model costs to serve.", no_args_is_help=True
-)
 
-
-@app.command("estimate", cls=NamingCommand)
 @takes(llm_options(), request_of)
 def estimate(
     context: typer.Context,
@@ -74,10 +66,6 @@ def estimate(
         raise typer.Exit(InputError.exit_code)
 
 
-app.command("replay", cls=NamingCommand)(takes(llm_options(without=OF_LOAD), request_of)(replay))
-
-
-@app.command("support")
 def support(json: o.Json = False) -> None:
     """List models by name, engines and formats, and on which devices each metric was measured."""
     from forerun.service.answers.llm.support import support as supported
