@@ -46,9 +46,10 @@ def checked_run(given: Mapping[str, Any]) -> RunIn:
             raise UnknownOption(name, known)
     values = {name: value for name, value in given.items() if name not in READING}
     try:
-        return RunIn.model_validate(values)
+        run: RunIn = RunIn.model_validate(values)
     except ValidationError as error:
         raise InputError(first_fault(error)) from None
+    return run
 
 
 def first_fault(error: ValidationError) -> str:

@@ -15,11 +15,11 @@ from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.answers.serving import estimated
 from forerun.service.python.question import first_fault
 from forerun.service.python.session import DeviceLike, session
-from forerun.service.python.view import Estimate, Predicted, View, Viewed, estimates_of, refusals
+from forerun.service.python.view import Estimate, Predicted, View, Viewed, record_of, refusals
 from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.language_model import ModelSizesOut
 from forerun.service.schemas.llm.answers import DeploymentOut
-from forerun.service.schemas.serving import DiffusionEstimateIn, LlmEstimateIn, LlmIn
+from forerun.service.schemas.serving import DiffusionEstimateIn, DiffusionIn, LlmEstimateIn, LlmIn
 
 Request = TypeVar("Request", LlmEstimateIn, DiffusionEstimateIn)
 
@@ -52,16 +52,7 @@ class ServingAnswer(Viewed):
     @classmethod
     def of(cls, title: str, out: ServingOut) -> "ServingAnswer":
         """The answer in this form."""
-        return cls(
-            title,
-            out.device.name,
-            out.device_count,
-            estimates_of(out.metrics),
-            dict(out.missing),
-            tuple(out.limits),
-            out.in_domain,
-            out,
-        )
+        return record_of(cls, out, title=title, content=out)
 
     power_w = Predicted("Average power of one device, W")
     tokens_per_s = Predicted("Tokens written per second by all devices")
@@ -275,20 +266,7 @@ def diffusion(
         InputError: a value is not valid.
         UnanswerableQuery: no predictor can answer.
     """
-    model = {
-        "parameters": parameters,
-        "height": height,
-        "width": width,
-        "frames": frames,
-        "steps": steps,
-        "batch_size": batch_size,
-        "weights": weights,
-        "ring_parallel": ring_parallel,
-        "ulysses_parallel": ulysses_parallel,
-        "pixels_per_token": pixels_per_token,
-        "frames_per_token": frames_per_token,
-        "passes": passes,
-    }
+    model = {name: own for name, own in locals().items() if name in DiffusionIn.model_fields}
     title = f"diffusion model of {parameters:,.4g} parameters, {width} x {height} pixels"
     here = session()
     sheet = here.device(device)

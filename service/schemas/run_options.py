@@ -154,11 +154,12 @@ def given_in(kind: type[Given], options: Mapping[str, Any]) -> Given | None:
     if not given:
         return None
     try:
-        return kind.model_validate(given)
+        checked: Given = kind.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise BadTrainingSetup(f"{where} {first['input']!r}: {first['msg']}.") from None
+    return checked
 
 
 def training_out(network: Network) -> TrainingIn | None:
