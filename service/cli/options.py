@@ -11,6 +11,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from forerun.data.errors import InputError
+from forerun.service.schemas.run_options import part_of
 
 if TYPE_CHECKING:
     from forerun.data.device import Device
@@ -166,7 +167,7 @@ def run_options(kind: type[BaseModel]) -> list[inspect.Parameter]:
     """One option for each field of a description, by its JSON schema."""
     found = []
     for name, schema in kind.model_json_schema()["properties"].items():
-        part = _part(schema)
+        part = part_of(schema)
         bounds = {"min": part.get("minimum"), "max": part.get("maximum")}
         bounds = bounds if part["type"] in ("integer", "number") else {}
         found.append(option_of(name, schema, [name.removesuffix("_w")], **bounds))
@@ -184,7 +185,7 @@ def option_of(
         names: name and further names of the option, with underscores.
         bounds: `min` and `max` that the command line checks itself.
     """
-    part, default = _part(schema), schema.get("default")
+    part, default = part_of(schema), schema.get("default")
     flags = [f"--{each.replace('_', '-')}" for each in names]
     if part["type"] == "boolean":
         flags[0] += f"/--no-{flags[0].removeprefix('--')}"
@@ -193,11 +194,6 @@ def option_of(
     own = KINDS[part["type"]] if default not in (None, []) else KINDS[part["type"]] | None
     annotation = Annotated[own, shown]  # type: ignore[valid-type]
     return inspect.Parameter(name, KEYWORD, default=default or None, annotation=annotation)
-
-
-def _part(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a field where it is not null."""
-    return next(part for part in schema.get("anyOf", [schema]) if part["type"] != "null")
 
 
 def flag_of(name: str) -> str:
@@ -213,7 +209,7 @@ def checked(kind: type[Described], given: Mapping[str, Any]) -> Described:
     """
     kept = {name: value for name, value in given.items() if value is not None}
     for name, schema in kind.model_json_schema()["properties"].items():
-        choices = _part(schema).get("enum")
+        choices = part_of(schema).get("enum")
         if choices and name in kept:
             one_of(flag_of(name)[2:], kept[name], choices)
     try:

@@ -37,11 +37,11 @@ class _SetUpIn(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def options_of(setup: type) -> type[_SetUpIn]:
-    """A request with the fields of a set-up."""
+def options_of(setup: type, base: type[BaseModel] = _SetUpIn) -> Any:
+    """A schema with the fields of a set-up and of a base."""
     hints = get_type_hints(setup, include_extras=True)
     own: Any = {field.name: (hints[field.name], field.default) for field in fields(setup)}
-    return create_model(setup.__name__, __base__=_SetUpIn, **own)
+    return create_model(setup.__name__, __base__=base, **own)
 
 
 class TrainingIn(options_of(TrainingSetup)):  # type: ignore[misc]
@@ -59,6 +59,11 @@ OPTIONS = tuple(TrainingIn.model_fields)
 INFERENCE_OPTIONS = tuple(InferenceIn.model_fields)
 BOTH = frozenset(OPTIONS) & frozenset(INFERENCE_OPTIONS)
 Given = TypeVar("Given", TrainingIn, InferenceIn)
+
+
+def part_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The JSON schema of a field where it is not null."""
+    return next(part for part in schema.get("anyOf", [schema]) if part["type"] != "null")
 
 
 def training_of(phase: Phase, batch_size: int, given: TrainingIn | None) -> TrainingSetup | None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field, model_validator
@@ -13,7 +13,7 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.data.query import Query
 from forerun.data.software import Runtime, Software
-from forerun.data.workload import FrozenFormat, NumberFormat, Optimizer, Phase
+from forerun.data.workload import NumberFormat, Phase, TrainingSetup
 from forerun.service.answers.answer import answers_to
 from forerun.service.answers.question import Question
 from forerun.service.http.answers import Answers
@@ -22,7 +22,7 @@ from forerun.service.presets import PREDICT, presets
 from forerun.service.schemas.answers import LimitOut, PredictionOut
 from forerun.service.schemas.fields import LARGEST_BATCH, Watts
 from forerun.service.schemas.prediction import NetworkIn, OperationIn, PredictIn
-from forerun.service.schemas.run_options import TrainingIn
+from forerun.service.schemas.run_options import OPTIONS, TrainingIn, options_of, part_of
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,6 @@ RUNTIMES: Mapping[Runtime, str] = {
     "tensorrt": "TensorRT",
     "onnxruntime": "ONNX Runtime",
 }
-OPTIMIZERS: tuple[Optimizer, ...] = (
-    "adamw", "adam", "sgd", "momentum", "adafactor", "adam8bit", "adam4bit", "none",
-)  # fmt: skip
-
-TRAINING = {"optimizer", "lora_rank", "frozen_weights", "checkpoint_blocks"}
-"""Fields that count in training alone."""
 
 Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 
@@ -103,8 +97,8 @@ class EmptyIsAbsent(BaseModel):
         return f"{path}?{urlencode(fields, doseq=True)}" if fields else path
 
 
-class RunForm(EmptyIsAbsent):
-    """A network, devices, and how the network runs on them.
+class RunForm(options_of(TrainingSetup, EmptyIsAbsent)):  # type: ignore[misc]
+    """A network, devices, and how the network runs on them, with every option of training.
 
     The network is named by its digest, so that an address shows the same answer again.
     """
@@ -116,10 +110,6 @@ class RunForm(EmptyIsAbsent):
     precision: NumberFormat = "amp"
     phase: Phase = "inference"
     runtime: Runtime | None = None
-    optimizer: Optimizer = "adamw"
-    lora_rank: int = Field(default=0, ge=0, le=65_536)
-    frozen_weights: FrozenFormat | None = None
-    checkpoint_blocks: bool = False
     power_limit_w: Watts | None = None
 
     @property
@@ -131,7 +121,8 @@ class RunForm(EmptyIsAbsent):
         """The network at a batch size, that of the form when None."""
         training = None
         if self.phase == "training":
-            training = TrainingIn(**self.model_dump(include=TRAINING, exclude_none=True))
+            given = self.model_dump(include=set(OPTIONS), exclude_defaults=True)
+            training = TrainingIn(**given) if given else None
         return NetworkIn(
             kind="network",
             graph=self.graph or "",
@@ -178,14 +169,56 @@ class Link:
     address: str
 
 
+@dataclass(frozen=True)
+class FormOption:
+    """An option of training as a field of the form.
+
+    Attributes:
+        name: name of the option.
+        label: what it is.
+        choices: value -> text, for one of several; empty for others.
+        is_switch: whether it is on or off.
+        low, high: bounds of a number; None without one.
+        may_be_absent: whether it has no value by default.
+    """
+
+    name: str
+    label: str
+    choices: Mapping[Any, Any]
+    is_switch: bool
+    low: float | None
+    high: float | None
+    may_be_absent: bool
+
+
+def training_options(schema: type[BaseModel] = TrainingIn) -> list[FormOption]:
+    """The options of training, as their schema describes them."""
+    found = []
+    for name, own in schema.model_json_schema()["properties"].items():
+        part = part_of(own)
+        choices = {each: each for each in part.get("enum", ())}
+        high = part.get("maximum", part.get("exclusiveMaximum"))
+        found.append(
+            FormOption(
+                name,
+                f"Training: {own['description'].partition(';')[0].removeprefix('whether ')}",
+                choices,
+                part["type"] == "boolean",
+                part.get("minimum"),
+                high,
+                own.get("default") is None,
+            )
+        )
+    return found
+
+
 def form_context(form: RunForm, answers: Answers) -> dict[str, Any]:
     """The context of `run_fields.html`."""
     return {
         "catalog": sorted_devices(answers, form.devices),
         "precisions": PRECISIONS,
         "runtimes": RUNTIMES,
-        "optimizers": {name: name for name in OPTIMIZERS},
-        "frozen_formats": {name: name for name in get_args(FrozenFormat)},
+        "training_options": training_options(),
     }
 
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from forerun.data.workload import TrainingSetup
 from forerun.service.cli.options import run_options
+from forerun.service.http.pages.run_form import training_options
 from forerun.service.python.asking import predict
 from forerun.service.python.run_options import READING, RunOptions, options_of
 from forerun.service.schemas.run_options import InferenceIn, ModelQuestion, RunIn, run_in
@@ -22,7 +23,7 @@ class Longer(TrainingSetup):
     loss_scale: Annotated[int, Field(ge=1, le=9, description="scale of the loss")] = 2
 
 
-def test_an_option_more_is_one_of_http_of_the_command_line_and_of_python():
+def test_an_option_more_is_one_of_http_of_the_command_line_of_pages_and_of_python():
     training = request_of(Longer)
     assert training(loss_scale=3).loss_scale == 3
     own = training.model_json_schema()["properties"]["loss_scale"]
@@ -34,6 +35,8 @@ def test_an_option_more_is_one_of_http_of_the_command_line_and_of_python():
     (shown,) = option.annotation.__metadata__
     assert (shown.default, shown.min, shown.max) == ("--loss-scale", 1, 9)
     assert shown.help == "training: scale of the loss"
+    (field,) = [own for own in training_options(training) if own.name == "loss_scale"]
+    assert (field.label, field.low, field.high) == ("Training: scale of the loss", 1, 9)
     assert "    loss_scale: int | None" in program("reference").stub(options_of(run)).splitlines()
 
 
