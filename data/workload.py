@@ -363,40 +363,50 @@ class Colocation:
     kind: Literal["colocation"] = "colocation"
 
 
+Parameters = Annotated[float, Field(ge=1e5, le=1e15, allow_inf_nan=False)]
+"""Number of parameters; the smallest refuses billions that are given as a plain number."""
+Sharing = Annotated[int, Field(ge=1, le=1024)]
+"""Devices that share the work of a served model in one way."""
+Routed = Annotated[int, Field(ge=0, le=65_536)]
+CacheBytes = Annotated[float, Field(ge=1.0, le=1e12, allow_inf_nan=False)]
+Pixels = Annotated[int, Field(ge=16, le=65_536)]
+PixelsPerToken = Annotated[int, Field(ge=1, le=1024)]
+
+
 @dataclass(frozen=True, slots=True)
 class LlmServing:
     """A language model that serves requests continuously, at its maximum concurrency.
 
-    The devices are those of the query's `operation`.
-
-    Attributes:
-        total_parameters: weights of the model.
-        active_parameters: weights that one token uses; fewer than all in mixtures of experts.
-        request: kind of requests.
-        max_sequences: most requests that are served at a time, on all devices together.
-        weights: how weights are stored.
-        architecture: kind of layers.
-        tensor_parallel, expert_parallel, data_parallel: devices that share a layer's products,
-            that experts are spread over, that hold attention whole. Their product may pass the
-            number of devices: experts and attention are spread apart.
-        experts, experts_per_token: routed experts of a layer, and how many of them a token takes;
-            0 where that is not known.
-        cache_bytes_per_token: keys and values of one token over all layers, bytes; None where that
-            is not known.
+    The devices are those of the query's `operation`. The product of the degrees of parallelism may
+    pass their number: experts and attention are spread apart. Active parameters are fewer than all
+    in mixtures of experts; experts are 0 where they are not known.
     """
 
-    total_parameters: float
-    active_parameters: float
-    request: RequestKind = "chat"
-    max_sequences: int = 1
-    weights: WeightFormat = "bf16"
-    architecture: LlmArchitecture = "dense"
-    tensor_parallel: int = 1
-    expert_parallel: int = 1
-    data_parallel: int = 1
-    experts: int = 0
-    experts_per_token: int = 0
-    cache_bytes_per_token: float | None = None
+    total_parameters: Annotated[Parameters, Field(description="number of parameters of the model")]
+    active_parameters: Annotated[
+        Parameters, Field(description="number of parameters used per token")
+    ]
+    request: Annotated[RequestKind, Field(description="kind of requests that are served")] = "chat"
+    max_sequences: Annotated[
+        int, Field(ge=1, le=1_000_000, description="concurrent requests over all devices")
+    ] = 1
+    weights: Annotated[WeightFormat, Field(description="number format of the weights")] = "bf16"
+    architecture: Annotated[LlmArchitecture, Field(description="kind of layers")] = "dense"
+    tensor_parallel: Annotated[
+        Sharing, Field(description="degree of tensor parallelism, devices")
+    ] = 1
+    expert_parallel: Annotated[
+        Sharing, Field(description="degree of expert parallelism, devices")
+    ] = 1
+    data_parallel: Annotated[
+        Sharing, Field(description="degree of data parallelism of attention, devices")
+    ] = 1
+    experts: Annotated[Routed, Field(description="routed experts per layer; 0 for none")] = 0
+    experts_per_token: Annotated[Routed, Field(description="routed experts per token")] = 0
+    cache_bytes_per_token: Annotated[
+        CacheBytes | None,
+        Field(description="size of the key-value cache per token over all layers, bytes"),
+    ] = None
     kind: Literal["llm_serving"] = "llm_serving"
 
 
@@ -404,35 +414,44 @@ class LlmServing:
 class Diffusion:
     """A diffusion model that draws images or videos, batch after batch.
 
-    Attributes:
-        parameters: weights of the denoising network.
-        height, width: size of a picture, pixels.
-        frames: number of frames of a video; 1 for images.
-        steps: denoising steps.
-        batch_size: pictures or videos drawn at a time.
-        weights: how weights are stored.
-        ring_parallel, ulysses_parallel: devices that attention's sequence and heads are spread
-            over.
-        pixels_per_token: along each side: the autoencoder's factor times the patch, 8 x 2 of most;
-            of a U-Net, whose weights work at several depths, the one with as many products: 30 of
-            SDXL, 27 of SSD-1B, 26 of Stable Diffusion 1 and 2. None where that is not known.
-        frames_per_token: frames of a video that one token stands for: 4 x 1 in most models.
-        passes: of the network for one picture and step: 2 with classifier-free guidance, 1 where
-            guidance is distilled into the network; None likewise.
+    Of a U-Net, whose weights work at several depths, `pixels_per_token` is also 27 for SSD-1B; of
+    others it is most often 8 x 2. A token stands for 4 x 1 frames in most models. Passes are 2 with
+    classifier-free guidance, and 1 where guidance is distilled into the network.
     """
 
-    parameters: float
-    height: int
-    width: int
-    frames: int = 1
-    steps: int = 50
-    batch_size: int = 1
-    weights: WeightFormat = "bf16"
-    ring_parallel: int = 1
-    ulysses_parallel: int = 1
-    pixels_per_token: int | None = None
-    frames_per_token: int | None = None
-    passes: int | None = None
+    parameters: Annotated[
+        Parameters, Field(description="number of parameters of the denoising network")
+    ]
+    height: Annotated[Pixels, Field(description="height of the image or video, pixels")]
+    width: Annotated[Pixels, Field(description="width of the image or video, pixels")]
+    frames: Annotated[
+        int, Field(ge=1, le=10_000, description="frames of the video; 1 for images")
+    ] = 1
+    steps: Annotated[int, Field(ge=1, le=10_000, description="number of denoising steps")] = 50
+    batch_size: Annotated[int, Field(ge=1, le=65_536, description="images or videos per batch")] = 1
+    weights: Annotated[WeightFormat, Field(description="number format of the weights")] = "bf16"
+    ring_parallel: Annotated[
+        Sharing, Field(description="degree of ring parallelism over the sequence, devices")
+    ] = 1
+    ulysses_parallel: Annotated[
+        Sharing, Field(description="degree of Ulysses parallelism over the heads, devices")
+    ] = 1
+    pixels_per_token: Annotated[
+        PixelsPerToken | None,
+        Field(
+            description="pixels per token along each side: the autoencoder's factor times the "
+            "patch size; of a U-Net the side that gives as many products: 30 for SDXL, 26 for "
+            "Stable Diffusion 1 and 2"
+        ),
+    ] = None
+    frames_per_token: Annotated[
+        Annotated[int, Field(ge=1, le=1024)] | None,
+        Field(description="frames of the video per token"),
+    ] = None
+    passes: Annotated[
+        Annotated[int, Field(ge=1, le=16)] | None,
+        Field(description="forward passes of the network per sample and step"),
+    ] = None
     kind: Literal["diffusion"] = "diffusion"
 
 

@@ -4,8 +4,8 @@ The options of HTTP, of the command line and of Python are made from it.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -19,7 +19,7 @@ from forerun.data.workload import (
     TrainingSetup,
 )
 from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
-from forerun.service.schemas.fields import BATCH_SIZE, LONGEST_NAME, Batch, Watts
+from forerun.service.schemas.fields import BATCH_SIZE, LONGEST_NAME, Batch, Watts, options_of
 
 if TYPE_CHECKING:
     from forerun.data.device import Device
@@ -37,21 +37,14 @@ class _SetUpIn(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def options_of(setup: type, base: type[BaseModel] = _SetUpIn) -> Any:
-    """A schema with the fields of a set-up and of a base."""
-    hints = get_type_hints(setup, include_extras=True)
-    own: Any = {field.name: (hints[field.name], field.default) for field in fields(setup)}
-    return create_model(setup.__name__, __base__=base, **own)
-
-
-class TrainingIn(options_of(TrainingSetup)):  # type: ignore[misc]
+class TrainingIn(options_of(TrainingSetup, _SetUpIn)):  # type: ignore[misc]
     """How a network is trained.
 
     Memory depends on all options. Times depend on them too, except where `limits` says otherwise.
     """
 
 
-class InferenceIn(options_of(InferenceSetup)):  # type: ignore[misc]
+class InferenceIn(options_of(InferenceSetup, _SetUpIn)):  # type: ignore[misc]
     """How a forward pass runs. Memory depends on all options; times do not."""
 
 

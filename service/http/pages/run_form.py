@@ -20,9 +20,9 @@ from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import label
 from forerun.service.presets import PREDICT, presets
 from forerun.service.schemas.answers import LimitOut, PredictionOut
-from forerun.service.schemas.fields import LARGEST_BATCH, Watts
+from forerun.service.schemas.fields import LARGEST_BATCH, Watts, options_of
 from forerun.service.schemas.prediction import NetworkIn, OperationIn, PredictIn
-from forerun.service.schemas.run_options import OPTIONS, TrainingIn, options_of, part_of
+from forerun.service.schemas.run_options import OPTIONS, TrainingIn, part_of
 
 
 @dataclass(frozen=True)

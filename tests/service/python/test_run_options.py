@@ -11,8 +11,9 @@ from forerun.service.cli.options import run_options
 from forerun.service.http.pages.run_form import training_options
 from forerun.service.python.asking import predict
 from forerun.service.python.run_options import READING, RunOptions, options_of
+from forerun.service.schemas.fields import Strict
+from forerun.service.schemas.fields import options_of as request_of
 from forerun.service.schemas.run_options import InferenceIn, ModelQuestion, RunIn, run_in
-from forerun.service.schemas.run_options import options_of as request_of
 from tests.docs.documents import program
 
 
@@ -24,7 +25,7 @@ class Longer(TrainingSetup):
 
 
 def test_an_option_more_is_one_of_http_of_the_command_line_of_pages_and_of_python():
-    training = request_of(Longer)
+    training = request_of(Longer, Strict)
     assert training(loss_scale=3).loss_scale == 3
     own = training.model_json_schema()["properties"]["loss_scale"]
     assert (own["minimum"], own["maximum"], own["default"]) == (1, 9, 2)
