@@ -24,7 +24,8 @@ def record_of(kind: type[Record], answered: BaseModel, **own: Any) -> Record:
 
     Estimates, limits and the device take the form that they have in Python.
     """
-    found = {each.name: getattr(answered, each.name, None) for each in fields(kind)}  # type: ignore[arg-type]
+    names = [own.name for own in fields(kind)]  # type: ignore[arg-type]
+    found: dict[str, Any] = {name: getattr(answered, name, None) for name in names}
     for name, value in found.items():
         if isinstance(value, IntervalOut):
             found[name] = Estimate.of(value)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field, model_validator
@@ -83,11 +83,16 @@ class EmptyIsAbsent(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_empty_fields(cls, given: Any) -> Any:
-        """Forms send fields that were left empty as empty texts."""
+        """Forms send fields that were left empty as empty texts, and numbers as texts."""
         if not isinstance(given, dict):
             return given
         lists = {k: [each for each in v if each] for k, v in given.items() if isinstance(v, list)}
-        return {key: value for key, value in (given | lists).items() if value != ""}
+        kept = {key: value for key, value in (given | lists).items() if value != ""}
+        for name in kept.keys() & cls.model_fields.keys():
+            choices = {str(each): each for each in get_args(cls.model_fields[name].annotation)}
+            if isinstance(choices.get(str(kept[name])), int):
+                kept[name] = choices[str(kept[name])]
+        return kept
 
     def address(self, path: str, **changes: Any) -> str:
         """The address of a page that asks the same, with changes."""
