@@ -96,8 +96,12 @@ def pages() -> dict[str, str]:
 STUB = FOLDER.parents[1] / "service/python/run_options.pyi"
 
 
-def stub(options: type) -> str:
-    """The stub of the options of a run, for type checkers."""
+def stub(**keywords: Mapping[str, Any]) -> str:
+    """The stub of keywords, for type checkers.
+
+    Args:
+        keywords: name of a dictionary -> its names with their types.
+    """
     from forerun.data import software, workload
 
     names = {
@@ -106,9 +110,11 @@ def stub(options: type) -> str:
         for name, found in vars(module).items()
         if get_origin(found) is Literal
     }
-    hints = get_type_hints(options).items()
-    fields = [f"    {name}: {_spelled(kind, names)}" for name, kind in hints]
-    used = {name for name in names.values() if any(name in field for field in fields)}
+    classes = []
+    for called, given in keywords.items():
+        classes.append(f"\nclass {called}(TypedDict, total=False):")
+        classes += [f"    {name}: {_spelled(kind, names)}" for name, kind in given.items()]
+    used = set(re.findall(r"\w+", " ".join(classes))) & set(names.values())
     imports = [
         f"from {module.__name__} import (\n"
         + "".join(f"    {name},\n" for name in sorted(used & vars(module).keys()))
@@ -117,13 +123,12 @@ def stub(options: type) -> str:
     ]
     return "\n".join(
         [
-            '"""Options of a run; written by `python docs/reference.py` from `RunIn`."""\n',
+            '"""Keywords of Python; written by `python docs/reference.py` from descriptions."""\n',
             "from collections.abc import Mapping, Sequence",
             "from typing import Any, Final, Literal, TypedDict\n",
             *imports,
-            "\nREADING: Final[Mapping[str, Any]]\n",
-            "class RunOptions(TypedDict, total=False):",
-            *fields,
+            "\nREADING: Final[Mapping[str, Any]]",
+            *classes,
             "",
         ]
     )
@@ -441,6 +446,7 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
-    from forerun.service.python.run_options import RunOptions
+    from forerun.service.python.run_options import LlmSizes, RunOptions
 
-    STUB.write_text(stub(RunOptions), encoding="utf-8")
+    own = {each.__name__: get_type_hints(each) for each in (RunOptions, LlmSizes)}
+    STUB.write_text(stub(**own), encoding="utf-8")

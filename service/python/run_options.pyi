@@ -1,4 +1,4 @@
-"""Options of a run; written by `python docs/reference.py` from `RunIn`."""
+"""Keywords of Python; written by `python docs/reference.py` from descriptions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
@@ -10,10 +10,12 @@ from forerun.data.software import (
 from forerun.data.workload import (
     Attention,
     FrozenFormat,
+    LlmArchitecture,
     LoraTargets,
     NumberFormat,
     Optimizer,
     Phase,
+    RequestKind,
 )
 
 READING: Final[Mapping[str, Any]]
@@ -54,3 +56,15 @@ class RunOptions(TypedDict, total=False):
     joined_cache: bool | None
     example_inputs: Any
     shapes: Mapping[str, Sequence[int | None]]
+
+class LlmSizes(TypedDict, total=False):
+    active_parameters: float
+    request: RequestKind
+    max_sequences: int
+    architecture: LlmArchitecture
+    tensor_parallel: int
+    expert_parallel: int
+    data_parallel: int
+    experts: int
+    experts_per_token: int
+    cache_bytes_per_token: float | None

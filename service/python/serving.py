@@ -3,17 +3,18 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from pydantic import ValidationError
 
 from forerun.data.errors import InputError
 from forerun.data.query import Operation, Query
-from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
+from forerun.data.workload import WeightFormat
 from forerun.features.readers.language_model.reader import model_files
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.answers.serving import estimated
 from forerun.service.python.question import first_fault
+from forerun.service.python.run_options import LlmSizes
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.view import Estimate, Predicted, View, Viewed, record_of, refusals
 from forerun.service.schemas.answers import ServingOut
@@ -104,34 +105,6 @@ class ServingAnswer(Viewed):
         return View(
             title, ("", "estimate", "90 % interval", "trust", "why"), rows, lines, self.limits
         )
-
-
-class LlmSizes(TypedDict, total=False):
-    """A language model by its size, and its load, where no lengths are given.
-
-    Attributes:
-        active_parameters: number of parameters used per token; all when absent.
-        request: kind of requests that are served; chat when absent.
-        max_sequences: concurrent requests over all devices; 1 when absent.
-        architecture: kind of layers; dense when absent.
-        tensor_parallel: degree of tensor parallelism; 1 when absent.
-        expert_parallel: degree of expert parallelism; 1 when absent.
-        data_parallel: degree of data parallelism of attention; 1 when absent.
-        experts: routed experts per layer; none when absent.
-        experts_per_token: routed experts per token; none when absent.
-        cache_bytes_per_token: size of the key-value cache per token over all layers, bytes.
-    """
-
-    active_parameters: float
-    request: RequestKind
-    max_sequences: int
-    architecture: LlmArchitecture
-    tensor_parallel: int
-    expert_parallel: int
-    data_parallel: int
-    experts: int
-    experts_per_token: int
-    cache_bytes_per_token: float
 
 
 def llm(

@@ -86,7 +86,8 @@ def field_paths() -> tuple[str, ...]:
 
 def _parts(kind: type[NamedPart]) -> Iterator[type[NamedPart]]:
     """The classes below a class that name their part."""
-    for each in kind.__subclasses__():
+    below: list[type[NamedPart]] = kind.__subclasses__()
+    for each in below:
         if "PART" in vars(each):
             yield each
         yield from _parts(each)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from inspect import signature
-from typing import Annotated
+from typing import Annotated, TypedDict, get_type_hints
 
 from pydantic import Field
 
@@ -10,7 +10,7 @@ from forerun.data.workload import TrainingSetup
 from forerun.service.cli.options import run_options
 from forerun.service.http.pages.run_form import training_options
 from forerun.service.python.asking import predict
-from forerun.service.python.run_options import READING, RunOptions, options_of
+from forerun.service.python.run_options import READING, LlmSizes, RunOptions, keywords_of
 from forerun.service.schemas.fields import Strict
 from forerun.service.schemas.fields import options_of as request_of
 from forerun.service.schemas.run_options import InferenceIn, ModelQuestion, RunIn, run_in
@@ -38,7 +38,12 @@ def test_an_option_more_is_one_of_http_of_the_command_line_of_pages_and_of_pytho
     assert shown.help == "training: scale of the loss"
     (field,) = [own for own in training_options(training) if own.name == "loss_scale"]
     assert (field.label, field.low, field.high) == ("Training: scale of the loss", 1, 9)
-    assert "    loss_scale: int | None" in program("reference").stub(options_of(run)).splitlines()
+    assert (
+        "    loss_scale: int | None"
+        in program("reference")
+        .stub(Run=get_type_hints(TypedDict("Run", keywords_of(run))))
+        .splitlines()
+    )
 
 
 def test_every_option_of_http_is_one_of_python_and_of_its_stub():
@@ -48,4 +53,5 @@ def test_every_option_of_http_is_one_of_python_and_of_its_stub():
     assert set(ModelQuestion.model_fields) == {*RunIn.model_fields, *of_predict}
     assert of_predict <= set(signature(predict).parameters)
     generator = program("reference")
-    assert generator.STUB.read_text() == generator.stub(RunOptions)
+    own = {each.__name__: get_type_hints(each) for each in (RunOptions, LlmSizes)}
+    assert generator.STUB.read_text() == generator.stub(**own)
