@@ -75,10 +75,9 @@ class NamedPart(Strict):
 @cache
 def field_paths() -> tuple[str, ...]:
     """Paths of the fields of a request and of its parts, without those of single endpoints."""
+    kinds: list[type[NamedPart]] = [DeploymentFields, *_parts(NamedPart)]
     own = [
-        f"{each.PART}.{name}" if each.PART else name
-        for each in (DeploymentFields, *_parts(NamedPart))
-        for name in each.model_fields
+        f"{each.PART}.{name}" if each.PART else name for each in kinds for name in each.model_fields
     ]
     of_prefill = [f"prefill.{name}" for name in PrefillIn.model_fields]
     return (*own, *of_prefill, *(f"prefill.parallelism.{n}" for n in ParallelismIn.model_fields))

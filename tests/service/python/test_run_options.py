@@ -8,6 +8,8 @@ from pydantic import Field
 
 from forerun.data.workload import TrainingSetup
 from forerun.service.cli.options import run_options
+from forerun.service.cli.questions.predict import predict as predict_command
+from forerun.service.cli.questions.rank import rank as rank_command
 from forerun.service.http.pages.run_form import training_options
 from forerun.service.python.asking import predict
 from forerun.service.python.run_options import READING, LlmSizes, RunOptions, keywords_of
@@ -52,6 +54,8 @@ def test_every_option_of_http_is_one_of_python_and_of_its_stub():
     of_predict = {"device", "explain"}
     assert set(ModelQuestion.model_fields) == {*RunIn.model_fields, *of_predict}
     assert of_predict <= set(signature(predict).parameters)
+    for verb in (predict_command, rank_command):
+        assert set(RunIn.model_fields) <= set(signature(verb).parameters)
     generator = program("reference")
     own = {each.__name__: get_type_hints(each) for each in (RunOptions, LlmSizes)}
     assert generator.STUB.read_text() == generator.stub(**own)
