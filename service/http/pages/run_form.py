@@ -174,45 +174,21 @@ class Link:
     address: str
 
 
-@dataclass(frozen=True)
-class FormOption:
-    """An option of training as a field of the form.
-
-    Attributes:
-        name: name of the option.
-        label: what it is.
-        choices: value -> text, for one of several; empty for others.
-        is_switch: whether it is on or off.
-        low, high: bounds of a number; None without one.
-        may_be_absent: whether it has no value by default.
-    """
-
-    name: str
-    label: str
-    choices: Mapping[Any, Any]
-    is_switch: bool
-    low: float | None
-    high: float | None
-    may_be_absent: bool
-
-
-def training_options(schema: type[BaseModel] = TrainingIn) -> list[FormOption]:
-    """The options of training, as their schema describes them."""
+def training_options(schema: type[BaseModel] = TrainingIn) -> list[dict[str, Any]]:
+    """The options of training as fields of `run_fields.html`, as their schema describes them."""
     found = []
     for name, own in schema.model_json_schema()["properties"].items():
-        part = part_of(own)
-        choices = {each: each for each in part.get("enum", ())}
-        high = part.get("maximum", part.get("exclusiveMaximum"))
+        part, text = part_of(own), own["description"].partition(";")[0]
         found.append(
-            FormOption(
-                name,
-                f"Training: {own['description'].partition(';')[0].removeprefix('whether ')}",
-                choices,
-                part["type"] == "boolean",
-                part.get("minimum"),
-                high,
-                own.get("default") is None,
-            )
+            {
+                "name": name,
+                "label": f"Training: {text.removeprefix('whether ')}",
+                "choices": {each: each for each in part.get("enum", ())},
+                "is_switch": part["type"] == "boolean",
+                "low": part.get("minimum"),
+                "high": part.get("maximum", part.get("exclusiveMaximum")),
+                "may_be_absent": own.get("default") is None,
+            }
         )
     return found
 

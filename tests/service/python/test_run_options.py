@@ -38,8 +38,8 @@ def test_an_option_more_is_one_of_http_of_the_command_line_of_pages_and_of_pytho
     (shown,) = option.annotation.__metadata__
     assert (shown.default, shown.min, shown.max) == ("--loss-scale", 1, 9)
     assert shown.help == "training: scale of the loss"
-    (field,) = [own for own in training_options(training) if own.name == "loss_scale"]
-    assert (field.label, field.low, field.high) == ("Training: scale of the loss", 1, 9)
+    (field,) = [own for own in training_options(training) if own["name"] == "loss_scale"]
+    assert (field["label"], field["low"], field["high"]) == ("Training: scale of the loss", 1, 9)
     assert (
         "    loss_scale: int | None"
         in program("reference")
