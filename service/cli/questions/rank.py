@@ -66,10 +66,14 @@ def rank(
     if json:
         print_json(answer)
     else:
-        from forerun.service.cli.questions.run_query import run_title
-        from forerun.service.python.ranking import Ranking
+        _show(source, run, answer)
 
-        show(Ranking.of(run_title(source, run), answer).view())
+
+def _show(source: Path, run: RunIn, answer: "RankOut") -> None:
+    from forerun.service.cli.questions.run_query import run_title
+    from forerun.service.python.ranking import Ranking
+
+    show(Ranking.of(run_title(source, run), answer).view())
 
 
 def _limits(
