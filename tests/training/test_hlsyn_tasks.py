@@ -44,9 +44,9 @@ def test_each_program_is_a_part_of_its_own_in_each_of_five_targets(bundle):
 def test_shots_are_twenty_of_the_same_program_and_chosen_by_the_predictor(bundle):
     tasks = [t for e in HLSynProtocols().folds(bundle, CATALOG) for t in e.tasks]
     for task in tasks:
-        assert task.shots == (SHOTS if "_20_shot" in task.name else 0)
-        assert task.suggested == bool(task.shots)
-        assert task.pool is None
+        assert task.support.shots == (SHOTS if "_20_shot" in task.name else 0)
+        assert task.support.suggested == bool(task.support.shots)
+        assert task.support.pool is None
 
 
 def test_an_unseen_folder_is_evaluated_on_unseen_programs(bundle):

@@ -50,9 +50,8 @@ def entries_of(
         of_system = [
             _as_if_by(a, system) for a in predictions if system is None or system in a.baselines
         ]
-        shots = {
-            (a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in of_system
-        }
+        tasks = [(a.shots, a.task) for a in of_system]
+        shots = {(t.name, t.device, t.metric): given or t.support.shots for given, t in tasks}
         per_seed: dict[tuple[str, str | None, str], list[Row]] = {}
         for seed in sorted({a.seed for a in of_system}):
             for score_row in rows([a for a in of_system if a.seed == seed]):

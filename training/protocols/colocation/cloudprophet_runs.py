@@ -35,6 +35,7 @@ from forerun.training.protocols.protocol import (
     Task,
     median_by,
 )
+from forerun.training.scores.task_scores import RelativeSpeed
 
 SERVER: Final = Device(name="server", vendor="unknown", kind="vm")
 """Device without a spec sheet: the dataset does not describe the server."""
@@ -100,7 +101,7 @@ def _folds_of(
             METRIC,
             held_out_rows,
             baselines=rules(train_rows, held_out_rows),
-            repeats=held_out_rows.groups["run"],
+            scores=[RelativeSpeed(held_out_rows.groups["run"])],
         )
         yield Fold(protocol, train_rows, [task])
 

@@ -38,6 +38,7 @@ from forerun.training.protocols.protocol import (
     is_seen,
     median_by,
 )
+from forerun.training.scores.task_scores import RelativeSpeed
 
 NEIGHBOUR: Final = "neighbour"
 PLACEMENT: Final = "cpus_shared"
@@ -193,8 +194,8 @@ def contention_tasks(protocol: str, train: Trained, held_out: Measurements) -> T
             baselines["program_mean"] = mean.values[metric]
             baselines["program_median"] = median_by(train, held_out, metric, ("program",), ())
             baselines |= rules(train, held_out, metric)
-        repeats = held_out.groups["repeated"]
-        yield Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines, repeats=repeats)
+        scores = [RelativeSpeed(held_out.groups["repeated"])]
+        yield Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines, scores=scores)
 
 
 def ahead(held_out: Measurements, train: Measurements, measured: Measurements) -> Measurements:

@@ -54,6 +54,7 @@ from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Kept,
     Seen,
+    Support,
     Task,
     Tasks,
     Trained,
@@ -365,8 +366,8 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
             yield task
             for rule in ("suggested", "random") if len(task.held_out) > SUPPORT_ROWS else ():
                 adapted = f"{name}/{SUPPORT_ROWS}_{rule}"
-                suggested = rule == "suggested"
-                yield replace(task, name=adapted, shots=SUPPORT_ROWS, suggested=suggested)
+                support = Support(SUPPORT_ROWS, suggested=rule == "suggested")
+                yield replace(task, name=adapted, support=support)
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows of models without a configuration, and of accelerators in the training set."""

@@ -36,6 +36,7 @@ from forerun.training.protocols.protocol import (
     counted,
     is_seen,
 )
+from forerun.training.scores.task_scores import Capacity
 
 GRAPHS: Final = "timm_bench"
 FAKETENSOR: Final = "faketensor_after_forward_mib"
@@ -83,7 +84,7 @@ class GpuMemNetProtocols(DatasetProtocols):
             protocol = split.protocol.partition("/")[0]
             if split.table == "mlp_step2" and mlp is not None:
                 held_out, train = mlp.take(split.held_out), mlp.take(split.train)
-                task = Task(f"{protocol}/peak", PEAK, held_out, bin_width=MLP_BIN_MIB)
+                task = Task(f"{protocol}/peak", PEAK, held_out, scores=[Capacity(MLP_BIN_MIB)])
             else:
                 train = vision.take(place[split.train & (place >= 0)])
                 held_out = vision.take(place[split.held_out & (place >= 0)])
@@ -220,11 +221,11 @@ def _usable(rows: Measurements) -> NDArray[np.bool_]:
 
 def _vision_task(protocol: str, held_out: Measurements) -> Task:
     published = {
-        "faketensor": held_out.values[FAKETENSOR],
-        "accelerate": np.array([_accelerate_mib(q.network) for q in held_out.queries]),
+        "published_faketensor": held_out.values[FAKETENSOR],
+        "published_accelerate": np.array([_accelerate_mib(q.network) for q in held_out.queries]),
     }
     name = f"{protocol}/training_peak"
-    return Task(name, PEAK, held_out, published=published, bin_width=VISION_BIN_MIB)
+    return Task(name, PEAK, held_out, baselines=published, scores=[Capacity(VISION_BIN_MIB)])
 
 
 def _accelerate_mib(network: Network) -> float:

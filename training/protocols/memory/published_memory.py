@@ -59,6 +59,7 @@ from forerun.training.protocols.protocol import (
     bundled_part,
     tasks_by,
 )
+from forerun.training.scores.task_scores import Capacity
 
 Row = Mapping[Any, Any]
 NO_GRAPH: Final = "no graph: configuration not certain"
@@ -494,10 +495,11 @@ class PublishedMemoryProtocols(DatasetProtocols):
 
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each metric, part and phase."""
+        scores = [Capacity(VISION_BIN_MIB)]
         for metric in METRICS:
             own = held_out.take(held_out.groups["metric"] == metric)
             name = f"{protocol}/{{part}}_{{phase}}"
-            yield from tasks_by(own, ("part", "phase"), name, metric, bin_width=VISION_BIN_MIB)
+            yield from tasks_by(own, ("part", "phase"), name, metric, scores=scores)
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows that are no exact measurement, or whose set-up no query can express."""

@@ -35,6 +35,7 @@ from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Fold,
     Seen,
+    Support,
     Tasks,
     counted,
     is_seen,
@@ -115,7 +116,7 @@ def with_few(fold: Fold) -> Fold:
         protocol, _, part = task.name.partition("/")
         if part not in known:
             continue
-        tasks += [task, replace(task, name=f"{protocol}_50/{part}", shots=SHOTS)]
+        tasks += [task, replace(task, name=f"{protocol}_50/{part}", support=Support(SHOTS))]
     return replace(fold, tasks=tasks)
 
 

@@ -170,10 +170,10 @@ def _network_task(
         network = Network(graphs[_key(row)], int(row["batch"]), "fp32", row["mode"], setup)
         queries.append(Query(network, catalog.get(str(row["device_key"]))))
     columns = {s: f"pub_{s}_e2e_ms" for s in PUBLISHED if f"pub_{s}_e2e_ms" in rows}
-    published = {s: rows[c].to_numpy(dtype=np.float64) for s, c in columns.items()}
+    published = {f"published_{s}": rows[c].to_numpy(dtype=np.float64) for s, c in columns.items()}
     values = {"latency_ms": rows["e2e_latency_ms"]}
     measured = Measurements.of(queries, values, {"model": rows["model"]})
-    return Task(name, "latency_ms", measured, device=device, published=published)
+    return Task(name, "latency_ms", measured, device=device, baselines=published)
 
 
 def _with_option(rows: pd.DataFrame) -> pd.DataFrame:

@@ -25,6 +25,7 @@ from forerun.training.protocols.protocol import (
     Fold,
     Kept,
     Seen,
+    Support,
     Tasks,
     Trained,
     counted,
@@ -36,6 +37,7 @@ from forerun.training.protocols.protocol import (
 FEW_MODELS = "unseen_device_few_models"
 MODES = ("eager", "compiled")
 MODELS, DRAWS = 10, 5
+BY_PART: Final = Support(offset_by="part")
 
 
 def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAWS) -> Tasks:
@@ -78,9 +80,7 @@ def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAW
                         ("device",),
                         f"{protocol}/{mode}",
                         "latency_ms",
-                        shots=len(pool),
-                        pool=pool,
-                        offset_by="part",
+                        support=Support(len(pool), pool, offset_by="part"),
                     )
 
 
@@ -141,7 +141,7 @@ class TimmBenchProtocols(DatasetProtocols):
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each part; of a folder that nothing is fitted on, also by device."""
         keys = ("part", "device") if train is None else ("part",)
-        return tasks_by(held_out, keys, f"{protocol}/{{part}}", "latency_ms", offset_by="part")
+        return tasks_by(held_out, keys, f"{protocol}/{{part}}", "latency_ms", support=BY_PART)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Rows by what is not in the training set, and adaptation with a few models."""

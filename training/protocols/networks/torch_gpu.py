@@ -43,12 +43,14 @@ from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Fold,
     Seen,
+    Support,
     Task,
     Tasks,
     counted,
     design_w,
     is_seen,
 )
+from forerun.training.scores.task_scores import Capacity
 
 MOST_CONVOLUTIONS: Final = 1
 """Convolutions of a transformer that embeds patches: a few percent of its work."""
@@ -251,7 +253,7 @@ def _adapted_to(operators: Measurements, task: Task) -> Task:
     """A task after adaptation to all times of operators on its GPU."""
     own = operators.take(operators.groups["device"] == task.device)
     pool = replace(own, values={"latency_ms": own.values["latency_ms"]})
-    return replace(task, pool=pool, shots=len(pool))
+    return replace(task, support=Support(len(pool), pool))
 
 
 def _known(rows: Measurements, seen: Seen) -> Mask:
@@ -378,7 +380,7 @@ def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Tasks:
             held_out,
             device=str(device),
             baselines=_baselines(held_out, rows.take(~own), metric),
-            bin_width=VISION_BIN_MIB if metric in MEMORY else 0.0,
+            scores=[Capacity(VISION_BIN_MIB)] if metric in MEMORY else [],
             device_only="recorded" in name,
         )
 

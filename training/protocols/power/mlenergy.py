@@ -241,14 +241,14 @@ def _tasks(rows: Measurements, protocol: str, train: Trained, *, parts: bool = T
         if not len(known):
             continue
         name, published = f"{protocol}/{metric}", _baselines(known, metric, train)
-        yield Task(name, metric, known, published=published)
+        yield Task(name, metric, known, baselines=published)
         keys = ("kind",) if metric == "power_w" else ()
         for key in (*keys, "request", "architecture") if parts else keys:
             for value in filter(None, np.unique(known.groups[key])):
                 own = known.groups[key] == value
                 mine = {rule: column[own] for rule, column in published.items()}
                 label = str(value).lower().replace(" ", "-")
-                yield Task(f"{name}/{label}", metric, known.take(own), published=mine)
+                yield Task(f"{name}/{label}", metric, known.take(own), baselines=mine)
 
 
 def _baselines(rows: Measurements, metric: str, train: Trained) -> Mapping[str, Column]:
@@ -258,11 +258,12 @@ def _baselines(rows: Measurements, metric: str, train: Trained) -> Mapping[str, 
     bound = np.array([cycle_bound(q).seconds for q in rows.queries])
     gives = np.array([outputs(generative(q)) for q in rows.queries])
     if metric == "power_w":
-        found = {"tdp": tdp}
+        found = {"published_tdp": tdp}
         if train is not None:
             shares = train.values[metric] / design_w(train)
-            found["median_share_of_tdp"] = tdp * float(np.median(shares))
+            found["published_median_share_of_tdp"] = tdp * float(np.median(shares))
         return found
     if metric == "latency_ms":
-        return {"bound": 1e3 * bound}
-    return {"bound": gives / bound if metric.endswith("_s") else tdp * count * bound / gives}
+        return {"published_bound": 1e3 * bound}
+    rate = metric.endswith("_s")
+    return {"published_bound": gives / bound if rate else tdp * count * bound / gives}

@@ -24,7 +24,7 @@ from forerun.training.protocols.protocol import (
     Trained,
     is_seen,
 )
-from forerun.training.scores.errors import Alternatives
+from forerun.training.scores.task_scores import Choices
 
 BOARDS: Final[Mapping[str, str]] = {
     "A40": "a40",
@@ -56,10 +56,10 @@ class ZeusPowerCapProtocols(DatasetProtocols):
         rivals = {"largest_limit": -shares}
         if train is not None:
             rivals["taught_share"] = np.abs(shares - best_share(train))
-        limits = Alternatives(held_out.groups["job"], rivals)
+        limits = Choices(held_out.groups["job"], rivals)
         for part, metric in PARTS.items():
-            among = limits if part == "energy" else None
-            yield Task(f"unseen_device/{part}", metric, held_out, device=device, alternatives=among)
+            scores = [limits] if part == "energy" else []
+            yield Task(f"unseen_device/{part}", metric, held_out, device=device, scores=scores)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """GPUs that are not in the training set."""

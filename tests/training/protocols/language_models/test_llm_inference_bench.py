@@ -51,8 +51,8 @@ def test_each_accelerator_is_held_out_under_all_its_names(folds):
 
 def test_ten_rows_are_chosen_by_the_predictor_or_by_lot(folds):
     zero, suggested, random = of(folds, "mi250").tasks
-    assert (zero.shots, suggested.shots, random.shots) == (0, 10, 10)
-    assert (suggested.suggested, random.suggested) == (True, False)
+    assert (zero.support.shots, suggested.support.shots, random.support.shots) == (0, 10, 10)
+    assert (suggested.support.suggested, random.support.suggested) == (True, False)
     assert zero.name == f"unseen_device/{RATE}"
 
 
@@ -63,7 +63,7 @@ def test_support_rows_are_not_scored_and_reduce_the_error(folds):
     for task in fold.tasks:
         found = predict_task(task, predictor, None, 0, 0)
         columns = found.columns
-        assert len(columns["measured"]) == len(task.held_out) - task.shots
+        assert len(columns["measured"]) == len(task.held_out) - task.support.shots
         assert np.isfinite(columns["low"]).all()
         assert (columns["low"] <= columns["predicted"]).all()
         assert (columns["predicted"] <= columns["high"]).all()

@@ -50,7 +50,7 @@ def test_a_held_out_shape_trains_on_no_gpu(folds):
 def test_each_task_of_a_left_out_gpu_is_asked_again_after_fifty_rows(folds):
     for fold in folds:
         if "unseen" in fold.protocol:
-            shots = {task.name: task.shots for task in fold.tasks}
+            shots = {task.name: task.support.shots for task in fold.tasks}
             assert set(shots.values()) == {0, 50}
             assert len(shots) % 2 == 0
 

@@ -203,11 +203,11 @@ def test_operators_only_adapts_to_operators_of_the_gpu_and_to_nothing_else_of_it
     (fold,) = (fold for fold in folds if fold.protocol == "operators_only")
     assert {task.name.partition("/")[2] for task in fold.tasks} >= {"recorded_latency"}
     for task in fold.tasks:
-        assert {query.workload.kind for query in task.pool.queries} == {"kernel"}
-        assert {query.device.name for query in task.pool.queries} == {task.device}
+        assert {query.workload.kind for query in task.support.pool.queries} == {"kernel"}
+        assert {query.device.name for query in task.support.pool.queries} == {task.device}
         assert {query.workload.kind for query in task.held_out.queries} == {"network"}
-        assert task.shots == len(task.pool) > 0
-        assert list(task.pool.values) == ["latency_ms"]
+        assert task.support.shots == len(task.support.pool) > 0
+        assert list(task.support.pool.values) == ["latency_ms"]
 
 
 def test_eager_networks_of_held_out_families_mean_what_their_query_means(folds):
