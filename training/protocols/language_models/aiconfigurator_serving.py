@@ -20,6 +20,7 @@ from forerun.data.columns import Column, Positions
 from forerun.data.datasets.language_models.aiconfigurator_serving import (
     QUERY,
     RUNS,
+    AiConfiguratorServing,
     deployments,
     layout,
     networks,
@@ -52,13 +53,7 @@ from forerun.training.protocols.protocol import (
     Trained,
 )
 
-FORMATS: Final[Mapping[str, str]] = {
-    "fp8": "fp8",
-    "fp8_block": "fp8",
-    "nvfp4": "nvfp4",
-    "fp4": "nvfp4",
-    "bf16": "bf16",
-}
+FORMATS: Final[Mapping[str, str]] = AiConfiguratorServing.facts["formats"]
 ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
 NODE: Final = 8
 """Devices from which on a worker whose ranks are not stated has data-parallel attention."""

@@ -14,6 +14,7 @@ import pandas as pd
 
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column, Mask, Names, groups_of
+from forerun.data.datasets.language_models.aiconfigurator import AiConfigurator
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.language_models.deployment import EngineName
 from forerun.data.language_models.kernel import (
@@ -182,26 +183,8 @@ def bounds_ms(measured: Measurements, groups: Groups = kernel_groups) -> Column:
 
 
 Phase = Literal["prefill", "decode"]
-DEVICES: Final[Mapping[str, str]] = {
-    "a100_sxm": "a100-sxm-80gb",
-    "h100_sxm": "h100-sxm-80gb",
-    "h200_sxm": "h200-sxm-141gb",
-    "l40s": "l40s",
-    "b200_sxm": "b200-sxm-180gb",
-    "gb200": "gb200-186gb",
-    "gb300": "gb300-279gb",
-}
-"""System of the tables -> name in the catalog."""
-FORMATS: Final[Mapping[str, ProductFormat]] = {
-    "bfloat16": "bf16",
-    "fp8": "fp8",
-    "fp8_block": "fp8_block",
-    "nvfp4": "nvfp4",
-    "int4_wo": "int4",
-    "w4a16_mxfp4": "mxfp4",
-    "w4a8_mxfp4_mxfp8": "mxfp4_mxfp8",
-}
-"""Type of the tables -> number format."""
+DEVICES: Final[Mapping[str, str]] = AiConfigurator.facts["devices"]
+FORMATS: Final[Mapping[str, ProductFormat]] = AiConfigurator.facts["formats"]
 ENGINES: Final[Mapping[str, EngineName]] = {
     "sglang": "sglang",
     "vllm": "vllm",

@@ -20,6 +20,7 @@ from forerun.data.datasets.language_models.llm_inference_bench import (
 from forerun.data.datasets.language_models.llm_inference_bench import (
     RESULTS,
     SUPPORT_ROWS,
+    LlmInferenceBench,
     accelerators,
 )
 from forerun.data.datasets.language_models.splitwise import (
@@ -63,14 +64,7 @@ from forerun.training.protocols.protocol import (
     tasks_by,
 )
 
-DEVICES: Final[Mapping[str, str]] = {
-    "Nvidia A100 GPU": "a100-sxm-40gb",
-    "Nvidia H100 GPU": "h100-sxm-80gb",
-    "AMD MI250 GPU": "mi250",
-    "AMD MI300X GPU": "mi300x",
-    "Intel Max 1550": "intel-max-1550",
-}
-"""Accelerator of the table -> name in the catalogue."""
+DEVICES: Final[Mapping[str, str]] = LlmInferenceBench.facts["devices"]
 DIES: Final[Mapping[str, int]] = {"AMD MI250 GPU": 2}
 """Devices of the catalogue in one accelerator, where that is not one."""
 SN40L: Final = Device(

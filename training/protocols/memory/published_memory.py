@@ -105,22 +105,9 @@ GPT_NEOX_TABLES_BYTES: Final = 24 * (2048 * 2048 + 2 * 2048 * 16 * 2)
 `GPTNeoXRotaryEmbedding` of modeling_gpt_neox.py). They were discovered on these rows, whose peaks
 in generation and training were 100 MiB above the plan at every length and batch size."""
 
-DIFFUSION: Final[Mapping[str, str]] = {
-    "stable_diffusion_1_5": "stable_diffusion_1.5-512",
-    "sd_turbo": "sd_turbo-512",
-    "lcm": "lcm_dreamshaper-768",
-}
-"""Pipeline -> graph of its text encoder, denoiser and decoder."""
+DIFFUSION: Final[Mapping[str, str]] = PublishedMemory.facts["diffusion"]
 
-OPTIMIZERS: Final[tuple[tuple[str, str], ...]] = (
-    (r".*rank-1", ""),
-    (r".*8-bit|.*FP8|Adam 8-bit", "adam8bit"),
-    (r".*4-bit", "adam4bit"),
-    (r"Adafactor", "adafactor"),
-    (r"Adam", "adamw"),
-    (r"none", "none"),
-)
-"""Pattern of an optimizer's name -> name in `TrainingSetup`; FP8 moments count as 8-bit ones."""
+OPTIMIZERS: Final[tuple[tuple[str, str], ...]] = PublishedMemory.facts["optimizers"]
 
 
 @dataclass(frozen=True)
@@ -372,16 +359,7 @@ _SOURCES: Final[Mapping[str, Callable[[Row], Described | str]]] = {
 
 METRICS: Final = (ALLOCATED, RESERVED, DEVICE)
 
-BOARDS: Final[Mapping[str, str]] = {
-    "rtx2060": "rtx-2060-super",
-    "rtx3080ti-laptop-16gb": "rtx-3080-ti-laptop",
-    "rtx4070tisuper": "rtx-4080",
-    "h100-sxm-96gb-500w": "h100-nvl-94gb",
-    "a100-80gb?": "a100-sxm-80gb",
-    "a100": "a100-sxm-40gb",
-}
-"""Name of a GPU in a table -> board. GPUs without a spec sheet are represented by one of the same
-generation and memory size, the only property that matters here."""
+BOARDS: Final[Mapping[str, str]] = PublishedMemory.facts["boards"]
 UNNAMED: Final = "v100-sxm2-16gb"
 """Board of rows that name none: all are from the single-GPU guide, which prints its nvidia-smi."""
 

@@ -28,7 +28,7 @@ def test_the_support_set_has_each_model_in_both_modes_and_is_not_held_out():
     tasks = list(few_models_tasks(rows(), models=3, draws=4))
     assert len(tasks) == 4 * 2 * 2
     for task in tasks:
-        support = task.support.support.pool.groups
+        support = task.support.pool.groups
         assert (len(task.support.pool), task.support.shots) == (6, 6)
         assert sorted(support["part"]) == ["compiled"] * 3 + ["eager"] * 3
         assert not set(support["model"]) & set(task.held_out.groups["model"])
