@@ -111,35 +111,6 @@ def test_pairs_are_asked_about_before_they_meet(made_up):
             assert query.workload.window not in measured
 
 
-def test_no_protocol_trains_on_held_out_rows(made_up):
-    keys = {
-        "leave_one_family_out": "family",
-        "leave_one_family_out_profiled": "family",
-        "leave_one_corunner_out": "neighbour",
-        "pairs_ahead": "neighbour",
-        "static_to_dynamic": "mode",
-    }
-    keys |= {f"{protocol}_steady": key for protocol, key in keys.items()}
-    tasks = all_tasks(made_up)
-    assert set(tasks) == set(keys)
-    for protocol, mine in tasks.items():
-        for train, task in mine:
-            key = keys[protocol]
-            assert not set(train.groups[key]) & set(task.held_out.groups[key])
-            assert "none" not in task.held_out.groups["neighbour"]
-            assert task.name == f"{protocol}/{task.metric}"
-
-
-def test_rows_of_families_never_seen_are_evaluated_without_a_fit(made_up):
-    seen = {"family": ["compute"], "neighbour": ["cpu"], "session": []}
-    tasks = list(protocols_of_dataset("contention").evaluation_tasks(made_up, CATALOG, seen))
-    assert {task.name.partition("/")[0] for task in tasks} >= {"leave_one_family_out"}
-    for task in tasks:
-        assert {q.workload.profile.p_cpu_beside_cache for q in task.held_out.queries} == {None}
-        if task.name.startswith("leave_one_family_out"):
-            assert "compute" not in task.held_out.groups["family"]
-
-
 def test_profiles_in_training_hold_no_run_of_a_held_out_neighbour(made_up):
     for protocol, tasks in all_tasks(made_up).items():
         for train, _ in tasks:

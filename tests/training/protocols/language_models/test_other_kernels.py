@@ -81,22 +81,6 @@ def folds(bundle: Bundle) -> list[Fold]:
     return found
 
 
-def test_no_held_out_question_is_in_the_training_set(bundle):
-    for fold in folds(bundle):
-        trained = {(query.workload, query.device.name) for query in fold.train.queries}
-        held_out = [query for task in fold.tasks for query in task.held_out.queries]
-        assert held_out
-        assert not trained & {(query.workload, query.device.name) for query in held_out}
-
-
-def test_no_row_of_a_gpu_that_is_held_out_trains(bundle):
-    unseen = [fold for fold in folds(bundle) if fold.protocol.endswith("unseen_device")]
-    assert len(unseen) == 5 * len(SYSTEMS)
-    for fold in unseen:
-        [device] = {task.device for task in fold.tasks}
-        assert device not in {query.device.name for query in fold.train.queries}
-
-
 def test_the_constant_share_is_that_of_the_training_set(bundle):
     """300 W of 400 W and of 350 W, where the H100 is held out, in shares of its 700 W."""
     folds = {task.device: task for fold in power_folds(bundle, CATALOG) for task in fold.tasks}

@@ -11,7 +11,7 @@ from forerun.features.memory.plan import memory_plan
 from forerun.features.tables.gpumemnet import mlp_graph
 from forerun.models.memory.fitted_peaks import AffineMap
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
-from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols, mlp_peaks, vision_peaks
+from forerun.training.protocols.memory.gpumemnet import mlp_peaks, vision_peaks
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()
@@ -78,26 +78,6 @@ def test_the_graph_whose_activations_grow_as_estimated_is_taken_whatever_the_wei
     small, large = (64 * side**2 * 4 / 2**20 for side in (256, 512))
     assert chosen(1000.0, 2 * small) == (1, 64, 256, 256)
     assert chosen(10.0, 2 * large) == (1, 64, 512, 512)
-
-
-def test_tasks_hold_measured_rows_that_are_not_in_the_training_set(bundle):
-    folds = list(GpuMemNetProtocols().folds(bundle, CATALOG))
-    assert {e.protocol for e in folds} >= {"mlp_3fold", "mlp_5fold", "unseen_family"}
-    for fold in folds:
-        for task in fold.tasks:
-            assert not np.isnan(task.held_out.values[PEAK]).any()
-            assert not set(task.held_out.groups["model"]) & set(fold.train.groups["model"])
-
-
-def test_training_rows_are_not_evaluated(bundle):
-    dataset_protocols = GpuMemNetProtocols()
-    train = dataset_protocols.training_rows(bundle, CATALOG)
-    seen = {k: sorted(set(v)) for k, v in train.groups.items()}
-    assert not list(dataset_protocols.evaluation_tasks(bundle, CATALOG, seen))
-    seen["model"] = ["cait_m36", "tf_mixnet", "vit_tiny"]
-    (task,) = dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)
-    assert task.name == "unseen_model/training_peak"
-    assert set(task.held_out.groups["model"]) == {"resnet50"}
 
 
 @pytest.mark.reference
