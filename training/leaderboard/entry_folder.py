@@ -338,13 +338,6 @@ def _entries(
     mine = [each for each in predictions if each.task.name.partition("/")[0] == protocol]
     if not mine:
         raise BadEntry(f"{facts.dataset} has no protocol {protocol!r} with rows to hold out.")
-    provenance = {
-        "seeds": seeds,
-        "date": facts.date.astimezone(UTC).isoformat(timespec="microseconds"),
-        "commit": facts.commit,
-        "digest": bundle.digest,
-        "environment": facts.environment,
-    }
     own = facts.system in catalog()
     # Its file is not that of an evaluation here, which also holds the scores of baselines.
     run = EvaluationRun(
@@ -364,7 +357,7 @@ def _entries(
             citation=facts.citation,
             kind="ours" if own else "published",
         )
-        for entry in entries_of(facts.dataset, protocol, mine, provenance)
+        for entry in entries_of(run, mine, facts.date, facts.environment)
     ]
 
 

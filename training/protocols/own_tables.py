@@ -41,11 +41,6 @@ class OwnTableProtocols(DatasetProtocols):
         self.table = source
         self.dataset = source.name
 
-    @property
-    def predictor_names(self) -> tuple[str, ...]:
-        """The name of the predictor of imported tables."""
-        return (TableBoost.name,)
-
     def predictor(self, seed: int = 0) -> Predictor:
         """An unfitted predictor of this table."""
         return TableBoost(table=self.dataset, seed=seed)

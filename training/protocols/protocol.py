@@ -201,9 +201,8 @@ class DatasetProtocols(ABC):
         """`dataset`, or `dataset/part`: the name under which a recipe asks for these rows."""
         return f"{self.dataset}/{self.part}" if self.part else self.dataset
 
-    @property
-    def predictor_names(self) -> tuple[str, ...]:
-        """Names of the predictors that these protocols evaluate, from the catalogue.
+    def predictor(self, seed: int = 0) -> Predictor:
+        """The predictor under test, unfitted; parts of a composed one may be fitted.
 
         Raises:
             InputError: the catalogue has no predictor for the dataset.
@@ -211,11 +210,7 @@ class DatasetProtocols(ABC):
         names = predictors_evaluated_on(self.dataset)
         if not names:
             raise InputError(f"No predictor is trained or evaluated on {self.dataset}.")
-        return names
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """The predictor under test, unfitted; parts of a composed one may be fitted."""
-        return unfitted(self.predictor_names[0], seed)
+        return unfitted(names[0], seed)
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """All predictors that these protocols evaluate, unfitted; the first is `predictor`."""

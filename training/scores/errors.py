@@ -111,7 +111,7 @@ def compared(metric: str, errors: PairedErrors, seed: int = 0) -> list[SliceChan
     """
     groups = np.asarray(errors.groups)
     found = []
-    for fixed, chosen in _slices(errors.facts, len(groups)):
+    for fixed, chosen in slices_of(errors.facts, len(groups)):
         sizes = errors.sizes[chosen]
         before, after = errors.before[chosen], errors.after[chosen]
         low, high = _range(after - before, sizes, groups[chosen], seed)
@@ -129,10 +129,17 @@ def compared(metric: str, errors: PairedErrors, seed: int = 0) -> list[SliceChan
     return found
 
 
-def _slices(
+def slices_of(
     facts: Mapping[str, Sequence[str]], count: int
 ) -> Iterator[tuple[dict[str, str], np.ndarray]]:
-    """The properties and the positions of each slice; equal ones count once."""
+    """The properties and the positions of each slice, those of fewer properties first.
+
+    A slice that holds the same rows as an earlier one is left out, and so are rows without a value.
+
+    Args:
+        facts: property -> value of each row; "" for none.
+        count: number of rows.
+    """
     seen: set[str] = set()
     for size in range(len(facts) + 1):
         for names in combinations(facts, size):

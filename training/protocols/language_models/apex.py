@@ -66,16 +66,11 @@ class ApexProtocols(DatasetProtocols):
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """The closed form alone."""
-        return (LlmLatency(seed),)
+        return (self.predictor(seed),)
 
     def predictor(self, seed: int = 0) -> Predictor:
         """The closed form."""
         return LlmLatency(seed)
-
-    @property
-    def predictor_names(self) -> tuple[str, ...]:
-        """The predictor under test."""
-        return (LlmLatency.name,)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """None: every row is held out."""

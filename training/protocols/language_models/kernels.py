@@ -35,7 +35,6 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_kernels.families import family_of, kernel_groups
 from forerun.features.llm_kernels.table import KernelGroup
-from forerun.models.kernel_experts.llm_kernels import KernelPower
 from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Fold,
@@ -470,11 +469,6 @@ class KernelPowerRows(AiConfiguratorProtocols):
     """Kernels whose power was measured: training rows of `KernelPower`."""
 
     part = "power"
-
-    @property
-    def predictor_names(self) -> tuple[str, ...]:
-        """The predictor that these rows train."""
-        return (KernelPower.name,)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Kernels of all GPUs with power."""

@@ -340,11 +340,6 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
         """The predictor under test, and two baselines that adapt on the same support sets."""
         return self.predictor(seed), ClosedFormFactor(), RawBooster(seed)
 
-    @property
-    def predictor_names(self) -> tuple[str, ...]:
-        """Names of `predictors`."""
-        return StaticBatch.name, ClosedFormFactor.name, RawBooster.name
-
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows whose model is known."""
         return benchmark_rows(bundle.table(RESULTS), catalog)

@@ -28,13 +28,16 @@ from forerun.features.tables.timm_bench import timm_graphs
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.protocol import (
+    EVERY,
     DatasetProtocols,
     Fold,
+    Kept,
     Seen,
     Task,
     Tasks,
     counted,
     is_seen,
+    split_rows,
 )
 from forerun.training.scores.task_scores import Capacity
 
@@ -78,19 +81,16 @@ class GpuMemNetProtocols(DatasetProtocols):
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Folds of each protocol, then one kind of network predicted from another."""
-        vision, place = vision_peaks(bundle, catalog)
-        mlp = mlp_peaks(bundle.table("mlp_step2"), catalog) if bundle.has("mlp_step2") else None
+        tables: dict[str, tuple[Measurements, Kept]] = {}
+        tables["timm_training_peak"] = vision, _ = vision_peaks(bundle, catalog)
+        if bundle.has("mlp_step2"):
+            tables["mlp_step2"] = mlp_peaks(bundle.table("mlp_step2"), catalog), EVERY
         for split in GpuMemNet().checked_splits(bundle):
-            protocol = split.protocol.partition("/")[0]
-            if split.table == "mlp_step2" and mlp is not None:
-                held_out, train = mlp.take(split.held_out), mlp.take(split.train)
-                task = Task(f"{protocol}/peak", PEAK, held_out, scores=[Capacity(MLP_BIN_MIB)])
-            else:
-                train = vision.take(place[split.train & (place >= 0)])
-                held_out = vision.take(place[split.held_out & (place >= 0)])
-                task = _vision_task(protocol, held_out)
-            if len(train) and len(held_out):
-                yield Fold(protocol, train, [task])
+            for protocol, train, held_out in split_rows([split], *tables[split.table]):
+                name, scores = f"{protocol}/peak", [Capacity(MLP_BIN_MIB)]
+                task = Task(name, PEAK, held_out, scores=scores)
+                whole = split.table == "mlp_step2"
+                yield Fold(protocol, train, [task if whole else _vision_task(protocol, held_out)])
         yield from _across_kinds(vision)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
@@ -110,11 +110,12 @@ class GpuMemNetProtocols(DatasetProtocols):
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows without a graph, suspicious rows, and models in the training set."""
-        vision, place = vision_peaks(bundle, catalog)
-        here = place >= 0
-        suspect, same = np.zeros(len(place), dtype=np.bool_), np.zeros(len(place), dtype=np.bool_)
-        suspect[here] = np.isnan(vision.values[PEAK])
-        same[here] = is_seen(vision, "model", seen)
+        vision, kept = vision_peaks(bundle, catalog)
+        rows = bundle.table("timm_training_peak") if bundle.has("timm_training_peak") else ()
+        here, suspect, same = (np.zeros(len(rows), dtype=np.bool_) for _ in range(3))
+        here[kept] = True
+        suspect[kept] = np.isnan(vision.values[PEAK])
+        same[kept] = is_seen(vision, "model", seen)
         return counted(
             {
                 f"no operator graph of that model in {GRAPHS}": ~here,
@@ -139,7 +140,7 @@ def mlp_peaks(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
 
 
 def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, NDArray[np.intp]]:
-    """Rows of `timm_training_peak` with a graph, and the index of each row among them (or -1).
+    """Rows of `timm_training_peak` with a graph, and their positions in it.
 
     Rows that reached the memory of the device have a lower bound instead of a peak (a censored
     value); other suspicious rows have neither.
@@ -150,17 +151,14 @@ def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, 
         return Measurements.of([], {PEAK: nothing, AT_LEAST: nothing}, groups), nothing
     table = bundle.table("timm_training_peak")
     graphs = _graphs(bundle, table)
-    place = np.full(len(table), -1, dtype=np.intp)
     device = catalog.get(DEVICE)
-    queries: list[Query] = []
-    kept: list[int] = []
-    for row, (model, batch) in enumerate(zip(table["model"], table["batch_size"], strict=True)):
-        if model in graphs:
-            place[row] = len(queries)
-            network = Network(graphs[model], int(batch), "fp32", "training", VISION_SETUP)
-            queries.append(Query(network, device))
-            kept.append(row)
+    kept = np.flatnonzero(table["model"].isin(list(graphs)))
     rows = table.iloc[kept]
+    networks = [
+        Network(graphs[model], int(batch), "fp32", "training", VISION_SETUP)
+        for model, batch in zip(rows["model"], rows["batch_size"], strict=True)
+    ]
+    queries = [Query(network, device) for network in networks]
     clean, bound = rows["suspect"] == "", rows["suspect"] == "near_40gb_cap"
     peaks = rows["max_gpu_memory_mib"].to_numpy(dtype=np.float64)
     values = {
@@ -168,7 +166,7 @@ def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, 
         AT_LEAST: np.where(bound, CAP_MIB, np.nan),
         FAKETENSOR: rows[FAKETENSOR],
     }
-    return Measurements.of(queries, values, {k: rows[k] for k in ("model", "family")}), place
+    return Measurements.of(queries, values, {k: rows[k] for k in ("model", "family")}), kept
 
 
 def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:

@@ -32,7 +32,7 @@ from forerun.data.split import folds_of
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import MEMORY, gpu_measurements
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.catalog import PREDICTORS, unfitted
+from forerun.models.catalog import PREDICTORS, predictors_evaluated_on, unfitted
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.power.operator_power import OperatorPower
 from forerun.models.predictor import Predictor
@@ -140,10 +140,10 @@ class TorchGpuProtocols(DatasetProtocols):
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """Those that rows of this dataset train come first."""
-        others = (unfitted(name, seed) for name in self.predictor_names)
         trained = (NetworkLatency.name, OperatorPower.name)
-        first = (self.predictor(seed), unfitted(OperatorPower.name, seed))
-        return (*first, *(predictor for predictor in others if predictor.name not in trained))
+        names = (n for n in predictors_evaluated_on(self.dataset) if n not in trained)
+        power = unfitted(OperatorPower.name, seed)
+        return (self.predictor(seed), power, *(unfitted(name, seed) for name in names))
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Recorded networks that a query describes."""
