@@ -25,7 +25,11 @@ from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.benchmark_suites.scores import BenchmarkBoost
 from forerun.models.catalog import PREDICTORS, predictors_evaluated_on
 from forerun.models.networks.latency import NetworkLatency
-from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
+from forerun.training.protocols import (
+    DATASET_PROTOCOLS,
+    DatasetProtocols,
+    protocols_of_dataset,
+)
 from forerun.training.release import fit
 from forerun.training.release.fit import (
     Recipe,
