@@ -1,7 +1,7 @@
 """Imported tables: random groups, unseen devices and unseen models, with simple baselines."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class OwnTableProtocols(DatasetProtocols):
         source: the imported table.
     """
 
-    unseen = MappingProxyType({"new_rows": {"question": NEW}})
+    unseen: ClassVar = {"new_rows": {"question": NEW}}
 
     def __init__(self, source: OwnTable) -> None:
         self.table = source

@@ -10,7 +10,7 @@ out, as it reads images from a disk, and so are rows in single precision.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -48,9 +48,9 @@ class LambdaBenchProtocols(DatasetProtocols):
     """
 
     dataset = "lambda_bench"
-    each_held_out = MappingProxyType({"unseen_device": "device"})
-    unseen = MappingProxyType({"unseen_device": {"device": NEW}})
-    held_out_by = MappingProxyType({"unseen_device": ("device",)})
+    each_held_out: ClassVar = {"unseen_device": "device"}
+    unseen: ClassVar = {"unseen_device": {"device": NEW}}
+    held_out_by: ClassVar = {"unseen_device": ("device",)}
 
     def __init__(self, graphs: Mapping[str, OperatorGraph] | None = None) -> None:
         self.graphs = dict(graphs or {})

@@ -8,8 +8,7 @@ round, `throughput_new` those without such a history, `throughput_cpu*` systems 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -253,7 +252,7 @@ class MlperfInferenceProtocols(DatasetProtocols):
     """Later rounds, pooled over rounds; accelerators in five folds."""
 
     dataset = "mlperf_inference"
-    reads = MappingProxyType({CLOSED: ASKED})
+    reads: ClassVar = {CLOSED: ASKED}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows of the closed division."""

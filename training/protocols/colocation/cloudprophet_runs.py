@@ -1,8 +1,7 @@
 """cloudprophet_runs: applications on virtual machines; an experiment or application held out."""
 
 from collections.abc import Iterator
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -53,9 +52,9 @@ class CloudProphetProtocols(DatasetProtocols):
 
     dataset = "cloudprophet_runs"
     fits_any_folder = True
-    reads = MappingProxyType(
-        {RUNS: ("exp", "vm", "app", "load_param", "perf_value", "start_unix_s", *NEIGHBOUR_COLUMNS)}
-    )
+    reads: ClassVar = {
+        RUNS: ("exp", "vm", "app", "load_param", "perf_value", "start_unix_s", *NEIGHBOUR_COLUMNS)
+    }
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs with a result."""

@@ -8,8 +8,7 @@ is trained on it, so every folder is evaluated with folds of its own.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -116,9 +115,9 @@ class ContentionProtocols(DatasetProtocols):
     """P in CPU and in wall time, with families, neighbours or dynamics held out."""
 
     dataset = "contention"
-    reads = MappingProxyType(
-        {"runs": ("victim", "family", "neighbour", "mode", "session", "started_at", "placement")}
-    )
+    reads: ClassVar = {
+        "runs": ("victim", "family", "neighbour", "mode", "session", "started_at", "placement")
+    }
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs with isolated reference runs."""
@@ -286,7 +285,7 @@ class ContentionPilotProtocols(DatasetProtocols):
 
     dataset = "contention_pilot"
     fits_any_folder = True
-    each_held_out = MappingProxyType({"leave_one_corunner_out": "neighbour"})
+    each_held_out: ClassVar = {"leave_one_corunner_out": "neighbour"}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All runs."""

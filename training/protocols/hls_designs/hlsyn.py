@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ class HLSynProtocols(DatasetProtocols):
     dataset = "hlsyn"
     pooled = False
     joined = ("graph_nodes", "graph_edges")
-    reads = MappingProxyType({"designs": ("kernel", "tool", "pragmas_json", *METRICS)})
+    reads: ClassVar = {"designs": ("kernel", "tool", "pragmas_json", *METRICS)}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All designs; those without a label are in no split."""

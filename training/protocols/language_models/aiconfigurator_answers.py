@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, nan
-from types import MappingProxyType
 from typing import Final
 
 from forerun.data.datasets.language_models.aiconfigurator_serving import AiConfiguratorServing
@@ -26,7 +25,7 @@ FORMATS: Final[Mapping[str, str]] = {"bf16": "bfloat16", "fp8": "fp8", "nvfp4": 
 """Number format -> its name; MXFP4 is left to the configuration, but see `BLACKWELL`."""
 BLACKWELL: Final = frozenset({"b200-sxm-180gb", "gb200-186gb", "gb300-279gb"})
 """Devices where TensorRT-LLM multiplies MXFP4 weights by MXFP8 activations."""
-_SYSTEMS: Final = MappingProxyType({device: system for system, device in DEVICES.items()})
+_SYSTEMS: Final = {device: system for system, device in DEVICES.items()}
 
 
 @dataclass(frozen=True, slots=True)

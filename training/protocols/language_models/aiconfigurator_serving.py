@@ -9,8 +9,7 @@ start at once, and requests of a rate arrive one by one.
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -171,10 +170,11 @@ class AiConfiguratorServingProtocols(DatasetProtocols):
     """Time to the first token and time per further token (ms) of serving runs."""
 
     dataset = "aiconfigurator_serving"
-    reads = MappingProxyType({RUNS: (*QUERY, "id", "source", *TIMES)})
-    unseen = MappingProxyType(
-        {"unseen_model": {"model": NEW, "device": KNOWN}, "unseen_device": {"device": NEW}}
-    )
+    reads: ClassVar = {RUNS: (*QUERY, "id", "source", *TIMES)}
+    unseen: ClassVar = {
+        "unseen_model": {"model": NEW, "device": KNOWN},
+        "unseen_device": {"device": NEW},
+    }
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All runs, without repeats."""

@@ -9,8 +9,7 @@ first token of this dataset; a request takes ten seconds and more.
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -61,7 +60,7 @@ class ApexProtocols(DatasetProtocols):
     """
 
     dataset = "apex"
-    reads = MappingProxyType({RUNS: (*QUERY, "output_tokens", "total_latency_s")})
+    reads: ClassVar = {RUNS: (*QUERY, "output_tokens", "total_latency_s")}
     fits_any_folder = True
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:

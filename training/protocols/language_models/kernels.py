@@ -8,8 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -423,9 +422,7 @@ class AiConfiguratorProtocols(KernelProtocols):
     """Kernels by engine and number format, on GPUs and at sizes that are held out."""
 
     dataset = "aiconfigurator"
-    reads = MappingProxyType(
-        {"gemm": ("system", "framework", "gemm_dtype", "m", "n", "k", "latency_ms")}
-    )
+    reads: ClassVar = {"gemm": ("system", "framework", "gemm_dtype", "m", "n", "k", "latency_ms")}
 
     def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
         """Products, attention, experts and collectives, where the bundle has them."""
@@ -500,7 +497,7 @@ class VidurProtocols(KernelProtocols):
     """Products, normalisation, rotary positions, activations, sums and look-ups."""
 
     dataset = "vidur"
-    reads = MappingProxyType({"ops_mlp": ("device", "op", "num_tokens", *SIZES, "median_ms")})
+    reads: ClassVar = {"ops_mlp": ("device", "op", "num_tokens", *SIZES, "median_ms")}
 
     def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
         """The only table."""

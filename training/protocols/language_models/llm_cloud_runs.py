@@ -7,8 +7,7 @@ on the other rows of one table, on processors or on GPUs.
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -55,15 +54,13 @@ class LlmCloudRunsProtocols(DatasetProtocols):
     """Time per token and time to the first token (ms), alone and under load."""
 
     dataset = "llm_cloud_runs"
-    held_out_by = MappingProxyType(
-        {
-            "unseen_processor": ("family",),
-            "unseen_processor_served": ("family",),
-            "unseen_model": ("model",),
-            "unseen_model_served": ("model",),
-            "unseen_gpu": ("processor",),
-        }
-    )
+    held_out_by: ClassVar = {
+        "unseen_processor": ("family",),
+        "unseen_processor_served": ("family",),
+        "unseen_model": ("model",),
+        "unseen_model_served": ("model",),
+        "unseen_gpu": ("processor",),
+    }
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows of known machines."""

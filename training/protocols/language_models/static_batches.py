@@ -6,7 +6,6 @@ on its side. `splitwise` holds out pairs of model and hardware, or a hardware.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -332,9 +331,9 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
     """Tokens written per second, with an accelerator or a model held out."""
 
     dataset = "llm_inference_bench"
-    reads = MappingProxyType({RESULTS: (*BENCHMARK_QUERY, "latency_s", "throughput_tok_s")})
+    reads: ClassVar = {RESULTS: (*BENCHMARK_QUERY, "latency_s", "throughput_tok_s")}
     split_protocols = ("unseen_device", "unseen_model")
-    unseen = MappingProxyType({"unseen_device": {"device": NEW}})
+    unseen: ClassVar = {"unseen_device": {"device": NEW}}
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """The predictor under test, and two baselines that adapt on the same support sets."""
@@ -374,8 +373,8 @@ class SplitwiseProtocols(DatasetProtocols):
     """Tokens written per second by a batch from end to end."""
 
     dataset = "splitwise"
-    reads = MappingProxyType({RUNS: (*QUERY, *TIMES)})
-    unseen = MappingProxyType({"unseen_setup": {}})
+    reads: ClassVar = {RUNS: (*QUERY, *TIMES)}
+    unseen: ClassVar = {"unseen_setup": {}}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All batches, the median of the repeats of each."""

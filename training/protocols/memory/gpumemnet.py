@@ -7,8 +7,7 @@ pulled. Without it only the perceptrons are evaluated.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -57,14 +56,12 @@ class GpuMemNetProtocols(DatasetProtocols):
 
     dataset = "gpumemnet"
     joined = (f"graphs of {GRAPHS}",)
-    reads = MappingProxyType(
-        {
-            "timm_training_peak": (
-                *("model", "family", "batch_size", "max_gpu_memory_mib", "suspect"),
-                FAKETENSOR,
-            )
-        }
-    )
+    reads: ClassVar = {
+        "timm_training_peak": (
+            *("model", "family", "batch_size", "max_gpu_memory_mib", "suspect"),
+            FAKETENSOR,
+        )
+    }
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Vision models and perceptrons, with unsuspicious peaks and lower bounds."""

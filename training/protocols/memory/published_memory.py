@@ -14,8 +14,7 @@ that uses them.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -441,17 +440,17 @@ class PublishedMemoryProtocols(DatasetProtocols):
     """Allocated, reserved or device memory, as measured, by source and kind of set-up."""
 
     dataset = "published_memory"
-    held_out_by = MappingProxyType(
-        {"published": (), "unseen_model": ("family",), "unseen_source": ("source",)}
-    )
+    held_out_by: ClassVar = {
+        "published": (),
+        "unseen_model": ("family",),
+        "unseen_source": ("source",),
+    }
     fits_any_folder = True
-    unseen = MappingProxyType(
-        {
-            "unseen_model": {"family": NEW, "source": KNOWN},
-            "unseen_model_and_source": {"family": NEW, "source": NEW},
-            "unseen_source": {"family": KNOWN, "source": NEW},
-        }
-    )
+    unseen: ClassVar = {
+        "unseen_model": {"family": NEW, "source": KNOWN},
+        "unseen_model_and_source": {"family": NEW, "source": NEW},
+        "unseen_source": {"family": KNOWN, "source": NEW},
+    }
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`CalibratedMemory` on the bundled `Memory`; only the intervals are fitted."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -31,13 +30,11 @@ class NeuSightProtocols(DatasetProtocols):
     """Latency of single operators by class, and of networks as the sum of their operators."""
 
     dataset = "neusight"
-    held_out_by = MappingProxyType({"unseen_device": ("device",), "leave_one_gpu_out": ("device",)})
-    reads = MappingProxyType(
-        {
-            "ops": ("device", "op_class", "op", "software", *SIZES, "latency_ms"),
-            "e2e": ("device_key", "model", "mode", "seqlen", "batch", "option", "e2e_latency_ms"),
-        }
-    )
+    held_out_by: ClassVar = {"unseen_device": ("device",), "leave_one_gpu_out": ("device",)}
+    reads: ClassVar = {
+        "ops": ("device", "op_class", "op", "software", *SIZES, "latency_ms"),
+        "e2e": ("device_key", "model", "mode", "seqlen", "batch", "option", "e2e_latency_ms"),
+    }
     joined = ("opgraphs",)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:

@@ -3,8 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -256,14 +255,12 @@ class PublishedNetworksProtocols(DatasetProtocols):
     """Latency of networks, scored by runtime, phase, precision and band of batch sizes."""
 
     dataset = "published_networks"
-    held_out_by = MappingProxyType({"unseen_device": ("chip",), "unseen_model": ("family",)})
-    unseen = MappingProxyType(
-        {
-            "unseen_device": {"chip": NEW, "family": KNOWN},
-            "unseen_device_and_model": {"chip": NEW, "family": NEW},
-            "unseen_model": {"chip": KNOWN, "family": NEW},
-        }
-    )
+    held_out_by: ClassVar = {"unseen_device": ("chip",), "unseen_model": ("family",)}
+    unseen: ClassVar = {
+        "unseen_device": {"chip": NEW, "family": KNOWN},
+        "unseen_device_and_model": {"chip": NEW, "family": NEW},
+        "unseen_model": {"chip": KNOWN, "family": NEW},
+    }
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of device time; the rest is unfitted.

@@ -1,8 +1,7 @@
 """timm_bench: latency of vision networks on held-out devices, families and models."""
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -97,34 +96,28 @@ class TimmBenchProtocols(DatasetProtocols):
     """Latency of whole networks, by runtime and precision."""
 
     dataset = "timm_bench"
-    held_out_by = MappingProxyType(
-        {
-            "unseen_device": ("device",),
-            "unseen_device_and_family": ("device", "family"),
-            "unseen_family": ("family", "model"),
-            "unseen_model": ("model",),
-            FEW_MODELS: ("device",),
-        }
-    )
-    reads = MappingProxyType(
-        {
-            "bench": (
-                *("model", "device", "precision", "compiled", "img_size", "batch_size"),
-                "step_time_ms",
-            )
-        }
-    )
-    optional = MappingProxyType({"bench": OPTIONAL})
+    held_out_by: ClassVar = {
+        "unseen_device": ("device",),
+        "unseen_device_and_family": ("device", "family"),
+        "unseen_family": ("family", "model"),
+        "unseen_model": ("model",),
+        FEW_MODELS: ("device",),
+    }
+    reads: ClassVar = {
+        "bench": (
+            *("model", "device", "precision", "compiled", "img_size", "batch_size"),
+            "step_time_ms",
+        )
+    }
+    optional: ClassVar = {"bench": OPTIONAL}
     joined = ("graphs",)
-    unseen = MappingProxyType(
-        {
-            "unseen_device": {"device": NEW, "model": KNOWN},
-            "unseen_device_and_family": {"device": NEW, "family": NEW},
-            "unseen_device_and_model": {"device": NEW, "model": NEW, "family": KNOWN},
-            "unseen_family": {"device": KNOWN, "family": NEW},
-            "unseen_model": {"device": KNOWN, "model": NEW, "family": KNOWN},
-        }
-    )
+    unseen: ClassVar = {
+        "unseen_device": {"device": NEW, "model": KNOWN},
+        "unseen_device_and_family": {"device": NEW, "family": NEW},
+        "unseen_device_and_model": {"device": NEW, "model": NEW, "family": KNOWN},
+        "unseen_family": {"device": KNOWN, "family": NEW},
+        "unseen_model": {"device": KNOWN, "model": NEW, "family": KNOWN},
+    }
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows with an operator graph."""

@@ -15,8 +15,7 @@ no query expresses; so are recurrent networks, whose steps the additive model do
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -120,15 +119,13 @@ class TorchGpuProtocols(DatasetProtocols):
 
     dataset = "torch_gpu"
     zero_shot = True
-    held_out_by = MappingProxyType(
-        {
-            "unseen_device": ("device",),
-            "unseen_family": ("family",),
-            "unseen_shape": ("model",),
-            "unseen_architecture": ("device",),
-            "operators_only": ("device",),
-        }
-    )
+    held_out_by: ClassVar = {
+        "unseen_device": ("device",),
+        "unseen_family": ("family",),
+        "unseen_shape": ("model",),
+        "unseen_architecture": ("device",),
+        "operators_only": ("device",),
+    }
     fitted_protocols = tuple(held_out_by)
 
     def predictor(self, seed: int = 0) -> Predictor:

@@ -2,8 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -53,13 +52,12 @@ class MlEnergyProtocols(DatasetProtocols):
     """Power of a device (W), energy of a token or sample (J), tokens/s, latency of a batch (ms)."""
 
     dataset = "mlenergy"
-    held_out_by = MappingProxyType(
-        {"leave_one_model_out": ("model",), "unseen_device": ("device",)}
-    )
-    unseen = MappingProxyType(
-        {"unseen_model": {"model": NEW, "device": KNOWN}, "unseen_device": {"device": NEW}}
-    )
-    reads = MappingProxyType({RUNS: ("gpu_model", "num_gpus")})
+    held_out_by: ClassVar = {"leave_one_model_out": ("model",), "unseen_device": ("device",)}
+    unseen: ClassVar = {
+        "unseen_model": {"model": NEW, "device": KNOWN},
+        "unseen_device": {"device": NEW},
+    }
+    reads: ClassVar = {RUNS: ("gpu_model", "num_gpus")}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All runs."""

@@ -11,8 +11,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import as_file, files
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -150,14 +149,12 @@ class TorchOpEnergyProtocols(DatasetProtocols):
     """Average power of single operators, repeated in a loop, and of networks."""
 
     dataset = "torch_op_energy"
-    held_out_by = MappingProxyType(
-        {
-            "unseen_operator": ("op_shape",),
-            "unseen_network": ("op_shape",),
-            "unseen_device": ("device",),
-        }
-    )
-    reads = MappingProxyType({"ops": ("device", "layer", "input_shape", "power_w", "latency_ms")})
+    held_out_by: ClassVar = {
+        "unseen_operator": ("op_shape",),
+        "unseen_network": ("op_shape",),
+        "unseen_device": ("device",),
+    }
+    reads: ClassVar = {"ops": ("device", "layer", "input_shape", "power_w", "latency_ms")}
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Operators with known shapes, forward and with their backward pass, and networks."""

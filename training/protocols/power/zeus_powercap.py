@@ -1,8 +1,7 @@
 """zeus_powercap: power, time and energy of training jobs under power limits on a held-out GPU."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -43,7 +42,7 @@ class ZeusPowerCapProtocols(DatasetProtocols):
 
     dataset = "zeus_powercap"
     split_table, pooled = TRACE, False
-    reads = MappingProxyType({TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")})
+    reads: ClassVar = {TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows of the trace."""
