@@ -154,10 +154,6 @@ class ContentionProtocols(DatasetProtocols):
             if len(train) and tasks:
                 yield Fold(protocol, train, tasks)
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
-        """One task for each metric, with rules and with baselines by program."""
-        return contention_tasks(protocol, train, held_out)
-
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Runs of unseen families, else of unseen neighbours, else of other sessions."""
         rows = contention_measurements(bundle)

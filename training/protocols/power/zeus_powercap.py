@@ -15,13 +15,12 @@ from forerun.data.workload import Benchmark
 from forerun.models.power.training_jobs import SUITE
 from forerun.training.protocols.protocol import (
     EVERY,
+    NEW,
     DatasetProtocols,
     Kept,
-    Seen,
     Task,
     Tasks,
     Trained,
-    is_seen,
 )
 from forerun.training.scores.task_scores import Choices
 
@@ -42,6 +41,7 @@ class ZeusPowerCapProtocols(DatasetProtocols):
 
     dataset = "zeus_powercap"
     split_table, pooled = TRACE, False
+    unseen: ClassVar = {"unseen_device": {"device": NEW}}
     reads: ClassVar = {TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
@@ -49,25 +49,18 @@ class ZeusPowerCapProtocols(DatasetProtocols):
         return runs(bundle.table(TRACE), catalog), EVERY
 
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
-        """Power, time and energy on one GPU, and choices of the limit of least energy."""
-        device = str(held_out.groups["device"][0])
-        shares = np.array([_share(query) for query in held_out.queries])
-        rivals = {"largest_limit": -shares}
-        if train is not None:
-            rivals["taught_share"] = np.abs(shares - best_share(train))
-        limits = Choices(held_out.groups["job"], rivals)
-        for part, metric in PARTS.items():
-            scores = [limits] if part == "energy" else []
-            yield Task(f"unseen_device/{part}", metric, held_out, device=device, scores=scores)
-
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
-        """GPUs that are not in the training set."""
-        if not bundle.has(TRACE):
-            return
-        whole = self.training_rows(bundle, catalog)
-        devices = whole.groups["device"]
-        for device in np.unique(devices[~is_seen(whole, "device", seen)]):
-            yield from self.tasks("unseen_device", whole.take(devices == device), None)
+        """Power, time and energy on each GPU, and choices of the limit of least energy."""
+        for device in np.unique(held_out.groups["device"]):
+            rows = held_out.take(held_out.groups["device"] == device)
+            shares = np.array([_share(query) for query in rows.queries])
+            rivals = {"largest_limit": -shares}
+            if train is not None:
+                rivals["taught_share"] = np.abs(shares - best_share(train))
+            limits = Choices(rows.groups["job"], rivals)
+            for part, metric in PARTS.items():
+                scores = [limits] if part == "energy" else []
+                name = f"unseen_device/{part}"
+                yield Task(name, metric, rows, device=str(device), scores=scores)
 
 
 def runs(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:

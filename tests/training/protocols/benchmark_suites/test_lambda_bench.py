@@ -9,7 +9,6 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.tables.lambda_bench import GRAPHS
 from forerun.training.protocols.benchmark_suites.lambda_bench import (
-    LambdaBenchProtocols,
     benchmark_measurements,
     scaled_by_peak,
     step_measurements,
@@ -56,13 +55,6 @@ def test_steps_of_single_gpus_are_evaluated_where_graphs_are_given(bundle):
     assert len(steps) == 4
     fast = (steps.groups["device"] == "rtx-3090") & (steps.groups["precision"] == "fp16")
     np.testing.assert_allclose(steps.values["latency_ms"][fast], 1e3 * 256 / 600)
-
-
-def test_a_folder_is_evaluated_on_steps_alone_where_no_row_of_the_suite_trained(bundle):
-    protocols_of_dataset = LambdaBenchProtocols({GRAPHS["resnet50"]: GRAPH})
-    names = {task.name for task in protocols_of_dataset.evaluation_tasks(bundle, CATALOG, {})}
-    assert names == {"unseen_device/step_fp16", "unseen_device/step_fp32"}
-    assert not list(LambdaBenchProtocols().evaluation_tasks(bundle, CATALOG, {}))
 
 
 def _joined(*tables):
