@@ -205,8 +205,6 @@ _EXPERTS: Final = (
     "moe_tp_size",
     "moe_ep_size",
 )
-ROWS_READ: Final = 12_000
-"""Most rows of a table that are read for one GPU, engine and number format."""
 _ELEMENT_BYTES: Final = {"half": 2, "bfloat16": 2, "int8": 1}
 _OPERATIONS: Final[Mapping[str, CollectiveName]] = {
     "all_reduce": "all_reduce",
