@@ -103,8 +103,8 @@ class Choices(TaskScore):
         measured = columns["measured"]
         excess = self._excess(measured, columns["predicted"])
         if not len(excess):
-            nothing = {"chosen_within_2pct": None, "chosen_excess": None, "chosen_by_rule": {}}
-            return {"choices": 0, **nothing}
+            nothing = dict.fromkeys(("chosen_within_2pct", "chosen_excess"))
+            return {"choices": 0, **nothing, "chosen_by_rule": {}}
         return {
             "choices": len(excess),
             "chosen_within_2pct": _good(excess),

@@ -549,7 +549,10 @@ def operator_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
 
 
 def _vidur_site(kernel: KernelShape) -> str:
-    return f"{kernel.n} {kernel.k}" if isinstance(kernel, GemmKernel) else str(kernel.width)
+    if isinstance(kernel, GemmKernel):
+        return f"{kernel.n} {kernel.k}"
+    assert isinstance(kernel, ElementwiseKernel)
+    return str(kernel.width)
 
 
 def _vidur_kernel(

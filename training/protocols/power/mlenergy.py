@@ -135,7 +135,7 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
 
     weights = WEIGHTS[str(row["weight_precision"])]
     if str(row["task"]) not in REQUESTS:
-        known_facts = DIFFUSION_FACTS.get(str(row["model_id"]), {})
+        facts = DIFFUSION_FACTS.get(str(row["model_id"]), {})
         return Diffusion(
             number("total_params_billions") * 1e9,
             int(known("image_height", "video_height")),
@@ -146,7 +146,9 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
             weights,
             int(number("ring_degree")),
             int(number("ulysses_degree")),
-            *(known_facts.get(name) for name in ("side", "frames", "passes")),
+            pixels_per_token=facts.get("side"),
+            frames_per_token=facts.get("frames"),
+            passes=facts.get("passes"),
         )
     return LlmServing(
         number("total_params_billions") * 1e9,
