@@ -422,7 +422,10 @@ def _averaged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     means: dict[str, Any] = {}
     for name, first in (found[0] if found else {}).items():
         values = [one.get(name) for one in found]
-        means[name] = _averaged(values) if isinstance(first, Mapping) else _mean(values)
+        if isinstance(first, Mapping):
+            means[name] = _averaged([own for own in values if own is not None])
+        else:
+            means[name] = _mean(values)
     return means
 
 

@@ -1,7 +1,7 @@
 """Evaluate predictors for the leaderboard; an interrupted evaluation continues where it stopped."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -12,15 +12,22 @@ from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
 from forerun.data.errors import InputError, MissingData
 from forerun.models.answers.whole import WholeAnswers
-from forerun.training.engines.jobs import LOCAL, Engine, Progress
+from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
 from forerun.training.evaluation.evaluate import answer_jobs, fit_and_predict, fold_jobs
 from forerun.training.evaluation.refit import Refits
 from forerun.training.evaluation.stored import released_artifact
 from forerun.training.leaderboard.entries import FIELDS, Entry, Leaderboard
 from forerun.training.leaderboard.evaluated import code_version, entries_of, settings_by_name
 from forerun.training.leaderboard.store import EvaluationRun, ResultStore
-from forerun.training.protocols import DATASET_PROTOCOLS, DatasetProtocols, protocols_of_dataset
+from forerun.training.protocols import (
+    DATASET_PROTOCOLS,
+    DatasetProtocols,
+    Fold,
+    protocols_of_dataset,
+)
 from forerun.training.tracking import runs as tracking
+
+Jobs = Iterator[Job]
 
 
 @dataclass(frozen=True)
@@ -124,26 +131,39 @@ def _evaluated(
                 commit=commit,
             )
             runs = {shots: run_of(shots=shots) for shots in plan.shots}
-            held = {shots: store.finished(own) for shots, own in runs.items()}
-            for shots, entries in held.items():
-                if entries is not None:
-                    progress(f"{_line(runs.pop(shots))}: finished before")
-                    yield entries
-            given = ([*runs], plan.seeds)
-            fits = (
-                answer_jobs(refits, protocols, bundle, fold, *given)
-                if name == WholeAnswers.name
-                else fold_jobs(protocols, fold, *given, [name])
-                for fold in own
-            )
-            jobs = (job for of_fold in fits for job in of_fold)
-            predictions = list(engine.results(fit_and_predict, jobs, progress)) if runs else []
-            for shots, one in runs.items() if predictions else ():
-                mine = [each for fit in predictions for each in fit if each.shots == shots]
-                entries = entries_of(one, mine) if mine else []
-                store.keep(one, entries)
-                progress(f"{_line(one)}: {len(entries)} entries kept")
-                yield entries
+
+            def jobs(shots: Sequence[int], name: str = name, own: Sequence[Fold] = own) -> Jobs:
+                for fold in own:
+                    if name == WholeAnswers.name:
+                        yield from answer_jobs(refits, protocols, bundle, fold, shots, plan.seeds)
+                    else:
+                        yield from fold_jobs(protocols, fold, shots, plan.seeds, [name])
+
+            yield from _stored_or_fitted(runs, jobs, store, progress, engine)
+
+
+def _stored_or_fitted(
+    runs: dict[int, EvaluationRun],
+    jobs: Callable[[Sequence[int]], Jobs],
+    store: ResultStore,
+    progress: Progress,
+    engine: Engine,
+) -> Iterator[Sequence[Entry]]:
+    """Entries of the runs of one predictor under one protocol, by number of shots."""
+    for shots, one in list(runs.items()):
+        held = store.finished(one)
+        if held is not None:
+            progress(f"{_line(runs.pop(shots))}: finished before")
+            yield held
+    if not runs:
+        return
+    predictions = list(engine.results(fit_and_predict, jobs([*runs]), progress))
+    for shots, one in runs.items() if predictions else ():
+        mine = [each for fit in predictions for each in fit if each.shots == shots]
+        entries = entries_of(one, mine) if mine else []
+        store.keep(one, entries)
+        progress(f"{_line(one)}: {len(entries)} entries kept")
+        yield entries
 
 
 def _check(plan: Plan, chosen: Sequence[DatasetProtocols]) -> None:
