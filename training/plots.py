@@ -1,4 +1,4 @@
-"""Figures of predictions and their errors: parity, error by class, distribution, shots, coverage.
+"""Figures of predictions and their errors: parity, error by number of shots, coverage.
 
 Colours are those of Okabe and Ito, which remain distinguishable with colour blindness ("Color
 Universal Design", 2008). Figures are drawn without pyplot, which would keep global state.
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from forerun.data.columns import Column
 from forerun.data.errors import MissingExtra
 from forerun.data.metrics import metric
-from forerun.training.scores.errors import absolute_percentage_errors, percentile
+from forerun.training.scores.errors import absolute_percentage_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,8 +47,8 @@ _STYLE: dict[Any, Any] = {
     "savefig.dpi": 150,
 }
 _MOST_POINTS = 4000
-_BASELINES = ("#E69F00", "#9AA0A6", "#C9CDD2", "#6B7177")
-"""Colours of the systems that ours is compared with; only the first is prominent."""
+_LEVEL = "#6B7177"
+"""Colour of published systems."""
 
 
 def parity(
@@ -110,89 +110,6 @@ def parity(
     return path
 
 
-def error_by_class(
-    path: Path,
-    errors: Mapping[str, Mapping[str, float | None]],
-) -> Path:
-    """Horizontal bars of mean absolute percentage error, one group of bars for each class.
-
-    Args:
-        path: PNG file to write.
-        errors: system -> class -> percent; the first system is ours and is drawn in colour. A
-            class that a system has no figure for gets no bar.
-
-    Raises:
-        ValueError: no system has a figure.
-        MissingExtra: matplotlib is not installed.
-    """
-    classes = list(dict.fromkeys(name for mine in errors.values() for name in mine))
-    known = [v for mine in errors.values() for v in mine.values() if v is not None]
-    if not known:
-        raise ValueError("error_by_class needs a figure of at least one system")
-    # Bars beyond a multiple of the rest are cut, and say so: else one outlier hides all others.
-    edge = 1.15 * min(max(known), 2.5 * float(np.median(known)))
-    height = 0.8 / len(errors)
-    inches = 1.6 + len(classes) * (0.21 * len(errors) + 0.15)
-    with drawing(path, 7.2, inches, "Mean absolute error by operator class") as (axes,):
-        places = np.arange(len(classes), dtype=float)
-        for row, (system, mine) in enumerate(errors.items()):
-            values = [mine.get(name) for name in classes]
-            lengths = [0.0 if v is None else min(v, edge) for v in values]
-            at = places + (row - (len(errors) - 1) / 2) * height
-            axes.barh(at, lengths, height * 0.88, color=_system_colour(row), label=system)
-            for y, value in zip(at, values, strict=True):
-                _bar_label(axes, y, value, edge, bold=row == 0)
-        axes.set_yticks(places, classes)
-        axes.set(ylim=(len(classes) - 0.45, -0.55), xlim=(0, edge * 1.12))
-        axes.set_xlabel("mean absolute percentage error")
-        axes.xaxis.set_major_formatter("{x:.0f} %")
-        axes.grid(visible=False, axis="y")
-        axes.tick_params(axis="y", length=0)
-        axes.figure.legend(loc="outside lower center", ncols=min(len(errors), 4), handlelength=1.0)
-    return path
-
-
-def error_distribution(
-    path: Path,
-    errors: Mapping[str, ArrayLike],
-) -> Path:
-    """Cumulative distribution of absolute percentage errors, one line for each system.
-
-    Args:
-        path: PNG file to write.
-        errors: system -> its absolute percentage errors, percent; values that are not finite are
-            left out. The first system is ours and is drawn in colour.
-
-    Raises:
-        ValueError: a system has no error.
-        MissingExtra: matplotlib is not installed.
-    """
-    columns = {name: np.sort(_finite(values)) for name, values in errors.items()}
-    if not columns or any(not len(column) for column in columns.values()):
-        raise ValueError("error_distribution needs errors of every system it is given")
-    largest = max(percentile(column, 95.0) or 0.0 for column in columns.values())
-    edge = float(np.clip(largest, 20.0, 100.0))
-    with drawing(path, 6.8, 4.6, "How often answers are how far off") as (axes,):
-        for row, (system, column) in enumerate(columns.items()):
-            share = 100.0 * np.arange(1, len(column) + 1) / len(column)
-            axes.step(
-                np.concatenate([[0.0], column, [max(edge, column[-1])]]),
-                np.concatenate([[0.0], share, [100.0]]),
-                where="post",
-                color=_system_colour(row),
-                lw=2.4 if row == 0 else 1.6,
-                zorder=3 - row * 0.1,
-                label=f"{system}, median {percentile(column, 50.0):.1f} %",
-            )
-        axes.axvline(10.0, color=_QUIET, lw=1, ls=(0, (4, 3)), zorder=1)
-        axes.set(xlim=(0, edge), ylim=(0, 102), ylabel="share of rows")
-        axes.set_xlabel("absolute percentage error, at most (dashed: 10 %)")
-        axes.xaxis.set_major_formatter("{x:.0f} %")
-        axes.yaxis.set_major_formatter("{x:.0f} %")
-        axes.legend(loc="lower right")
-    return path
-
-
 def error_by_shots(
     path: Path,
     lines: Mapping[str, Mapping[int, tuple[float, float | None]]],
@@ -228,7 +145,7 @@ def error_by_shots(
             axes.fill_between(shots, value - error, value + error, color=colour, alpha=0.2, lw=0)
         for row, (name, level) in enumerate(levels):
             dash: Any = ((0, (5, 2)), (0, (1, 2)), (0, (5, 2, 1, 2)))[row % 3]
-            axes.axhline(level, color=_BASELINES[3], lw=1.2, ls=dash, label=name, zorder=2)
+            axes.axhline(level, color=_LEVEL, lw=1.2, ls=dash, label=name, zorder=2)
         places = sorted({k for curve in lines.values() for k in curve})
         axes.set_xscale(
             "symlog", linthresh=max(1, min((k for k in places if k), default=1)), linscale=0.4
@@ -290,18 +207,6 @@ def _legend_of_dots(axes: "Axes") -> None:
             handle.set_alpha(1.0)
 
 
-def _bar_label(axes: "Axes", y: float, value: float | None, edge: float, bold: bool) -> None:
-    if value is None:
-        return
-    text = f" {value:.1f} %" if value < edge else f" {value:,.0f} % →"
-    weight = "bold" if bold else "normal"
-    axes.text(min(value, edge), y, text, va="center", fontsize=9, fontweight=weight, color=_INK)
-
-
-def _system_colour(row: int) -> str:
-    return COLOURS[0] if row == 0 else _BASELINES[(row - 1) % len(_BASELINES)]
-
-
 def _grouped(names: NDArray[np.str_]) -> NDArray[np.str_]:
     """The names; where there are more groups than colours, the smallest are merged into one."""
     largest = _by_size(names)
@@ -325,11 +230,6 @@ def _axis_name(metric_name: str) -> str:
     if not unit:
         return metric_name
     return f"{metric_name.rpartition('_')[0].replace('_', ' ')}, {unit}"
-
-
-def _finite(values: ArrayLike) -> Column:
-    column = np.asarray(values, dtype=np.float64)
-    return column[np.isfinite(column)]
 
 
 GROUPS = 10
@@ -372,7 +272,7 @@ def calibration(
     with drawing(path, 6.8, 4.4, title) as (axes,):
         places = np.arange(len(parts), dtype=float)
         axes.bar(places, shares, 0.8, color=COLOURS[0])
-        axes.axhline(NOMINAL, color="#222222", lw=1, ls=(0, (4, 3)))
+        axes.axhline(NOMINAL, color=_INK, lw=1, ls=(0, (4, 3)))
         axes.set_xticks(places, labels)
         axes.set(ylim=(0, 104), ylabel="measured values inside (dashed: 90 %)")
         axes.set_xlabel(f"mean ratio high / low of each group of about {len(parts[0]):,} rows")

@@ -12,7 +12,7 @@ from forerun.models.domain.device_novelty import novelty_of
 from forerun.models.domain.feature_range import FeatureRange
 from forerun.models.gaussian_process.additive_categorical import KeyedRows
 from forerun.models.gaussian_process.regression import Answer, Posterior, distances
-from forerun.training.scores.errors import class_errors
+from forerun.training.scores.task_scores import class_errors
 from tests.shapes import CHECKED, CHECKED_CALLS
 
 POSTERIOR = Posterior.of(np.eye(2), 0.1, np.zeros(2))

@@ -30,6 +30,18 @@ def fits(tmp_path_factory):
         yield folder
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """FORERUN_HOME with made-up bundles of all datasets."""
+    from tests.training.toy_bundles import write_bundles
+
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORERUN_HOME", str(home))
+        write_bundles(home)
+        yield home
+
+
 @pytest.fixture
 def store(nothing_bundled, prepared_database, tmp_path, monkeypatch):
     """FORERUN_HOME with an empty store of runs and versions."""

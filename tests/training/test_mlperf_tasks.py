@@ -7,7 +7,6 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.benchmark_suites.mlperf_inference import (
     CLOSED,
     MlperfInference,
-    round_numbers,
 )
 from forerun.data.device import DeviceCatalog
 from forerun.training.protocols.benchmark_suites.mlperf_inference import (
@@ -29,26 +28,6 @@ def bundle(tmp_path_factory):
     return Bundle.write(folder / "bundle", "mlperf_inference", tables, as_csv=tuple(tables))
 
 
-def test_rounds_are_pooled_and_predicted_from_earlier_ones(bundle):
-    folds = list(MlperfInferenceProtocols().folds(bundle, CATALOG))
-    later = [fold for fold in folds if fold.protocol == "later_rounds"]
-    assert len(later) == 2
-    for fold in later:
-        newest = round_numbers(fold.train.groups["round"]).max()
-        for task in fold.tasks:
-            assert newest < round_numbers(task.held_out.groups["round"]).min()
-    names = {task.name for fold in later for task in fold.tasks}
-    assert {f"later_rounds/{p}" for p in ("throughput", "latency", "throughput_cpu")} <= names
-
-
-def test_an_unseen_accelerator_has_no_training_rows(bundle):
-    for fold in MlperfInferenceProtocols().folds(bundle, CATALOG):
-        if fold.protocol == "unseen_accelerator":
-            for task in fold.tasks:
-                trained_on = set(fold.train.groups["device"])
-                assert not trained_on & set(task.held_out.groups["device"])
-
-
 def test_the_median_answers_exactly_the_rows_with_a_history(bundle):
     for fold in MlperfInferenceProtocols().folds(bundle, CATALOG):
         for task in fold.tasks:
@@ -58,23 +37,6 @@ def test_the_median_answers_exactly_the_rows_with_a_history(bundle):
                 assert median == pytest.approx(task.held_out.values["samples_per_s"], rel=0.1)
             if task.name.endswith("throughput_new"):
                 assert np.isnan(task.baselines["median"]).all()
-
-
-def test_a_folder_of_unseen_rounds_is_evaluated(bundle):
-    dataset_protocols = MlperfInferenceProtocols()
-    train = dataset_protocols.training_rows(bundle, CATALOG)
-    old = train.take(train.groups["round"] != "v3.1")
-    seen = {key: sorted(set(old.groups[key].tolist())) for key in ("round", "question")}
-    tasks = {task.name: task for task in dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)}
-    assert set(tasks["later_rounds/throughput"].held_out.groups["round"]) == {"v3.1"}
-    nobody = {task.name for task in dataset_protocols.evaluation_tasks(bundle, CATALOG, {})}
-    assert "later_rounds/throughput_new" in nobody
-    assert "later_rounds/throughput" not in nobody
-    assert not list(
-        dataset_protocols.evaluation_tasks(
-            bundle, CATALOG, {"round": np.unique(train.groups["round"])}
-        )
-    )
 
 
 def test_settings_hold_no_outcome(bundle):

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from forerun.training.plots import (
-    error_by_class,
     error_by_shots,
-    error_distribution,
     parity,
 )
 
@@ -18,11 +16,6 @@ ROWS = 1500
 MEASURED = np.exp(rng.normal(0, 2, ROWS))
 PREDICTED = MEASURED * np.exp(rng.normal(0, 0.1, ROWS))
 GROUPS = [("bmm", "linear", "softmax")[i % 3] for i in range(ROWS)]
-ERRORS = {
-    "forerun": {"bmm": 7.0, "softmax": None},
-    "NeuSight": {"bmm": 13.8, "softmax": 13.9, "ln": 56.7},
-    "constant": {"bmm": 900.0},
-}
 CURVES = {
     "ours": {0: (30.0, None), 5: (12.0, 1.5), 20: (6.0, 0.5)},
     "constant": {0: (38.0, None), 5: (38.0, 0.1), 20: (38.0, 0.1)},
@@ -44,8 +37,6 @@ def share_of_colour(path, hexadecimal):
     lambda path: parity(path, MEASURED, PREDICTED, GROUPS),
     lambda path: parity(path, MEASURED, PREDICTED, GROUPS, metric_name="utilisation"),
     lambda path: parity(path, [1.0], [1.0], ["alone"], title="One row"),
-    lambda path: error_by_class(path, ERRORS),
-    lambda path: error_distribution(path, {"forerun": [0.0, 3.0, np.nan], "other": [50.0, 900.0]}),
     lambda path: error_by_shots(path, CURVES, [("them", 10.0)]),
     lambda path: error_by_shots(path, {"r": {20: (0.9, 0.1)}}, score="r", higher_is_better=True),
 ])  # fmt: skip
@@ -59,8 +50,6 @@ def test_a_figure_is_written_where_asked(tmp_path, draw):
 
 @pytest.mark.parametrize("draw", [
     lambda path: parity(path, [1.0, 2.0], [1.0, 3.0], ["a", "b"]),
-    lambda path: error_by_class(path, ERRORS),
-    lambda path: error_distribution(path, {"forerun": [0.0, 3.0, np.nan], "other": [50.0, 900.0]}),
     lambda path: error_by_shots(path, CURVES, [("them", 10.0)]),
 ])  # fmt: skip
 def test_a_figure_is_the_same_each_time(tmp_path, draw):
@@ -75,27 +64,11 @@ def test_more_groups_than_colours_still_make_a_readable_picture(tmp_path):
     assert share_of_colour(crowded, "#666666") > 0.0003, "the others have a colour"
 
 
-def test_a_longer_bar_is_a_larger_error(tmp_path):
-    short = error_by_class(tmp_path / "a.png", {"ours": {"bmm": 10.0}, "other": {"bmm": 40.0}})
-    long = error_by_class(tmp_path / "b.png", {"ours": {"bmm": 30.0}, "other": {"bmm": 40.0}})
-    ratio = share_of_colour(long, "#0072B2") / share_of_colour(short, "#0072B2")
-    assert 2.0 < ratio < 3.5, "three times the error, plus the legend's square"
-
-
-def test_an_outlier_does_not_squeeze_the_other_bars(tmp_path):
-    calm = error_by_class(tmp_path / "a.png", {"ours": {"x": 10.0}, "b": {"x": 20, "y": 20}})
-    wild = error_by_class(tmp_path / "b.png", {"ours": {"x": 10.0}, "b": {"x": 20, "y": 9000}})
-    assert share_of_colour(wild, "#0072B2") > 0.3 * share_of_colour(calm, "#0072B2")
-
-
 @pytest.mark.parametrize("draw", [
     lambda path: parity(path, [], [], []),
     lambda path: parity(path, [0.0], [1.0], ["a"]),
     lambda path: parity(path, [1.0], [1.0], []),
     lambda path: parity(path, [1.0, 2.0], [1.0], ["a"]),
-    lambda path: error_by_class(path, {"forerun": {"bmm": None}}),
-    lambda path: error_distribution(path, {}),
-    lambda path: error_distribution(path, {"forerun": [np.nan]}),
 ])  # fmt: skip
 def test_rows_that_show_nothing_are_refused(tmp_path, draw):
     with pytest.raises(ValueError, match=r"needs|length"):
@@ -107,7 +80,7 @@ def test_drawing_leaves_the_style_of_others_alone(tmp_path):
     import matplotlib as mpl
 
     before = dict(mpl.rcParams)
-    error_by_class(tmp_path / "a.png", ERRORS)
+    error_by_shots(tmp_path / "a.png", CURVES)
     assert dict(mpl.rcParams) == before
 
 

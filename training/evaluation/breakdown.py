@@ -105,7 +105,7 @@ def answer_table(predictions: Sequence[TaskPredictions]) -> "pd.DataFrame":
             "predictor": prediction.predictor,
             "seed": prediction.seed,
         }
-        keys = {} if prediction.held_out is None else row_keys(prediction.held_out)
+        keys = row_keys(prediction.task.held_out)
         values = {name: np.asarray(column) for name, column in prediction.columns.items()}
         flags = {} if prediction.in_domain is None else {"in_domain": prediction.in_domain}
         parts.append(pd.DataFrame({**keys, **values, **flags}).assign(**head))
@@ -232,14 +232,9 @@ def _tasks(
     """Table of the predictions of each task, over all folds and seeds, as in `evaluate.rows`."""
     parts: dict[tuple[str, str | None, str, str], list[TaskPredictions]] = {}
     for prediction in predictions:
-        if prediction.held_out is not None:
-            key = (
-                prediction.task.name,
-                prediction.task.device,
-                prediction.task.metric,
-                prediction.predictor,
-            )
-            parts.setdefault(key, []).append(prediction)
+        task = prediction.task
+        key = (task.name, task.device, task.metric, prediction.predictor)
+        parts.setdefault(key, []).append(prediction)
     for key, task_rows in parts.items():
         table = answer_table(task_rows)
         groups = _interval_groups(table)

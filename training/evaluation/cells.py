@@ -66,8 +66,8 @@ def settings_judged(predictions: Sequence[TaskPredictions]) -> dict[Setting, int
     found: Counter[Setting] = Counter()
     tasks: dict[str, Counter[Setting]] = {}
     for one in predictions:
-        rows, task = one.held_out, one.task
-        if rows is None or one.seed or one.shots or task.device_only:
+        rows, task = one.task.held_out, one.task
+        if one.seed or one.shots or task.device_only:
             continue
         scored = np.isfinite(one.columns["measured"]) & np.isfinite(one.columns["predicted"])
         own = (
@@ -81,10 +81,8 @@ def settings_judged(predictions: Sequence[TaskPredictions]) -> dict[Setting, int
 
 def _rows(prediction: TaskPredictions) -> Iterator[tuple[tuple[str, ...], float]]:
     """`FACTS` and the error of each row that has both a positive value and an answer."""
-    if prediction.held_out is None:
-        return
-    keys = row_keys(prediction.held_out)
-    nothing = np.full(len(prediction.held_out), "")
+    keys = row_keys(prediction.task.held_out)
+    nothing = np.full(len(prediction.task.held_out), "")
     group = next((keys[name] for name in GROUPS if name in keys), nothing)
     columns = {**keys, "group": group}
     facts = zip(*(columns.get(name, nothing).tolist() for name in FACTS), strict=True)

@@ -12,6 +12,8 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +45,6 @@ from forerun.training.protocols import DatasetProtocols, Fold, Task, protocols_o
 from forerun.training.protocols.protocol import Seen
 from forerun.training.scores.errors import (
     Score,
-    capacity_scores,
-    choice_scores,
-    contention_scores,
     graded,
     mean_and_standard_error,
     score,
@@ -305,7 +304,7 @@ def _evaluate_fitted(
     predictor = WholeAnswers(InUse(current), tuple({task.metric: None for task in tasks}))
     for task in tasks:
         progress(f"{task.name}, {task.device or 'all devices'}: {len(task.held_out):,} rows")
-        for seed in range(seeds if shots or task.shots else 1):
+        for seed in range(seeds if shots or task.support.shots else 1):
             prediction = predict_task(task, predictor, None, seed, shots)
             if prediction is None:
                 continue
@@ -367,25 +366,21 @@ def rows(predictions: Sequence[TaskPredictions]) -> list[dict[str, Any]]:
 
 def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     task = predictions[0].task
-    per_seed, others, capacity, choices = [], [], [], []
-    relative_speed: list[Mapping[str, float | None]] = []
+    per_seed, others = [], []
+    further: list[list[Mapping[str, Any]]] = [[] for _ in task.scores]
     for seed in sorted({a.seed for a in predictions}):
         same_seed = [a for a in predictions if a.seed == seed]
         columns = {
             c: np.concatenate([a.columns[c] for a in same_seed]) for c in same_seed[0].columns
         }
         per_seed.append(score(**columns))
-        if task.bin_width:
-            fits = (columns["measured"], columns["predicted"], columns["high"])
-            capacity.append(capacity_scores(*fits, task.bin_width))
-        if same_seed[0].repeats is not None:
-            relative_speed.append(_relative_speed(same_seed, columns))
-        choices += [
-            choice_scores(one.columns["measured"], one.columns["predicted"], one.alternatives)
-            for one in same_seed
-            if one.alternatives is not None
-        ]
         named = _baselines(same_seed)
+        for found, *own in zip(further, *(each.task.scores for each in same_seed), strict=True):
+            if own[0].pooled:
+                found.append(reduce(add, own).of(columns, named))
+            else:
+                folds = zip(own, same_seed, strict=True)
+                found += [part.of(each.columns, each.baselines) for part, each in folds]
         others.append({name: score(columns["measured"], own) for name, own in named.items()})
     row: dict[str, Any] = {"task": task.name, "device": task.device, "metric": task.metric}
     row["predictor"] = predictions[0].predictor
@@ -393,11 +388,8 @@ def _row(predictions: Sequence[TaskPredictions]) -> dict[str, Any]:
     row["unanswered"] = per_seed[0]["unanswered"]
     for field in AVERAGED:
         row[field] = _mean([s[field] for s in per_seed])
-    row |= {name: _mean([c[name] for c in capacity]) for name in (capacity or [{}])[0]}
-    names = (relative_speed or [{}])[0]
-    row |= {name: _mean([scores.get(name) for scores in relative_speed]) for name in names}
-    row |= {"score": "mae"} if relative_speed else {}
-    row |= _mean_choices(choices)
+    for each, found in zip(task.scores, further, strict=True):
+        row |= _averaged(found) | ({"score": each.ranks} if each.ranks else {})
     row["mape_standard_error"] = mean_and_standard_error([s["mape"] for s in per_seed])[1]
     for name, field in (("baselines", "mape"), ("baselines_median_ape", "median_ape")):
         row[name] = {system: _mean([o[system][field] for o in others]) for system in others[0]}
@@ -425,27 +417,16 @@ def _baselines(same_seed: Sequence[TaskPredictions]) -> dict[str, Column]:
     return {name: np.concatenate([one.baselines[name] for one in same_seed]) for name in names}
 
 
-def _relative_speed(
-    same_seed: Sequence[TaskPredictions], columns: Mapping[str, Column]
-) -> dict[str, float | None]:
-    repeats = np.concatenate([a.repeats for a in same_seed if a.repeats is not None])
-    held_out = columns["measured"], columns["predicted"], repeats, _baselines(same_seed)
-    return contention_scores(*held_out, columns["low"])
-
-
-def _mean_choices(choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over seeds and folds; empty where the task has no alternatives."""
-    if not choices:
-        return {}
-    fields = ("choices", "chosen_within_2pct", "chosen_excess")
-    rules = choices[0]["chosen_by_rule"]
-    return {
-        **{name: _mean([scores[name] for scores in choices]) for name in fields},
-        "chosen_by_rule": {
-            rule: _mean([scores["chosen_by_rule"].get(rule) for scores in choices])
-            for rule in rules
-        },
-    }
+def _averaged(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mean of each field, over seeds and folds; empty without any."""
+    means: dict[str, Any] = {}
+    for name, first in (found[0] if found else {}).items():
+        values = [one.get(name) for one in found]
+        if isinstance(first, Mapping):
+            means[name] = _averaged([own for own in values if own is not None])
+        else:
+            means[name] = _mean(values)
+    return means
 
 
 def _whole_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from forerun.models.limit import Limit
 from forerun.models.prediction import Predictions
 from forerun.models.predictor import Predictor, Suggesting
 from forerun.training.protocols import Task
-from forerun.training.scores.errors import Alternatives
 
 
 def median_offset(
@@ -52,16 +51,13 @@ class TaskPredictions:
     """Predictions for the n rows of one task by one fitted predictor.
 
     Attributes:
-        task: the task that was evaluated.
+        task: the task that was evaluated, with the n rows that are scored.
         seed: seed of the fit, or of the draw of the support set.
         columns: `measured`, `predicted`, and the ends `low` and `high` of the prediction interval,
             shape (n,) each, in the metric's unit; NaN where there is none.
         baselines: name -> predictions for the same rows, shape (n,).
         predictor: name of the predictor.
         shots: requested size of the support set, 0 for the task's own number.
-        alternatives: the task's alternatives, restricted to these n rows; None for none.
-        repeats: the task's keys of repeated runs, restricted to these n rows; None for none.
-        held_out: the n rows with their grouping keys; None where they were not kept.
         in_domain: n flags, False where the query lies outside the training domain; None where
             they were not kept.
         grades: grade of each of the n answers, empty for none; None for a predictor by itself.
@@ -73,9 +69,6 @@ class TaskPredictions:
     baselines: Mapping[str, Column]
     predictor: str
     shots: int = 0
-    alternatives: Alternatives | None = None
-    repeats: NDArray[np.str_] | None = None
-    held_out: Measurements | None = None
     in_domain: NDArray[np.bool_] | None = None
     grades: NDArray[np.str_] | None = None
 
@@ -99,28 +92,24 @@ def predict_task(
     Returns:
         The predictions, or None when the support set leaves no row to score.
     """
-    predictor = _for_metric(predictor, task)
-    held_out, keep = task.held_out, np.ones(len(task.held_out), dtype=np.bool_)
-    count = shots or task.shots
+    if isinstance(predictor, WholeAnswers):
+        predictor = predictor.only((task.metric,))
+    count = shots or task.support.shots
     if count:
-        pool = held_out if task.pool is None else task.pool
+        given = task.support
+        pool = task.held_out if given.pool is None else given.pool
         drawn = _draw(task, predictor, pool, count, seed)
         support = pool.take(drawn)
         unadapted = predictor
-        predictor = predictor.adapt(support if task.always is None else support + task.always)
-        if task.pool is None:
-            keep[drawn] = False
-            held_out = held_out.take(keep)
-    if not len(held_out):
+        predictor = predictor.adapt(support if given.always is None else support + given.always)
+        if given.pool is None:
+            task = task.take(~np.isin(np.arange(len(pool)), drawn))
+    if not len(task.held_out):
         return None
-    columns, in_domain, grades = _columns(task, predictor, held_out)
-    baselines = {f"published_{s}": column[keep] for s, column in task.published.items()}
-    baselines.update({name: column[keep] for name, column in task.baselines.items()})
-    baselines.update(_baselines(held_out, task.metric, constant))
+    columns, in_domain, grades = _columns(task, predictor)
+    baselines = {**task.baselines, **_baselines(task, constant)}
     if count:
-        baselines.update(_baselines_of_shots(task, unadapted, support, held_out))
-    among = None if task.alternatives is None else task.alternatives.take(keep)
-    again = None if task.repeats is None else task.repeats[keep]
+        baselines |= _baselines_of_shots(task, unadapted, support)
     return TaskPredictions(
         task=task,
         seed=seed,
@@ -128,27 +117,19 @@ def predict_task(
         baselines=baselines,
         predictor=predictor.name,
         shots=shots,
-        alternatives=among,
-        repeats=again,
-        held_out=held_out,
         in_domain=in_domain,
         grades=grades,
     )
 
 
-def _for_metric(predictor: Predictor | WholeAnswers, task: Task) -> Predictor | WholeAnswers:
-    """Whole answers about the metric of a task alone; a predictor as it is."""
-    return predictor.only((task.metric,)) if isinstance(predictor, WholeAnswers) else predictor
-
-
 def _columns(
-    task: Task, predictor: Predictor | WholeAnswers, held_out: Measurements
+    task: Task, predictor: Predictor | WholeAnswers
 ) -> tuple[dict[str, Column], NDArray[np.bool_], NDArray[np.str_] | None]:
     """`columns`, `in_domain` and `grades` of `TaskPredictions`.
 
     Rows that the predictor does not support are NaN and out of domain.
     """
-    metric = task.metric
+    metric, held_out = task.metric, task.held_out
     rows = np.array([predictor.answers(q) for q in held_out.queries], dtype=np.bool_)
     found = {name: np.full(len(held_out), np.nan) for name in ("predicted", "low", "high")}
     in_domain = np.zeros(len(held_out), dtype=np.bool_)
@@ -182,7 +163,7 @@ def _without_host(answers: Predictions) -> Predictions:
 def _draw(
     task: Task, predictor: Predictor | WholeAnswers, pool: Measurements, count: int, seed: int
 ) -> NDArray[np.intp]:
-    if task.suggested and isinstance(predictor, Suggesting):
+    if task.support.suggested and isinstance(predictor, Suggesting):
         chosen = predictor.suggest(pool.queries, count, seed)
         if chosen:
             return np.array(chosen, dtype=np.intp)
@@ -190,23 +171,21 @@ def _draw(
 
 
 def _baselines_of_shots(
-    task: Task, unadapted: Predictor | WholeAnswers, support: Measurements, held_out: Measurements
+    task: Task, unadapted: Predictor | WholeAnswers, support: Measurements
 ) -> dict[str, Column]:
     """Predictions of n held-out rows by the baselines that use the support rows, (n,) each."""
     found: dict[str, Column] = {}
-    if task.offset_by:
-        found["median_offset"] = median_offset(
-            unadapted, support, held_out, task.metric, task.offset_by
-        )
+    held_out, group = task.held_out, task.support.offset_by
+    if group:
+        found["median_offset"] = median_offset(unadapted, support, held_out, task.metric, group)
     if task.scale is not None:
         constant = Constant().fit(support)
         found["mean_of_shots"] = constant.predict(held_out.queries).values[task.metric]
     return found
 
 
-def _baselines(
-    held_out: Measurements, metric: str, constant: Predictor | None
-) -> dict[str, Column]:
+def _baselines(task: Task, constant: Predictor | None) -> dict[str, Column]:
+    held_out, metric = task.held_out, task.metric
     found: dict[str, Column] = {}
     if metric == "latency_ms" and all(query.has_bound for query in held_out.queries):
         found["roofline"] = Roofline().predict(held_out.queries).values[metric]

@@ -218,7 +218,7 @@ def add(folder: Path, store: ResultStore, data_dir: Path | None = None) -> Verif
 
 def _draws(task: Task) -> bool:
     """Whether the rows of a task depend on the draw of a support set."""
-    return bool(task.shots) and task.pool is None
+    return bool(task.support.shots) and task.support.pool is None
 
 
 def _claimed(entry: Entry) -> ClaimedScore:
@@ -313,16 +313,7 @@ def _of_task(
     empty = ~np.isfinite(columns["predicted"]) & np.isfinite(truth)
     if empty.any():
         raise BadEntry(f"{where}: row {rows.index[np.flatnonzero(empty)[0]]} has no prediction.")
-    return TaskPredictions(
-        task,
-        seed,
-        columns | {"measured": truth},
-        {},
-        system,
-        alternatives=task.alternatives,
-        repeats=task.repeats,
-        held_out=task.held_out,
-    )
+    return TaskPredictions(task, seed, columns | {"measured": truth}, {}, system)
 
 
 def _check_no_more(
@@ -347,13 +338,6 @@ def _entries(
     mine = [each for each in predictions if each.task.name.partition("/")[0] == protocol]
     if not mine:
         raise BadEntry(f"{facts.dataset} has no protocol {protocol!r} with rows to hold out.")
-    provenance = {
-        "seeds": seeds,
-        "date": facts.date.astimezone(UTC).isoformat(timespec="microseconds"),
-        "commit": facts.commit,
-        "digest": bundle.digest,
-        "environment": facts.environment,
-    }
     own = facts.system in catalog()
     # Its file is not that of an evaluation here, which also holds the scores of baselines.
     run = EvaluationRun(
@@ -373,7 +357,7 @@ def _entries(
             citation=facts.citation,
             kind="ours" if own else "published",
         )
-        for entry in entries_of(facts.dataset, protocol, mine, provenance)
+        for entry in entries_of(run, mine, facts.date, facts.environment)
     ]
 
 

@@ -31,28 +31,34 @@ from forerun.training.tracking.runs import environment
 
 
 def entries_of(
-    dataset: str,
-    protocol: str,
+    run: EvaluationRun,
     predictions: Sequence[TaskPredictions],
-    provenance: Mapping[str, Any],
+    date: datetime | None = None,
+    versions: Mapping[str, str] | None = None,
 ) -> list[Entry]:
     """Entries of one evaluation run, and of the baselines on the same rows.
 
     Args:
-        dataset: name of the bundle.
-        protocol: name of the protocol.
+        run: the evaluation run.
         predictions: those of one predictor at one number of shots, of all folds and seeds.
-        provenance: `seeds`, `date`, `commit` and `digest` of every entry.
+        date: when they were made; now when None.
+        versions: package -> version that made them; those of this process when None.
     """
+    provenance: dict[str, Any] = {
+        "seeds": run.seeds,
+        "date": (date or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="microseconds"),
+        "commit": run.commit,
+        "digest": run.digest,
+        "environment": environment() if versions is None else versions,
+    }
     entries = []
     systems = dict.fromkeys(system for a in predictions for system in a.baselines)
     for system in (None, *systems):
         of_system = [
             _as_if_by(a, system) for a in predictions if system is None or system in a.baselines
         ]
-        shots = {
-            (a.task.name, a.task.device, a.task.metric): a.shots or a.task.shots for a in of_system
-        }
+        tasks = [(a.shots, a.task) for a in of_system]
+        shots = {(t.name, t.device, t.metric): given or t.support.shots for given, t in tasks}
         per_seed: dict[tuple[str, str | None, str], list[Row]] = {}
         for seed in sorted({a.seed for a in of_system}):
             for score_row in rows([a for a in of_system if a.seed == seed]):
@@ -63,7 +69,7 @@ def entries_of(
             same = system is not None and not shots[task]
             row: Row = seeds[0] if same else _averaged(seeds)
             given = {**provenance, "shots": shots[task]} | ({"seeds": 1} if same else {})
-            entry = entry_of(dataset, protocol, row, system, given)
+            entry = entry_of(run.dataset, run.protocol, row, system, given)
             if entry.kind == "published" and not entry.n:
                 continue  # Nothing was published for these rows.
             entries.append(replace(entry, command=command(entry, predictions[0].predictor)))
@@ -136,17 +142,9 @@ def entries_by_run(evaluation: Evaluation) -> Iterator[tuple[EvaluationRun, list
     for each in evaluation.predictions:
         key = (each.task.name.partition("/")[0], each.predictor)
         groups.setdefault(key, []).append(each)
-    provenance = {
-        "seeds": evaluation.seeds,
-        "date": datetime.now(UTC).isoformat(timespec="microseconds"),
-        "commit": commit,
-        "digest": evaluation.bundle.digest,
-        "environment": environment(),
-    }
     for (protocol, predictor), predictions in groups.items():
-        dataset = evaluation.protocols.dataset
         run = EvaluationRun(
-            dataset=dataset,
+            dataset=evaluation.protocols.dataset,
             protocol=protocol,
             predictor=predictor,
             shots=evaluation.shots,
@@ -155,7 +153,7 @@ def entries_by_run(evaluation: Evaluation) -> Iterator[tuple[EvaluationRun, list
             settings=settings.get(predictor, ""),
             commit=commit,
         )
-        yield run, entries_of(dataset, protocol, predictions, provenance)
+        yield run, entries_of(run, predictions)
 
 
 def keep(evaluation: Evaluation, store: ResultStore) -> int:

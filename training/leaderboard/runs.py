@@ -1,12 +1,12 @@
 """Evaluate predictors for the leaderboard; an interrupted evaluation continues where it stopped."""
 
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from forerun.data.bundle import Bundle, find
 from forerun.data.device import DeviceCatalog
@@ -14,7 +14,6 @@ from forerun.data.errors import InputError, MissingData
 from forerun.models.answers.whole import WholeAnswers
 from forerun.training.engines.jobs import LOCAL, Engine, Job, Progress
 from forerun.training.evaluation.evaluate import answer_jobs, fit_and_predict, fold_jobs
-from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.evaluation.refit import Refits
 from forerun.training.evaluation.stored import released_artifact
 from forerun.training.leaderboard.entries import FIELDS, Entry, Leaderboard
@@ -27,7 +26,8 @@ from forerun.training.protocols import (
     protocols_of_dataset,
 )
 from forerun.training.tracking import runs as tracking
-from forerun.training.tracking.runs import environment
+
+Jobs = Iterator[Job]
 
 
 @dataclass(frozen=True)
@@ -82,165 +82,88 @@ def run(
         for name in plan.datasets or [cls.dataset for cls in DATASET_PROTOCOLS]
     ]
     _check(plan, chosen)
-    entries_found: list[Entry] = []
-    count, commit = 0, code_version()
-    for dataset_protocols in chosen:
-        folder = None if plan.data is None else plan.data / dataset_protocols.dataset
+    found: list[Sequence[Entry]] = []
+    for protocols in chosen:
+        folder = None if plan.data is None else plan.data / protocols.dataset
         try:
-            bundle = find(dataset_protocols.dataset, folder)
+            bundle = find(protocols.dataset, folder)
         except MissingData as error:
             if plan.datasets:
                 raise
             progress(f"left out: {error}")
             continue
-        for entries in _EvaluationRuns(
-            dataset_protocols, bundle, plan, store, progress, engine, commit
-        ).all():
-            entries_found += entries
-            count += 1
-    if plan.protocols and not count:
+        found += _evaluated(protocols, bundle, plan, store, progress, engine)
+    if plan.protocols and not found:
         raise InputError(f"No protocol {', '.join(plan.protocols)} in these datasets.")
-    return entries_found
+    return [entry for entries in found for entry in entries]
 
 
-class _Step(NamedTuple):
-    """The fits of one predictor in one fold, which belong to some evaluation runs."""
-
-    pending: Sequence[EvaluationRun]
-    last: bool
-
-
-@dataclass
-class _EvaluationRuns:
-    """Evaluation runs of one dataset; each fold is generated once for all predictors."""
-
-    dataset_protocols: DatasetProtocols
-    bundle: Bundle
-    plan: Plan
-    store: ResultStore
-    progress: Progress
-    engine: Engine
-    commit: str | None
-    predictions: dict[EvaluationRun, list[TaskPredictions]] = field(default_factory=dict)
-    begun: set[EvaluationRun] = field(default_factory=set)
-    finished: list[Sequence[Entry]] = field(default_factory=list)
-    steps: deque[_Step] = field(default_factory=deque)
-    refits: Refits = field(default_factory=lambda: Refits(released_artifact()))
-
-    def all(self) -> Iterator[Sequence[Entry]]:
-        """Entries of each evaluation run, from the store or evaluated now."""
-        for found in self.engine.results(fit_and_predict, self._jobs(), self.progress):
-            yield from self._drained()
-            yield from self._kept(self.steps.popleft(), found)
-        yield from self._drained()
-
-    def _drained(self) -> Iterator[Sequence[Entry]]:
-        """Entries that the store held, once each."""
-        while self.finished:
-            yield self.finished.pop(0)
-
-    def _jobs(self) -> Iterator[Job]:
-        """The fits that are not stored; `steps` gets one element for each."""
-        over: set[str] = set()
-        for fold, last in _with_last(self._folds()):
-            if fold.protocol in over:
-                raise ValueError(f"folds of {fold.protocol} must follow one another")
-            if last:
-                over.add(fold.protocol)
-            for name, settings in self._predictors().items():
-                pending = [*self._pending(fold.protocol, name, settings, last)]
-                shots = [evaluation_run.shots for evaluation_run in pending]
-                if not pending:
-                    continue
-                protocols, seeds = self.dataset_protocols, self.plan.seeds
-                fits = (
-                    answer_jobs(self.refits, protocols, self.bundle, fold, shots, seeds)
-                    if name == WholeAnswers.name
-                    else fold_jobs(protocols, fold, shots, seeds, [name])
-                )
-                for number, job in enumerate(jobs := [*fits], start=1):
-                    self.steps.append(_Step(pending, last and number == len(jobs)))
-                    yield job
-
-    def _pending(
-        self, protocol: str, name: str, settings: str, last: bool
-    ) -> Iterator[EvaluationRun]:
-        """Evaluation runs of a predictor that the store does not hold."""
-        for evaluation_run in self._of(protocol, name, settings):
-            held = None
-            if evaluation_run not in self.begun:
-                held = self.store.finished(evaluation_run)
-            if held is None:
-                self.begun.add(evaluation_run)
-                yield evaluation_run
-            elif last:
-                self.progress(f"{_line(evaluation_run)}: finished before")
-                self.finished.append(held)
-
-    def _kept(
-        self, step: _Step, predictions: Sequence[TaskPredictions]
-    ) -> Iterator[Sequence[Entry]]:
-        """Entries of evaluation runs whose last fit this is, which are stored."""
-        by_shots = {evaluation_run.shots: evaluation_run for evaluation_run in step.pending}
-        for prediction in predictions:
-            self.predictions.setdefault(by_shots[prediction.shots], []).append(prediction)
-        for evaluation_run in step.pending if step.last else ():
-            entries = self._entries(evaluation_run, self.predictions.pop(evaluation_run, []))
-            self.store.keep(evaluation_run, entries)
-            self.progress(f"{_line(evaluation_run)}: {len(entries)} entries kept")
-            yield entries
-
-    def _entries(
-        self, evaluation_run: EvaluationRun, predictions: Sequence[TaskPredictions]
-    ) -> list[Entry]:
-        provenance = {
-            "seeds": evaluation_run.seeds,
-            "date": datetime.now(UTC).isoformat(timespec="microseconds"),
-            "commit": evaluation_run.commit,
-            "digest": evaluation_run.digest,
-            "environment": environment(),
-        }
-        if not predictions:
-            return []
-        return entries_of(evaluation_run.dataset, evaluation_run.protocol, predictions, provenance)
-
-    def _folds(self) -> Iterator[Fold]:
-        for fold in self.dataset_protocols.checked_folds(self.bundle, DeviceCatalog.load()):
-            if not self.plan.protocols or fold.protocol in self.plan.protocols:
-                yield fold
-
-    def _predictors(self) -> Mapping[str, str]:
-        """Name -> settings of the predictors to evaluate."""
-        wanted = self.plan.predictors or (WholeAnswers.name,)
-        return {
-            name: settings
-            for name, settings in settings_by_name(self.dataset_protocols).items()
-            if name in wanted
-        }
-
-    def _of(self, protocol: str, name: str, settings: str) -> Iterator[EvaluationRun]:
-        for shots in dict.fromkeys(self.plan.shots):
-            yield EvaluationRun(
-                dataset=self.dataset_protocols.dataset,
+def _evaluated(
+    protocols: DatasetProtocols,
+    bundle: Bundle,
+    plan: Plan,
+    store: ResultStore,
+    progress: Progress,
+    engine: Engine,
+) -> Iterator[Sequence[Entry]]:
+    """Entries of each evaluation run of a dataset, from the store or evaluated now."""
+    refits, commit = Refits(released_artifact()), code_version()
+    wanted = plan.predictors or (WholeAnswers.name,)
+    predictors = [own for own in settings_by_name(protocols).items() if own[0] in wanted]
+    folds = protocols.checked_folds(bundle, DeviceCatalog.load())
+    over: set[str] = set()
+    for protocol, group in groupby(folds, key=lambda fold: fold.protocol):
+        if plan.protocols and protocol not in plan.protocols:
+            continue
+        if protocol in over:
+            raise ValueError(f"folds of {protocol} must follow one another")
+        over.add(protocol)
+        own = list(group)
+        for name, settings in predictors:
+            run_of = partial(
+                EvaluationRun,
+                dataset=protocols.dataset,
                 protocol=protocol,
                 predictor=name,
-                shots=shots,
-                seeds=self.plan.seeds,
-                digest=self.bundle.digest,
+                seeds=plan.seeds,
+                digest=bundle.digest,
                 settings=settings,
-                commit=self.commit,
+                commit=commit,
             )
+            runs = {shots: run_of(shots=shots) for shots in plan.shots}
+
+            def jobs(shots: Sequence[int], name: str = name, own: Sequence[Fold] = own) -> Jobs:
+                for fold in own:
+                    if name == WholeAnswers.name:
+                        yield from answer_jobs(refits, protocols, bundle, fold, shots, plan.seeds)
+                    else:
+                        yield from fold_jobs(protocols, fold, shots, plan.seeds, [name])
+
+            yield from _stored_or_fitted(runs, jobs, store, progress, engine)
 
 
-def _with_last(folds: Iterator[Fold]) -> Iterator[tuple[Fold, bool]]:
-    """Each fold, and whether it is the last of its protocol."""
-    before: Fold | None = None
-    for fold in folds:
-        if before is not None:
-            yield before, before.protocol != fold.protocol
-        before = fold
-    if before is not None:
-        yield before, True
+def _stored_or_fitted(
+    runs: dict[int, EvaluationRun],
+    jobs: Callable[[Sequence[int]], Jobs],
+    store: ResultStore,
+    progress: Progress,
+    engine: Engine,
+) -> Iterator[Sequence[Entry]]:
+    """Entries of the runs of one predictor under one protocol, by number of shots."""
+    for shots, one in list(runs.items()):
+        held = store.finished(one)
+        if held is not None:
+            progress(f"{_line(runs.pop(shots))}: finished before")
+            yield held
+    if not runs:
+        return
+    predictions = list(engine.results(fit_and_predict, jobs([*runs]), progress))
+    for shots, one in runs.items() if predictions else ():
+        mine = [each for fit in predictions for each in fit if each.shots == shots]
+        entries = entries_of(one, mine) if mine else []
+        store.keep(one, entries)
+        progress(f"{_line(one)}: {len(entries)} entries kept")
+        yield entries
 
 
 def _check(plan: Plan, chosen: Sequence[DatasetProtocols]) -> None:

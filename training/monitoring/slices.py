@@ -1,15 +1,16 @@
 """Observations of one metric of a device by slice: live errors, and what changed."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from math import log
 from typing import Final
 
 import numpy as np
 
-from forerun.data.shapes import Bool, Float64, Int, Text
+from forerun.data.columns import Columns
+from forerun.data.shapes import Float64, Int, Text
 from forerun.training.monitoring.changes import LEAST_SHIFT, Change, changes, shift_at
+from forerun.training.scores.errors import slices_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ SAME_ANSWER: Final = 0.005
 
 
 @dataclass(frozen=True)
-class ObservedRows:
+class ObservedRows(Columns):
     """n observations of one metric of a device, in the order of time.
 
     Attributes:
@@ -98,17 +99,6 @@ class ObservedRows:
         count = int(self.epochs.max(initial=0)) + 1
         numbers: Int[np.ndarray, " n"] = self.workloads * count + self.epochs
         return numbers
-
-    def take(self, rows: Int[np.ndarray, " k"]) -> "ObservedRows":
-        """The rows at these positions."""
-        facts = {name: column[rows] for name, column in self.facts.items()}
-        return ObservedRows(
-            self.log_ratios[rows],
-            self.inside[rows],
-            self.workloads[rows],
-            self.epochs[rows],
-            facts,
-        )
 
 
 @dataclass(frozen=True)
@@ -137,9 +127,9 @@ def slice_reports(rows: ObservedRows) -> list[SliceReport]:
     A slice that holds the same rows as one of fewer properties is left out.
     """
     return [
-        _report(rows, fixed, np.flatnonzero(chosen))
-        for fixed, chosen in _slices(rows)
-        if int(chosen.sum()) >= FEWEST_ROWS
+        _report(rows, fixed, positions)
+        for fixed, positions in slices_of({k: v.tolist() for k, v in rows.facts.items()}, len(rows))
+        if len(positions) >= FEWEST_ROWS
     ]
 
 
@@ -194,20 +184,6 @@ def epochs_of(
         number += 0 if same and number >= 0 else 1
         generation[version] = number
     return np.array([generation[version] for version in versions], dtype=np.int64)
-
-
-def _slices(rows: ObservedRows) -> Iterator[tuple[dict[str, str], Bool[np.ndarray, " n"]]]:
-    """The properties and the rows of each slice."""
-    seen: set[bytes] = set()
-    for size in range(len(rows.facts) + 1):
-        for chosen in combinations(rows.facts, size):
-            columns = [rows.facts[name].tolist() for name in chosen]
-            labels = list(zip(*columns, strict=True)) if columns else [()] * len(rows)
-            for values in sorted(set(labels)):
-                mask = np.array([label == values for label in labels], dtype=np.bool_)
-                if "" not in values and mask.tobytes() not in seen:
-                    seen.add(mask.tobytes())
-                    yield dict(zip(chosen, values, strict=True)), mask
 
 
 def _report(

@@ -3,103 +3,73 @@
 from forerun.data.datasets import imported_tables
 from forerun.data.errors import UnknownDataset
 from forerun.data.plugins import plugins
-from forerun.training.protocols.architectures.nas_latency import NasLatencyProtocols
-from forerun.training.protocols.benchmark_suites.lambda_bench import (
-    LambdaBenchProtocols,
-    LambdaSteps,
+from forerun.training.protocols.architectures import nas_latency
+from forerun.training.protocols.benchmark_suites import lambda_bench, mlperf_inference, ncpp
+from forerun.training.protocols.circuits import circuit_fpga
+from forerun.training.protocols.colocation import cloudprophet_runs, contention
+from forerun.training.protocols.hls_designs import hlsyn, wa_hls4ml
+from forerun.training.protocols.language_models import (
+    aiconfigurator_serving,
+    apex,
+    kernels,
+    llm_cloud_runs,
+    static_batches,
 )
-from forerun.training.protocols.benchmark_suites.mlperf_inference import MlperfInferenceProtocols
-from forerun.training.protocols.benchmark_suites.ncpp import NcppProtocols
-from forerun.training.protocols.circuits.circuit_fpga import CircuitFpgaProtocols
-from forerun.training.protocols.colocation.cloudprophet_runs import CloudProphetProtocols
-from forerun.training.protocols.colocation.contention import (
-    ContentionPilotProtocols,
-    ContentionProtocols,
-)
-from forerun.training.protocols.hls_designs.hlsyn import HLSynProtocols
-from forerun.training.protocols.hls_designs.wa_hls4ml import WaHls4mlProtocols
-from forerun.training.protocols.language_models.aiconfigurator_serving import (
-    AiConfiguratorServingProtocols,
-)
-from forerun.training.protocols.language_models.apex import ApexProtocols
-from forerun.training.protocols.language_models.kernels import (
-    AiConfiguratorProtocols,
-    KernelPowerRows,
-    VidurProtocols,
-)
-from forerun.training.protocols.language_models.llm_cloud_runs import LlmCloudRunsProtocols
-from forerun.training.protocols.language_models.static_batches import (
-    LlmInferenceBenchProtocols,
-    SplitwiseProtocols,
-)
-from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols
-from forerun.training.protocols.memory.published_memory import PublishedMemoryProtocols
-from forerun.training.protocols.networks.amd_kernels import AmdKernelProtocols
-from forerun.training.protocols.networks.deepbench import DeepBenchProtocols, Fp32Convolutions
-from forerun.training.protocols.networks.neusight import NeuSightProtocols
-from forerun.training.protocols.networks.onnxruntime_cpu import OnnxruntimeCpuProtocols
-from forerun.training.protocols.networks.published_networks import (
-    LongRuns,
-    PublishedNetworksProtocols,
-)
-from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
-from forerun.training.protocols.networks.torch_gpu import (
-    EagerPower,
-    RecordedNetworks,
-    RecordedOperators,
-    TorchGpuProtocols,
+from forerun.training.protocols.memory import gpumemnet, published_memory
+from forerun.training.protocols.networks import (
+    amd_kernels,
+    deepbench,
+    neusight,
+    onnxruntime_cpu,
+    published_networks,
+    timm_bench,
+    torch_gpu,
 )
 from forerun.training.protocols.own_tables import OwnTableProtocols
-from forerun.training.protocols.power.mlenergy import MlEnergyProtocols
-from forerun.training.protocols.power.torch_op_energy import (
-    DiffusionPower,
-    TorchOpEnergyProtocols,
-    ZeusNetworkPower,
-)
-from forerun.training.protocols.power.zeus_powercap import ZeusPowerCapProtocols
+from forerun.training.protocols.power import mlenergy, torch_op_energy, zeus_powercap
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task
 
 DATASET_PROTOCOLS: tuple[type[DatasetProtocols], ...] = (
-    AiConfiguratorServingProtocols,
-    AmdKernelProtocols,
-    ApexProtocols,
-    AiConfiguratorProtocols,
-    CircuitFpgaProtocols,
-    CloudProphetProtocols,
-    ContentionProtocols,
-    ContentionPilotProtocols,
-    DeepBenchProtocols,
-    GpuMemNetProtocols,
-    HLSynProtocols,
-    LambdaBenchProtocols,
-    LlmCloudRunsProtocols,
-    LlmInferenceBenchProtocols,
-    MlEnergyProtocols,
-    MlperfInferenceProtocols,
-    NasLatencyProtocols,
-    NcppProtocols,
-    NeuSightProtocols,
-    PublishedMemoryProtocols,
-    PublishedNetworksProtocols,
-    OnnxruntimeCpuProtocols,
-    SplitwiseProtocols,
-    TimmBenchProtocols,
-    TorchGpuProtocols,
-    TorchOpEnergyProtocols,
-    VidurProtocols,
-    WaHls4mlProtocols,
-    ZeusPowerCapProtocols,
+    aiconfigurator_serving.AiConfiguratorServingProtocols,
+    amd_kernels.AmdKernelProtocols,
+    apex.ApexProtocols,
+    kernels.AiConfiguratorProtocols,
+    circuit_fpga.CircuitFpgaProtocols,
+    cloudprophet_runs.CloudProphetProtocols,
+    contention.ContentionProtocols,
+    contention.ContentionPilotProtocols,
+    deepbench.DeepBenchProtocols,
+    gpumemnet.GpuMemNetProtocols,
+    hlsyn.HLSynProtocols,
+    lambda_bench.LambdaBenchProtocols,
+    llm_cloud_runs.LlmCloudRunsProtocols,
+    static_batches.LlmInferenceBenchProtocols,
+    mlenergy.MlEnergyProtocols,
+    mlperf_inference.MlperfInferenceProtocols,
+    nas_latency.NasLatencyProtocols,
+    ncpp.NcppProtocols,
+    neusight.NeuSightProtocols,
+    published_memory.PublishedMemoryProtocols,
+    published_networks.PublishedNetworksProtocols,
+    onnxruntime_cpu.OnnxruntimeCpuProtocols,
+    static_batches.SplitwiseProtocols,
+    timm_bench.TimmBenchProtocols,
+    torch_gpu.TorchGpuProtocols,
+    torch_op_energy.TorchOpEnergyProtocols,
+    kernels.VidurProtocols,
+    wa_hls4ml.WaHls4mlProtocols,
+    zeus_powercap.ZeusPowerCapProtocols,
 )
 TRAINING_PARTS: tuple[type[DatasetProtocols], ...] = (
-    DiffusionPower,
-    EagerPower,
-    Fp32Convolutions,
-    KernelPowerRows,
-    LambdaSteps,
-    LongRuns,
-    RecordedNetworks,
-    RecordedOperators,
-    ZeusNetworkPower,
+    torch_op_energy.DiffusionPower,
+    torch_gpu.EagerPower,
+    deepbench.Fp32Convolutions,
+    kernels.KernelPowerRows,
+    lambda_bench.LambdaSteps,
+    published_networks.LongRuns,
+    torch_gpu.RecordedNetworks,
+    torch_gpu.RecordedOperators,
+    torch_op_energy.ZeusNetworkPower,
 )
 """Parts of datasets that train a predictor of another dataset."""
 

@@ -1,7 +1,7 @@
 """Imported tables: random groups, unseen devices and unseen models, with simple baselines."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,16 +35,11 @@ class OwnTableProtocols(DatasetProtocols):
         source: the imported table.
     """
 
-    unseen = MappingProxyType({"new_rows": {"question": NEW}})
+    unseen: ClassVar = {"new_rows": {"question": NEW}}
 
     def __init__(self, source: OwnTable) -> None:
         self.table = source
         self.dataset = source.name
-
-    @property
-    def predictor_names(self) -> tuple[str, ...]:
-        """The name of the predictor of imported tables."""
-        return (TableBoost.name,)
 
     def predictor(self, seed: int = 0) -> Predictor:
         """An unfitted predictor of this table."""

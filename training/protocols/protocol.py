@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Mask
 from forerun.data.datasets import dataset
 from forerun.data.datasets.networks.published_networks import chips
 from forerun.data.datasets.networks.timm_bench import family
@@ -30,7 +30,7 @@ from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.catalog import predictors_evaluated_on, unfitted
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
-from forerun.training.scores.errors import Alternatives
+from forerun.training.scores.task_scores import TaskScore
 
 NAMES: Final = ("model", "op_shape")
 """Grouping keys whose values are names of networks or of operators with their shapes."""
@@ -46,6 +46,28 @@ WEIGHTS_OF: Final = frozenset({"tf", "gluon", "legacy", "adv", "ssl", "swsl"})
 
 
 @dataclass(frozen=True)
+class Support:
+    """The support set that predictions of a task are adapted on (few-shot adaptation).
+
+    Attributes:
+        shots: its size, which the caller may give as well; 0 for none.
+        pool: rows that it is drawn from; when None it is drawn from the held-out rows, and the rows
+            drawn are not scored.
+        always: rows that are added to every support set that is not empty.
+        suggested: whether the predictor's own `suggest` chooses it; otherwise it is drawn at random
+            by seed.
+        offset_by: grouping key of the baseline `median_offset`, which adapts on the same support
+            set with one median offset for each group; empty for no such baseline.
+    """
+
+    shots: int = 0
+    pool: Measurements | None = None
+    always: Measurements | None = None
+    suggested: bool = False
+    offset_by: str = ""
+
+
+@dataclass(frozen=True)
 class Task:
     """Held-out rows that are scored together under one protocol.
 
@@ -54,25 +76,12 @@ class Task:
         metric: column of `held_out.values` that is predicted and scored.
         held_out: the n held-out rows.
         device: the only device among them, or None for several.
-        published: system -> its published predictions of these rows, shape (n,), in the metric's
-            unit; NaN where it gives none.
-        baselines: name -> predictions of a simple rule for these rows, shape (n,); NaN for none.
-        shots: size of the support set that the protocol itself adapts on (few-shot adaptation).
-        pool: rows that the support set is drawn from; when None it is drawn from `held_out`, and
-            the rows drawn are not scored.
-        always: rows that are added to every support set that is not empty.
-        bin_width: width of the bins that classification accuracy is computed on, in the metric's
-            unit; 0 for no such score.
+        baselines: name -> predictions of a simple rule for these rows, shape (n,), or of a system
+            of others, named `published_SYSTEM`, in the metric's unit; NaN where it gives none.
+        scores: what is scored besides the errors that every task has.
         scale: transformation of values before root mean square errors are computed; None for no
             such score.
-        alternatives: groups of rows of `held_out` from each of which the least is to be chosen;
-            None for no such score.
-        suggested: whether the predictor's own `suggest` chooses the support set; otherwise it is
-            drawn at random by seed.
-        offset_by: grouping key of the baseline `median_offset`, which adapts on the same support
-            set with one median offset for each group; empty for no such baseline.
-        repeats: shape (n,), a key that repeated runs of one configuration share, for metrics such
-            as relative speed that are scored by absolute error; None for relative errors.
+        support: what the task adapts on.
         device_only: whether the runs do not wait for the host, so that the part `host` of the
             breakdown is taken off the predicted latency. There are no intervals then.
     """
@@ -81,18 +90,20 @@ class Task:
     metric: str
     held_out: Measurements
     device: str | None = None
-    published: Mapping[str, Column] = field(default_factory=dict)
     baselines: Mapping[str, Column] = field(default_factory=dict)
-    shots: int = 0
-    pool: Measurements | None = None
-    always: Measurements | None = None
-    suggested: bool = False
-    offset_by: str = ""
-    repeats: NDArray[np.str_] | None = None
-    bin_width: float = 0.0
+    scores: Sequence[TaskScore] = ()
     scale: Callable[[Column], Column] | None = None
-    alternatives: Alternatives | None = None
+    support: Support = Support()
     device_only: bool = False
+
+    def take(self, rows: Mask) -> "Task":
+        """The task of the held-out rows where the mask is True."""
+        return replace(
+            self,
+            held_out=self.held_out.take(rows),
+            baselines={name: column[rows] for name, column in self.baselines.items()},
+            scores=[score.take(rows) for score in self.scores],
+        )
 
 
 Tasks = Iterator[Task]
@@ -190,9 +201,8 @@ class DatasetProtocols(ABC):
         """`dataset`, or `dataset/part`: the name under which a recipe asks for these rows."""
         return f"{self.dataset}/{self.part}" if self.part else self.dataset
 
-    @property
-    def predictor_names(self) -> tuple[str, ...]:
-        """Names of the predictors that these protocols evaluate, from the catalogue.
+    def predictor(self, seed: int = 0) -> Predictor:
+        """The predictor under test, unfitted; parts of a composed one may be fitted.
 
         Raises:
             InputError: the catalogue has no predictor for the dataset.
@@ -200,11 +210,7 @@ class DatasetProtocols(ABC):
         names = predictors_evaluated_on(self.dataset)
         if not names:
             raise InputError(f"No predictor is trained or evaluated on {self.dataset}.")
-        return names
-
-    def predictor(self, seed: int = 0) -> Predictor:
-        """The predictor under test, unfitted; parts of a composed one may be fitted."""
-        return unfitted(self.predictor_names[0], seed)
+        return unfitted(names[0], seed)
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """All predictors that these protocols evaluate, unfitted; the first is `predictor`."""

@@ -7,38 +7,19 @@ is hashed.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from forerun.data.metrics import metric
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.published.figures import Published, published_for
 
-_PACKAGES = ("forerun", "lightgbm", "numpy", "onnx", "torch")
+PACKAGES = ("forerun", "lightgbm", "numpy", "onnx", "torch")
+"""Packages whose versions a card names."""
 _NONE = "–"
 OWN_SCALE = (
     "Mean absolute errors of a share. `repeats` is the error between repeated measurements; "
     "baselines stand last."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingDataset:
-    """A dataset that a predictor was trained on.
-
-    Attributes:
-        dataset: name of the bundle.
-        rows: number of training rows; None when not known.
-        digest: hash of the bundle's content.
-        devices: devices of the training rows.
-        source: citation and licence.
-    """
-
-    dataset: str
-    rows: int | None
-    digest: str
-    devices: Sequence[str] = ()
-    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,7 +29,8 @@ class Card:
     Attributes:
         title: heading.
         answers: metrics and workloads that it predicts; one line each.
-        trained_on: datasets that the predictors were trained on.
+        trained_on: name, rows, devices, digest, and citation with licence of each dataset that the
+            predictors were trained on, as `training_datasets_of` gives them.
         evaluations: results of `forerun.training.evaluation.evaluate.evaluate`, by dataset.
         limits: known limitations; one line each.
         command: shell commands that rebuild the artifact.
@@ -59,7 +41,7 @@ class Card:
 
     title: str
     answers: Sequence[str]
-    trained_on: Sequence[TrainingDataset]
+    trained_on: Sequence[Sequence[str]]
     evaluations: Sequence[Mapping[str, Any]]
     limits: Sequence[str]
     command: str
@@ -69,10 +51,11 @@ class Card:
 
     def markdown(self) -> str:
         """The card's text, ending in a line break."""
+        head = ["dataset", "rows", "devices", "digest", "source"]
         parts = [
             f"# {self.title}",
             "## What it answers\n\n" + _bullets(self.answers),
-            "## Trained on\n\n" + _datasets_table(self.trained_on),
+            "## Trained on\n\n" + _table(head, self.trained_on),
             "## Scores\n\n"
             "Under every protocol, predictors are fitted anew and evaluated on held-out rows. "
             "Errors are absolute percentage errors; MAPE is their mean.",
@@ -94,51 +77,24 @@ class Card:
 
 
 def training_datasets_of(
-    record: TrainingRecord, sources: Mapping[str, str] | None = None
-) -> tuple[TrainingDataset, ...]:
-    """Datasets of a training record, sorted by name.
+    record: TrainingRecord, sources: Mapping[str, str]
+) -> list[tuple[str, ...]]:
+    """Texts about the datasets of a training record, sorted by name.
 
     Args:
         record: digests, grouping keys and number of the training rows.
         sources: dataset -> its citation and licence.
     """
-    return tuple(
-        TrainingDataset(
-            dataset=name,
-            rows=record.rows.get(name),
-            digest=digest,
-            devices=tuple(record.seen(name).get("device", ())),
-            source=(sources or {}).get(name, ""),
+    return [
+        (
+            name,
+            f"{record.rows[name]:,}" if name in record.rows else _NONE,
+            ", ".join(record.seen(name).get("device", ())) or _NONE,
+            f"`{digest[:16]}`",
+            sources.get(name, ""),
         )
         for name, digest in sorted(record.digests.items())
-    )
-
-
-def package_versions(names: Sequence[str] = _PACKAGES) -> dict[str, str]:
-    """Package -> installed version; packages that are not installed are left out."""
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return versions
-
-
-def _datasets_table(trained_on: Sequence[TrainingDataset]) -> str:
-    return _table(
-        ["dataset", "rows", "devices", "digest", "source"],
-        [
-            [
-                t.dataset,
-                _NONE if t.rows is None else f"{t.rows:,}",
-                ", ".join(t.devices) or _NONE,
-                f"`{t.digest[:16]}`",
-                t.source,
-            ]
-            for t in trained_on
-        ],
-    )
+    ]
 
 
 def _scores(evaluation: Mapping[str, Any]) -> str:

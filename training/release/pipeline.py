@@ -25,7 +25,7 @@ from forerun.training.evaluation.stored import (
 )
 from forerun.training.protocols import protocols_of_dataset
 from forerun.training.protocols.recipes import Recipe, recipes
-from forerun.training.release.card import Card, package_versions, training_datasets_of
+from forerun.training.release.card import PACKAGES, Card, training_datasets_of
 from forerun.training.release.fit import composable, recipes_of, train
 from forerun.training.release.promotion import in_slices, not_judged
 from forerun.training.release.tracked_release import track_release
@@ -189,5 +189,5 @@ def _card(record: TrainingRecord, evaluations: Sequence[Mapping[str, Any]]) -> C
         command=f"for name in {names}; do forerun data pull $name; done\nmake train",
         created=datetime.now(UTC).date().isoformat(),
         commit=tracking.git_commit(),
-        versions=package_versions(),
+        versions=tracking.versions_of(PACKAGES),
     )

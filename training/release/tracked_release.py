@@ -10,7 +10,6 @@ import numpy as np
 
 from forerun.training import plots as figures
 from forerun.training.evaluation.breakdown import SCORES
-from forerun.training.evaluation.evaluate import rows
 from forerun.training.evaluation.predictions import TaskPredictions
 from forerun.training.plots import calibration
 from forerun.training.protocols.recipes import Recipe
@@ -126,7 +125,7 @@ def _by_fold(predictions: Sequence[TaskPredictions]) -> dict[str, list[float | N
 
 
 def pictures(folder: Path, dataset: str, predictions: Sequence[TaskPredictions]) -> Iterator[Path]:
-    """Parity, errors by task, distribution of errors and calibration, for each metric.
+    """Parity and calibration, for each metric.
 
     Args:
         folder: where the PNG files are written.
@@ -152,12 +151,6 @@ def pictures(folder: Path, dataset: str, predictions: Sequence[TaskPredictions])
                 metric_name=metric,
                 title=f"{title}predicted against measured",
             )
-            yield figures.error_distribution(
-                stem.with_name(f"{stem.name}-distribution.png"), {"forerun": errors}
-            )
-            yield figures.error_by_class(
-                stem.with_name(f"{stem.name}-errors.png"), _errors(rows(mine))
-            )
         if np.isfinite(columns["low"]).any():
             yield calibration(
                 stem.with_name(f"{stem.name}-calibration.png"),
@@ -166,16 +159,6 @@ def pictures(folder: Path, dataset: str, predictions: Sequence[TaskPredictions])
                 columns["high"],
                 title=f"{title}coverage of {metric} by width",
             )
-
-
-def _errors(tasks: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """System -> task -> mean absolute percentage error; ours first, then the baselines."""
-    ours = {_label(task): task["mape"] for task in tasks}
-    systems = dict.fromkeys(system for task in tasks for system in task["baselines"])
-    return {"forerun": ours} | {
-        system: {_label(task): task["baselines"].get(system) for task in tasks}
-        for system in systems
-    }
 
 
 def _label(task: Mapping[str, Any]) -> str:

@@ -1,9 +1,7 @@
 """Scores of predictions: pure functions of measured and predicted values.
 
 Relative errors, coverage and other shares are in percent. A score that is not defined for the given
-rows is None, never NaN. Choices are scored by the alternative with the least predicted value.
-Relative speeds P of co-located programs (the time when isolated over the time when co-located;
-below 1 it is slowed) are scored by absolute errors and by the detection of slowdowns.
+rows is None, never NaN.
 
 Two predictors are compared on the same rows by slice: all combinations of properties (device,
 family, precision, phase). Rows of one group, such as a workload, are drawn together by the
@@ -13,7 +11,7 @@ did, by more than seeds explain.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Final
 
@@ -22,127 +20,7 @@ from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.columns import Column, Mask
-from forerun.data.shapes import Bool, Float64, Text
-from forerun.models.colocation.slowed_class import SLOWED_BELOW
-
-MOST = 1.2
-"""P at which `mae_to_1.2` clips measured and predicted values: a program that gains from neighbours
-needs no protection, and a few runs that wait for a disk gain twentyfold."""
-SLOWED = (0.95, 0.9, 0.8)
-"""Thresholds of P for the area under the ROC curve of slowed against other runs."""
-
-
-def contention_scores(
-    measured: Float64[np.ndarray, " n"],
-    predicted: Float64[np.ndarray, " n"],
-    repeats: Text[np.ndarray, " n"],
-    baselines: Mapping[str, Float64[np.ndarray, " n"]],
-    low: Float64[np.ndarray, " n"] | None = None,
-) -> dict[str, float | None]:
-    """Scores of predicted relative speeds, of baselines and of the measurement noise.
-
-    Args:
-        measured: P, shape (n,); NaN where it was not measured.
-        predicted: predictions of P, shape (n,).
-        repeats: keys, shape (n,); rows with the same key are repeats of one configuration.
-        baselines: name -> predictions of P, shape (n,).
-        low: lower ends of prediction intervals, shape (n,); NaN where the predictor reports a class
-            instead of an interval; None where intervals are not scored.
-
-    Returns:
-        `mae`, `rmse` and `mae_to_1.2` (measured and predicted values clipped at 1.2);
-        `auc_below_0.9` and further thresholds (None where all or no values are below);
-        `mae_of_repeats`, the noise floor, which is the error of a prediction by the mean of all
-        repeats (None without repeats), and `repeated_rows`, the number of rows it is computed from;
-        `mae_NAME` of each baseline; for the class `slowed` the false positive rate `false_alarms`
-        and the false negative rate `misses`, percent. With `low` also `share_with_interval`, and
-        both rates over the rows without an interval (`false_alarms_of_class`, `misses_of_class`).
-    """
-    from sklearn.metrics import mean_absolute_error, root_mean_squared_error
-
-    known = np.isfinite(measured) & np.isfinite(predicted)
-    truth, answer = measured[known], predicted[known]
-    if not len(truth):
-        return {}
-    scores: dict[str, float | None] = {
-        "mae": float(mean_absolute_error(truth, answer)),
-        "rmse": float(root_mean_squared_error(truth, answer)),
-        "mae_to_1.2": _cut(truth, answer),
-    }
-    scores |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}
-    scores["mae_of_repeats"] = noise(truth, repeats[known])
-    scores["mae_of_repeats_to_1.2"] = noise(np.minimum(truth, MOST), repeats[known])
-    scores["repeated_rows"] = float(repeated(repeats[known]).sum())
-    scores["false_alarms"], scores["misses"] = class_errors(truth, answer)
-    if low is not None:
-        withheld = np.isnan(low[known])
-        scores["share_with_interval"] = 100.0 * float((~withheld).mean())
-        rates = class_errors(truth[withheld], answer[withheld])
-        scores["false_alarms_of_class"], scores["misses_of_class"] = rates
-    for name, column in baselines.items():
-        scores[f"mae_{name}"] = float(np.abs(column[known] - truth).mean())
-        scores[f"mae_{name}_to_1.2"] = _cut(truth, column[known])
-    return scores
-
-
-def auc(positive: Bool[np.ndarray, " n"], score: Float64[np.ndarray, " n"]) -> float | None:
-    """Area under the ROC curve of `score` for the class `positive`; None unless both classes occur.
-
-    It is the probability that a positive row has a higher score than a negative one, with ties
-    counted half (the Mann-Whitney statistic).
-    """
-    from sklearn.metrics import roc_auc_score
-
-    if len(np.unique(positive)) < 2:
-        return None
-    return float(roc_auc_score(positive, score))
-
-
-def class_errors(
-    measured: Float64[np.ndarray, " n"], predicted: Float64[np.ndarray, " n"]
-) -> tuple[float | None, float | None]:
-    """Error rates of the class `slowed`, a relative speed below `SLOWED_BELOW`, percent.
-
-    Returns:
-        False positive rate (among runs that were not slowed) and false negative rate (among slowed
-        runs); None without such runs.
-    """
-    slowed, called = measured < SLOWED_BELOW, predicted < SLOWED_BELOW
-    false_alarms = 100.0 * float(called[~slowed].mean()) if (~slowed).any() else None
-    misses = 100.0 * float((~called[slowed]).mean()) if slowed.any() else None
-    return false_alarms, misses
-
-
-def repeated(repeats: Text[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-    """True for rows that share their key with another row, shape (n,)."""
-    _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
-    again: Bool[np.ndarray, " n"] = counts[place] > 1
-    return again
-
-
-def noise(values: Float64[np.ndarray, " n"], repeats: Text[np.ndarray, " n"]) -> float | None:
-    """Mean absolute deviation of repeated runs from their mean; None where no run was repeated.
-
-    Rows without a repeat are ignored. Deviations from the mean of n repeats are multiplied by
-    sqrt(n / (n - 1)), because they underestimate those from the true mean.
-
-    Args:
-        values: P, shape (n,).
-        repeats: keys, shape (n,); rows with the same key are repeats of one configuration.
-    """
-    _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
-    middle = (np.bincount(place, weights=values) / counts)[place]
-    again = repeated(repeats)
-    if not again.any():
-        return None
-    count = counts[place][again]
-    away = np.abs(values - middle)[again] * np.sqrt(count / (count - 1.0))
-    return float(away.mean())
-
-
-def _cut(one: Float64[np.ndarray, " n"], other: Float64[np.ndarray, " n"]) -> float:
-    return float(np.abs(np.minimum(one, MOST) - np.minimum(other, MOST)).mean())
-
+from forerun.data.shapes import Bool, Float64
 
 FEWEST_GROUPS: Final = 5
 """Fewest groups of a slice whose noise is that of the bootstrap."""
@@ -233,7 +111,7 @@ def compared(metric: str, errors: PairedErrors, seed: int = 0) -> list[SliceChan
     """
     groups = np.asarray(errors.groups)
     found = []
-    for fixed, chosen in _slices(errors.facts, len(groups)):
+    for fixed, chosen in slices_of(errors.facts, len(groups)):
         sizes = errors.sizes[chosen]
         before, after = errors.before[chosen], errors.after[chosen]
         low, high = _range(after - before, sizes, groups[chosen], seed)
@@ -251,10 +129,17 @@ def compared(metric: str, errors: PairedErrors, seed: int = 0) -> list[SliceChan
     return found
 
 
-def _slices(
+def slices_of(
     facts: Mapping[str, Sequence[str]], count: int
 ) -> Iterator[tuple[dict[str, str], np.ndarray]]:
-    """The properties and the positions of each slice; equal ones count once."""
+    """The properties and the positions of each slice, those of fewer properties first.
+
+    A slice that holds the same rows as an earlier one is left out, and so are rows without a value.
+
+    Args:
+        facts: property -> value of each row; "" for none.
+        count: number of rows.
+    """
     seen: set[str] = set()
     for size in range(len(facts) + 1):
         for names in combinations(facts, size):
@@ -310,80 +195,6 @@ def graded(
             ratio = float(np.median(high[positive] / low[positive]))
             found[grade]["median_interval_ratio"] = ratio
     return found
-
-
-FEWEST = 3
-"""Fewest alternatives of a group that is scored."""
-WITHIN = 0.02
-"""Relative excess over the best alternative up to which a choice counts as good."""
-
-
-@dataclass(frozen=True)
-class Alternatives:
-    """Groups of rows, from each of which one row is to be chosen.
-
-    Attributes:
-        groups: shape (n,); rows with the same label are alternatives to each other.
-        rivals: name of a simple rule -> shape (n,); the rule chooses the row with the least value.
-    """
-
-    groups: Text[np.ndarray, " n"]
-    rivals: Mapping[str, Float64[np.ndarray, " n"]] = field(default_factory=dict)
-
-    def take(self, rows: Bool[np.ndarray, " n"]) -> "Alternatives":
-        """The rows where the mask is True."""
-        rivals = {name: column[rows] for name, column in self.rivals.items()}
-        return Alternatives(self.groups[rows], rivals)
-
-
-def choice_scores(
-    measured: Float64[np.ndarray, " n"],
-    predicted: Float64[np.ndarray, " n"],
-    alternatives: Alternatives,
-) -> dict[str, float | int | dict[str, float] | None]:
-    """Scores of choosing the least predicted value, over groups of at least `FEWEST` alternatives.
-
-    Args:
-        measured: shape (n,).
-        predicted: shape (n,); not finite where there is no prediction.
-        alternatives: groups of the n rows, and rules to compare with.
-
-    Returns:
-        `choices`: number of groups; `chosen_within_2pct`: percent of the groups in which the
-        measured value of the choice exceeds that of the best by at most 2 %; `chosen_excess`: mean
-        relative excess over the best, percent; `chosen_by_rule`: rule -> its `chosen_within_2pct`.
-    """
-    excess = _excess(measured, predicted, alternatives.groups)
-    rules = {
-        name: _share(_excess(measured, column, alternatives.groups))
-        for name, column in alternatives.rivals.items()
-    }
-    return {
-        "choices": len(excess),
-        "chosen_within_2pct": _share(excess) if len(excess) else None,
-        "chosen_excess": 100.0 * float(excess.mean()) if len(excess) else None,
-        "chosen_by_rule": rules if len(excess) else {},
-    }
-
-
-def _excess(
-    measured: Float64[np.ndarray, " n"],
-    predicted: Float64[np.ndarray, " n"],
-    groups: Text[np.ndarray, " n"],
-) -> Float64[np.ndarray, " groups"]:
-    """Relative excess of each group's choice over its best alternative, shape (groups,)."""
-    known = np.isfinite(measured) & np.isfinite(predicted)
-    excess = []
-    for group in np.unique(groups[known]):
-        rows = np.flatnonzero(known & (groups == group))
-        if len(rows) >= FEWEST:
-            chosen = rows[np.argmin(predicted[rows])]
-            excess.append(measured[chosen] / measured[rows].min() - 1.0)
-    return np.array(excess)
-
-
-def _share(excess: Float64[np.ndarray, " groups"]) -> float:
-    return 100.0 * float(np.mean(excess <= WITHIN * (1.0 + 1e-9)))
 
 
 _WITHIN = 10.0 * (1.0 + 1e-9)
@@ -459,9 +270,9 @@ class Score:
         return cls(
             n=int(scored.sum()),
             unanswered=int((known & ~scored).sum()),
-            mape=_mean(applies),
+            mape=mean(applies),
             median_ape=percentile(applies, 50.0),
-            within_10pct=_errors_share(applies <= _WITHIN),
+            within_10pct=share_of(applies <= _WITHIN),
             spearman=spearman(truth[scored], answer[scored]),
             coverage_90=coverage,
             mean_interval_ratio=ratio,
@@ -487,40 +298,6 @@ def score(
         ValueError: columns differ in length, or only one bound is given.
     """
     return Score.of(measured, predicted, low, high).to_json()
-
-
-def capacity_scores(
-    measured: ArrayLike, predicted: ArrayLike, high: ArrayLike, bin_width: float
-) -> dict[str, float | None]:
-    """Scores of predictions of a capacity that must suffice, such as memory.
-
-    Args:
-        measured: shape (n,).
-        predicted: shape (n,).
-        high: upper ends of central 90 % prediction intervals, shape (n,), which 95 % of the
-            measured values should not exceed; NaN where there is none.
-        bin_width: width of the bins, the first of which begins at zero.
-
-    Returns:
-        `bin_accuracy`: share of predictions in the bin of the measured value; `under_predicted`:
-        share of predictions below the measured value; `below_high`: share of measured values up to
-        `high`; `over_allocation`: mean of high / measured - 1; all in percent.
-
-    Raises:
-        ValueError: columns differ in length, or `bin_width` is not positive.
-    """
-    if not bin_width > 0.0:
-        raise ValueError(f"a bin's width must be positive, not {bin_width}")
-    truth, answer, above = _columns(measured, predicted, high)
-    known = np.isfinite(truth) & np.isfinite(answer)
-    truth, answer, above = truth[known], answer[known], above[known]
-    bounded = np.isfinite(above)
-    return {
-        "bin_accuracy": _errors_share(truth // bin_width == answer // bin_width),
-        "under_predicted": _errors_share(answer < truth),
-        "below_high": _errors_share(truth[bounded] <= above[bounded]),
-        "over_allocation": _mean(100.0 * (above[bounded] / truth[bounded] - 1.0)),
-    }
 
 
 def absolute_percentage_errors(
@@ -593,7 +370,7 @@ def smape(measured: ArrayLike, predicted: ArrayLike) -> float | None:
         errors: Float64[np.ndarray, " n"] = (
             200.0 * np.abs(answer - truth) / (np.abs(answer) + np.abs(truth))
         )
-    return _mean(np.where(truth == answer, 0.0, errors))
+    return mean(np.where(truth == answer, 0.0, errors))
 
 
 def mean_and_standard_error(values: Sequence[float | None]) -> tuple[float | None, float | None]:
@@ -607,8 +384,8 @@ def mean_and_standard_error(values: Sequence[float | None]) -> tuple[float | Non
     """
     column = np.array([v for v in values if v is not None], dtype=np.float64)
     if len(column) < 2:
-        return _mean(column), None
-    return _mean(column), _number(float(column.std(ddof=1) / np.sqrt(len(column))))
+        return mean(column), None
+    return mean(column), _number(float(column.std(ddof=1) / np.sqrt(len(column))))
 
 
 def _columns(*values: ArrayLike) -> list[Float64[np.ndarray, " n"]]:
@@ -626,11 +403,11 @@ def _intervals(
     """Coverage in percent, and mean and median of high / low."""
     given = np.isfinite(low) & np.isfinite(high)
     truth, low, high = truth[given], low[given], high[given]
-    coverage = _errors_share((low <= truth) & (truth <= high))
+    coverage = share_of((low <= truth) & (truth <= high))
     if not (low > 0.0).all():
         return coverage, None, None
     with np.errstate(over="ignore"):
-        return coverage, _mean(high / low), percentile(high / low, 50.0)
+        return coverage, mean(high / low), percentile(high / low, 50.0)
 
 
 def _is_constant(values: Float64[np.ndarray, " n"]) -> bool:
@@ -638,11 +415,13 @@ def _is_constant(values: Float64[np.ndarray, " n"]) -> bool:
     return len(values) < 2 or bool((values == values[0]).all())
 
 
-def _errors_share(hits: Bool[np.ndarray, " n"]) -> float | None:
+def share_of(hits: Bool[np.ndarray, " n"]) -> float | None:
+    """Percent of n flags that are True; None for none."""
     return 100.0 * float(hits.mean()) if len(hits) else None
 
 
-def _mean(values: Float64[np.ndarray, " n"]) -> float | None:
+def mean(values: Float64[np.ndarray, " n"]) -> float | None:
+    """Mean of n values; None for none, or where it is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs have no mean
         return _number(float(values.mean())) if len(values) else None
 

@@ -14,7 +14,7 @@ import subprocess
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -39,12 +39,16 @@ PACKAGES = (
 
 def environment(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """`python`, `platform`, and each of these packages that is installed -> its version."""
-    found = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
+    where = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
+    return where | versions_of(packages)
+
+
+def versions_of(packages: Sequence[str]) -> dict[str, str]:
+    """Package -> its version, of those that are installed."""
+    found = {}
     for name in packages:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 

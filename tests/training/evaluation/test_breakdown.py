@@ -43,7 +43,7 @@ def task_predictions(held_out, predicted, half_width=0.5, name="unseen/x") -> Ta
     }
     flags = np.ones(len(held_out), dtype=np.bool_)
     task = Task(name, "latency_ms", held_out)
-    return TaskPredictions(task, 0, columns, {}, "mine", held_out=held_out, in_domain=flags)
+    return TaskPredictions(task, 0, columns, {}, "mine", in_domain=flags)
 
 
 def test_a_row_has_the_keys_of_its_dataset_and_of_its_query():
@@ -98,9 +98,7 @@ def test_a_key_that_no_row_has_is_refused_with_those_there_are():
 def test_rows_without_an_interval_cannot_be_grouped_by_it():
     held_out = rows(["vit"])
     one = task_predictions(held_out, [1.0])
-    one = TaskPredictions(
-        one.task, 0, one.columns | {"low": np.array([np.nan])}, {}, "mine", held_out=held_out
-    )
+    one = TaskPredictions(one.task, 0, one.columns | {"low": np.array([np.nan])}, {}, "mine")
     with pytest.raises(InputError, match="No answer has an interval"):
         broken_down([one], ["interval"])
 

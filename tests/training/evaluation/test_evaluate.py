@@ -45,7 +45,9 @@ class Toy(DatasetProtocols):
 
     def folds(self, bundle, catalog) -> Iterator[Fold]:
         for train_ms in (1.0, 2.0):
-            task = Task("folds/x", "latency_ms", measured([2.0]), published={"them": np.ones(1)})
+            task = Task(
+                "folds/x", "latency_ms", measured([2.0]), baselines={"published_them": np.ones(1)}
+            )
             yield Fold("folds", measured([train_ms]), [task])
 
     def evaluation_tasks(self, bundle, catalog, seen):

@@ -4,64 +4,19 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from forerun.data.bundle import Bundle, bundle_folder, find
-from forerun.data.collectors.workloads.onnx_networks import NETWORKS
-from forerun.data.datasets import DATASETS
+from forerun.data.bundle import find
 from forerun.data.device import DeviceCatalog
-from forerun.data.errors import BadTable, MissingData, UnknownLanguageModel
 from forerun.data.split import LeakedRows
-from forerun.features.tables.onnxruntime_cpu import built_graph
-from forerun.features.tables.timm_bench import COLUMNS
 from forerun.models.artifact.sealed_folder import seal
 from forerun.training.evaluation.evaluate import run_protocols
 from forerun.training.evaluation.refit import Refits, digest
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, held_out_rows
-from tests.contracts.tiny_upstream import tiny_upstream
+from tests.training.toy_bundles import NOT_IN_TOYS
 
 CATALOG = DeviceCatalog.load()
-NOT_IN_TOYS = (BadTable, MissingData, UnknownLanguageModel, IndexError)
-"""Toys of datasets that need a model file, a configuration or more rows than these have."""
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """FORERUN_HOME with made-up bundles of all datasets."""
-    home = tmp_path_factory.mktemp("home")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FORERUN_HOME", str(home))
-        known = {cls.dataset for cls in DATASET_PROTOCOLS}
-        for dataset in (cls() for cls in DATASETS if cls().name in known):
-            tables = dataset.tidy(tiny_upstream(dataset.name, home / "upstream" / dataset.name))
-            if dataset.name == "timm_bench":
-                tables["graphs"] = graphs_of(tables["bench"])
-            if dataset.name == "onnxruntime_cpu":
-                tables["runs"] = of_built_networks(tables["runs"])
-            folder = bundle_folder(dataset.name)
-            Bundle.write(folder, dataset.name, tables, as_csv=dataset.csv_tables)
-        yield home
-
-
-def graphs_of(bench):
-    """One graph for each network of a table: an activation of another size for each."""
-    rows = []
-    for place, (model, size) in enumerate(
-        dict.fromkeys(zip(bench.model, bench.img_size, strict=True))
-    ):
-        shape = f"[1,{place + 2},8,8]"
-        rows.append((model, size, 0, "relu", f"[{shape}]", shape, "", 64, 64, 0, ""))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def of_built_networks(runs):
-    """Runs of networks that are built here, in place of made-up ones."""
-    runs = runs[runs["kind"] == "network"].reset_index(drop=True)
-    names = dict(zip(dict.fromkeys(runs["label"]), NETWORKS, strict=False))
-    label = runs["label"].map(names)
-    return runs.assign(label=label, workload=[built_graph(name).digest for name in label])
 
 
 @pytest.fixture(scope="module")

@@ -68,9 +68,9 @@ class ToyProtocols(DatasetProtocols):
 
     def folds(self, bundle, catalog) -> Iterator[Fold]:
         for protocol, train_ms in (("whole", 2.0), ("folds", 1.0), ("folds", 2.0)):
-            published = {"them": np.ones(8)}
+            published = {"published_them": np.ones(8)}
             held_out = measured([2.0] * 8)
-            task = Task(f"{protocol}/x", "latency_ms", held_out, published=published)
+            task = Task(f"{protocol}/x", "latency_ms", held_out, baselines=published)
             yield Fold(protocol, measured([train_ms, train_ms]), [task])
 
     def evaluation_tasks(self, bundle, catalog, seen):

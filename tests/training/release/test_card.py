@@ -6,13 +6,9 @@ import pytest
 
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.published.figures import published_for
-from forerun.training.release.card import (
-    Card,
-    TrainingDataset,
-    package_versions,
-    training_datasets_of,
-)
+from forerun.training.release.card import Card, training_datasets_of
 from forerun.training.scores.errors import score
+from forerun.training.tracking.runs import versions_of
 
 TASKS = [
     {
@@ -28,7 +24,7 @@ CARD = Card(
     title="forerun predictors",
     answers=["latency of networks", "power of kernels"],
     trained_on=[
-        TrainingDataset("neusight", 327_919, "d" * 64, ("t4", "v100"), "sitar-lab/NeuSight, MIT")
+        ("neusight", "327,919", "t4, v100", f"`{'d' * 16}`", "sitar-lab/NeuSight, MIT"),
     ],
     evaluations=[{"dataset": "neusight", "tasks": TASKS}],
     limits=["no multi-GPU runs"],
@@ -107,7 +103,7 @@ def test_calibration_is_shown_where_there_are_intervals():
 
 
 def test_every_table_is_a_table_whatever_its_cells_hold():
-    odd = replace(CARD, trained_on=[TrainingDataset("a|b", 1, "d", (), "two\nlines")])
+    odd = replace(CARD, trained_on=[("a|b", "1", "", "d", "two\nlines")])
     for table in tables(odd.markdown().replace("\\|", "/")):
         assert {len(row) for row in table} == {len(table[0])}
 
@@ -125,9 +121,9 @@ def test_datasets_are_read_from_the_training_record():
         {"neusight": 5},
     )
     first, second = training_datasets_of(record, {"neusight": "MIT"})
-    assert first == TrainingDataset("neusight", 5, "a", ("p4", "t4"), "MIT")
-    assert second == TrainingDataset("timm_bench", None, "b")
+    assert first == ("neusight", "5", "p4, t4", "`a`", "MIT")
+    assert second == ("timm_bench", "–", "–", "`b`", "")
 
 
 def test_versions_of_packages_that_are_not_there_are_left_out():
-    assert set(package_versions(["numpy", "no-such-package"])) == {"numpy"}
+    assert set(versions_of(["numpy", "no-such-package"])) == {"numpy"}

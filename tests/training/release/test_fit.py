@@ -22,9 +22,13 @@ from forerun.models.artifact.sealed_folder import bundled, check
 from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.models.benchmark_suites.scores import BenchmarkBoost
-from forerun.models.catalog import PREDICTORS
+from forerun.models.catalog import PREDICTORS, predictors_evaluated_on
 from forerun.models.networks.latency import NetworkLatency
-from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
+from forerun.training.protocols import (
+    DATASET_PROTOCOLS,
+    DatasetProtocols,
+    protocols_of_dataset,
+)
 from forerun.training.release import fit
 from forerun.training.release.fit import (
     Recipe,
@@ -194,14 +198,13 @@ def test_the_router_asks_in_the_order_of_the_recipes():
 def test_each_source_of_training_rows_has_protocols_and_the_first_evaluates_the_predictor():
     for recipe in recipes():
         assert [protocols.source for protocols in recipe.all_protocols] == list(recipe.sources)
-        assert recipe.predictor == recipe.all_protocols[0].predictor_names[0]
-    for name, entry in PREDICTORS.items():
-        for dataset in entry.evaluated_on:
-            assert name in protocols_of_dataset(dataset).predictor_names
+        assert recipe.predictor in predictors_evaluated_on(recipe.evaluated_on)
 
 
-def test_every_protocol_has_a_predictor():
-    assert all(cls().predictor_names for cls in DATASET_PROTOCOLS)
+def test_every_dataset_evaluates_a_predictor():
+    for cls in DATASET_PROTOCOLS:
+        own = cls.predictors is not DatasetProtocols.predictors
+        assert own or predictors_evaluated_on(cls.dataset), cls.dataset
 
 
 def test_a_release_records_what_it_was_scored_on_and_lists_what_it_was_not(bundles, tmp_path):

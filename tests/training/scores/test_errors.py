@@ -12,7 +12,6 @@ from sklearn.metrics import mean_absolute_percentage_error, r2_score
 from forerun.training.scores.errors import (
     Score,
     absolute_percentage_errors,
-    capacity_scores,
     mean_and_standard_error,
     percentile,
     r2,
@@ -229,18 +228,3 @@ def test_percentiles_are_linear_between_ranks(values, percent):
     ranks = np.linspace(0.0, 100.0, len(values))
     wanted = np.interp(percent, ranks, np.sort(values))
     assert percentile(values, percent) == pytest.approx(wanted, rel=1e-9)
-
-
-@given(st.lists(st.tuples(positive, positive, st.floats(1.0, 3.0)), min_size=1, max_size=30))
-def test_scores_of_capacity_are_counted_one_by_one(rows):
-    measured, predicted, reach = columns(rows)
-    found = capacity_scores(measured, predicted, predicted * reach, 100.0)
-    counts = {"bin_accuracy": 0, "under_predicted": 0, "below_high": 0}
-    for truth, answer, factor in rows:
-        counts["bin_accuracy"] += int(truth / 100.0) == int(answer / 100.0)
-        counts["under_predicted"] += answer < truth
-        counts["below_high"] += truth <= answer * factor
-    for name, count in counts.items():
-        assert found[name] == pytest.approx(100.0 * count / len(rows))
-    over = np.mean([100.0 * (a * f / t - 1.0) for t, a, f in rows])
-    assert found["over_allocation"] == pytest.approx(over, rel=1e-6, abs=1e-6)

@@ -21,7 +21,7 @@ from forerun.data.device import Device, DeviceCatalog, DeviceKind
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Architecture, Space
-from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Task, Tasks
+from forerun.training.protocols.protocol import DatasetProtocols, Fold, Seen, Support, Task, Tasks
 
 Ids = NDArray[np.intp]
 SHOTS: Final = 20
@@ -155,7 +155,7 @@ def spaces(bundle: Bundle) -> list[SpaceRows]:
 def _task(name: str, space: SpaceRows, device: str, shots: int = SHOTS) -> Task:
     rows = space.rows(device, space.measured(device))
     slug = device_slug(device)
-    return Task(name, "latency_ms", rows, slug, shots=shots, suggested=True)
+    return Task(name, "latency_ms", rows, slug, support=Support(shots, suggested=True))
 
 
 def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
@@ -174,9 +174,11 @@ def _help(space: SpaceRows, device: str, protocol: Mapping[str, Any]) -> Task:
         "latency_ms",
         space.rows(device, np.setdiff1d(held_out, references)),
         device_slug(device),
-        shots=protocol["n_samples"],
-        pool=space.rows(device, np.setdiff1d(middle(times, np.arange(first)), references)),
-        always=space.rows(device, references[times[references] > 0]),
+        support=Support(
+            protocol["n_samples"],
+            pool=space.rows(device, np.setdiff1d(middle(times, np.arange(first)), references)),
+            always=space.rows(device, references[times[references] > 0]),
+        ),
     )
 
 

@@ -10,7 +10,7 @@ out, as it reads images from a disk, and so are rows in single precision.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,6 @@ from forerun.training.protocols.protocol import (
     Seen,
     Tasks,
     Trained,
-    is_seen,
     tasks_by,
 )
 
@@ -41,19 +40,12 @@ QUESTION = ["table", "gpu", "num_gpu", "precision", "model"]
 
 
 class LambdaBenchProtocols(DatasetProtocols):
-    """Throughput as benchmarks; training steps on one GPU as networks where graphs are given.
-
-    Args:
-        graphs: name -> operator graph, as in `forerun.features.tables.lambda_bench.GRAPHS`.
-    """
+    """Throughput as benchmarks."""
 
     dataset = "lambda_bench"
-    each_held_out = MappingProxyType({"unseen_device": "device"})
-    unseen = MappingProxyType({"unseen_device": {"device": NEW}})
-    held_out_by = MappingProxyType({"unseen_device": ("device",)})
-
-    def __init__(self, graphs: Mapping[str, OperatorGraph] | None = None) -> None:
-        self.graphs = dict(graphs or {})
+    each_held_out: ClassVar = {"unseen_device": "device"}
+    unseen: ClassVar = {"unseen_device": {"device": NEW}}
+    held_out_by: ClassVar = {"unseen_device": ("device",)}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """Throughput of each configuration: the median over nodes."""
@@ -69,16 +61,9 @@ class LambdaBenchProtocols(DatasetProtocols):
         return tasks_by(held_out, keys, name, "samples_per_s", baselines, parts)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
-        """Unseen GPUs: training steps, and throughput where this suite is in the training set."""
-        if not bundle.has(THROUGHPUT):
-            return
-        if seen:
+        """Unseen GPUs, where this suite is in the training set."""
+        if bundle.has(THROUGHPUT) and seen:
             yield from super().evaluation_tasks(bundle, catalog, seen)
-        steps = step_measurements(bundle.table(THROUGHPUT), self.graphs, catalog)
-        new = steps.take(~is_seen(steps, "device", seen))
-        yield from tasks_by(
-            new, ("device", "precision"), "unseen_device/step_{precision}", "latency_ms"
-        )
 
 
 def benchmark_measurements(throughput: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:

@@ -8,8 +8,7 @@ round, `throughput_new` those without such a history, `throughput_cpu*` systems 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,7 @@ from forerun.data.datasets.benchmark_suites.mlperf_inference import (
     CLOSED,
     LATENCY,
     TOKENS,
+    MlperfInference,
     accelerator,
     device_keys,
     round_numbers,
@@ -51,18 +51,7 @@ from forerun.training.protocols.protocol import (
 )
 
 SUITE: Final = "mlperf_inference"
-TOKENS_PER_SAMPLE: Final[Mapping[str, float]] = {
-    "gptj": 69.0,
-    "llama2-70b": 294.45,
-    "mixtral-8x7b": 145.9,
-    "llama3.1-405b": 684.68,
-    "llama3.1-8b": 128.0,
-    "deepseek-r1": 3886.2274,
-}
-"""Mean number of tokens that the reference implementation generates for a sample; it converts
-results in tokens to samples. Llama 2, Mixtral, Llama 3.1 405B and DeepSeek-R1: TOKENS_PER_SAMPLE of
-MLCommons' submission checker. GPT-J: as NVIDIA reports it. Llama 3.1 8B: the length at which its
-summaries are cut (`max_new_tokens` of the reference), an upper bound."""
+TOKENS_PER_SAMPLE: Final[Mapping[str, float]] = MlperfInference.facts["tokens_per_sample"]
 
 ASKED: Final = (
     *("round", "submitter", "system_type", "system", "platform", "accelerator", "nodes"),
@@ -74,33 +63,11 @@ ASKED: Final = (
 SAMPLES_PER_QUERY: Final = 8
 """Samples of a query in the scenario MultiStream."""
 
-PORTABLE: Final = (
-    *("vllm", "onnx", "tflite", "armnn", "ncnn", "tensorflow", "pytorch", "flax", "jax"),
-)
-"""Names of implementations for hardware of several vendors; the first one found is used."""
+PORTABLE: Final = MlperfInference.facts["portable"]
 
-VENDORS: Final = ("tensorrt", "jetpack", "cuda", "ngc", "sdk", "openvino", "neuron", "imaigine")
-"""Names of software stacks of the hardware vendor, which take precedence over `PORTABLE`."""
+VENDORS: Final = MlperfInference.facts["vendors"]
 
-GFLOP_PER_SAMPLE: Final[Mapping[str, float]] = {
-    "resnet50": 8.2,
-    "retinanet": 300.0,
-    "bert": 150.0,
-    "rnnt": 15.0,
-    "3d-unet": 30e3,
-    "dlrm-v2": 8.7,
-    "dlrm": 1.3,
-    "gptj": 10e3,
-    "llama2-70b": 80e3,
-    "mixtral-8x7b": 15e3,
-    "stable-diffusion-xl": 250e3,
-    "llama3.1-405b": 8e6,
-    "llama3.1-8b": 15e3,
-    "deepseek-r1": 350e3,
-    "whisper": 2e3,
-}
-"""Arithmetic of one sample in 1e9 operations, to within a factor of two or three: parameters times
-tokens, or counts from papers. It is the only feature of a model before its first round."""
+GFLOP_PER_SAMPLE: Final[Mapping[str, float]] = MlperfInference.facts["gflop_per_sample"]
 
 _REFERENCE: Final = re.compile("-reference-|reference implementation", re.IGNORECASE)
 _NAMED_NODES: Final = re.compile(r"(?:.*[_-])?([1-9])-node-", re.IGNORECASE)
@@ -285,7 +252,7 @@ class MlperfInferenceProtocols(DatasetProtocols):
     """Later rounds, pooled over rounds; accelerators in five folds."""
 
     dataset = "mlperf_inference"
-    reads = MappingProxyType({CLOSED: ASKED})
+    reads: ClassVar = {CLOSED: ASKED}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows of the closed division."""

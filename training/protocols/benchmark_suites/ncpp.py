@@ -4,7 +4,7 @@ Each suite in the training set was run on one CPU, whose score is therefore the 
 """
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -41,7 +41,7 @@ class NcppProtocols(DatasetProtocols):
     """Scores by suite; a suite without training rows is not evaluated."""
 
     dataset = "ncpp"
-    reads = MappingProxyType(dict.fromkeys(("train", "test"), (SUITE, PART, SCORE, *CHOICES)))
+    reads: ClassVar = dict.fromkeys(("train", "test"), (SUITE, PART, SCORE, *CHOICES))
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """The rows of `train`."""

@@ -6,7 +6,7 @@ delay through the same exact longest path.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -38,8 +38,8 @@ class CircuitFpgaProtocols(DatasetProtocols):
 
     dataset = "circuit_fpga"
     joined = (NODES, ARCS, PATHS)
-    unseen = MappingProxyType({"unseen_family": {"family": NEW}})
-    reads = MappingProxyType({RUNS: ("design", "family", "seed", METRIC)})
+    unseen: ClassVar = {"unseen_family": {"family": NEW}}
+    reads: ClassVar = {RUNS: ("design", "family", "seed", METRIC)}
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All circuits with a single clock but processors, with the delays after routing."""

@@ -1,8 +1,7 @@
 """cloudprophet_runs: applications on virtual machines; an experiment or application held out."""
 
 from collections.abc import Iterator
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -35,6 +34,7 @@ from forerun.training.protocols.protocol import (
     Task,
     median_by,
 )
+from forerun.training.scores.task_scores import RelativeSpeed
 
 SERVER: Final = Device(name="server", vendor="unknown", kind="vm")
 """Device without a spec sheet: the dataset does not describe the server."""
@@ -52,9 +52,9 @@ class CloudProphetProtocols(DatasetProtocols):
 
     dataset = "cloudprophet_runs"
     fits_any_folder = True
-    reads = MappingProxyType(
-        {RUNS: ("exp", "vm", "app", "load_param", "perf_value", "start_unix_s", *NEIGHBOUR_COLUMNS)}
-    )
+    reads: ClassVar = {
+        RUNS: ("exp", "vm", "app", "load_param", "perf_value", "start_unix_s", *NEIGHBOUR_COLUMNS)
+    }
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs with a result."""
@@ -100,7 +100,7 @@ def _folds_of(
             METRIC,
             held_out_rows,
             baselines=rules(train_rows, held_out_rows),
-            repeats=held_out_rows.groups["run"],
+            scores=[RelativeSpeed(held_out_rows.groups["run"])],
         )
         yield Fold(protocol, train_rows, [task])
 

@@ -8,8 +8,7 @@ is trained on it, so every folder is evaluated with folds of its own.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -37,6 +36,7 @@ from forerun.training.protocols.protocol import (
     is_seen,
     median_by,
 )
+from forerun.training.scores.task_scores import RelativeSpeed
 
 NEIGHBOUR: Final = "neighbour"
 PLACEMENT: Final = "cpus_shared"
@@ -114,9 +114,9 @@ class ContentionProtocols(DatasetProtocols):
     """P in CPU and in wall time, with families, neighbours or dynamics held out."""
 
     dataset = "contention"
-    reads = MappingProxyType(
-        {"runs": ("victim", "family", "neighbour", "mode", "session", "started_at", "placement")}
-    )
+    reads: ClassVar = {
+        "runs": ("victim", "family", "neighbour", "mode", "session", "started_at", "placement")
+    }
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All runs with isolated reference runs."""
@@ -153,10 +153,6 @@ class ContentionProtocols(DatasetProtocols):
             if len(train) and tasks:
                 yield Fold(protocol, train, tasks)
 
-    def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
-        """One task for each metric, with rules and with baselines by program."""
-        return contention_tasks(protocol, train, held_out)
-
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Runs of unseen families, else of unseen neighbours, else of other sessions."""
         rows = contention_measurements(bundle)
@@ -192,8 +188,8 @@ def contention_tasks(protocol: str, train: Trained, held_out: Measurements) -> T
             baselines["program_mean"] = mean.values[metric]
             baselines["program_median"] = median_by(train, held_out, metric, ("program",), ())
             baselines |= rules(train, held_out, metric)
-        repeats = held_out.groups["repeated"]
-        yield Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines, repeats=repeats)
+        scores = [RelativeSpeed(held_out.groups["repeated"])]
+        yield Task(f"{protocol}/{metric}", metric, held_out, baselines=baselines, scores=scores)
 
 
 def ahead(held_out: Measurements, train: Measurements, measured: Measurements) -> Measurements:
@@ -284,7 +280,7 @@ class ContentionPilotProtocols(DatasetProtocols):
 
     dataset = "contention_pilot"
     fits_any_folder = True
-    each_held_out = MappingProxyType({"leave_one_corunner_out": "neighbour"})
+    each_held_out: ClassVar = {"leave_one_corunner_out": "neighbour"}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All runs."""

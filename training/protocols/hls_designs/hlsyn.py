@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Kept,
     Seen,
+    Support,
     Tasks,
     Trained,
     is_seen,
@@ -38,7 +39,7 @@ class HLSynProtocols(DatasetProtocols):
     dataset = "hlsyn"
     pooled = False
     joined = ("graph_nodes", "graph_edges")
-    reads = MappingProxyType({"designs": ("kernel", "tool", "pragmas_json", *METRICS)})
+    reads: ClassVar = {"designs": ("kernel", "tool", "pragmas_json", *METRICS)}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All designs; those without a label are in no split."""
@@ -67,7 +68,8 @@ class HLSynProtocols(DatasetProtocols):
             for task in tasks_by(held_out, ("kernel",), protocol, metric, scale=scale):
                 for shots, name in names.items():
                     if len(task.held_out) > shots:
-                        yield replace(task, name=name, shots=shots, suggested=shots > 0)
+                        asked = Support(shots, suggested=shots > 0)
+                        yield replace(task, name=name, support=asked)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Designs of programs that are not in the training set."""

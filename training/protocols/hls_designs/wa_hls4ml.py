@@ -6,7 +6,7 @@ SMAPE of 10 to 30 % by target on other rows, which are not comparable.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -46,8 +46,8 @@ class WaHls4mlProtocols(DatasetProtocols):
     """Five targets for each layer; layers whose synthesis failed are left out."""
 
     dataset = "wa_hls4ml"
-    unseen = MappingProxyType({"unseen_width": {"d_out": NEW}})
-    reads = MappingProxyType({TABLE: (*ASKED, *LABELS.values())})
+    unseen: ClassVar = {"unseen_width": {"d_out": NEW}}
+    reads: ClassVar = {TABLE: (*ASKED, *LABELS.values())}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All layers with a label."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, nan
-from types import MappingProxyType
 from typing import Final
 
+from forerun.data.datasets.language_models.aiconfigurator_serving import AiConfiguratorServing
 from forerun.data.errors import InputError
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.query import Query
@@ -19,31 +19,13 @@ from forerun.training.protocols.language_models.kernels import DEVICES
 
 Arguments = dict[str, str | int]
 
-MODELS: Final[Mapping[str, str]] = {
-    "deepseek-ai/DeepSeek-V3": "deepseek-ai/DeepSeek-V3",
-    "meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
-    "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Meta-Llama-3.1-8B",
-    "MiniMaxAI/MiniMax-M2.5": "MiniMaxAI/MiniMax-M2.5",
-    "openai/gpt-oss-120b": "openai/gpt-oss-120b",
-    "Qwen/Qwen3-32B": "Qwen/Qwen3-32B",
-    "Qwen/Qwen3.5-397B-A17B": "Qwen/Qwen3.5-397B-A17B",
-    "zhipuai/GLM-5": "zai-org/GLM-5",
-}
-"""Network of the runs -> name of the configuration of the same layers that AIConfigurator has."""
-BLOCKWISE: Final = frozenset(
-    {
-        "deepseek-ai/DeepSeek-V3",
-        "MiniMaxAI/MiniMax-M2.5",
-        "Qwen/Qwen3.5-397B-A17B",
-        "zhipuai/GLM-5",
-    }
-)
-"""Networks whose FP8 weights are scaled by blocks."""
+MODELS: Final[Mapping[str, str]] = AiConfiguratorServing.facts["models"]
+BLOCKWISE: Final = frozenset(AiConfiguratorServing.facts["blockwise"])
 FORMATS: Final[Mapping[str, str]] = {"bf16": "bfloat16", "fp8": "fp8", "nvfp4": "nvfp4"}
 """Number format -> its name; MXFP4 is left to the configuration, but see `BLACKWELL`."""
 BLACKWELL: Final = frozenset({"b200-sxm-180gb", "gb200-186gb", "gb300-279gb"})
 """Devices where TensorRT-LLM multiplies MXFP4 weights by MXFP8 activations."""
-_SYSTEMS: Final = MappingProxyType({device: system for system, device in DEVICES.items()})
+_SYSTEMS: Final = {device: system for system, device in DEVICES.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ start at once, and requests of a rate arrive one by one.
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -20,6 +19,7 @@ from forerun.data.columns import Column, Positions
 from forerun.data.datasets.language_models.aiconfigurator_serving import (
     QUERY,
     RUNS,
+    AiConfiguratorServing,
     deployments,
     layout,
     networks,
@@ -52,13 +52,7 @@ from forerun.training.protocols.protocol import (
     Trained,
 )
 
-FORMATS: Final[Mapping[str, str]] = {
-    "fp8": "fp8",
-    "fp8_block": "fp8",
-    "nvfp4": "nvfp4",
-    "fp4": "nvfp4",
-    "bf16": "bf16",
-}
+FORMATS: Final[Mapping[str, str]] = AiConfiguratorServing.facts["formats"]
 ENGINES: Final[Mapping[str, EngineName]] = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm"}
 NODE: Final = 8
 """Devices from which on a worker whose ranks are not stated has data-parallel attention."""
@@ -176,10 +170,11 @@ class AiConfiguratorServingProtocols(DatasetProtocols):
     """Time to the first token and time per further token (ms) of serving runs."""
 
     dataset = "aiconfigurator_serving"
-    reads = MappingProxyType({RUNS: (*QUERY, "id", "source", *TIMES)})
-    unseen = MappingProxyType(
-        {"unseen_model": {"model": NEW, "device": KNOWN}, "unseen_device": {"device": NEW}}
-    )
+    reads: ClassVar = {RUNS: (*QUERY, "id", "source", *TIMES)}
+    unseen: ClassVar = {
+        "unseen_model": {"model": NEW, "device": KNOWN},
+        "unseen_device": {"device": NEW},
+    }
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All runs, without repeats."""

@@ -9,8 +9,7 @@ first token of this dataset; a request takes ten seconds and more.
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -61,21 +60,16 @@ class ApexProtocols(DatasetProtocols):
     """
 
     dataset = "apex"
-    reads = MappingProxyType({RUNS: (*QUERY, "output_tokens", "total_latency_s")})
+    reads: ClassVar = {RUNS: (*QUERY, "output_tokens", "total_latency_s")}
     fits_any_folder = True
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """The closed form alone."""
-        return (LlmLatency(seed),)
+        return (self.predictor(seed),)
 
     def predictor(self, seed: int = 0) -> Predictor:
         """The closed form."""
         return LlmLatency(seed)
-
-    @property
-    def predictor_names(self) -> tuple[str, ...]:
-        """The predictor under test."""
-        return (LlmLatency.name,)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """None: every row is held out."""

@@ -4,16 +4,18 @@ AIConfigurator measured products, attention, experts and collectives on data-cen
 power of kernels in loops on three; Vidur profiled operators of transformers on three GPUs.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Final, Literal
+from functools import partial
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column, Mask, Names, groups_of
+from forerun.data.columns import Column, Mask, groups_of
+from forerun.data.datasets.language_models.aiconfigurator import AiConfigurator
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.language_models.deployment import EngineName
 from forerun.data.language_models.kernel import (
@@ -32,7 +34,6 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.features.llm_kernels.families import family_of, kernel_groups
 from forerun.features.llm_kernels.table import KernelGroup
-from forerun.models.kernel_experts.llm_kernels import KernelPower
 from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Fold,
@@ -60,11 +61,13 @@ class KernelRows:
         measured: n kernels with `latency_ms`, the groups `device`, `part` (family and engine),
             `op_class` (what the kernel does) and `site` (what stays equal where only the number of
             tokens varies).
+        most: most training rows of each device and part.
         prefix: what names of protocols begin with; empty for the only table of a dataset.
         groups: the kernels of queries by family and device, which give bounds.
     """
 
     measured: Measurements
+    most: int
     prefix: str = ""
     groups: Groups = kernel_groups
 
@@ -75,7 +78,8 @@ class KernelRows:
         engines: Sequence[EngineName],
         devices: Sequence[Device],
         latency_ms: Column,
-        sites: Names,
+        site: Callable[[KernelShape], str],
+        most: int,
         prefix: str = "",
     ) -> "KernelRows":
         """N measured kernels.
@@ -85,7 +89,8 @@ class KernelRows:
             engines: n engines.
             devices: n devices.
             latency_ms: (n,) measured times, milliseconds.
-            sites: (n,) names of sites within a family.
+            site: the name of a kernel's site within its family.
+            most: as the attribute.
             prefix: as the attribute.
         """
         queries = [
@@ -93,47 +98,48 @@ class KernelRows:
             for kernel, engine, device in zip(kernels, engines, devices, strict=True)
         ]
         parts = [f"{family_of(k)}/{e}" for k, e in zip(kernels, engines, strict=True)]
-        groups = {"part": parts, "op_class": [part.split("/")[0] for part in parts], "site": sites}
-        return cls(Measurements.of(queries, {"latency_ms": latency_ms}, groups), prefix)
+        classes, sites = [part.split("/")[0] for part in parts], map(site, kernels)
+        groups = {"part": parts, "op_class": classes, "site": sites}
+        return cls(Measurements.of(queries, {"latency_ms": latency_ms}, groups), most, prefix)
 
-    def training_rows(self, most: int) -> Measurements:
-        """At most so many rows of each device and part, drawn at random with a fixed seed.
+    def training_rows(self) -> Measurements:
+        """At most `most` rows of each device and part, drawn at random with a fixed seed.
 
         They have no group `site`: a training record would list thousands of sites.
         """
         every = np.ones(len(self.measured), dtype=np.bool_)
-        drawn = self.measured.take(self._drawn(every, most))
+        drawn = self.measured.take(self._drawn(every, self.most))
         groups = {name: column for name, column in drawn.groups.items() if name != "site"}
         return replace(drawn, groups=groups)
 
-    def unseen_devices(self, most: int, only: Sequence[str] = ()) -> Iterator[Fold]:
-        """Each device is held out: rows of the others train, at most `most` of each part.
+    def unseen_devices(self, key: str = "device", only: Sequence[str] = ()) -> Iterator[Fold]:
+        """Each device is held out: rows of the others train.
 
         Args:
-            most: training rows of each device and part.
-            only: devices to hold out; all when empty.
+            key: grouping key of what is held out together.
+            only: its values to hold out; all when empty.
         """
-        names = self.measured.groups["device"]
+        names = self.measured.groups[key]
         for device in only or np.unique(names).tolist():
-            yield self.fold("unseen_device", names == device, most)
+            yield self.fold("unseen_device", names == device)
 
-    def held_out_sites(self, most: int) -> Fold:
+    def held_out_sites(self) -> Fold:
         """A tenth of the sites is held out on all devices."""
         sites = self.measured.groups["site"]
         distinct = np.unique(sites)
         count = max(1, round(HELD_OUT_SHARE * len(distinct)))
         chosen = np.random.default_rng(0).choice(distinct, count, replace=False)
-        return self.fold("held_out_sites", np.isin(sites, chosen), most)
+        return self.fold("held_out_sites", np.isin(sites, chosen))
 
-    def random_rows(self, most: int) -> Fold:
+    def random_rows(self) -> Fold:
         """A tenth of the rows is held out at random."""
         held = np.random.default_rng(0).random(len(self.measured)) < HELD_OUT_SHARE
-        return self.fold("random_rows", held, most)
+        return self.fold("random_rows", held)
 
-    def fold(self, name: str, held: Mask, most: int) -> Fold:
-        """These rows held out; at most so many others of each device and part train."""
+    def fold(self, name: str, held: Mask) -> Fold:
+        """These rows held out; at most `most` others of each device and part train."""
         protocol = f"{self.prefix}{name}"
-        train = self.measured.take(self._drawn(~held, most))
+        train = self.measured.take(self._drawn(~held, self.most))
         tasks = kernel_tasks(
             self.measured.take(self._drawn(held, TASK_ROWS)), train, protocol, self.groups
         )
@@ -182,33 +188,14 @@ def bounds_ms(measured: Measurements, groups: Groups = kernel_groups) -> Column:
 
 
 Phase = Literal["prefill", "decode"]
-DEVICES: Final[Mapping[str, str]] = {
-    "a100_sxm": "a100-sxm-80gb",
-    "h100_sxm": "h100-sxm-80gb",
-    "h200_sxm": "h200-sxm-141gb",
-    "l40s": "l40s",
-    "b200_sxm": "b200-sxm-180gb",
-    "gb200": "gb200-186gb",
-    "gb300": "gb300-279gb",
-}
-"""System of the tables -> name in the catalog."""
-FORMATS: Final[Mapping[str, ProductFormat]] = {
-    "bfloat16": "bf16",
-    "fp8": "fp8",
-    "fp8_block": "fp8_block",
-    "nvfp4": "nvfp4",
-    "int4_wo": "int4",
-    "w4a16_mxfp4": "mxfp4",
-    "w4a8_mxfp4_mxfp8": "mxfp4_mxfp8",
-}
-"""Type of the tables -> number format."""
+DEVICES: Final[Mapping[str, str]] = AiConfigurator.facts["devices"]
+FORMATS: Final[Mapping[str, ProductFormat]] = AiConfigurator.facts["formats"]
 ENGINES: Final[Mapping[str, EngineName]] = {
     "sglang": "sglang",
     "vllm": "vllm",
     "trtllm": "trtllm",
     "other": "other",
 }
-ATTENTION_TABLES: Final = ("context_attention", "generation_attention")
 _EXPERTS: Final = (
     "num_tokens",
     "hidden_size",
@@ -218,8 +205,6 @@ _EXPERTS: Final = (
     "moe_tp_size",
     "moe_ep_size",
 )
-ROWS_READ: Final = 12_000
-"""Most rows of a table that are read for one GPU, engine and number format."""
 _ELEMENT_BYTES: Final = {"half": 2, "bfloat16": 2, "int8": 1}
 _OPERATIONS: Final[Mapping[str, CollectiveName]] = {
     "all_reduce": "all_reduce",
@@ -228,21 +213,6 @@ _OPERATIONS: Final[Mapping[str, CollectiveName]] = {
     "alltoall": "all_to_all",
 }
 _SKEWED: Final = "power_law_"
-
-
-def attention_rows(frame: pd.DataFrame, catalog: DeviceCatalog, table: str) -> KernelRows:
-    """Rows of `context_attention` or `generation_attention` as measured kernels.
-
-    Args:
-        frame: the table.
-        catalog: spec sheets.
-        table: its name.
-    """
-    frame = _thinned(frame, ("system", "framework", "attn_dtype", "kv_cache_dtype"))
-    phase: Phase = "decode" if table == "generation_attention" else "prefill"
-    kernels = attention_kernels(frame, phase)
-    sites = [f"{k.query_heads} {k.key_value_heads} {k.head_dim} {k.window}" for k in kernels]
-    return _rows(kernels, frame, catalog, sites, f"{phase}_")
 
 
 def attention_kernels(frame: pd.DataFrame, phase: Phase) -> list[AttentionKernel]:
@@ -263,19 +233,6 @@ def attention_kernels(frame: pd.DataFrame, phase: Phase) -> list[AttentionKernel
     ]
 
 
-def experts_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
-    """Rows of `moe` as measured kernels.
-
-    Args:
-        frame: the table.
-        catalog: spec sheets.
-    """
-    frame = _thinned(frame, ("system", "framework", "moe_dtype"))
-    kernels = experts_kernels(frame)
-    sites = [f"{k.hidden_size} {k.width} {k.experts} {k.experts_per_token}" for k in kernels]
-    return _rows(kernels, frame, catalog, sites, "experts_")
-
-
 def experts_kernels(frame: pd.DataFrame) -> list[ExpertsKernel]:
     """The kernel of each row; the exponent of the experts' loads stands in `distribution`.
 
@@ -289,8 +246,8 @@ def experts_kernels(frame: pd.DataFrame) -> list[ExpertsKernel]:
     return [ExpertsKernel(*values) for values in columns]
 
 
-def collective_rows(nccl: pd.DataFrame, custom: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
-    """Rows of `nccl` and `custom_allreduce` as measured kernels, the median of all versions.
+def collectives(nccl: pd.DataFrame, custom: pd.DataFrame) -> pd.DataFrame:
+    """Operations of `nccl` and `custom_allreduce`, the median of all versions.
 
     The message is that of the whole operation in bytes: the tables count elements. Kernels of
     TensorRT-LLM are launched like those that graphs replay.
@@ -298,7 +255,6 @@ def collective_rows(nccl: pd.DataFrame, custom: pd.DataFrame, catalog: DeviceCat
     Args:
         nccl: operations of NCCL.
         custom: sums by kernels of engines.
-        catalog: spec sheets.
     """
     library = nccl.assign(library="nccl", framework="other", dtype=nccl["nccl_dtype"].astype(str))
     own = custom.assign(op_name="all_reduce", dtype=custom["allreduce_dtype"].astype(str))
@@ -309,39 +265,15 @@ def collective_rows(nccl: pd.DataFrame, custom: pd.DataFrame, catalog: DeviceCat
     both = pd.concat([library, own], ignore_index=True)
     both["message_bytes"] = both["message_size_elems"] * both["dtype"].map(_ELEMENT_BYTES)
     both = both.astype(dict.fromkeys(names[:4], str))
-    frame = both.groupby(names)["latency_ms"].median().reset_index()
+    return both.groupby(names)["latency_ms"].median().reset_index()
+
+
+def collective_kernels(frame: pd.DataFrame) -> list[CollectiveKernel]:
+    """The operation of each row of `collectives`."""
     operations = frame["op_name"].map(_OPERATIONS)
-    columns = zip(
-        operations, frame["num_gpus"], frame["message_bytes"], frame["library"], strict=True
-    )
-    kernels = [CollectiveKernel(one, int(n), int(size), used) for one, n, size, used in columns]
-    sites = [f"{kernel.operation} {kernel.devices}" for kernel in kernels]
-    return _rows(kernels, frame, catalog, sites, "collective_")
-
-
-def _thinned(frame: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
-    """At most `ROWS_READ` rows of each group, drawn with a fixed seed."""
-    drawn = frame.sample(frac=1.0, random_state=0)
-    kept = drawn.groupby(list(names), observed=True).head(ROWS_READ)
-    return kept.sort_index().reset_index(drop=True)
-
-
-def _rows(
-    kernels: Sequence[KernelShape],
-    frame: pd.DataFrame,
-    catalog: DeviceCatalog,
-    sites: list[str],
-    prefix: str,
-) -> KernelRows:
-    sheets = {system: catalog.get(name) for system, name in DEVICES.items()}
-    return KernelRows.of(
-        kernels,
-        frame["framework"].astype(str).map(ENGINES).tolist(),
-        frame["system"].astype(str).map(sheets).tolist(),
-        frame["latency_ms"].to_numpy(dtype=np.float64),
-        np.array(sites, dtype=np.str_),
-        prefix=prefix,
-    )
+    names = ("num_gpus", "message_bytes", "library")
+    columns = zip(operations, *(frame[name] for name in names), strict=True)
+    return [CollectiveKernel(one, int(n), int(size), used) for one, n, size, used in columns]
 
 
 def gemm_kernels(frame: pd.DataFrame) -> list[GemmKernel]:
@@ -355,20 +287,83 @@ def gemm_kernels(frame: pd.DataFrame) -> list[GemmKernel]:
     return [GemmKernel(*own) for own in zip(*sizes, formats, strict=True)]
 
 
-def gemm_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
-    """Rows of the table `gemm` as measured kernels.
+@dataclass(frozen=True)
+class KernelTable:
+    """How rows of a table become measured kernels.
 
-    Args:
-        frame: the table.
-        catalog: spec sheets.
+    Attributes:
+        prefix: what names of protocols begin with.
+        kernels: the kernel of each row.
+        site: attributes of a kernel that make its site.
+        formats: columns of number formats.
+        most: most training rows of one device and part.
+        read: most rows that are read for one GPU, engine and number format; None for all.
     """
-    kernels = gemm_kernels(frame)
-    sites = [f"{kernel.n} {kernel.k}" for kernel in kernels]
-    return _rows(kernels, frame, catalog, sites, "gemm_")
+
+    prefix: str
+    kernels: Callable[[pd.DataFrame], Sequence[KernelShape]]
+    site: tuple[str, ...]
+    formats: tuple[str, ...] = ()
+    most: int = 4000
+    read: int | None = 12_000
+
+    def rows(self, frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
+        """Rows of the table as measured kernels."""
+        if self.read is not None:
+            frame = _thinned(frame, ("system", "framework", *self.formats), self.read)
+        sheets = {system: catalog.get(name) for system, name in DEVICES.items()}
+        return KernelRows.of(
+            self.kernels(frame),
+            frame["framework"].astype(str).map(ENGINES).tolist(),
+            frame["system"].astype(str).map(sheets).tolist(),
+            frame["latency_ms"].to_numpy(dtype=np.float64),
+            lambda kernel: " ".join(str(getattr(kernel, name)) for name in self.site),
+            self.most,
+            self.prefix,
+        )
+
+    def power(self, frame: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
+        """Rows of the table of power as measured kernels, at most `POWER_ROWS` of a GPU each."""
+        types = [name for name in self.formats if name in frame]
+        frame = _thinned(frame, ("system", *types), POWER_ROWS)
+        sheets = {system: catalog.get(name) for system, name in DEVICES.items()}
+        kernels, devices = self.kernels(frame), frame["system"].astype(str).map(sheets)
+        queries = [Query(LlmKernel(k, "vllm"), d) for k, d in zip(kernels, devices, strict=True)]
+        parts = [family_of(kernel) for kernel in kernels]
+        groups = {"part": parts, "op_class": [part.split("/")[0] for part in parts]}
+        return Measurements.of(queries, {"power_w": frame["power_w"]}, groups)
 
 
+def _thinned(frame: pd.DataFrame, names: tuple[str, ...], most: int) -> pd.DataFrame:
+    """At most so many rows of each group, drawn with a fixed seed."""
+    drawn = frame.sample(frac=1.0, random_state=0)
+    return drawn.groupby(list(names), observed=True).head(most).sort_index().reset_index(drop=True)
+
+
+_HEADS: Final = ("query_heads", "key_value_heads", "head_dim", "window")
+_CACHED: Final = ("attn_dtype", "kv_cache_dtype")
+TABLES: Final[Mapping[str, KernelTable]] = {
+    "gemm": KernelTable("gemm_", gemm_kernels, ("n", "k"), ("gemm_dtype",), 16_000, None),
+    "context_attention": KernelTable(
+        "prefill_", partial(attention_kernels, phase="prefill"), _HEADS, _CACHED
+    ),
+    "generation_attention": KernelTable(
+        "decode_", partial(attention_kernels, phase="decode"), _HEADS, _CACHED
+    ),
+    "moe": KernelTable(
+        "experts_",
+        experts_kernels,
+        ("hidden_size", "width", "experts", "experts_per_token"),
+        ("moe_dtype",),
+    ),
+}
+"""Tables have up to 36,000 rows of one device, format and engine."""
+COLLECTIVES: Final = KernelTable(
+    "collective_", collective_kernels, ("operation", "devices"), read=None
+)
 POWER_ROWS: Final = 3000
 """Most rows of one GPU and family; tables have up to 50,000 of each GPU."""
+_WITH_POWER: Final = ("gemm", "context_attention", "generation_attention", "moe")
 
 
 def power_rows(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -379,8 +374,9 @@ def power_rows(bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         catalog: spec sheets.
     """
     rows = Measurements([], {"power_w": np.zeros(0)}, {})
-    for table in filter(bundle.has, _TYPES):
-        rows = rows + _of_table(bundle.table(table), catalog, table)
+    for name in _WITH_POWER:
+        if bundle.has(f"power_{name}"):
+            rows = rows + TABLES[name].power(bundle.table(f"power_{name}"), catalog)
     return rows
 
 
@@ -407,77 +403,48 @@ def power_folds(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         yield Fold("power_unseen_device", train, list(tasks), source="aiconfigurator/power")
 
 
-def _of_table(frame: pd.DataFrame, catalog: DeviceCatalog, table: str) -> Measurements:
-    drawn = frame.sample(frac=1.0, random_state=0)
-    types = [name for name in _TYPES[table] if name in frame]
-    frame = drawn.groupby(["system", *types], observed=True).head(POWER_ROWS).sort_index()
-    sheets = {system: catalog.get(name) for system, name in DEVICES.items()}
-    devices = frame["system"].astype(str).map(sheets)
-    kernels = _power_kernels(frame, table)
-    queries = [
-        Query(LlmKernel(kernel, "vllm"), device)
-        for kernel, device in zip(kernels, devices, strict=True)
-    ]
-    parts = [family_of(kernel) for kernel in kernels]
-    groups = {"part": parts, "op_class": [part.split("/")[0] for part in parts]}
-    return Measurements.of(queries, {"power_w": frame["power_w"]}, groups)
+class KernelProtocols(DatasetProtocols, ABC):
+    """Protocols of tables of kernels."""
+
+    @abstractmethod
+    def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
+        """The rows of one table after another."""
+
+    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
+        """Kernels of all GPUs; at most so many of each GPU and part as their table says."""
+        rows = [own.training_rows() for own in self.tables(bundle, catalog)]
+        return sum(rows[1:], rows[0])
 
 
-_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
-    "power_gemm": ("gemm_dtype",),
-    "power_context_attention": ("attn_dtype", "kv_cache_dtype"),
-    "power_generation_attention": ("attn_dtype", "kv_cache_dtype"),
-    "power_moe": ("moe_dtype",),
-}
-
-
-def _power_kernels(frame: pd.DataFrame, table: str) -> Sequence[KernelShape]:
-    if table == "power_gemm":
-        return gemm_kernels(frame)
-    if table == "power_moe":
-        return experts_kernels(frame)
-    return attention_kernels(frame, "decode" if "generation" in table else "prefill")
-
-
-TRAINING_ROWS: Final = 16_000
-"""Most training rows of one device, format and engine; the tables have up to 36,000."""
-OTHER_ROWS: Final = 4000
-"""Most training rows of one device, format and engine for attention, experts and collectives."""
-
-
-class AiConfiguratorProtocols(DatasetProtocols):
+class AiConfiguratorProtocols(KernelProtocols):
     """Kernels by engine and number format, on GPUs and at sizes that are held out."""
 
     dataset = "aiconfigurator"
-    reads = MappingProxyType(
-        {"gemm": ("system", "framework", "gemm_dtype", "m", "n", "k", "latency_ms")}
-    )
+    reads: ClassVar = {"gemm": ("system", "framework", "gemm_dtype", "m", "n", "k", "latency_ms")}
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Kernels of all GPUs; at most `TRAINING_ROWS` products of each engine and format."""
-        rows = gemm_rows(bundle.table("gemm"), catalog).training_rows(TRAINING_ROWS)
-        for other in other_rows(bundle, catalog):
-            rows = rows + other.training_rows(OTHER_ROWS)
-        return rows
+    def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
+        """Products, attention, experts and collectives, where the bundle has them."""
+        for name in filter(bundle.has, TABLES):
+            yield TABLES[name].rows(bundle.table(name), catalog)
+        if bundle.has("nccl") and bundle.has("custom_allreduce"):
+            both = collectives(bundle.table("nccl"), bundle.table("custom_allreduce"))
+            yield COLLECTIVES.rows(both, catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
-        """Each GPU held out, then a tenth of the sizes (n, k), then a tenth of the rows.
+        """Of each table: GPUs held out, then a tenth of the sites; of products also of the rows.
 
-        Attention, experts and collectives follow, each with GPUs and sizes held out, then the power
-        of kernels with GPUs held out, where the bundle has their tables.
+        The power of kernels follows, with GPUs held out.
         """
-        rows = gemm_rows(bundle.table("gemm"), catalog)
-        yield from rows.unseen_devices(TRAINING_ROWS)
-        yield rows.held_out_sites(TRAINING_ROWS)
-        yield rows.random_rows(TRAINING_ROWS)
-        for other in other_rows(bundle, catalog):
-            yield from other.unseen_devices(OTHER_ROWS)
-            yield other.held_out_sites(OTHER_ROWS)
+        for rows in self.tables(bundle, catalog):
+            yield from rows.unseen_devices()
+            yield rows.held_out_sites()
+            if rows.prefix == "gemm_":
+                yield rows.random_rows()
         yield from power_folds(bundle, catalog)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Products on devices that are not in the training set."""
-        rows = gemm_rows(bundle.table("gemm"), catalog).measured
+        rows = TABLES["gemm"].rows(bundle.table("gemm"), catalog).measured
         new = rows.take(~is_seen(rows, "device", seen))
         yield from tasks_by(new, ("device", "part"), "gemm_unseen_device/{part}", "latency_ms")
 
@@ -498,29 +465,9 @@ class KernelPowerRows(AiConfiguratorProtocols):
 
     part = "power"
 
-    @property
-    def predictor_names(self) -> tuple[str, ...]:
-        """The predictor that these rows train."""
-        return (KernelPower.name,)
-
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Kernels of all GPUs with power."""
         return power_rows(bundle, catalog)
-
-
-def other_rows(bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
-    """Attention, experts and collectives, one table after another, where the bundle has them.
-
-    Args:
-        bundle: tables of the dataset.
-        catalog: spec sheets.
-    """
-    for table in filter(bundle.has, ATTENTION_TABLES):
-        yield attention_rows(bundle.table(table), catalog, table)
-    if bundle.has("moe"):
-        yield experts_rows(bundle.table("moe"), catalog)
-    if bundle.has("nccl") and bundle.has("custom_allreduce"):
-        yield collective_rows(bundle.table("nccl"), bundle.table("custom_allreduce"), catalog)
 
 
 VIDUR_DEVICES: Final[Mapping[str, str]] = {
@@ -544,21 +491,21 @@ OPERATOR_ROWS: Final = 20_000
 """Most training rows of one device and family."""
 
 
-class VidurProtocols(DatasetProtocols):
+class VidurProtocols(KernelProtocols):
     """Products, normalisation, rotary positions, activations, sums and look-ups."""
 
     dataset = "vidur"
-    reads = MappingProxyType({"ops_mlp": ("device", "op", "num_tokens", *SIZES, "median_ms")})
+    reads: ClassVar = {"ops_mlp": ("device", "op", "num_tokens", *SIZES, "median_ms")}
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Operators of all GPUs."""
-        return operator_rows(bundle.table("ops_mlp"), catalog).training_rows(OPERATOR_ROWS)
+    def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
+        """The only table."""
+        yield operator_rows(bundle.table("ops_mlp"), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """A100 and A40 to H100, then a tenth of the rows of all GPUs."""
-        rows = operator_rows(bundle.table("ops_mlp"), catalog)
-        yield from rows.unseen_devices(OPERATOR_ROWS, [HELD_OUT])
-        yield rows.random_rows(OPERATOR_ROWS)
+        (rows,) = self.tables(bundle, catalog)
+        yield from rows.unseen_devices(only=[HELD_OUT])
+        yield rows.random_rows()
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Operators of devices that are not in the training set."""
@@ -596,12 +543,16 @@ def operator_rows(frame: pd.DataFrame, catalog: DeviceCatalog) -> KernelRows:
         ["other"] * len(kernels),
         rows["device"].map(sheets).tolist(),
         rows["median_ms"].to_numpy(dtype=np.float64),
-        np.array([_vidur_site(kernel) for kernel in kernels], dtype=np.str_),
+        _vidur_site,
+        OPERATOR_ROWS,
     )
 
 
-def _vidur_site(kernel: GemmKernel | ElementwiseKernel) -> str:
-    return f"{kernel.n} {kernel.k}" if isinstance(kernel, GemmKernel) else str(kernel.width)
+def _vidur_site(kernel: KernelShape) -> str:
+    if isinstance(kernel, GemmKernel):
+        return f"{kernel.n} {kernel.k}"
+    assert isinstance(kernel, ElementwiseKernel)
+    return str(kernel.width)
 
 
 def _vidur_kernel(

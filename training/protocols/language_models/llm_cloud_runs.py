@@ -7,8 +7,7 @@ on the other rows of one table, on processors or on GPUs.
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -42,22 +41,8 @@ from forerun.features.readers.language_model.reader import named_language_model,
 from forerun.models.llm_serving.processor_latency import ProcessorLlmLatency
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, split_rows
 
-NAMED: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "SmolLM-135M": "SmolLM2-135M",
-        "llama-7b": "huggyllama/llama-7b",
-        "Llama-3.3-70B-Instruct": "Meta-Llama-3.1-70B",
-    }
-)
-"""Model of a row -> public model with the same layers, where it has another name."""
-QWEN_HALF: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        **{"model_type": "qwen2", "hidden_size": 1024, "intermediate_size": 2816},
-        **{"num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16},
-        **{"vocab_size": 151_936, "tie_word_embeddings": False},
-    }
-)
-"""Configuration of Qwen1.5-0.5B-Chat, whose GGUF file stores the output matrix too."""
+NAMED: Final[Mapping[str, str]] = LlmCloudRuns.facts["named"]
+QWEN_HALF: Final[Mapping[str, Any]] = LlmCloudRuns.facts["qwen_half"]
 READ_SHARE: Final = 0.85
 """Share of the peak bandwidth that a read of all cores reaches: the sheet of a machine has the
 bandwidth that was measured, over this."""
@@ -69,15 +54,13 @@ class LlmCloudRunsProtocols(DatasetProtocols):
     """Time per token and time to the first token (ms), alone and under load."""
 
     dataset = "llm_cloud_runs"
-    held_out_by = MappingProxyType(
-        {
-            "unseen_processor": ("family",),
-            "unseen_processor_served": ("family",),
-            "unseen_model": ("model",),
-            "unseen_model_served": ("model",),
-            "unseen_gpu": ("processor",),
-        }
-    )
+    held_out_by: ClassVar = {
+        "unseen_processor": ("family",),
+        "unseen_processor_served": ("family",),
+        "unseen_model": ("model",),
+        "unseen_model_served": ("model",),
+        "unseen_gpu": ("processor",),
+    }
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """All rows of known machines."""
@@ -196,18 +179,7 @@ class _Devices:
         return self.sheets[key]
 
 
-GPUS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "A100 80GB PCIe": "a100-pcie-80gb",
-        "A100-SXM4-40GB": "a100-sxm-40gb",
-        "A100-SXM4-80GB": "a100-sxm-80gb",
-        "B200": "b200-sxm-180gb",
-        "H100 80GB HBM3": "h100-sxm-80gb",
-        "H100 PCIe": "h100-pcie-80gb",
-        "H200": "h200-sxm-141gb",
-    }
-)
-"""GPU of a row -> device of the catalogue, where the names differ."""
+GPUS: Final[Mapping[str, str]] = LlmCloudRuns.facts["gpus"]
 
 
 def machine_sheet(machine: Mapping[Hashable, Any], processor: str) -> tuple[Device, int] | None:

@@ -6,7 +6,6 @@ on its side. `splitwise` holds out pairs of model and hardware, or a hardware.
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from forerun.data.datasets.language_models.llm_inference_bench import (
 from forerun.data.datasets.language_models.llm_inference_bench import (
     RESULTS,
     SUPPORT_ROWS,
+    LlmInferenceBench,
     accelerators,
 )
 from forerun.data.datasets.language_models.splitwise import (
@@ -54,6 +54,7 @@ from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Kept,
     Seen,
+    Support,
     Task,
     Tasks,
     Trained,
@@ -62,14 +63,7 @@ from forerun.training.protocols.protocol import (
     tasks_by,
 )
 
-DEVICES: Final[Mapping[str, str]] = {
-    "Nvidia A100 GPU": "a100-sxm-40gb",
-    "Nvidia H100 GPU": "h100-sxm-80gb",
-    "AMD MI250 GPU": "mi250",
-    "AMD MI300X GPU": "mi300x",
-    "Intel Max 1550": "intel-max-1550",
-}
-"""Accelerator of the table -> name in the catalogue."""
+DEVICES: Final[Mapping[str, str]] = LlmInferenceBench.facts["devices"]
 DIES: Final[Mapping[str, int]] = {"AMD MI250 GPU": 2}
 """Devices of the catalogue in one accelerator, where that is not one."""
 SN40L: Final = Device(
@@ -337,18 +331,13 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
     """Tokens written per second, with an accelerator or a model held out."""
 
     dataset = "llm_inference_bench"
-    reads = MappingProxyType({RESULTS: (*BENCHMARK_QUERY, "latency_s", "throughput_tok_s")})
+    reads: ClassVar = {RESULTS: (*BENCHMARK_QUERY, "latency_s", "throughput_tok_s")}
     split_protocols = ("unseen_device", "unseen_model")
-    unseen = MappingProxyType({"unseen_device": {"device": NEW}})
+    unseen: ClassVar = {"unseen_device": {"device": NEW}}
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """The predictor under test, and two baselines that adapt on the same support sets."""
         return self.predictor(seed), ClosedFormFactor(), RawBooster(seed)
-
-    @property
-    def predictor_names(self) -> tuple[str, ...]:
-        """Names of `predictors`."""
-        return StaticBatch.name, ClosedFormFactor.name, RawBooster.name
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows whose model is known."""
@@ -365,8 +354,8 @@ class LlmInferenceBenchProtocols(DatasetProtocols):
             yield task
             for rule in ("suggested", "random") if len(task.held_out) > SUPPORT_ROWS else ():
                 adapted = f"{name}/{SUPPORT_ROWS}_{rule}"
-                suggested = rule == "suggested"
-                yield replace(task, name=adapted, shots=SUPPORT_ROWS, suggested=suggested)
+                support = Support(SUPPORT_ROWS, suggested=rule == "suggested")
+                yield replace(task, name=adapted, support=support)
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows of models without a configuration, and of accelerators in the training set."""
@@ -384,8 +373,8 @@ class SplitwiseProtocols(DatasetProtocols):
     """Tokens written per second by a batch from end to end."""
 
     dataset = "splitwise"
-    reads = MappingProxyType({RUNS: (*QUERY, *TIMES)})
-    unseen = MappingProxyType({"unseen_setup": {}})
+    reads: ClassVar = {RUNS: (*QUERY, *TIMES)}
+    unseen: ClassVar = {"unseen_setup": {}}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All batches, the median of the repeats of each."""

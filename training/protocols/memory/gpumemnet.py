@@ -7,8 +7,7 @@ pulled. Without it only the perceptrons are evaluated.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -28,14 +27,18 @@ from forerun.features.tables.timm_bench import timm_graphs
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
 from forerun.training.protocols.joined_tables import joined_table
 from forerun.training.protocols.protocol import (
+    EVERY,
     DatasetProtocols,
     Fold,
+    Kept,
     Seen,
     Task,
     Tasks,
     counted,
     is_seen,
+    split_rows,
 )
+from forerun.training.scores.task_scores import Capacity
 
 GRAPHS: Final = "timm_bench"
 FAKETENSOR: Final = "faketensor_after_forward_mib"
@@ -53,14 +56,12 @@ class GpuMemNetProtocols(DatasetProtocols):
 
     dataset = "gpumemnet"
     joined = (f"graphs of {GRAPHS}",)
-    reads = MappingProxyType(
-        {
-            "timm_training_peak": (
-                *("model", "family", "batch_size", "max_gpu_memory_mib", "suspect"),
-                FAKETENSOR,
-            )
-        }
-    )
+    reads: ClassVar = {
+        "timm_training_peak": (
+            *("model", "family", "batch_size", "max_gpu_memory_mib", "suspect"),
+            FAKETENSOR,
+        )
+    }
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Vision models and perceptrons, with unsuspicious peaks and lower bounds."""
@@ -77,19 +78,16 @@ class GpuMemNetProtocols(DatasetProtocols):
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Folds of each protocol, then one kind of network predicted from another."""
-        vision, place = vision_peaks(bundle, catalog)
-        mlp = mlp_peaks(bundle.table("mlp_step2"), catalog) if bundle.has("mlp_step2") else None
+        tables: dict[str, tuple[Measurements, Kept]] = {}
+        tables["timm_training_peak"] = vision, _ = vision_peaks(bundle, catalog)
+        if bundle.has("mlp_step2"):
+            tables["mlp_step2"] = mlp_peaks(bundle.table("mlp_step2"), catalog), EVERY
         for split in GpuMemNet().checked_splits(bundle):
-            protocol = split.protocol.partition("/")[0]
-            if split.table == "mlp_step2" and mlp is not None:
-                held_out, train = mlp.take(split.held_out), mlp.take(split.train)
-                task = Task(f"{protocol}/peak", PEAK, held_out, bin_width=MLP_BIN_MIB)
-            else:
-                train = vision.take(place[split.train & (place >= 0)])
-                held_out = vision.take(place[split.held_out & (place >= 0)])
-                task = _vision_task(protocol, held_out)
-            if len(train) and len(held_out):
-                yield Fold(protocol, train, [task])
+            for protocol, train, held_out in split_rows([split], *tables[split.table]):
+                name, scores = f"{protocol}/peak", [Capacity(MLP_BIN_MIB)]
+                task = Task(name, PEAK, held_out, scores=scores)
+                whole = split.table == "mlp_step2"
+                yield Fold(protocol, train, [task if whole else _vision_task(protocol, held_out)])
         yield from _across_kinds(vision)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
@@ -109,11 +107,12 @@ class GpuMemNetProtocols(DatasetProtocols):
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows without a graph, suspicious rows, and models in the training set."""
-        vision, place = vision_peaks(bundle, catalog)
-        here = place >= 0
-        suspect, same = np.zeros(len(place), dtype=np.bool_), np.zeros(len(place), dtype=np.bool_)
-        suspect[here] = np.isnan(vision.values[PEAK])
-        same[here] = is_seen(vision, "model", seen)
+        vision, kept = vision_peaks(bundle, catalog)
+        rows = bundle.table("timm_training_peak") if bundle.has("timm_training_peak") else ()
+        here, suspect, same = (np.zeros(len(rows), dtype=np.bool_) for _ in range(3))
+        here[kept] = True
+        suspect[kept] = np.isnan(vision.values[PEAK])
+        same[kept] = is_seen(vision, "model", seen)
         return counted(
             {
                 f"no operator graph of that model in {GRAPHS}": ~here,
@@ -138,7 +137,7 @@ def mlp_peaks(table: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
 
 
 def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, NDArray[np.intp]]:
-    """Rows of `timm_training_peak` with a graph, and the index of each row among them (or -1).
+    """Rows of `timm_training_peak` with a graph, and their positions in it.
 
     Rows that reached the memory of the device have a lower bound instead of a peak (a censored
     value); other suspicious rows have neither.
@@ -149,17 +148,14 @@ def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, 
         return Measurements.of([], {PEAK: nothing, AT_LEAST: nothing}, groups), nothing
     table = bundle.table("timm_training_peak")
     graphs = _graphs(bundle, table)
-    place = np.full(len(table), -1, dtype=np.intp)
     device = catalog.get(DEVICE)
-    queries: list[Query] = []
-    kept: list[int] = []
-    for row, (model, batch) in enumerate(zip(table["model"], table["batch_size"], strict=True)):
-        if model in graphs:
-            place[row] = len(queries)
-            network = Network(graphs[model], int(batch), "fp32", "training", VISION_SETUP)
-            queries.append(Query(network, device))
-            kept.append(row)
+    kept = np.flatnonzero(table["model"].isin(list(graphs)))
     rows = table.iloc[kept]
+    networks = [
+        Network(graphs[model], int(batch), "fp32", "training", VISION_SETUP)
+        for model, batch in zip(rows["model"], rows["batch_size"], strict=True)
+    ]
+    queries = [Query(network, device) for network in networks]
     clean, bound = rows["suspect"] == "", rows["suspect"] == "near_40gb_cap"
     peaks = rows["max_gpu_memory_mib"].to_numpy(dtype=np.float64)
     values = {
@@ -167,7 +163,7 @@ def vision_peaks(bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, 
         AT_LEAST: np.where(bound, CAP_MIB, np.nan),
         FAKETENSOR: rows[FAKETENSOR],
     }
-    return Measurements.of(queries, values, {k: rows[k] for k in ("model", "family")}), place
+    return Measurements.of(queries, values, {k: rows[k] for k in ("model", "family")}), kept
 
 
 def _graphs(bundle: Bundle, table: pd.DataFrame) -> dict[str, OperatorGraph]:
@@ -220,11 +216,11 @@ def _usable(rows: Measurements) -> NDArray[np.bool_]:
 
 def _vision_task(protocol: str, held_out: Measurements) -> Task:
     published = {
-        "faketensor": held_out.values[FAKETENSOR],
-        "accelerate": np.array([_accelerate_mib(q.network) for q in held_out.queries]),
+        "published_faketensor": held_out.values[FAKETENSOR],
+        "published_accelerate": np.array([_accelerate_mib(q.network) for q in held_out.queries]),
     }
     name = f"{protocol}/training_peak"
-    return Task(name, PEAK, held_out, published=published, bin_width=VISION_BIN_MIB)
+    return Task(name, PEAK, held_out, baselines=published, scores=[Capacity(VISION_BIN_MIB)])
 
 
 def _accelerate_mib(network: Network) -> float:

@@ -14,8 +14,7 @@ that uses them.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -59,6 +58,7 @@ from forerun.training.protocols.protocol import (
     bundled_part,
     tasks_by,
 )
+from forerun.training.scores.task_scores import Capacity
 
 Row = Mapping[Any, Any]
 NO_GRAPH: Final = "no graph: configuration not certain"
@@ -104,22 +104,9 @@ GPT_NEOX_TABLES_BYTES: Final = 24 * (2048 * 2048 + 2 * 2048 * 16 * 2)
 `GPTNeoXRotaryEmbedding` of modeling_gpt_neox.py). They were discovered on these rows, whose peaks
 in generation and training were 100 MiB above the plan at every length and batch size."""
 
-DIFFUSION: Final[Mapping[str, str]] = {
-    "stable_diffusion_1_5": "stable_diffusion_1.5-512",
-    "sd_turbo": "sd_turbo-512",
-    "lcm": "lcm_dreamshaper-768",
-}
-"""Pipeline -> graph of its text encoder, denoiser and decoder."""
+DIFFUSION: Final[Mapping[str, str]] = PublishedMemory.facts["diffusion"]
 
-OPTIMIZERS: Final[tuple[tuple[str, str], ...]] = (
-    (r".*rank-1", ""),
-    (r".*8-bit|.*FP8|Adam 8-bit", "adam8bit"),
-    (r".*4-bit", "adam4bit"),
-    (r"Adafactor", "adafactor"),
-    (r"Adam", "adamw"),
-    (r"none", "none"),
-)
-"""Pattern of an optimizer's name -> name in `TrainingSetup`; FP8 moments count as 8-bit ones."""
+OPTIMIZERS: Final[tuple[tuple[str, str], ...]] = PublishedMemory.facts["optimizers"]
 
 
 @dataclass(frozen=True)
@@ -371,16 +358,7 @@ _SOURCES: Final[Mapping[str, Callable[[Row], Described | str]]] = {
 
 METRICS: Final = (ALLOCATED, RESERVED, DEVICE)
 
-BOARDS: Final[Mapping[str, str]] = {
-    "rtx2060": "rtx-2060-super",
-    "rtx3080ti-laptop-16gb": "rtx-3080-ti-laptop",
-    "rtx4070tisuper": "rtx-4080",
-    "h100-sxm-96gb-500w": "h100-nvl-94gb",
-    "a100-80gb?": "a100-sxm-80gb",
-    "a100": "a100-sxm-40gb",
-}
-"""Name of a GPU in a table -> board. GPUs without a spec sheet are represented by one of the same
-generation and memory size, the only property that matters here."""
+BOARDS: Final[Mapping[str, str]] = PublishedMemory.facts["boards"]
 UNNAMED: Final = "v100-sxm2-16gb"
 """Board of rows that name none: all are from the single-GPU guide, which prints its nvidia-smi."""
 
@@ -462,17 +440,17 @@ class PublishedMemoryProtocols(DatasetProtocols):
     """Allocated, reserved or device memory, as measured, by source and kind of set-up."""
 
     dataset = "published_memory"
-    held_out_by = MappingProxyType(
-        {"published": (), "unseen_model": ("family",), "unseen_source": ("source",)}
-    )
+    held_out_by: ClassVar = {
+        "published": (),
+        "unseen_model": ("family",),
+        "unseen_source": ("source",),
+    }
     fits_any_folder = True
-    unseen = MappingProxyType(
-        {
-            "unseen_model": {"family": NEW, "source": KNOWN},
-            "unseen_model_and_source": {"family": NEW, "source": NEW},
-            "unseen_source": {"family": KNOWN, "source": NEW},
-        }
-    )
+    unseen: ClassVar = {
+        "unseen_model": {"family": NEW, "source": KNOWN},
+        "unseen_model_and_source": {"family": NEW, "source": NEW},
+        "unseen_source": {"family": KNOWN, "source": NEW},
+    }
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`CalibratedMemory` on the bundled `Memory`; only the intervals are fitted."""
@@ -494,10 +472,11 @@ class PublishedMemoryProtocols(DatasetProtocols):
 
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each metric, part and phase."""
+        scores = [Capacity(VISION_BIN_MIB)]
         for metric in METRICS:
             own = held_out.take(held_out.groups["metric"] == metric)
             name = f"{protocol}/{{part}}_{{phase}}"
-            yield from tasks_by(own, ("part", "phase"), name, metric, bin_width=VISION_BIN_MIB)
+            yield from tasks_by(own, ("part", "phase"), name, metric, scores=scores)
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows that are no exact measurement, or whose set-up no query can express."""

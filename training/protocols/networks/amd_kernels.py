@@ -30,11 +30,11 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, NumberFormat, Workload
 from forerun.models.kernel_experts.amd import amd_groups
-from forerun.training.protocols.language_models.kernels import KernelRows
+from forerun.training.protocols.language_models.kernels import KernelProtocols, KernelRows
 from forerun.training.protocols.protocol import (
-    DatasetProtocols,
     Fold,
     Seen,
+    Support,
     Tasks,
     counted,
     is_seen,
@@ -68,33 +68,29 @@ PRODUCTS: Final[Mapping[str, tuple[str, str, tuple[str, ...], Callable[..., Kern
 UNKNOWN_ALGORITHM: Final = "gfx906_60cu"
 
 
-class AmdKernelProtocols(DatasetProtocols):
+class AmdKernelProtocols(KernelProtocols):
     """Convolutions by direction and format, products and expert layers by format."""
 
     dataset = "amd_kernels"
 
-    def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
-        """Kernels of all GPUs; at most `MOST_ROWS` of each GPU, family and direction."""
-        rows = [
-            read(bundle.table(t), catalog).training_rows(MOST_ROWS) for t, read in _present(bundle)
-        ]
-        return sum(rows[1:], rows[0])
+    def tables(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[KernelRows]:
+        """Convolutions, products and expert layers, where the bundle has them."""
+        for table in filter(bundle.has, _READ):
+            yield _READ[table](bundle.table(table), catalog)
 
     def folds(self, bundle: Bundle, catalog: DeviceCatalog) -> Iterator[Fold]:
         """Each chip held out, then a tenth of the shapes, of one table after another."""
-        for table, read in _present(bundle):
-            rows = read(bundle.table(table), catalog)
-            chip = rows.measured.groups["chip"]
-            for name in np.unique(chip).tolist() if table != "moe" else ():
-                yield with_few(rows.fold("unseen_device", chip == name, MOST_ROWS))
-            yield rows.held_out_sites(MOST_ROWS)
+        for rows in self.tables(bundle, catalog):
+            if rows.prefix != "moe_":
+                yield from map(with_few, rows.unseen_devices("chip"))
+            yield rows.held_out_sites()
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Kernels of GPUs that are not in the training set."""
-        for table, read in _present(bundle):
-            rows = read(bundle.table(table), catalog).measured
-            new = rows.take(~is_seen(rows, "device", seen))
-            yield from tasks_by(new, ("device",), f"unseen_device/{table}", "latency_ms")
+        for own in self.tables(bundle, catalog):
+            new = own.measured.take(~is_seen(own.measured, "device", seen))
+            name = f"unseen_device/{own.prefix.strip('_')}"
+            yield from tasks_by(new, ("device",), name, "latency_ms")
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Rows that no question can be about."""
@@ -115,7 +111,7 @@ def with_few(fold: Fold) -> Fold:
         protocol, _, part = task.name.partition("/")
         if part not in known:
             continue
-        tasks += [task, replace(task, name=f"{protocol}_50/{part}", shots=SHOTS)]
+        tasks += [task, replace(task, name=f"{protocol}_50/{part}", support=Support(SHOTS))]
     return replace(fold, tasks=tasks)
 
 
@@ -162,7 +158,7 @@ def _rows(
         "site": sites(frame, SITES[table]),
     }
     rows = Measurements.of(queries, {"latency_ms": latency_ms}, groups)
-    return KernelRows(rows, f"{table}_", amd_groups)
+    return KernelRows(rows, MOST_ROWS, f"{table}_", amd_groups)
 
 
 def _with_sheet(frame: pd.DataFrame, catalog: DeviceCatalog) -> Mask:
@@ -221,7 +217,3 @@ _READ: Final[Mapping[str, Read]] = {
     "moe": partial(product_rows, "moe"),
 }
 _KEPT: Final = {"conv": _conv_kept, "gemm": _gemm_kept, "moe": _moe_kept}
-
-
-def _present(bundle: Bundle) -> list[tuple[str, Read]]:
-    return [(table, read) for table, read in _READ.items() if bundle.has(table)]

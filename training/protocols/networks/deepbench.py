@@ -7,7 +7,7 @@ without tensor cores is no number format, and the gradient of convolution weight
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -58,11 +58,12 @@ class DeepBenchProtocols(DatasetProtocols):
     """Matrix products, convolutions and recurrent layers, by precision and device."""
 
     dataset = "deepbench"
-    each_held_out = MappingProxyType({"unseen_device": "device", "unseen_generation": "generation"})
-    unseen = MappingProxyType({"unseen_device": {"device": NEW}})
-    held_out_by = MappingProxyType(
-        {"unseen_device": ("device",), "unseen_generation": ("device", "generation")}
-    )
+    each_held_out: ClassVar = {"unseen_device": "device", "unseen_generation": "generation"}
+    unseen: ClassVar = {"unseen_device": {"device": NEW}}
+    held_out_by: ClassVar = {
+        "unseen_device": ("device",),
+        "unseen_generation": ("device", "generation"),
+    }
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """Rows of all classes, precisions and devices."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -31,13 +30,11 @@ class NeuSightProtocols(DatasetProtocols):
     """Latency of single operators by class, and of networks as the sum of their operators."""
 
     dataset = "neusight"
-    held_out_by = MappingProxyType({"unseen_device": ("device",), "leave_one_gpu_out": ("device",)})
-    reads = MappingProxyType(
-        {
-            "ops": ("device", "op_class", "op", "software", *SIZES, "latency_ms"),
-            "e2e": ("device_key", "model", "mode", "seqlen", "batch", "option", "e2e_latency_ms"),
-        }
-    )
+    held_out_by: ClassVar = {"unseen_device": ("device",), "leave_one_gpu_out": ("device",)}
+    reads: ClassVar = {
+        "ops": ("device", "op_class", "op", "software", *SIZES, "latency_ms"),
+        "e2e": ("device_key", "model", "mode", "seqlen", "batch", "option", "e2e_latency_ms"),
+    }
     joined = ("opgraphs",)
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
@@ -170,10 +167,10 @@ def _network_task(
         network = Network(graphs[_key(row)], int(row["batch"]), "fp32", row["mode"], setup)
         queries.append(Query(network, catalog.get(str(row["device_key"]))))
     columns = {s: f"pub_{s}_e2e_ms" for s in PUBLISHED if f"pub_{s}_e2e_ms" in rows}
-    published = {s: rows[c].to_numpy(dtype=np.float64) for s, c in columns.items()}
+    published = {f"published_{s}": rows[c].to_numpy(dtype=np.float64) for s, c in columns.items()}
     values = {"latency_ms": rows["e2e_latency_ms"]}
     measured = Measurements.of(queries, values, {"model": rows["model"]})
-    return Task(name, "latency_ms", measured, device=device, published=published)
+    return Task(name, "latency_ms", measured, device=device, baselines=published)
 
 
 def _with_option(rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """onnxruntime_cpu: latency and memory on CPUs, with networks or thread counts held out."""
 
 from collections.abc import Sequence
-from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,8 +29,8 @@ class OnnxruntimeCpuProtocols(DatasetProtocols):
     """Five folds by network; two threads, predicted from runs on one."""
 
     dataset = "onnxruntime_cpu"
-    unseen = MappingProxyType({"unseen_device": {"device": NEW}})
-    held_out_by = MappingProxyType({"unseen_networks": ("model",), "unseen_threads": ()})
+    unseen: ClassVar = {"unseen_device": {"device": NEW}}
+    held_out_by: ClassVar = {"unseen_networks": ("model",), "unseen_threads": ()}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows."""

@@ -3,8 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -47,74 +46,18 @@ MODELLED: Final = ("eager", "compiled", "reduce-overhead")
 BANDS: Final = ("1-16", "above 16")
 """Bands of batch sizes in reports: up to 16, where host time often dominates, and above."""
 
-BOARDS: Final[Mapping[str, str]] = {
-    "a100": "a100-sxm-80gb",
-    "v100": "v100-sxm2-16gb",
-    "rtx2060": "rtx-2060-super",
-    "rtx3080ti-laptop-16gb": "rtx-3080-ti-laptop",
-}
-"""GPU named by chip alone -> board: the one that cloud machines have; for GeForce chips the only
-one with the memory size that the tables state (8 and 16 GB)."""
+BOARDS: Final[Mapping[str, str]] = PublishedNetworks.facts["boards"]
 
-CONTAINER_TORCH: Final[Mapping[str, str]] = {
-    "20.06": "1.6.0",
-    "20.10": "1.7.0",
-    "21.03": "1.9.0",
-    "21.04": "1.9.0",
-    "21.06": "1.9.0",
-    "21.07": "1.10.0",
-    "21.11": "1.11.0",
-    "21.12": "1.11.0",
-    "22.06": "1.13.0",
-    "22.08": "1.13.0",
-    "22.10": "1.13.0",
-    "22.11": "1.14.0",
-    "23.01": "1.14.0",
-}
-"""NGC container -> torch version (NVIDIA, PyTorch release notes, docs.nvidia.com/deeplearning/
-frameworks/pytorch-release-notes: the alpha build of that version is in the container)."""
+CONTAINER_TORCH: Final[Mapping[str, str]] = PublishedNetworks.facts["container_torch"]
 
 _CONTAINER = re.compile(r"\d\d\.\d\d")
 _TORCH = re.compile(r"torch (?:nightly )?(\d+\.\d+\.\d+)")
 
-CONVOLUTIONAL: Final[Mapping[str, str]] = {
-    "ResNet50-v1.5": "resnet50-224",
-    "SE-ResNeXt101-32x4d": "seresnext101_32x4d-224",
-    "EfficientNet-B0": "efficientnet_b0-224",
-    "EfficientNet-B4": "efficientnet_b4-380",
-    "EfficientNet-WideSE-B0": "efficientnet_widese_b0-224",
-    "EfficientNet-WideSE-B4": "efficientnet_widese_b4-380",
-    "SSD300-v1.1-ResNet50": "ssd300_resnet50-300",
-}
-"""Model of NVIDIA's examples -> graph. Their amp configurations use channels-last, others do not
-(`configs.yml` of ConvNets, the scripts of SSD)."""
+CONVOLUTIONAL: Final[Mapping[str, str]] = PublishedNetworks.facts["convolutional"]
 
-ENGINES: Final[Mapping[str, str]] = {
-    "ResNet50-v1.5": "resnet50-224",
-    "ResNet18": "resnet18-224",
-    "ResNet34": "resnet34-224",
-    "ResNet50": "resnet50-224",
-    "ResNet101": "resnet101-224",
-    "EfficientNet_b0": "efficientnet_b0-224",
-    "EfficientNet_b1": "efficientnet_b1-224",
-    "EfficientNet_b2": "efficientnet_b2-224",
-    "EfficientNet_b3": "efficientnet_b3-224",
-}
-"""TensorRT engine of NVIDIA's Paddle examples or of YOLOv5's classifiers -> graph."""
+ENGINES: Final[Mapping[str, str]] = PublishedNetworks.facts["engines"]
 
-COMPILED_TABLES: Final[Mapping[str, str]] = {
-    "google/vit-base-patch16-224": "vit_base-224-eager",
-    "microsoft/beit-base-patch16-224-pt22k-ft22k": "beit_base_22k-224-eager",
-    "facebook/convnext-large-224": "convnext_large-224",
-    "microsoft/resnet-50": "resnet50_hf-224",
-    "nvidia/segformer-b0-finetuned-ade-512-512": "segformer_b0-512",
-    "google/deeplabv3_mobilenet_v2_1.0_513": "deeplabv3_mobilenet_v2-513",
-    "facebook/detr-resnet-50": "detr_resnet50-800x1066",
-    "facebook/detr-resnet-101": "detr_resnet101-800x1066",
-    "microsoft/conditional-detr-resnet-50": "conditional_detr_resnet50-800x1066",
-    "facebook/maskformer-swin-base-ade": "maskformer_swin_base-640x864",
-}
-"""Checkpoint in transformers' tables of torch.compile (2023, without fused attention) -> graph."""
+COMPILED_TABLES: Final[Mapping[str, str]] = PublishedNetworks.facts["compiled_tables"]
 
 ATTENTION_TABLES: Final[Mapping[str, str]] = {
     "microsoft/beit-base-patch16-224": "beit_base-224",
@@ -312,14 +255,12 @@ class PublishedNetworksProtocols(DatasetProtocols):
     """Latency of networks, scored by runtime, phase, precision and band of batch sizes."""
 
     dataset = "published_networks"
-    held_out_by = MappingProxyType({"unseen_device": ("chip",), "unseen_model": ("family",)})
-    unseen = MappingProxyType(
-        {
-            "unseen_device": {"chip": NEW, "family": KNOWN},
-            "unseen_device_and_model": {"chip": NEW, "family": NEW},
-            "unseen_model": {"chip": KNOWN, "family": NEW},
-        }
-    )
+    held_out_by: ClassVar = {"unseen_device": ("chip",), "unseen_model": ("family",)}
+    unseen: ClassVar = {
+        "unseen_device": {"chip": NEW, "family": KNOWN},
+        "unseen_device_and_model": {"chip": NEW, "family": NEW},
+        "unseen_model": {"chip": KNOWN, "family": NEW},
+    }
 
     def predictor(self, seed: int = 0) -> Predictor:
         """`NetworkLatency` with the bundled predictors of device time; the rest is unfitted.

@@ -1,8 +1,7 @@
 """timm_bench: latency of vision networks on held-out devices, families and models."""
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -25,6 +24,7 @@ from forerun.training.protocols.protocol import (
     Fold,
     Kept,
     Seen,
+    Support,
     Tasks,
     Trained,
     counted,
@@ -36,6 +36,7 @@ from forerun.training.protocols.protocol import (
 FEW_MODELS = "unseen_device_few_models"
 MODES = ("eager", "compiled")
 MODELS, DRAWS = 10, 5
+BY_PART: Final = Support(offset_by="part")
 
 
 def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAWS) -> Tasks:
@@ -78,9 +79,7 @@ def few_models_tasks(rows: Measurements, models: int = MODELS, draws: int = DRAW
                         ("device",),
                         f"{protocol}/{mode}",
                         "latency_ms",
-                        shots=len(pool),
-                        pool=pool,
-                        offset_by="part",
+                        support=Support(len(pool), pool, offset_by="part"),
                     )
 
 
@@ -97,34 +96,28 @@ class TimmBenchProtocols(DatasetProtocols):
     """Latency of whole networks, by runtime and precision."""
 
     dataset = "timm_bench"
-    held_out_by = MappingProxyType(
-        {
-            "unseen_device": ("device",),
-            "unseen_device_and_family": ("device", "family"),
-            "unseen_family": ("family", "model"),
-            "unseen_model": ("model",),
-            FEW_MODELS: ("device",),
-        }
-    )
-    reads = MappingProxyType(
-        {
-            "bench": (
-                *("model", "device", "precision", "compiled", "img_size", "batch_size"),
-                "step_time_ms",
-            )
-        }
-    )
-    optional = MappingProxyType({"bench": OPTIONAL})
+    held_out_by: ClassVar = {
+        "unseen_device": ("device",),
+        "unseen_device_and_family": ("device", "family"),
+        "unseen_family": ("family", "model"),
+        "unseen_model": ("model",),
+        FEW_MODELS: ("device",),
+    }
+    reads: ClassVar = {
+        "bench": (
+            *("model", "device", "precision", "compiled", "img_size", "batch_size"),
+            "step_time_ms",
+        )
+    }
+    optional: ClassVar = {"bench": OPTIONAL}
     joined = ("graphs",)
-    unseen = MappingProxyType(
-        {
-            "unseen_device": {"device": NEW, "model": KNOWN},
-            "unseen_device_and_family": {"device": NEW, "family": NEW},
-            "unseen_device_and_model": {"device": NEW, "model": NEW, "family": KNOWN},
-            "unseen_family": {"device": KNOWN, "family": NEW},
-            "unseen_model": {"device": KNOWN, "model": NEW, "family": KNOWN},
-        }
-    )
+    unseen: ClassVar = {
+        "unseen_device": {"device": NEW, "model": KNOWN},
+        "unseen_device_and_family": {"device": NEW, "family": NEW},
+        "unseen_device_and_model": {"device": NEW, "model": NEW, "family": KNOWN},
+        "unseen_family": {"device": KNOWN, "family": NEW},
+        "unseen_model": {"device": KNOWN, "model": NEW, "family": KNOWN},
+    }
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows with an operator graph."""
@@ -141,7 +134,7 @@ class TimmBenchProtocols(DatasetProtocols):
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
         """One task for each part; of a folder that nothing is fitted on, also by device."""
         keys = ("part", "device") if train is None else ("part",)
-        return tasks_by(held_out, keys, f"{protocol}/{{part}}", "latency_ms", offset_by="part")
+        return tasks_by(held_out, keys, f"{protocol}/{{part}}", "latency_ms", support=BY_PART)
 
     def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
         """Rows by what is not in the training set, and adaptation with a few models."""

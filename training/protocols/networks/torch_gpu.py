@@ -15,8 +15,7 @@ no query expresses; so are recurrent networks, whose steps the additive model do
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -32,7 +31,7 @@ from forerun.data.split import folds_of
 from forerun.features.published.zoo import read_graphs
 from forerun.features.tables.torch_gpu import MEMORY, gpu_measurements
 from forerun.models.baselines.roofline import Roofline
-from forerun.models.catalog import PREDICTORS, unfitted
+from forerun.models.catalog import PREDICTORS, predictors_evaluated_on, unfitted
 from forerun.models.networks.latency import NetworkLatency
 from forerun.models.power.operator_power import OperatorPower
 from forerun.models.predictor import Predictor
@@ -43,12 +42,14 @@ from forerun.training.protocols.protocol import (
     DatasetProtocols,
     Fold,
     Seen,
+    Support,
     Task,
     Tasks,
     counted,
     design_w,
     is_seen,
 )
+from forerun.training.scores.task_scores import Capacity
 
 MOST_CONVOLUTIONS: Final = 1
 """Convolutions of a transformer that embeds patches: a few percent of its work."""
@@ -118,15 +119,13 @@ class TorchGpuProtocols(DatasetProtocols):
 
     dataset = "torch_gpu"
     zero_shot = True
-    held_out_by = MappingProxyType(
-        {
-            "unseen_device": ("device",),
-            "unseen_family": ("family",),
-            "unseen_shape": ("model",),
-            "unseen_architecture": ("device",),
-            "operators_only": ("device",),
-        }
-    )
+    held_out_by: ClassVar = {
+        "unseen_device": ("device",),
+        "unseen_family": ("family",),
+        "unseen_shape": ("model",),
+        "unseen_architecture": ("device",),
+        "operators_only": ("device",),
+    }
     fitted_protocols = tuple(held_out_by)
 
     def predictor(self, seed: int = 0) -> Predictor:
@@ -138,10 +137,10 @@ class TorchGpuProtocols(DatasetProtocols):
 
     def predictors(self, seed: int = 0) -> Sequence[Predictor]:
         """Those that rows of this dataset train come first."""
-        others = (unfitted(name, seed) for name in self.predictor_names)
         trained = (NetworkLatency.name, OperatorPower.name)
-        first = (self.predictor(seed), unfitted(OperatorPower.name, seed))
-        return (*first, *(predictor for predictor in others if predictor.name not in trained))
+        names = (n for n in predictors_evaluated_on(self.dataset) if n not in trained)
+        power = unfitted(OperatorPower.name, seed)
+        return (self.predictor(seed), power, *(unfitted(name, seed) for name in names))
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Recorded networks that a query describes."""
@@ -251,7 +250,7 @@ def _adapted_to(operators: Measurements, task: Task) -> Task:
     """A task after adaptation to all times of operators on its GPU."""
     own = operators.take(operators.groups["device"] == task.device)
     pool = replace(own, values={"latency_ms": own.values["latency_ms"]})
-    return replace(task, pool=pool, shots=len(pool))
+    return replace(task, support=Support(len(pool), pool))
 
 
 def _known(rows: Measurements, seen: Seen) -> Mask:
@@ -378,7 +377,7 @@ def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> Tasks:
             held_out,
             device=str(device),
             baselines=_baselines(held_out, rows.take(~own), metric),
-            bin_width=VISION_BIN_MIB if metric in MEMORY else 0.0,
+            scores=[Capacity(VISION_BIN_MIB)] if metric in MEMORY else [],
             device_only="recorded" in name,
         )
 

@@ -2,15 +2,14 @@
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
 from forerun.data.columns import Column
-from forerun.data.datasets.power.mlenergy import COLUMNS, RUNS
+from forerun.data.datasets.power.mlenergy import COLUMNS, RUNS, MlEnergy
 from forerun.data.device import DeviceCatalog
 from forerun.data.measurements import Measurements
 from forerun.data.query import Operation, Query
@@ -35,83 +34,11 @@ from forerun.training.protocols.protocol import (
     design_w,
 )
 
-LlmFacts = tuple[int, int, float | None]
-"""Routed experts per layer, experts per token, bytes of keys and values per token."""
-DiffusionFacts = tuple[int | None, int | None, int | None]
-"""Side of a token in pixels, frames per token, forward passes per denoising step."""
-
-_QWEN_30B: LlmFacts = (128, 8, 2.0 * 48 * 4 * 128 * 2)
-_QWEN_235B: LlmFacts = (128, 8, 2.0 * 94 * 4 * 128 * 2)
-_QWEN_480B: LlmFacts = (160, 8, 2.0 * 62 * 8 * 128 * 2)
-_QWEN_8B: LlmFacts = (0, 0, 2.0 * 36 * 8 * 128 * 2)
-_QWEN_32B: LlmFacts = (0, 0, 2.0 * 64 * 8 * 128 * 2)
-_LLAMA_70B: LlmFacts = (0, 0, 2.0 * 80 * 8 * 128 * 2)
-_LLAMA_405B: LlmFacts = (0, 0, 2.0 * 126 * 8 * 128 * 2)
-_DEEPSEEK: LlmFacts = (256, 8, 61.0 * 576 * 2)
-_NEMOTRON: LlmFacts = (0, 0, 2.0 * 6 * 8 * 128 * 2)
-
-LLM_FACTS: Final[Mapping[str, LlmFacts]] = {
-    "Qwen/Qwen3-30B-A3B-Instruct-2507": _QWEN_30B,
-    "Qwen/Qwen3-30B-A3B-Thinking-2507": _QWEN_30B,
-    "Qwen/Qwen3-Coder-30B-A3B-Instruct": _QWEN_30B,
-    "Qwen/Qwen3-Omni-30B-A3B-Instruct": _QWEN_30B,
-    "Qwen/Qwen3-VL-30B-A3B-Instruct": _QWEN_30B,
-    "Qwen/Qwen3-235B-A22B-Instruct-2507": _QWEN_235B,
-    "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8": _QWEN_235B,
-    "Qwen/Qwen3-235B-A22B-Thinking-2507": _QWEN_235B,
-    "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8": _QWEN_235B,
-    "Qwen/Qwen3-VL-235B-A22B-Instruct": _QWEN_235B,
-    "Qwen/Qwen3-VL-235B-A22B-Instruct-FP8": _QWEN_235B,
-    "Qwen/Qwen3-Coder-480B-A35B-Instruct": _QWEN_480B,
-    "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8": _QWEN_480B,
-    "Qwen/Qwen3-8B": _QWEN_8B,
-    "Qwen/Qwen3-VL-8B-Instruct": _QWEN_8B,
-    "Qwen/Qwen3-32B": _QWEN_32B,
-    "Qwen/Qwen3-VL-32B-Instruct": _QWEN_32B,
-    "deepseek-ai/DeepSeek-R1-0528": _DEEPSEEK,
-    "deepseek-ai/DeepSeek-V3.1": _DEEPSEEK,
-    "google/gemma-3-12b-it": (0, 0, 2.0 * 48 * 8 * 256 * 2),
-    "meta-llama/Llama-3.1-8B-Instruct": (0, 0, 2.0 * 32 * 8 * 128 * 2),
-    "meta-llama/Llama-3.1-70B-Instruct": _LLAMA_70B,
-    "meta-llama/Llama-3.3-70B-Instruct": _LLAMA_70B,
-    "meta-llama/Llama-3.1-405B-Instruct": _LLAMA_405B,
-    "meta-llama/Llama-3.1-405B-Instruct-FP8": _LLAMA_405B,
-    "meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8": (128, 1, 2.0 * 48 * 8 * 128 * 2),
-    "nvidia/NVIDIA-Nemotron-Nano-12B-v2": _NEMOTRON,
-    "nvidia/NVIDIA-Nemotron-Nano-12B-v2-VL-BF16": _NEMOTRON,
-    "openai/gpt-oss-120b": (128, 4, 2.0 * 36 * 8 * 64 * 2),
-    "openai/gpt-oss-20b": (32, 4, 2.0 * 24 * 8 * 64 * 2),
-}
-
-DIFFUSION_FACTS: Final[Mapping[str, DiffusionFacts]] = {
-    "Efficient-Large-Model/SANA1.5_1.6B_1024px_diffusers": (32, None, 2),
-    "Efficient-Large-Model/SANA1.5_4.8B_1024px_diffusers": (32, None, 2),
-    "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS": (16, None, 2),
-    "Tencent-Hunyuan/HunyuanDiT-v1.2-Diffusers": (16, None, 2),
-    "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": (16, 4, 2),
-    "black-forest-labs/FLUX.1-dev": (16, None, 1),
-    "stabilityai/stable-diffusion-3.5-medium": (16, None, 2),
-    "tencent/HunyuanVideo": (16, 4, 1),
-    "zai-org/CogVideoX-2b": (16, 4, 2),
-    "zai-org/CogVideoX1.5-5B": (16, 8, 2),
-}
-"""SANA's autoencoder compresses by 32 and its patch size is 1 (arXiv 2410.10629); CogVideoX1.5 has
-`patch_size_t: 2`; `guidance_embeds: true` means one forward pass per step."""
-
-
-REQUESTS: Final[Mapping[str, RequestKind]] = {
-    "lm-arena-chat": "chat",
-    "gpqa": "reasoning",
-    "sourcegraph-fim": "code",
-    "image-chat": "image_chat",
-    "video-chat": "video_chat",
-}
-WEIGHTS: Final[Mapping[str, WeightFormat]] = {"bfloat16": "bf16", "fp8": "fp8", "mxfp4": "mxfp4"}
-ARCHITECTURES: Final[Mapping[str, LlmArchitecture]] = {
-    "Dense Transformer": "dense",
-    "MoE": "experts",
-    "Mamba-Transformer Hybrid": "hybrid",
-}
+LLM_FACTS: Final[Mapping[str, tuple[int, int, float | None]]] = MlEnergy.facts["llm_facts"]
+DIFFUSION_FACTS: Final[Mapping[str, Mapping[str, int]]] = MlEnergy.facts["diffusion_facts"]
+REQUESTS: Final[Mapping[str, RequestKind]] = MlEnergy.facts["requests"]
+WEIGHTS: Final[Mapping[str, WeightFormat]] = MlEnergy.facts["weights"]
+ARCHITECTURES: Final[Mapping[str, LlmArchitecture]] = MlEnergy.facts["architectures"]
 VALUES: Final = (
     *("power_w", "tokens_per_s", "energy_per_token_j"),
     *("latency_ms", "samples_per_s", "energy_per_sample_j"),
@@ -125,13 +52,12 @@ class MlEnergyProtocols(DatasetProtocols):
     """Power of a device (W), energy of a token or sample (J), tokens/s, latency of a batch (ms)."""
 
     dataset = "mlenergy"
-    held_out_by = MappingProxyType(
-        {"leave_one_model_out": ("model",), "unseen_device": ("device",)}
-    )
-    unseen = MappingProxyType(
-        {"unseen_model": {"model": NEW, "device": KNOWN}, "unseen_device": {"device": NEW}}
-    )
-    reads = MappingProxyType({RUNS: ("gpu_model", "num_gpus")})
+    held_out_by: ClassVar = {"leave_one_model_out": ("model",), "unseen_device": ("device",)}
+    unseen: ClassVar = {
+        "unseen_model": {"model": NEW, "device": KNOWN},
+        "unseen_device": {"device": NEW},
+    }
+    reads: ClassVar = {RUNS: ("gpu_model", "num_gpus")}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All runs."""
@@ -209,6 +135,7 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
 
     weights = WEIGHTS[str(row["weight_precision"])]
     if str(row["task"]) not in REQUESTS:
+        facts = DIFFUSION_FACTS.get(str(row["model_id"]), {})
         return Diffusion(
             number("total_params_billions") * 1e9,
             int(known("image_height", "video_height")),
@@ -219,7 +146,9 @@ def _workload(row: Mapping[Hashable, object]) -> LlmServing | Diffusion:
             weights,
             int(number("ring_degree")),
             int(number("ulysses_degree")),
-            *DIFFUSION_FACTS.get(str(row["model_id"]), (None, None, None)),
+            pixels_per_token=facts.get("side"),
+            frames_per_token=facts.get("frames"),
+            passes=facts.get("passes"),
         )
     return LlmServing(
         number("total_params_billions") * 1e9,
@@ -241,14 +170,14 @@ def _tasks(rows: Measurements, protocol: str, train: Trained, *, parts: bool = T
         if not len(known):
             continue
         name, published = f"{protocol}/{metric}", _baselines(known, metric, train)
-        yield Task(name, metric, known, published=published)
+        yield Task(name, metric, known, baselines=published)
         keys = ("kind",) if metric == "power_w" else ()
         for key in (*keys, "request", "architecture") if parts else keys:
             for value in filter(None, np.unique(known.groups[key])):
                 own = known.groups[key] == value
                 mine = {rule: column[own] for rule, column in published.items()}
                 label = str(value).lower().replace(" ", "-")
-                yield Task(f"{name}/{label}", metric, known.take(own), published=mine)
+                yield Task(f"{name}/{label}", metric, known.take(own), baselines=mine)
 
 
 def _baselines(rows: Measurements, metric: str, train: Trained) -> Mapping[str, Column]:
@@ -258,11 +187,12 @@ def _baselines(rows: Measurements, metric: str, train: Trained) -> Mapping[str, 
     bound = np.array([cycle_bound(q).seconds for q in rows.queries])
     gives = np.array([outputs(generative(q)) for q in rows.queries])
     if metric == "power_w":
-        found = {"tdp": tdp}
+        found = {"published_tdp": tdp}
         if train is not None:
             shares = train.values[metric] / design_w(train)
-            found["median_share_of_tdp"] = tdp * float(np.median(shares))
+            found["published_median_share_of_tdp"] = tdp * float(np.median(shares))
         return found
     if metric == "latency_ms":
-        return {"bound": 1e3 * bound}
-    return {"bound": gives / bound if metric.endswith("_s") else tdp * count * bound / gives}
+        return {"published_bound": 1e3 * bound}
+    rate = metric.endswith("_s")
+    return {"published_bound": gives / bound if rate else tdp * count * bound / gives}

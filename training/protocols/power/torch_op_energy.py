@@ -11,14 +11,13 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import as_file, files
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
 
 from forerun.data.bundle import Bundle
-from forerun.data.columns import Column
+from forerun.data.columns import Column, Positions
 from forerun.data.datasets.power.mlenergy import RUNS
 from forerun.data.datasets.power.torch_op_energy import TorchOpEnergy
 from forerun.data.datasets.power.zeus_powercap import LIMIT, TRACE
@@ -44,6 +43,7 @@ from forerun.training.protocols.protocol import (
     counted,
     design_w,
     is_seen,
+    split_rows,
     tasks_by,
 )
 
@@ -149,14 +149,12 @@ class TorchOpEnergyProtocols(DatasetProtocols):
     """Average power of single operators, repeated in a loop, and of networks."""
 
     dataset = "torch_op_energy"
-    held_out_by = MappingProxyType(
-        {
-            "unseen_operator": ("op_shape",),
-            "unseen_network": ("op_shape",),
-            "unseen_device": ("device",),
-        }
-    )
-    reads = MappingProxyType({"ops": ("device", "layer", "input_shape", "power_w", "latency_ms")})
+    held_out_by: ClassVar = {
+        "unseen_operator": ("op_shape",),
+        "unseen_network": ("op_shape",),
+        "unseen_device": ("device",),
+    }
+    reads: ClassVar = {"ops": ("device", "layer", "input_shape", "power_w", "latency_ms")}
 
     def training_rows(self, bundle: Bundle, catalog: DeviceCatalog) -> Measurements:
         """Operators with known shapes, forward and with their backward pass, and networks."""
@@ -172,16 +170,14 @@ class TorchOpEnergyProtocols(DatasetProtocols):
         Networks and runs of other datasets are training rows unless they are held out themselves.
         """
         ops = bundle.table("ops")
-        measured, place = operator_power(ops, catalog)
+        measured, kept = operator_power(ops, catalog)
         others = self.training_rows(bundle, catalog)
         others = others.take(np.arange(len(measured), len(others))) + _elsewhere(bundle, catalog)
         for split in TorchOpEnergy().checked_splits(bundle):
             protocol = split.protocol.partition("/")[0]
             if split.table != "ops" or protocol == "unseen_device":
                 continue
-            train = measured.take(place[split.train & (place >= 0)])
-            held_out = measured.take(place[split.held_out & (place >= 0)])
-            if len(train) and len(held_out):
+            for _, train, held_out in split_rows([split], measured, kept):
                 new = np.isin(others.groups["op_shape"], held_out.groups["op_shape"])
                 tasks = list(_tasks(held_out, f"{protocol}/power"))
                 yield Fold(protocol, train + others.take(~new), tasks, source="")
@@ -197,27 +193,24 @@ class TorchOpEnergyProtocols(DatasetProtocols):
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Mapping[str, int]:
         """Operators that are not recognised, and those of devices in the training set."""
         ops = bundle.table("ops")
-        measured, place = operator_power(ops, catalog)
-        same = np.zeros(len(ops), dtype=np.bool_)
-        same[place >= 0] = is_seen(measured, "device", seen)
+        measured, kept = operator_power(ops, catalog)
+        known, same = (np.zeros(len(ops), dtype=np.bool_) for _ in range(2))
+        known[kept] = True
+        same[kept] = is_seen(measured, "device", seen)
         unread = "the layer and its input_shape name no operator that is known"
-        return counted({unread: place < 0, "this device is in the training set": same})
+        return counted({unread: ~known, "this device is in the training set": same})
 
 
-def operator_power(
-    ops: pd.DataFrame, catalog: DeviceCatalog
-) -> tuple[Measurements, "np.ndarray[tuple[int], np.dtype[np.intp]]"]:
-    """Rows of the table `ops` as measured operators, and the index of each row among them (or -1).
+def operator_power(ops: pd.DataFrame, catalog: DeviceCatalog) -> tuple[Measurements, Positions]:
+    """Rows of the table `ops` as measured operators, and their positions in it.
 
     The table's device for TF32 is the A30 with that precision.
     """
     operators = torch_op_energy_kernels(ops)
-    place = np.full(len(ops), -1, dtype=np.intp)
     queries: list[Query] = []
     kept: list[int] = []
     for row, (operator, device) in enumerate(zip(operators, ops["device"], strict=True)):
         if operator is not None:
-            place[row] = len(queries)
             tensor_cores = str(device).endswith("tf32")
             precision: NumberFormat = "tf32" if tensor_cores else "fp32"
             queries.append(Query(Kernel(operator, precision), catalog.get(str(device))))
@@ -225,7 +218,7 @@ def operator_power(
     rows = ops.iloc[kept]
     values = {metric: rows[metric] for metric in ("power_w", "latency_ms")}
     shapes = rows["layer"].astype(str) + rows["input_shape"].astype(str)
-    return Measurements.of(queries, values, {"op_shape": shapes}), place
+    return Measurements.of(queries, values, {"op_shape": shapes}), np.array(kept, dtype=np.intp)
 
 
 def trained_operators(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:
@@ -233,12 +226,12 @@ def trained_operators(ops: pd.DataFrame, catalog: DeviceCatalog) -> Measurements
     if "train_power_w" not in ops:
         return Measurements([], {"power_w": np.zeros(0)}, {})
     rows = ops[ops["train_power_w"].notna()].reset_index(drop=True)
-    measured, place = operator_power(rows, catalog)
+    measured, kept = operator_power(rows, catalog)
     queries = []
     for query in measured.queries:
         assert isinstance(query.workload, Kernel)
         queries.append(trained_operator(query.workload, query.device))
-    watts = rows["train_power_w"].to_numpy(dtype=np.float64)[place >= 0]
+    watts = rows["train_power_w"].to_numpy(dtype=np.float64)[kept]
     return Measurements(queries, {"power_w": watts}, measured.groups)
 
 

@@ -1,8 +1,7 @@
 """zeus_powercap: power, time and energy of training jobs under power limits on a held-out GPU."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -16,15 +15,14 @@ from forerun.data.workload import Benchmark
 from forerun.models.power.training_jobs import SUITE
 from forerun.training.protocols.protocol import (
     EVERY,
+    NEW,
     DatasetProtocols,
     Kept,
-    Seen,
     Task,
     Tasks,
     Trained,
-    is_seen,
 )
-from forerun.training.scores.errors import Alternatives
+from forerun.training.scores.task_scores import Choices
 
 BOARDS: Final[Mapping[str, str]] = {
     "A40": "a40",
@@ -43,32 +41,26 @@ class ZeusPowerCapProtocols(DatasetProtocols):
 
     dataset = "zeus_powercap"
     split_table, pooled = TRACE, False
-    reads = MappingProxyType({TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")})
+    unseen: ClassVar = {"unseen_device": {"device": NEW}}
+    reads: ClassVar = {TRACE: ("gpu", *JOB, LIMIT, "average_power", "time_per_epoch")}
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, Kept]:
         """All rows of the trace."""
         return runs(bundle.table(TRACE), catalog), EVERY
 
     def tasks(self, protocol: str, held_out: Measurements, train: Trained) -> Tasks:
-        """Power, time and energy on one GPU, and choices of the limit of least energy."""
-        device = str(held_out.groups["device"][0])
-        shares = np.array([_share(query) for query in held_out.queries])
-        rivals = {"largest_limit": -shares}
-        if train is not None:
-            rivals["taught_share"] = np.abs(shares - best_share(train))
-        limits = Alternatives(held_out.groups["job"], rivals)
-        for part, metric in PARTS.items():
-            among = limits if part == "energy" else None
-            yield Task(f"unseen_device/{part}", metric, held_out, device=device, alternatives=among)
-
-    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: Seen) -> Tasks:
-        """GPUs that are not in the training set."""
-        if not bundle.has(TRACE):
-            return
-        whole = self.training_rows(bundle, catalog)
-        devices = whole.groups["device"]
-        for device in np.unique(devices[~is_seen(whole, "device", seen)]):
-            yield from self.tasks("unseen_device", whole.take(devices == device), None)
+        """Power, time and energy on each GPU, and choices of the limit of least energy."""
+        for device in np.unique(held_out.groups["device"]):
+            rows = held_out.take(held_out.groups["device"] == device)
+            shares = np.array([_share(query) for query in rows.queries])
+            rivals = {"largest_limit": -shares}
+            if train is not None:
+                rivals["taught_share"] = np.abs(shares - best_share(train))
+            limits = Choices(rows.groups["job"], rivals)
+            for part, metric in PARTS.items():
+                scores = [limits] if part == "energy" else []
+                name = f"unseen_device/{part}"
+                yield Task(name, metric, rows, device=str(device), scores=scores)
 
 
 def runs(trace: pd.DataFrame, catalog: DeviceCatalog) -> Measurements:

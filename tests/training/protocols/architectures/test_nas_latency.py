@@ -60,14 +60,14 @@ def test_help_draws_from_the_middle_and_holds_out_nothing_that_it_was_given(bund
     (fold,) = helps
     assert len(fold.tasks) == 2
     for task in fold.tasks:
-        assert task.shots == 10
-        times = task.pool.values["latency_ms"]
+        assert task.support.shots == 10
+        times = task.support.pool.values["latency_ms"]
         assert 600 < len(times) < 760
         held_out = {q.workload for q in task.held_out.queries}
         assert len(task.held_out) <= 100
-        references = {q.workload for q in task.always.queries}
+        references = {q.workload for q in task.support.always.queries}
         references = published_protocols()["help"]["nb201"]["reference_arch_ids"]
-        assert len(task.always) == sum(r < 1000 for r in references)
+        assert len(task.support.always) == sum(r < 1000 for r in references)
         assert not {id(w) for w in held_out} & {id(w) for w in references}
 
 

@@ -9,7 +9,6 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.features.tables.lambda_bench import GRAPHS
 from forerun.training.protocols.benchmark_suites.lambda_bench import (
-    LambdaBenchProtocols,
     benchmark_measurements,
     scaled_by_peak,
     step_measurements,
@@ -24,23 +23,6 @@ GRAPH = OperatorGraph((Operator("linear", "x", ((1, 8),), ((1, 4),), 32),), batc
 def bundle(tmp_path):
     tables = LambdaBench().tidy(tiny_upstream("lambda_bench", tmp_path / "upstream"))
     return Bundle.write(tmp_path / "b", "lambda_bench", tables, as_csv=(THROUGHPUT, MEMORY))
-
-
-def test_the_held_out_gpu_trains_in_no_number(bundle):
-    folds = list(LambdaBenchProtocols().folds(bundle, CATALOG))
-    assert {task.device for fold in folds for task in fold.tasks} == {
-        *("h100-sxm-80gb", "rtx-3090", "v100-sxm2-16gb")
-    }
-    for fold in folds:
-        trained = {query.device.name for query in fold.train.queries}
-        assert trained.isdisjoint({task.device for task in fold.tasks})
-
-
-def test_systems_of_one_gpu_are_scored_apart_from_those_of_several(bundle):
-    for fold in LambdaBenchProtocols().folds(bundle, CATALOG):
-        for task in fold.tasks:
-            counts = {query.operation.device_count for query in task.held_out.queries}
-            assert (counts == {1}) == task.name.startswith("unseen_device/throughput_1_")
 
 
 def test_nodes_of_one_kind_are_one_question(bundle):
@@ -73,20 +55,6 @@ def test_steps_of_single_gpus_are_evaluated_where_graphs_are_given(bundle):
     assert len(steps) == 4
     fast = (steps.groups["device"] == "rtx-3090") & (steps.groups["precision"] == "fp16")
     np.testing.assert_allclose(steps.values["latency_ms"][fast], 1e3 * 256 / 600)
-
-
-def test_a_folder_is_evaluated_on_steps_alone_where_no_row_of_the_suite_trained(bundle):
-    protocols_of_dataset = LambdaBenchProtocols({GRAPHS["resnet50"]: GRAPH})
-    names = {task.name for task in protocols_of_dataset.evaluation_tasks(bundle, CATALOG, {})}
-    assert names == {"unseen_device/step_fp16", "unseen_device/step_fp32"}
-    assert not list(LambdaBenchProtocols().evaluation_tasks(bundle, CATALOG, {}))
-
-
-def test_training_gpus_are_left_out_of_a_folder(bundle):
-    seen = {"device": ["rtx-3090", "v100-sxm2-16gb"]}
-    tasks = list(LambdaBenchProtocols().evaluation_tasks(bundle, CATALOG, seen))
-    assert {task.device for task in tasks} == {"h100-sxm-80gb"}
-    assert {task.metric for task in tasks} == {"samples_per_s"}
 
 
 def _joined(*tables):

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from forerun.data.bundle import Bundle
-from forerun.data.datasets.circuits.circuit_fpga import LARGE_CELLS, PROCESSORS, CircuitFpga
+from forerun.data.datasets.circuits.circuit_fpga import PROCESSORS, CircuitFpga
 from forerun.data.device import DeviceCatalog
 from forerun.models.circuits.placed_boost import frequencies
 from forerun.training.protocols.circuits.circuit_fpga import (
@@ -25,29 +24,6 @@ def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("circuits")
     tables = CircuitFpga().tidy(tiny_upstream("circuit_fpga", folder / "upstream"))
     return Bundle.write(folder / "bundle", "circuit_fpga", tables)
-
-
-def test_families_and_large_designs_are_held_out(bundle):
-    folds = list(CircuitFpgaProtocols().folds(bundle, CATALOG))
-    assert {fold.protocol for fold in folds} == {"unseen_family", "large_design"}
-    held_out = []
-    for fold in folds:
-        task, unplaced = fold.tasks
-        assert (
-            unplaced.held_out.groups["design"].tolist() == task.held_out.groups["design"].tolist()
-        )
-        designs = set(task.held_out.groups["design"].tolist())
-        assert not designs & set(fold.train.groups["design"].tolist())
-        families = set(task.held_out.groups["family"].tolist())
-        if fold.protocol == "unseen_family":
-            assert not families & set(fold.train.groups["family"].tolist())
-            held_out += task.held_out.groups["design"].tolist()
-            continue
-        cells = bundle.table("runs").groupby("design")["logic_cells"].first()
-        assert (cells[sorted(designs)] >= LARGE_CELLS).all()
-        assert (cells[sorted(set(fold.train.groups["design"]))] < LARGE_CELLS).all()
-    measured, _ = circuit_measurements(bundle)
-    assert sorted(held_out) == sorted(measured.groups["design"].tolist())
 
 
 def test_processors_are_a_test_set_that_nothing_is_trained_on(bundle, tmp_path):
@@ -102,14 +78,3 @@ def test_the_baseline_is_the_placer_s_estimate_except_for_fixed_connections(bund
     (found,) = estimated_ps([carried], [carried])
     assert found[0] == own.routed_ps[0]
     assert found[1:].tolist() == plain[1:].tolist()
-
-
-def test_a_folder_of_other_families_is_evaluated_without_those_of_training(bundle):
-    measured, _ = circuit_measurements(bundle)
-    families = np.unique(measured.groups["family"])
-    seen = {"family": families[:-1].tolist()}
-    tasks = list(CircuitFpgaProtocols().evaluation_tasks(bundle, CATALOG, seen))
-    assert [task.name for task in tasks] == ["unseen_family", "unseen_family/netlist"]
-    assert all(set(task.held_out.groups["family"]) == {families[-1]} for task in tasks)
-    every = {"family": families.tolist()}
-    assert not list(CircuitFpgaProtocols().evaluation_tasks(bundle, CATALOG, every))

@@ -41,17 +41,6 @@ def test_no_result_of_a_run_is_part_of_its_question():
     assert asked == {*NEIGHBOUR_COLUMNS, "application", "log_load"}
 
 
-def test_no_protocol_trains_on_what_it_holds_out(packaged):
-    keys = {"leave_one_experiment_out": "experiment", "leave_one_application_out": "application"}
-    seen = set()
-    for fold in protocols_of_dataset("cloudprophet_runs").folds(packaged, CATALOG):
-        key = keys[fold.protocol]
-        seen.add(fold.protocol)
-        for task in fold.tasks:
-            assert not set(fold.train.groups[key]) & set(task.held_out.groups[key])
-    assert seen == set(keys)
-
-
 def test_ideal_speeds_of_an_experiment_left_out_come_from_the_others(packaged):
     runs = packaged.table("runs")
     dataset_protocols = protocols_of_dataset("cloudprophet_runs")

@@ -23,63 +23,11 @@ from forerun.training.protocols.colocation.contention import (
     contention_measurements,
     steadiness,
 )
-from forerun.training.scores.errors import (
-    auc,
-    class_errors,
-    contention_scores,
-    noise,
-    repeated,
-)
+from forerun.training.scores.task_scores import repeated
 from tests.contracts import tiny_contention
 from tests.training.fits import predictions_of
 
 CATALOG = DeviceCatalog.load()
-
-
-def test_the_area_under_the_curve_is_the_chance_to_rank_a_pair_rightly():
-    positive = np.array([True, False, True, False])
-    assert auc(positive, np.array([4.0, 1.0, 3.0, 2.0])) == 1.0
-    assert auc(positive, np.array([1.0, 4.0, 2.0, 3.0])) == 0.0
-    assert auc(positive, np.ones(4)) == 0.5
-    assert auc(np.ones(4, dtype=bool), np.ones(4)) is None
-
-
-def test_relative_speed_is_scored_on_its_own_scale_with_noise_and_baselines():
-    measured, answers = np.array([0.5, 0.7, 1.0, 3.0]), np.array([0.6, 0.6, 1.0, 1.3])
-    repeats = np.array(["a", "a", "b", "c"])
-    found = contention_scores(measured, answers, repeats, {"mean": np.ones(4)})
-    assert found["mae"] == pytest.approx(1.9 / 4)
-    assert found["mae_to_1.2"] == pytest.approx(0.2 / 4)
-    assert found["mae_of_repeats"] == pytest.approx(0.1 * np.sqrt(2.0))
-    assert found["mae_mean"] == pytest.approx(2.8 / 4)
-    assert found["auc_below_0.8"] == 1.0
-    assert found["repeated_rows"] == 2
-
-
-def test_a_class_is_scored_by_its_false_alarms_and_its_misses():
-    measured = np.array([0.5, 0.6, 0.7, 0.8, 0.95, 1.0])
-    answers = np.array([0.5, 0.95, 0.6, 1.0, 0.8, 1.0])
-    assert class_errors(measured, answers) == (50.0, 50.0)
-    assert class_errors(np.ones(3), np.ones(3)) == (0.0, None)
-    low = np.array([0.4, np.nan, 0.5, np.nan, 0.7, np.nan])
-    keys = np.arange(6).astype(str)
-    found = contention_scores(measured, answers, keys, {}, low)
-    assert (found["false_alarms"], found["misses"]) == (50.0, 50.0)
-    assert found["share_with_interval"] == 50.0
-    assert (found["false_alarms_of_class"], found["misses_of_class"]) == (0.0, 100.0)
-    assert found["repeated_rows"] == 0
-
-
-def test_the_noise_floor_is_that_of_an_answer_that_knows_the_truth():
-    draw = np.random.default_rng(0)
-    truth = np.repeat(draw.uniform(0.2, 1.0, 4_000), 3)
-    values = truth + 0.05 * draw.standard_normal(len(truth))
-    keys = np.repeat(np.arange(4_000), 3).astype(np.str_)
-    once = np.r_[keys, ["alone"]]
-    oracle = np.abs(values - truth).mean()
-    assert noise(values, keys) == pytest.approx(oracle, rel=0.03)
-    assert noise(np.r_[values, 9.0], once) == noise(values, keys)
-    assert noise(values[::3], keys[::3]) is None
 
 
 @pytest.fixture(scope="module")
@@ -162,35 +110,6 @@ def test_pairs_are_asked_about_before_they_meet(made_up):
             assert query.workload.estimated
             assert query.workload.window.seconds
             assert query.workload.window not in measured
-
-
-def test_no_protocol_trains_on_held_out_rows(made_up):
-    keys = {
-        "leave_one_family_out": "family",
-        "leave_one_family_out_profiled": "family",
-        "leave_one_corunner_out": "neighbour",
-        "pairs_ahead": "neighbour",
-        "static_to_dynamic": "mode",
-    }
-    keys |= {f"{protocol}_steady": key for protocol, key in keys.items()}
-    tasks = all_tasks(made_up)
-    assert set(tasks) == set(keys)
-    for protocol, mine in tasks.items():
-        for train, task in mine:
-            key = keys[protocol]
-            assert not set(train.groups[key]) & set(task.held_out.groups[key])
-            assert "none" not in task.held_out.groups["neighbour"]
-            assert task.name == f"{protocol}/{task.metric}"
-
-
-def test_rows_of_families_never_seen_are_evaluated_without_a_fit(made_up):
-    seen = {"family": ["compute"], "neighbour": ["cpu"], "session": []}
-    tasks = list(protocols_of_dataset("contention").evaluation_tasks(made_up, CATALOG, seen))
-    assert {task.name.partition("/")[0] for task in tasks} >= {"leave_one_family_out"}
-    for task in tasks:
-        assert {q.workload.profile.p_cpu_beside_cache for q in task.held_out.queries} == {None}
-        if task.name.startswith("leave_one_family_out"):
-            assert "compute" not in task.held_out.groups["family"]
 
 
 def test_profiles_in_training_hold_no_run_of_a_held_out_neighbour(made_up):

@@ -9,7 +9,6 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.kernel import ElementwiseKernel, GemmKernel
-from forerun.data.query import Query
 from forerun.training.protocols.language_models.kernels import (
     AiConfiguratorProtocols,
     VidurProtocols,
@@ -50,47 +49,6 @@ def folds(tmp_path) -> dict[str, list[Fold]]:
         for fold in protocols.folds(bundle, CATALOG):
             found.setdefault(f"{protocols.dataset}/{fold.protocol}", []).append(fold)
     return found
-
-
-def questions(queries: list[Query]) -> set[tuple[object, str]]:
-    """What is asked on which device."""
-    return {(query.workload, query.device.name) for query in queries}
-
-
-def test_no_held_out_question_is_in_the_training_set(folds):
-    for fold in (fold for of_protocol in folds.values() for fold in of_protocol):
-        trained = questions(fold.train.queries)
-        held_out = [query for task in fold.tasks for query in task.held_out.queries]
-        assert held_out
-        assert not trained & questions(held_out), fold.protocol
-
-
-def test_no_row_of_a_held_out_gpu_is_in_the_training_set(folds):
-    held_out = []
-    for protocol in ("aiconfigurator/gemm_unseen_device", "vidur/unseen_device"):
-        for fold in folds[protocol]:
-            own = {task.device for task in fold.tasks}
-            assert len(own) == 1
-            assert not own & {query.device.name for query in fold.train.queries}
-            held_out += own
-    assert held_out == ["a100-sxm-80gb", "h100-sxm-80gb", "l40s", "h100-sxm-80gb"]
-
-
-def test_held_out_sizes_are_in_the_training_set_of_no_gpu(folds):
-    (fold,) = folds["aiconfigurator/gemm_held_out_sites"]
-    held_out = {site for task in fold.tasks for site in task.held_out.groups["site"].tolist()}
-    assert held_out
-    assert not held_out & set(fold.train.groups["site"].tolist())
-
-
-def test_a_task_is_one_engine_and_format_on_one_gpu(folds):
-    for fold in folds["aiconfigurator/gemm_unseen_device"]:
-        assert {task.name.split("/", 1)[1] for task in fold.tasks} == {
-            "gemm/bf16/sglang",
-            "gemm/bf16/vllm",
-        }
-        for task in fold.tasks:
-            assert {query.device.name for query in task.held_out.queries} == {task.device}
 
 
 def test_the_factor_of_the_baseline_is_that_of_the_training_set(folds):

@@ -15,7 +15,6 @@ from tests.training.protocols.language_models.batch_tables import (
     CATALOG,
     FACTORS,
     benchmark_table,
-    row,
 )
 
 PROTOCOLS = LlmInferenceBenchProtocols()
@@ -37,22 +36,10 @@ def of(folds, device):
     return next(fold for fold in folds if fold.tasks[0].device == device)
 
 
-def test_each_accelerator_is_held_out_under_all_its_names(folds):
-    devices = [fold.tasks[0].device for fold in folds if fold.protocol == "unseen_device"]
-    assert devices == ["mi250", "intel-max-1550", "a100-sxm-40gb", "h100-sxm-80gb"]
-    for fold in folds:
-        for task in fold.tasks:
-            if fold.protocol == "unseen_device":
-                held_out = set(task.held_out.groups["device"])
-                assert held_out == {task.device}
-                assert not held_out & set(fold.train.groups["device"])
-    assert len(of(folds, "intel-max-1550").tasks[0].held_out) == 18 + 4
-
-
 def test_ten_rows_are_chosen_by_the_predictor_or_by_lot(folds):
     zero, suggested, random = of(folds, "mi250").tasks
-    assert (zero.shots, suggested.shots, random.shots) == (0, 10, 10)
-    assert (suggested.suggested, random.suggested) == (True, False)
+    assert (zero.support.shots, suggested.support.shots, random.support.shots) == (0, 10, 10)
+    assert (suggested.support.suggested, random.support.suggested) == (True, False)
     assert zero.name == f"unseen_device/{RATE}"
 
 
@@ -63,7 +50,7 @@ def test_support_rows_are_not_scored_and_reduce_the_error(folds):
     for task in fold.tasks:
         found = predict_task(task, predictor, None, 0, 0)
         columns = found.columns
-        assert len(columns["measured"]) == len(task.held_out) - task.shots
+        assert len(columns["measured"]) == len(task.held_out) - task.support.shots
         assert np.isfinite(columns["low"]).all()
         assert (columns["low"] <= columns["predicted"]).all()
         assert (columns["predicted"] <= columns["high"]).all()
@@ -108,19 +95,3 @@ def test_the_factor_is_the_median_ratio_to_the_closed_form(folds):
     fold = of(folds, "mi250")
     factor = PROTOCOLS.predictors()[1].fit(fold.train).adapt(fold.tasks[0].held_out)
     assert factor.factors["mi250"] == pytest.approx(0.5, rel=0.03)
-
-
-def test_rows_of_a_folder_that_training_saw_are_left_out(tmp_path):
-    frame = pd.concat(
-        [benchmark_table(), pd.DataFrame([row(model="nobody/unheard-of")])], ignore_index=True
-    )
-    folder = bundle(tmp_path, frame)
-    seen = {"device": ("mi250", "a100-sxm-40gb", "h100-sxm-80gb")}
-    tasks = list(PROTOCOLS.evaluation_tasks(folder, CATALOG, seen))
-    assert {task.device for task in tasks} == {"intel-max-1550"}
-    left = PROTOCOLS.left_out(folder, CATALOG, seen)
-    assert sorted(left.values()) == [1, 54]
-
-
-def test_names_of_predictors_are_those_of_their_classes():
-    assert PROTOCOLS.predictor_names == tuple(one.name for one in PROTOCOLS.predictors())

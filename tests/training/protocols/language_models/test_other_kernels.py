@@ -12,11 +12,11 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.language_models.kernel import AttentionKernel, CollectiveKernel, ExpertsKernel
 from forerun.models.artifact.training_record import TrainingRecord
 from forerun.training.protocols.language_models.kernels import (
+    AiConfiguratorProtocols,
     KernelPowerRows,
-    other_rows,
+    KernelRows,
     power_folds,
 )
-from forerun.training.protocols.protocol import Fold
 from forerun.training.release.fit import Recipe, _training_rows
 
 CATALOG = DeviceCatalog.load()
@@ -73,28 +73,9 @@ def bundle(tmp_path) -> Bundle:
     return Bundle.write(tmp_path, "aiconfigurator", tables)
 
 
-def folds(bundle: Bundle) -> list[Fold]:
-    """Folds of all kernels but products."""
-    found = list(power_folds(bundle, CATALOG))
-    for rows in other_rows(bundle, CATALOG):
-        found += [*rows.unseen_devices(100), rows.held_out_sites(100)]
-    return found
-
-
-def test_no_held_out_question_is_in_the_training_set(bundle):
-    for fold in folds(bundle):
-        trained = {(query.workload, query.device.name) for query in fold.train.queries}
-        held_out = [query for task in fold.tasks for query in task.held_out.queries]
-        assert held_out
-        assert not trained & {(query.workload, query.device.name) for query in held_out}
-
-
-def test_no_row_of_a_gpu_that_is_held_out_trains(bundle):
-    unseen = [fold for fold in folds(bundle) if fold.protocol.endswith("unseen_device")]
-    assert len(unseen) == 5 * len(SYSTEMS)
-    for fold in unseen:
-        [device] = {task.device for task in fold.tasks}
-        assert device not in {query.device.name for query in fold.train.queries}
+def tables(bundle: Bundle) -> list[KernelRows]:
+    """All kernels but products."""
+    return list(AiConfiguratorProtocols().tables(bundle, CATALOG))
 
 
 def test_the_constant_share_is_that_of_the_training_set(bundle):
@@ -105,9 +86,7 @@ def test_the_constant_share_is_that_of_the_training_set(bundle):
 
 
 def test_rows_become_the_kernels_that_they_measured(bundle):
-    found = {
-        q.workload.kernel for rows in other_rows(bundle, CATALOG) for q in rows.measured.queries
-    }
+    found = {q.workload.kernel for rows in tables(bundle) for q in rows.measured.queries}
     heads = (32, 8, 128)
     assert AttentionKernel(8, 1, 1023, *heads, "decode", 128, "bf16", "fp8") in found
     assert AttentionKernel(8, 64, 0, *heads, "prefill", None, "bf16", "fp8") in found
@@ -116,7 +95,7 @@ def test_rows_become_the_kernels_that_they_measured(bundle):
 
 def test_messages_are_in_bytes_and_versions_are_one_row(bundle):
     """2^19 halves and 2^20 bytes are one message of 1 MiB; its time is the median of four rows."""
-    *_, collectives = other_rows(bundle, CATALOG)
+    *_, collectives = tables(bundle)
     rows = collectives.measured
     libraries = [query.workload.kernel.library for query in rows.queries]
     nccl = rows.take(np.array([library == "nccl" for library in libraries]))
@@ -130,7 +109,7 @@ def test_messages_are_in_bytes_and_versions_are_one_row(bundle):
 
 def test_rows_with_power_add_keys_and_counts_to_the_record_of_the_whole_bundle(bundle):
     """`kernel_power` is fitted after `llm_kernels`, whose rows the record lists and counts."""
-    (rows, *_) = [other.training_rows(10) for other in other_rows(bundle, CATALOG)]
+    (rows, *_) = [replace(one, most=10).training_rows() for one in tables(bundle)]
     assert "site" not in rows.groups
     assert set(rows.groups["op_class"]) == {"prefill"}
     record = TrainingRecord().with_rows(bundle, rows)

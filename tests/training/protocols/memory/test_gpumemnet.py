@@ -1,7 +1,5 @@
 """Protocols of gpumemnet: training and held-out rows; the plan alone comes close."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,16 +7,11 @@ import pytest
 from forerun.data.bundle import Bundle
 from forerun.data.datasets.memory.gpumemnet import GpuMemNet
 from forerun.data.device import DeviceCatalog
-from forerun.data.measurements import Measurements
 from forerun.features.memory.plan import memory_plan
 from forerun.features.tables.gpumemnet import mlp_graph
 from forerun.models.memory.fitted_peaks import AffineMap
 from forerun.models.memory.peak_memory import AT_LEAST, PEAK
-from forerun.training.evaluation.evaluate import rows
-from forerun.training.evaluation.predictions import TaskPredictions
-from forerun.training.protocols.memory.gpumemnet import GpuMemNetProtocols, mlp_peaks, vision_peaks
-from forerun.training.protocols.protocol import Task
-from forerun.training.scores.errors import capacity_scores
+from forerun.training.protocols.memory.gpumemnet import mlp_peaks, vision_peaks
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()
@@ -48,11 +41,11 @@ def test_layers_become_operators():
 
 
 def test_rows_with_a_graph_are_asked_and_runs_out_of_memory_are_bounds(bundle):
-    found, place = vision_peaks(bundle, CATALOG)
+    found, kept = vision_peaks(bundle, CATALOG)
     table = bundle.table("timm_training_peak")
-    assert (place >= 0).sum() == len(found) == 20
+    assert len(kept) == len(found) == 20
     assert set(found.groups["model"]) == set(MODELS)
-    why = table["suspect"].to_numpy()[place >= 0]
+    why = table["suspect"].to_numpy()[kept]
     np.testing.assert_array_equal(~np.isnan(found.values[PEAK]), why == "")
     np.testing.assert_array_equal(~np.isnan(found.values[AT_LEAST]), why == "near_40gb_cap")
 
@@ -85,48 +78,6 @@ def test_the_graph_whose_activations_grow_as_estimated_is_taken_whatever_the_wei
     small, large = (64 * side**2 * 4 / 2**20 for side in (256, 512))
     assert chosen(1000.0, 2 * small) == (1, 64, 256, 256)
     assert chosen(10.0, 2 * large) == (1, 64, 512, 512)
-
-
-def test_tasks_hold_measured_rows_that_are_not_in_the_training_set(bundle):
-    folds = list(GpuMemNetProtocols().folds(bundle, CATALOG))
-    assert {e.protocol for e in folds} >= {"mlp_3fold", "mlp_5fold", "unseen_family"}
-    for fold in folds:
-        for task in fold.tasks:
-            assert not np.isnan(task.held_out.values[PEAK]).any()
-            assert not set(task.held_out.groups["model"]) & set(fold.train.groups["model"])
-
-
-def test_training_rows_are_not_evaluated(bundle):
-    dataset_protocols = GpuMemNetProtocols()
-    train = dataset_protocols.training_rows(bundle, CATALOG)
-    seen = {k: sorted(set(v)) for k, v in train.groups.items()}
-    assert not list(dataset_protocols.evaluation_tasks(bundle, CATALOG, seen))
-    seen["model"] = ["cait_m36", "tf_mixnet", "vit_tiny"]
-    (task,) = dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)
-    assert task.name == "unseen_model/training_peak"
-    assert set(task.held_out.groups["model"]) == {"resnet50"}
-
-
-def test_capacity_scores_by_hand():
-    scores = capacity_scores([900, 1900, 3000, 5000], [1100, 1800, 3500, 4000], [1e4] * 4, 1000)
-    assert scores["bin_accuracy"] == 50.0
-    assert scores["under_predicted"] == 50.0
-    assert scores["below_high"] == 100.0
-    some = capacity_scores([100.0, 100.0], [90.0, 120.0], [110.0, np.nan], 50)
-    assert (some["below_high"], some["over_allocation"]) == (100.0, pytest.approx(10.0))
-    with pytest.raises(ValueError, match="positive"):
-        capacity_scores([1], [1], [1], 0)
-
-
-def test_tasks_with_bins_report_them():
-    column = np.array([900.0, 1900.0])
-    task = Task("a/b", PEAK, Measurements([], {}), bin_width=1000.0)
-    columns = {"measured": column, "predicted": column, "low": 0.9 * column, "high": 1.1 * column}
-    task_predictions = TaskPredictions(task, 0, columns, {}, "memory")
-    (row,) = rows([task_predictions])
-    assert (row["bin_accuracy"], row["over_allocation"]) == (100.0, pytest.approx(10.0))
-    (plain,) = rows([replace(task_predictions, task=replace(task, bin_width=0.0))])
-    assert "bin_accuracy" not in plain
 
 
 @pytest.mark.reference

@@ -31,7 +31,6 @@ from tests.contracts.tiny_published_memory import (
     USUAL,
     memory_graphs,
     memory_rows,
-    memory_table,
 )
 
 CATALOG = DeviceCatalog.load()
@@ -194,19 +193,6 @@ def test_optimizers_are_read_as_written(written, expected):
     assert optimizer(written) == expected
 
 
-def test_nothing_is_fitted_for_published_and_no_family_or_source_leaks(packaged):
-    folds = list(PublishedMemoryProtocols().folds(packaged, CATALOG))
-    assert {e.protocol for e in folds} == {"published", "unseen_model", "unseen_source"}
-    assert [len(e.train) for e in folds if e.protocol == "published"] == [0]
-    for fold in folds[1:]:
-        key = "family" if fold.protocol == "unseen_model" else "source"
-        for task in fold.tasks:
-            assert not set(task.held_out.groups[key]) & set(fold.train.groups[key])
-            assert not set(task.held_out.groups["row"]) & set(fold.train.groups["row"])
-            assert len(set(task.held_out.groups["phase"])) == 1
-            assert np.isfinite(task.held_out.values[task.metric]).all()
-
-
 def test_fitting_ranges_changes_no_estimate(bundle, monkeypatch):
     monkeypatch.setattr(published_memory, "bundled_memory", Memory)
     rows = PublishedMemoryProtocols().training_rows(bundle, CATALOG)
@@ -246,22 +232,6 @@ def test_bundled_ranges_hold_nearly_all_upper_ends_of_families_and_sources_left_
     assert claimed >= 60
     assert held / claimed >= 0.9
     assert below / (2 * len(rows)) >= 0.95
-
-
-def test_a_folder_with_a_table_alone_takes_the_packaged_graphs(tmp_path):
-    tables = {"table": memory_table({}, SEGMENT)}
-    bundle = Bundle.write(tmp_path / "own", "published_memory", tables)
-    tasks = list(PublishedMemoryProtocols().evaluation_tasks(bundle, CATALOG, {}))
-    assert sum(len(task.held_out) for task in tasks) == 2
-    assert {task.name.partition("/")[0] for task in tasks} == {"unseen_model_and_source"}
-
-
-def test_rows_of_the_training_set_are_not_evaluated(bundle):
-    seen = {"family": ["bert"], "source": ["transformers"]}
-    tasks = list(PublishedMemoryProtocols().evaluation_tasks(bundle, CATALOG, seen))
-    protocols = {task.name.partition("/")[0]: task for task in tasks}
-    assert set(protocols) == {"unseen_model", "unseen_model_and_source"}
-    assert set(protocols["unseen_model"].held_out.groups["family"]) == {"gpt"}
 
 
 def test_no_set_up_that_ran_on_one_card_is_refused_on_it(measured):

@@ -28,8 +28,8 @@ def test_the_support_set_has_each_model_in_both_modes_and_is_not_held_out():
     tasks = list(few_models_tasks(rows(), models=3, draws=4))
     assert len(tasks) == 4 * 2 * 2
     for task in tasks:
-        support = task.pool.groups
-        assert (len(task.pool), task.shots) == (6, 6)
+        support = task.support.pool.groups
+        assert (len(task.support.pool), task.support.shots) == (6, 6)
         assert sorted(support["part"]) == ["compiled"] * 3 + ["eager"] * 3
         assert not set(support["model"]) & set(task.held_out.groups["model"])
         assert len(set(task.held_out.groups["part"])) == 1
@@ -39,8 +39,8 @@ def test_the_support_set_has_each_model_in_both_modes_and_is_not_held_out():
 
 def test_draws_differ_and_come_again():
     once, again = (list(few_models_tasks(rows(), models=3, draws=3)) for _ in range(2))
-    chosen = [tuple(sorted(set(t.pool.groups["model"]))) for t in once]
-    assert chosen == [tuple(sorted(set(t.pool.groups["model"]))) for t in again]
+    chosen = [tuple(sorted(set(t.support.pool.groups["model"]))) for t in once]
+    assert chosen == [tuple(sorted(set(t.support.pool.groups["model"]))) for t in again]
     assert len(set(chosen)) > 1
 
 

@@ -4,11 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forerun.data.bundle import Bundle
-from forerun.data.datasets.benchmark_suites.lambda_bench import MEMORY, THROUGHPUT
 from forerun.data.device import DeviceCatalog
-from forerun.models.catalog import catalog
-from forerun.training.protocols import training_source
 from forerun.training.protocols.benchmark_suites.lambda_bench import FAMILIES, half_precision_steps
 
 CATALOG = DeviceCatalog.load()
@@ -52,13 +48,3 @@ def test_every_model_has_a_graph_and_bert_base_is_not_large() -> None:
     )
     assert set(sizes) == set(FAMILIES)
     assert sizes["bert_base_squad"] < sizes["bert_large_squad"]
-
-
-def test_the_catalogue_trains_on_these_rows(tmp_path) -> None:
-    name = "lambda_bench/half_precision"
-    assert name in catalog()["device_time"].trained_on[0]
-    rows = table({}, {"system": "RTX 3090"})
-    assert len(half_precision_steps(rows, CATALOG)) == 2
-    bundle = Bundle.write(tmp_path / "b", "lambda_bench", {THROUGHPUT: rows, MEMORY: rows})
-    kept = training_source(name).training_rows(bundle, CATALOG)
-    assert kept.groups["device"].tolist() == ["a100-sxm-80gb"]

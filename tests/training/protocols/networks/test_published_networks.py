@@ -134,19 +134,6 @@ def test_every_packaged_graph_belongs_to_a_row_and_is_at_batch_one(packaged, mea
     assert packaged.table("graphs")["operators"].tolist() == [len(g) for g in graphs.values()]
 
 
-def test_families_and_chips_are_predicted_from_others(packaged):
-    folds = list(PublishedNetworksProtocols().folds(packaged, CATALOG))
-    assert {fold.protocol for fold in folds} == {"unseen_model", "unseen_device"}
-    for fold in folds:
-        key = "family" if fold.protocol == "unseen_model" else "chip"
-        for task in fold.tasks:
-            assert not set(task.held_out.groups[key]) & set(fold.train.groups[key])
-            assert len(set(task.held_out.groups["part"])) == 1
-            assert {q.software.runtime for q in task.held_out.queries} == {
-                task.name.partition("/")[2].partition("_")[0]
-            }
-
-
 def test_rows_for_the_time_of_devices_are_those_that_hardly_wait_for_their_host(packaged):
     rows, every = (
         protocols.training_rows(packaged, CATALOG)
@@ -166,15 +153,6 @@ def test_a_folder_with_a_table_alone_takes_the_packaged_graphs(tmp_path):
     assert {task.name.partition("/")[0] for task in tasks} == {"unseen_device_and_model"}
 
 
-def test_rows_of_the_training_set_are_not_evaluated(bundle):
-    seen = {"chip": ["a100"], "family": ["resnet"]}
-    tasks = list(PublishedNetworksProtocols().evaluation_tasks(bundle, CATALOG, seen))
-    found = {task.name.partition("/")[0]: task for task in tasks}
-    assert set(found) == {"unseen_device", "unseen_device_and_model", "unseen_model"}
-    assert set(found["unseen_model"].held_out.groups["chip"]) == {"a100"}
-    assert set(found["unseen_model"].held_out.groups["family"]) == {"efficientnet"}
-
-
 def test_no_row_is_faster_than_its_roofline_but_where_the_reason_is_known(measured):
     """fp32 on an A100 has TF32 in convolutions, and compiled kernels are fused: both run faster."""
     rows = measured[0]
@@ -192,8 +170,3 @@ def test_no_row_is_faster_than_its_roofline_but_where_the_reason_is_known(measur
 def test_shipped_scores_are_listed_without_loading_a_bundled_predictor(monkeypatch):
     monkeypatch.setattr(protocol, "bundled", lambda: pytest.fail("loaded"))
     assert shipped()
-
-
-def test_the_name_known_without_loading_is_the_predictors():
-    dataset_protocols = PublishedNetworksProtocols()
-    assert dataset_protocols.predictor().name == dataset_protocols.predictor_names[0]

@@ -40,38 +40,12 @@ def tasks(bundle):
     return {(task.name, task.device): task for task in found}
 
 
-def test_each_mode_phase_and_metric_is_a_task_of_each_gpu(tasks):
-    assert {device for _, device in tasks} == set(GPUS)
-    memory = ("allocated_memory", "reserved_memory", "peak_memory")
-    assert {name for name, _ in tasks} == {
-        *("operators/latency", "operators/launched_latency", "recorded/inference_latency"),
-        *(f"eager/{phase}_{what}" for phase in ("inference", "training")
-          for what in ("latency", "power", *memory)),
-    }  # fmt: skip
-    assert all(len(task.held_out) == 1 for task in tasks.values())
-
-
 def test_baselines_are_medians_of_other_gpus_and_a_share_of_the_design_power(tasks):
     latency = tasks["eager/inference_latency", GPUS[0]]
     np.testing.assert_allclose(latency.baselines["other_devices"], [1.0])
     power = tasks["eager/training_power", GPUS[1]]
     np.testing.assert_allclose(power.baselines["other_devices"], [350.0])
     np.testing.assert_allclose(power.baselines["constant_share"], [630.0])
-
-
-def test_a_folder_of_one_gpu_has_no_baseline_of_others(bundle, tmp_path):
-    runs = bundle.table("runs").query("device == @GPUS[0]").reset_index(drop=True)
-    alone = Bundle.write(
-        tmp_path / "alone", "torch_gpu", {"runs": runs, "graphs": bundle.table("graphs")}
-    )
-    tasks = list(TorchGpuProtocols().evaluation_tasks(alone, CATALOG, {}))
-    assert tasks
-    assert not any("other_devices" in task.baselines for task in tasks)
-
-
-def test_rows_without_a_measurement_are_counted(bundle):
-    left_out = TorchGpuProtocols().left_out(bundle, CATALOG, {})
-    assert left_out == {"ran out of memory, failed or was throttled": 2}
 
 
 def test_recorded_networks_are_scored_without_the_host(tasks):
@@ -175,39 +149,15 @@ def folds(packaged, recorded):
         return list(TorchGpuProtocols().folds(packaged, CATALOG))
 
 
-def test_folds_hold_out_what_they_are_named_after_on_both_sides(folds):
-    """Rows of other datasets of a held-out family do not train either."""
-    assert {fold.protocol for fold in folds} == {*TorchGpuProtocols.fitted_protocols}
-    for fold in folds:
-        (key,) = TorchGpuProtocols.held_out_by[fold.protocol]
-        for task in fold.tasks:
-            assert not set(task.held_out.groups[key]) & set(fold.train.groups[key])
-    metrics = {task.metric for fold in folds for task in fold.tasks}
-    assert metrics == {"latency_ms", "power_w"}
-
-
-@pytest.mark.slow
-def test_folds_hold_out_every_training_row_once(folds, recorded, operators):
-    for name, rows in {
-        "unseen_family/recorded_latency": len(recorded),
-        "unseen_shape/operators_latency": len(operators),
-        "unseen_architecture/operators_latency": len(operators),
-        "unseen_architecture/recorded_latency": len(recorded),
-        "operators_only/recorded_latency": len(recorded),
-    }.items():
-        held = [task.held_out for fold in folds for task in fold.tasks if task.name == name]
-        assert sum(map(len, held)) == rows
-
-
 def test_operators_only_adapts_to_operators_of_the_gpu_and_to_nothing_else_of_it(folds):
     (fold,) = (fold for fold in folds if fold.protocol == "operators_only")
     assert {task.name.partition("/")[2] for task in fold.tasks} >= {"recorded_latency"}
     for task in fold.tasks:
-        assert {query.workload.kind for query in task.pool.queries} == {"kernel"}
-        assert {query.device.name for query in task.pool.queries} == {task.device}
+        assert {query.workload.kind for query in task.support.pool.queries} == {"kernel"}
+        assert {query.device.name for query in task.support.pool.queries} == {task.device}
         assert {query.workload.kind for query in task.held_out.queries} == {"network"}
-        assert task.shots == len(task.pool) > 0
-        assert list(task.pool.values) == ["latency_ms"]
+        assert task.support.shots == len(task.support.pool) > 0
+        assert list(task.support.pool.values) == ["latency_ms"]
 
 
 def test_eager_networks_of_held_out_families_mean_what_their_query_means(folds):

@@ -7,7 +7,7 @@ from forerun.data.bundle import Bundle
 from forerun.data.datasets.power.mlenergy import RUNS, MlEnergy
 from forerun.data.device import DeviceCatalog
 from forerun.data.workload import Diffusion, LlmServing
-from forerun.training.protocols.power.mlenergy import VALUES, MlEnergyProtocols, serving_runs
+from forerun.training.protocols.power.mlenergy import VALUES, serving_runs
 from tests.contracts.tiny_upstream import tiny_upstream
 
 CATALOG = DeviceCatalog.load()
@@ -48,27 +48,3 @@ def test_sizes_of_pictures_and_layouts_are_read(bundle):
     drawn = {q.workload for q in runs.queries if isinstance(q.workload, Diffusion)}
     assert Diffusion(1.3e9, 480, 832, 81, 50, 4, "bf16", 1, 2) in drawn
     assert Diffusion(0.6e9, 1024, 1024, 1, 50, 1) in drawn
-
-
-def test_held_out_models_are_no_training_rows(bundle):
-    folds = list(MlEnergyProtocols().folds(bundle, CATALOG))
-    assert len(folds) == 6 + 2
-    for fold in folds:
-        key = "model" if fold.protocol == "leave_one_model_out" else "device"
-        for task in fold.tasks:
-            assert not set(task.held_out.groups[key]) & set(fold.train.groups[key])
-            assert not np.isnan(task.held_out.values[task.metric]).any()
-
-
-def test_only_models_or_devices_never_seen_are_evaluated_without_fitting(bundle):
-    dataset_protocols = MlEnergyProtocols()
-    train = dataset_protocols.training_rows(bundle, CATALOG)
-    seen = {k: sorted(set(v)) for k, v in train.groups.items()}
-    assert not list(dataset_protocols.evaluation_tasks(bundle, CATALOG, seen))
-    seen["model"].remove("b/Many-12B")
-    tasks = list(dataset_protocols.evaluation_tasks(bundle, CATALOG, seen))
-    assert {t.name for t in tasks} >= {"unseen_model/power_w", "unseen_model/power_w/moe"}
-    assert {m for t in tasks for m in t.held_out.groups["model"]} == {"b/Many-12B"}
-    seen["device"].remove("b200-sxm-180gb")
-    names = {t.name for t in dataset_protocols.evaluation_tasks(bundle, CATALOG, seen)}
-    assert "unseen_device/latency_ms" in names

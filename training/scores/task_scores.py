@@ -1,0 +1,249 @@
+"""Scores of some tasks besides the errors of every task: capacities, choices, relative speeds.
+
+They are computed for each seed, over all folds where that is possible, and averaged. Choices are
+scored by the alternative with the least predicted value. Relative speeds P of co-located programs
+(the time when isolated over the time when co-located; below 1 it is slowed) are scored by absolute
+errors and by the detection of slowdowns.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+
+from forerun.data.columns import Column, Columns
+from forerun.data.shapes import Bool, Float64, Text
+from forerun.models.colocation.slowed_class import SLOWED_BELOW
+from forerun.training.scores.errors import mean, share_of
+
+Named = Mapping[str, Column]
+
+
+@dataclass(frozen=True)
+class TaskScore(Columns, ABC):
+    """A score of some tasks, with what it has to know of the n held-out rows."""
+
+    pooled: ClassVar[bool] = True
+    """Whether the rows of all folds are scored together; otherwise the scores of folds are
+    averaged."""
+    ranks: ClassVar[str] = ""
+    """The field that ranks the task; empty where that is the one of every task."""
+
+    def __add__(self, other: Self) -> Self:
+        """The score of the rows of both."""
+        return self
+
+    @abstractmethod
+    def of(self, columns: Named, baselines: Named) -> dict[str, Any]:
+        """Fields of the task's row.
+
+        Args:
+            columns: `measured`, `predicted`, and the ends `low` and `high` of 90 % intervals, shape
+                (n,) each; NaN where there is none.
+            baselines: name -> predictions, shape (n,).
+        """
+
+
+@dataclass(frozen=True)
+class Capacity(TaskScore):
+    """Predictions of a capacity that must suffice, such as memory.
+
+    Fields, in percent: `bin_accuracy`, the share of predictions in the bin of the measured value;
+    `under_predicted`, the share of predictions below the measured value; `below_high`, the share of
+    measured values up to `high`, of which 95 % should be; `over_allocation`, the mean of
+    high / measured - 1.
+
+    Attributes:
+        bin_width: width of the bins in the metric's unit; the first begins at zero.
+    """
+
+    bin_width: float
+
+    def of(self, columns: Named, baselines: Named) -> dict[str, Any]:
+        """The shares of the rows with a measured value and a prediction."""
+        truth, answer, high = (columns[name] for name in ("measured", "predicted", "high"))
+        known = np.isfinite(truth) & np.isfinite(answer)
+        truth, answer, high = truth[known], answer[known], high[known]
+        bounded = np.isfinite(high)
+        return {
+            "bin_accuracy": share_of(truth // self.bin_width == answer // self.bin_width),
+            "under_predicted": share_of(answer < truth),
+            "below_high": share_of(truth[bounded] <= high[bounded]),
+            "over_allocation": mean(100.0 * (high[bounded] / truth[bounded] - 1.0)),
+        }
+
+
+FEWEST: Final = 3
+"""Fewest alternatives of a group that is scored."""
+WITHIN: Final = 0.02
+"""Relative excess over the best alternative up to which a choice counts as good."""
+
+
+@dataclass(frozen=True)
+class Choices(TaskScore):
+    """Choosing the least predicted value of each group of at least `FEWEST` alternatives.
+
+    Fields: `choices`: number of groups; `chosen_within_2pct`: percent of the groups in which the
+    measured value of the choice exceeds that of the best by at most 2 %; `chosen_excess`: mean
+    relative excess over the best, percent; `chosen_by_rule`: rule -> its `chosen_within_2pct`.
+
+    Attributes:
+        groups: shape (n,); rows with the same label are alternatives to each other.
+        rivals: name of a simple rule -> shape (n,); the rule chooses the row with the least value.
+    """
+
+    groups: Text[np.ndarray, " n"]
+    rivals: Mapping[str, Float64[np.ndarray, " n"]] = field(default_factory=dict)
+    pooled = False
+
+    def of(self, columns: Named, baselines: Named) -> dict[str, Any]:
+        """The choices by the predicted values, and by the rules."""
+        measured = columns["measured"]
+        excess = self._excess(measured, columns["predicted"])
+        if not len(excess):
+            nothing = dict.fromkeys(("chosen_within_2pct", "chosen_excess"))
+            return {"choices": 0, **nothing, "chosen_by_rule": {}}
+        return {
+            "choices": len(excess),
+            "chosen_within_2pct": _good(excess),
+            "chosen_excess": 100.0 * float(excess.mean()),
+            "chosen_by_rule": {
+                name: _good(self._excess(measured, column)) for name, column in self.rivals.items()
+            },
+        }
+
+    def _excess(self, measured: Column, predicted: Column) -> Column:
+        """Relative excess of each group's choice over its best alternative, shape (groups,)."""
+        known = np.isfinite(measured) & np.isfinite(predicted)
+        excess = []
+        for group in np.unique(self.groups[known]):
+            rows = np.flatnonzero(known & (self.groups == group))
+            if len(rows) >= FEWEST:
+                chosen = rows[np.argmin(predicted[rows])]
+                excess.append(measured[chosen] / measured[rows].min() - 1.0)
+        return np.array(excess)
+
+
+def _good(excess: Float64[np.ndarray, " groups"]) -> float:
+    return 100.0 * float(np.mean(excess <= WITHIN * (1.0 + 1e-9)))
+
+
+MOST: Final = 1.2
+"""P at which `mae_to_1.2` clips measured and predicted values: a program that gains from neighbours
+needs no protection, and a few runs that wait for a disk gain twentyfold."""
+SLOWED: Final = (0.95, 0.9, 0.8)
+"""Thresholds of P for the area under the ROC curve of slowed against other runs."""
+
+
+@dataclass(frozen=True)
+class RelativeSpeed(TaskScore):
+    """Relative speeds, which are shares: their errors are absolute.
+
+    Fields: `mae`, `rmse` and `mae_to_1.2` (measured and predicted values clipped at 1.2);
+    `auc_below_0.9` and further thresholds (None where all or no values are below);
+    `mae_of_repeats`, the noise floor, which is the error of a prediction by the mean of all
+    repeats (None without repeats), and `repeated_rows`, the number of rows it is computed from;
+    `mae_NAME` of each baseline; for the class `slowed` the false positive rate `false_alarms` and
+    the false negative rate `misses`, percent; `share_with_interval`, and both rates over the rows
+    without an interval, of which the predictor reports a class instead (`false_alarms_of_class`,
+    `misses_of_class`).
+
+    Attributes:
+        repeats: keys, shape (n,); rows with the same key are repeats of one configuration.
+    """
+
+    repeats: Text[np.ndarray, " n"]
+    ranks = "mae"
+
+    def __add__(self, other: "RelativeSpeed") -> "RelativeSpeed":
+        """That of the rows of both."""
+        return self.concatenate([self, other])
+
+    def of(self, columns: Named, baselines: Named) -> dict[str, Any]:
+        """The errors of the rows with a measured value and a prediction; empty without any."""
+        from sklearn.metrics import mean_absolute_error, root_mean_squared_error
+
+        known = np.isfinite(columns["measured"]) & np.isfinite(columns["predicted"])
+        truth, answer = columns["measured"][known], columns["predicted"][known]
+        if not len(truth):
+            return {}
+        scores: dict[str, float | None] = {
+            "mae": float(mean_absolute_error(truth, answer)),
+            "rmse": float(root_mean_squared_error(truth, answer)),
+            "mae_to_1.2": _cut(truth, answer),
+        }
+        scores |= {f"auc_below_{level:g}": auc(truth < level, -answer) for level in SLOWED}
+        repeats = self.repeats[known]
+        scores["mae_of_repeats"] = noise(truth, repeats)
+        scores["mae_of_repeats_to_1.2"] = noise(np.minimum(truth, MOST), repeats)
+        scores["repeated_rows"] = float(repeated(repeats).sum())
+        scores["false_alarms"], scores["misses"] = class_errors(truth, answer)
+        withheld = np.isnan(columns["low"][known])
+        scores["share_with_interval"] = 100.0 * float((~withheld).mean())
+        rates = class_errors(truth[withheld], answer[withheld])
+        scores["false_alarms_of_class"], scores["misses_of_class"] = rates
+        for name, column in baselines.items():
+            scores[f"mae_{name}"] = float(np.abs(column[known] - truth).mean())
+            scores[f"mae_{name}_to_1.2"] = _cut(truth, column[known])
+        return scores
+
+
+def auc(positive: Bool[np.ndarray, " n"], score: Float64[np.ndarray, " n"]) -> float | None:
+    """Area under the ROC curve of `score` for the class `positive`; None unless both classes occur.
+
+    It is the probability that a positive row has a higher score than a negative one, with ties
+    counted half (the Mann-Whitney statistic).
+    """
+    from sklearn.metrics import roc_auc_score
+
+    if len(np.unique(positive)) < 2:
+        return None
+    return float(roc_auc_score(positive, score))
+
+
+def class_errors(
+    measured: Float64[np.ndarray, " n"], predicted: Float64[np.ndarray, " n"]
+) -> tuple[float | None, float | None]:
+    """Error rates of the class `slowed`, a relative speed below `SLOWED_BELOW`, percent.
+
+    Returns:
+        False positive rate (among runs that were not slowed) and false negative rate (among slowed
+        runs); None without such runs.
+    """
+    slowed, called = measured < SLOWED_BELOW, predicted < SLOWED_BELOW
+    false_alarms = 100.0 * float(called[~slowed].mean()) if (~slowed).any() else None
+    misses = 100.0 * float((~called[slowed]).mean()) if slowed.any() else None
+    return false_alarms, misses
+
+
+def repeated(repeats: Text[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    """True for rows that share their key with another row, shape (n,)."""
+    _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
+    again: Bool[np.ndarray, " n"] = counts[place] > 1
+    return again
+
+
+def noise(values: Float64[np.ndarray, " n"], repeats: Text[np.ndarray, " n"]) -> float | None:
+    """Mean absolute deviation of repeated runs from their mean; None where no run was repeated.
+
+    Rows without a repeat are ignored. Deviations from the mean of n repeats are multiplied by
+    sqrt(n / (n - 1)), because they underestimate those from the true mean.
+
+    Args:
+        values: P, shape (n,).
+        repeats: keys, shape (n,); rows with the same key are repeats of one configuration.
+    """
+    _, place, counts = np.unique(repeats, return_inverse=True, return_counts=True)
+    middle = (np.bincount(place, weights=values) / counts)[place]
+    again = repeated(repeats)
+    if not again.any():
+        return None
+    count = counts[place][again]
+    away = np.abs(values - middle)[again] * np.sqrt(count / (count - 1.0))
+    return float(away.mean())
+
+
+def _cut(one: Float64[np.ndarray, " n"], other: Float64[np.ndarray, " n"]) -> float:
+    return float(np.abs(np.minimum(one, MOST) - np.minimum(other, MOST)).mean())
