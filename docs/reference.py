@@ -37,7 +37,7 @@ EXTENSIONS = (
     "forerun.models.predictor.Predictor",
     "forerun.models.prediction.Prediction",
     "forerun.models.contract.PredictorContract",
-    "forerun.models.artifact.loading",
+    "forerun.models.artifact.sealed_folder",
     "forerun.data.errors",
 )
 """What packages that extend forerun import."""

@@ -22,7 +22,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
 from forerun.features.host_windows import Resource, missing_metrics, unread_metrics
 from forerun.models.answers.trust import trust_by
-from forerun.models.artifact.loading import LoadedPredictor
+from forerun.models.artifact.sealed_folder import LoadedPredictor
 from forerun.models.colocation.booster import ColocationBoost
 from forerun.models.colocation.features import ColocationRows
 from forerun.models.colocation.host_forecast import OWN, demand, granted

@@ -8,9 +8,15 @@ import pytest
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow, ProgramProfile
-from forerun.models.colocation.booster import ColocationBoost, ProgramMean
+from forerun.models.colocation.booster import (
+    NEW,
+    NO_WINDOW,
+    PROFILED,
+    UNLIKE_ALL,
+    ColocationBoost,
+    ProgramMean,
+)
 from forerun.models.colocation.features import ColocationRows
-from forerun.models.colocation.limits import NEW, NO_WINDOW, PROFILED, UNLIKE_ALL
 from forerun.models.colocation.slowed_class import SLOWED_BELOW, WIDEST_RATIO, ClassErrors
 from forerun.models.colocation.slowing_resource import dominant, gains
 from forerun.models.conformal import LogQuantiles

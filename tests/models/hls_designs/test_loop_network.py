@@ -16,12 +16,17 @@ from forerun.models.hls_designs.features import (
     network_matrix,
     program_key,
 )
-from forerun.models.hls_designs.loop_batches import INPUTS, LoopBatches
-from forerun.models.hls_designs.loop_module import LoopShape, arguments, export, joined, network
 from forerun.models.hls_designs.loop_network import (
+    INPUTS,
     NETWORK_SHARE,
+    LoopBatches,
     LoopNetwork,
+    LoopShape,
+    arguments,
     averaged,
+    export,
+    joined,
+    network,
     onnx_session,
     seeded_torch,
 )

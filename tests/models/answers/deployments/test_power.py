@@ -15,7 +15,7 @@ from forerun.models.answers.deployments.power import (
     occupancy,
     powers,
 )
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.llm_serving import LlmLatency
 from forerun.models.prediction import Estimate, Prediction
 from tests.features.llm_serving.deployments import DEVICE, deployment

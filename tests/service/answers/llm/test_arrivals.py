@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import pytest
 from fastapi.testclient import TestClient
 
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.http.app import create_app
 from forerun.service.settings import Settings
 

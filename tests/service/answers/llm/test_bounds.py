@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from forerun.data.device import DeviceCatalog
 from forerun.features.llm_serving.least_times import least_times
 from forerun.models.answers.served_models import InUse
-from forerun.models.artifact.loading import bundled
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.service.answers.llm.estimates import llm_estimate
 from forerun.service.answers.llm.question import question_of
 from forerun.service.schemas.serving import LlmEstimateIn

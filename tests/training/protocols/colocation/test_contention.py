@@ -13,8 +13,8 @@ from forerun.data.query import Query
 from forerun.data.workload import Colocation, HostWindow
 from forerun.features.host_windows import HOST_METRICS
 from forerun.features.tables.contention import colocations, equal_seconds
+from forerun.models.colocation import booster as calibration
 from forerun.models.colocation import booster as colocation
-from forerun.models.colocation import calibration
 from forerun.models.colocation.booster import ColocationBoost, ProgramMean
 from forerun.training.evaluation.evaluate import rows
 from forerun.training.protocols import protocols_of_dataset
