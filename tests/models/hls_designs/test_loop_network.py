@@ -32,8 +32,6 @@ from forerun.models.hls_designs.loop_network import (
 )
 from tests.models.hls_designs.test_booster import TREES, measured
 
-TRIPS = ([16, 32], [40, 80], [8, 16, 32])
-"""Two programs of the training set, and one that is not."""
 SHAPE = LoopShape(width=16, epochs=40, rows=64)
 
 
@@ -208,20 +206,6 @@ def test_an_average_lies_between_its_parts():
     assert 2**dsp == pytest.approx(0.25 * (1 - weight) + 2.0 * weight)
 
 
-def test_members_are_averaged_as_logarithms_for_cycles_and_as_shares_otherwise():
-    class Session:
-        def run(self, _, inputs):
-            count = len(inputs["designs"])
-            return [np.array([np.full((count, len(METRICS)), log) for log in (-3.0, 1.0)])]
-
-    rows = measured([16, 32]).take([0])
-    network = LoopNetwork({program_key(rows.queries[0]): 0}, b"")
-    network.__dict__["_session"] = Session()
-    found = network.predict_log(rows.queries, feature_matrix(rows.queries))
-    assert found[0, 0] == pytest.approx(-1.0)
-    assert found[0, 1:] == pytest.approx(np.log2((0.125 + 2.0) / 2))
-
-
 @pytest.mark.slow
 class TestStackedContract(PredictorContract):
     def make(self):
@@ -244,19 +228,6 @@ def test_the_name_of_a_program_is_a_key_and_nothing_else():
     held_out = rows.queries[::9]
     one, two = (p.predict(held_out).values for p in (stacked(), renamed))
     assert all((one[metric] == two[metric]).all() for metric in METRICS)
-
-
-@pytest.mark.slow
-def test_an_answer_does_not_depend_on_the_programs_in_the_same_batch():
-    boost, few = stacked(), measured([8, 16, 32]).take(range(0, 96, 5))
-    of_programs = [measured(trips).queries[:9] for trips in TRIPS]
-    mixed = [query for queries in zip(*of_programs, strict=True) for query in queries]
-    for predictor in (boost, boost.adapt(few)):
-        together = predictor.predict(mixed).values
-        alone = [predictor.predict([query]).values for query in mixed]
-        for metric in METRICS:
-            wanted = [values[metric][0] for values in alone]
-            np.testing.assert_allclose(together[metric], wanted, rtol=1e-11)
 
 
 @pytest.mark.slow
