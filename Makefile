@@ -51,7 +51,7 @@ train: $(VENV)/.dev  ## rebuild the bundled predictors from pulled data
 	$(BIN)/forerun train --output models/pretrained
 
 figures: $(VENV)/.dev  ## renew the tables and example answers of README and docs
-	$(BIN)/python -m forerun.training.reports.results_tables
+	$(BIN)/python -m forerun.training.scoreboard page
 	$(BIN)/python docs/examples.py
 	$(BIN)/python docs/python_examples.py
 
@@ -64,7 +64,6 @@ scoreboard: $(VENV)/.dev  ## score whole answers on all tables, or on TABLES=nam
 	$(BIN)/python -m tests.public_cases --json training/public_cases.json
 	$(BIN)/python -m tests.metamorphic --small --json training/laws.json
 	$(BIN)/python -m forerun.training.scoreboard page
-	$(BIN)/python -m forerun.training.reports.results_tables
 
 scoreboard-diff: $(VENV)/.dev  ## what moved beyond the noise since the stored scoreboard of BASE (HEAD), worst first
 	$(BIN)/python -m forerun.training.scoreboard diff $(if $(BASE),--base $(BASE))

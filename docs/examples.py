@@ -1,9 +1,9 @@
 """Renew the example answers of README and docs: `python docs/examples.py`.
 
 What stands between `<!-- example: NAME -->` and `<!-- end example -->` is replaced by what
-`forerun predict` answers now: `answer` is one answer as JSON with fields left out and figures
-rounded, `devices` a table of two networks on three devices, and `$ COMMAND` the output of a
-command about `model.onnx`, which is ResNet-50. The networks are files of the `onnx` package.
+forerun answers now: `$ COMMAND` is the output of a command about `model.onnx`, which is ResNet-50,
+and `answer` one answer about SqueezeNet 1.1 as JSON with fields left out and figures rounded. The
+networks are files of the `onnx` package.
 """
 
 import json
@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ EXAMPLE = re.compile(
 WIDTH = 100
 """Columns of the terminal in which commands run."""
 MODEL = "light_resnet50.onnx"
-NETWORKS = {"SqueezeNet 1.1": "light_squeezenet.onnx", "GoogLeNet": "light_inception_v1.onnx"}
-DEVICES = {"rtx-4090": "RTX 4090", "a100-pcie-80gb": "A100 80 GB PCIe", "l4": "L4"}
+ASKED = "predict model.onnx --device rtx-4090 --batch-size 64 --precision amp --json"
+"""The question whose answer is shown as JSON."""
 METRICS = ("latency_ms", "peak_memory_mib", "power_w", "energy_j")
 PARTS_SHOWN = 5
 LONGEST_LIMIT = 58
@@ -54,7 +54,7 @@ def example(name: str) -> str:
     """
     if name.startswith("$ "):
         return output_of(name.removeprefix("$ "))
-    return {"answer": one_answer, "devices": table_of_devices}[name]()
+    return {"answer": one_answer}[name]()
 
 
 @cache
@@ -69,7 +69,7 @@ def output_of(command: str) -> str:
 
 def one_answer() -> str:
     """The answer about SqueezeNet on an RTX 4090 as a block of JSON."""
-    answer = _answers(NETWORKS["SqueezeNet 1.1"])["rtx-4090"]
+    answer = json.loads(_run(ASKED.split(), "light_squeezenet.onnx"))
     fields = ("value", "low", "high", "coverage", "unit", "in_domain")
     metrics = ",\n".join(
         f'    "{name}": ' + json.dumps({f: _rounded(answer["metrics"][name][f]) for f in fields})
@@ -92,32 +92,6 @@ def one_answer() -> str:
             "```",
         )
     )
-
-
-def table_of_devices() -> str:
-    """Latency of both networks on every device, with its interval and bound."""
-    lines = [
-        "| network | device | latency | 90 % interval | roofline | latency in domain |",
-        "|---|---|---|---|---|---|",
-    ]
-    for network, file in NETWORKS.items():
-        for name, answer in _answers(file).items():
-            latency, bound = answer["metrics"]["latency_ms"], answer["roofline"]["latency_ms"]
-            known = "yes" if latency["in_domain"] else "no"
-            value, low, high = (_rounded(latency[field]) for field in ("value", "low", "high"))
-            lines.append(
-                f"| {network} | {DEVICES[name]} | {value} ms | {low} to {high} "
-                f"| {_rounded(bound)} ms | {known} |"
-            )
-    return "\n".join(lines)
-
-
-@cache
-def _answers(file: str) -> Mapping[str, dict[str, Any]]:
-    """Answers at batch 64 in amp by device, of the bundled predictor without adaptation."""
-    words = ("predict", "model.onnx", "--device", ",".join(DEVICES))
-    said = _run((*words, "--batch-size", "64", "--precision", "amp", "--json"), file)
-    return dict(zip(DEVICES, json.loads(said)["answers"], strict=True))
 
 
 def _run(words: Sequence[str], file: str) -> str:

@@ -8,12 +8,21 @@ import importlib
 import inspect
 import json
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).with_suffix("")
+SHARED = 2
+"""Commands from which on an option is explained once for all."""
+
+SHORT = re.compile(r";|, (?:which|such as|from which|of which|as|in place of) ")
+"""Where the explanation of a field begins to say more than what it is."""
+
+LONGEST_EXAMPLE = 300
+"""Characters of an example of a body."""
 
 WRITTEN = "*Written by `python docs/reference.py`; a test fails when the code disagrees.*"
 
@@ -70,13 +79,18 @@ def pages() -> dict[str, str]:
         "tables.md": _page("Tables of your own", OWN_TABLES, own_tables()),
         "http.md": _page(
             "HTTP",
-            "The running service shows the same at `/docs`.",
+            "In short; the running service explains every field at `/docs`, and as OpenAPI at "
+            "`/openapi.json`.",
             "## Endpoints\n\n" + endpoints(),
-            "## Parameters and bodies\n\n" + operations(),
+            "## Parameters\n\n" + parameters(),
+            "## Examples\n\nBodies of requests.\n\n" + examples(),
             "## Problems\n\n"
-            "Errors are `application/problem+json` (RFC 9457); `type` ends in the slug. On the "
-            "command line each is one line on standard error.\n\n" + problems(),
-            "## Schemas\n\nFields of bodies and answers.\n\n" + schemas(),
+            "Errors are `application/problem+json` (RFC 9457): `type` ends in one of these words, "
+            "`title` and `detail` say what is wrong and how to fix it. On the command line each "
+            "is one line on standard error.\n\n" + problems(),
+            "## Requests\n\nFields in bold are required.\n\n" + requests(),
+            "## Answers\n\nFields, with their units in the names and links to what they hold.\n\n"
+            + answers(),
         ),
         "command-line.md": _page(
             "Command line", "Exit codes: 0 done, 2 the input is wrong, 1 a fault of ours.", verbs()
@@ -193,52 +207,68 @@ def public_names() -> str:
 
 
 def endpoints() -> str:
-    """Table of endpoints, from the OpenAPI document."""
-    rows = [
-        [f"`{place}`", _first_line(operation.get("description", ""))]
-        for place, operation in _operations()
-    ]
-    return _table(["endpoint", "answer"], rows)
-
-
-def operations() -> str:
-    """Parameters, body and answer of each endpoint that has any, from the OpenAPI document."""
-    parts = []
+    """Table of endpoints with body, answer and parameters, from the OpenAPI document."""
+    rows = []
     for place, operation in _operations():
-        lines = [
-            f"| `{p['name']}` | {p['in']} | {_type(p.get('schema', {}))} "
-            f"| {_cell(p.get('description') or p.get('schema', {}).get('description') or '')} |"
-            for p in operation.get("parameters", ())
-        ]
-        bodies = _bodies(operation)
-        if lines or bodies:
-            table = ["| parameter | in | type | meaning |", "| --- | --- | --- | --- |", *lines]
-            parts.append(f"### `{place}`\n\n" + "\n".join(bodies))
-            parts += ["\n".join(table)] if lines else []
-            parts += [f"```json\n{json.dumps(one, indent=2)}\n```" for one in _examples(operation)]
+        given = ", ".join(f"`{one['name']}`" for one in _given(operation))
+        sent = _content(operation.get("requestBody", {}))
+        answered = _content(operation.get("responses", {}).get("200", {}))
+        text = _first_line(operation.get("description", ""))
+        rows.append([f"`{place}`", text, sent, answered, given])
+    return _table(["endpoint", "what it does", "body", "answer", "parameters"], rows)
+
+
+def parameters() -> str:
+    """Table of the parameters that are not fields of a request."""
+    fields = {name for one in _sent() for name in _schemas()[one].get("properties", ())}
+    found = {
+        one["name"]: [f"`{one['name']}`", _type(one["schema"]), _meaning(one)]
+        for _, operation in _operations()
+        for one in _given(operation)
+        if one["name"] not in fields
+    }
+    return _table(["parameter", "type", "meaning"], list(found.values()))
+
+
+def examples() -> str:
+    """The shortest example of each body, where it is short."""
+    shown: dict[str, str] = {}
+    for place, operation in _operations():
+        for name in _linked(operation.get("requestBody", {})):
+            texts = [json.dumps(one) for one in _schemas()[name].get("examples", ())]
+            if texts and name not in shown and len(min(texts, key=len)) <= LONGEST_EXAMPLE:
+                shown[name] = f"`{place}`:\n\n```json\n{min(texts, key=len)}\n```"
+    return "\n\n".join(shown.values())
+
+
+def requests() -> str:
+    """Fields of every schema that a request may hold, each explained once."""
+    parts: list[str] = []
+    shown: dict[tuple[str, ...], str] = {}
+    for name in _sent():
+        schema, rows, again = _schemas()[name], [], defaultdict(list)
+        for field, about in schema.get("properties", {}).items():
+            named = f"**`{field}`**" if field in schema.get("required", ()) else f"`{field}`"
+            row = (field, _type(about), _meaning(about))
+            if shown.setdefault(row, name) == name:
+                rows.append([named, *row[1:]])
+            else:
+                again[shown[row]].append(named)
+        parts += [f"### {name}", *([_table(["field", "type", "meaning"], rows)] if rows else [])]
+        parts += [f"As in {_link(other)}: {', '.join(ones)}." for other, ones in again.items()]
     return "\n\n".join(parts)
 
 
-def schemas() -> str:
-    """Fields of every schema of the OpenAPI document."""
+def answers() -> str:
+    """Names of the fields of every other schema, with links to those within."""
     parts = []
-    for name, schema in sorted(_document()["components"]["schemas"].items()):
-        parts.append(f"### {name} {{#{name.lower()}}}")
-        if text := _first_line(schema.get("description", "")):
-            parts.append(text)
-        needed = set(schema.get("required", ()))
-        rows = [
-            [
-                f"`{field}`" + (" (required)" if field in needed else ""),
-                _type(about),
-                _first_line(about.get("description", "")),
+    for name, schema in sorted(_schemas().items()):
+        if name not in _sent():
+            fields = [
+                f"`{field}`" + "".join(f" ({_link(one)})" for one in _linked(about)[:1])
+                for field, about in schema.get("properties", {}).items()
             ]
-            for field, about in schema.get("properties", {}).items()
-        ]
-        if rows:
-            parts.append(_table(["field", "type", "meaning"], rows))
-        elif schema.get("enum"):
-            parts.append("One of " + ", ".join(f"`{value}`" for value in schema["enum"]) + ".")
+            parts.append(f"### {name}\n\n{', '.join(fields) or _type(schema)}")
     return "\n\n".join(parts)
 
 
@@ -249,24 +279,39 @@ def _operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield f"{method.upper()} {path}", operation
 
 
-def _bodies(operation: Mapping[str, Any]) -> list[str]:
-    """A line each for the body and for the answer of an endpoint, where they have a schema."""
-    sent = operation.get("requestBody", {}).get("content", {})
-    answered = operation.get("responses", {}).get("200", {}).get("content", {})
-    lines = []
-    for title, content in (("Body", sent), ("Answer", answered)):
-        kinds = [f"`{kind}` {_type(about.get('schema', {}))}" for kind, about in content.items()]
-        if kinds:
-            lines.append(f"- {title}: {', '.join(kinds)}")
-    return lines
+def _given(operation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Parameters of a query or a header; those of the path are in its template."""
+    return [one for one in operation.get("parameters", ()) if one["in"] != "path"]
 
 
-def _examples(operation: Mapping[str, Any]) -> list[Any]:
-    """Example bodies of an endpoint, from the schema of its JSON body."""
-    sent = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-    name = sent.get("schema", {}).get("$ref", "").rpartition("/")[2]
-    schema = _document()["components"]["schemas"].get(name, {})
-    return [*schema.get("examples", ())][:1]
+def _content(about: Mapping[str, Any]) -> str:
+    """Types of a body; kinds of files are named where it is not JSON."""
+    kinds = about.get("content", {}).items()
+    named = (_type(one.get("schema", {})) if "json" in kind else f"`{kind}`" for kind, one in kinds)
+    return " or ".join(dict.fromkeys(named))
+
+
+def _linked(about: Any) -> list[str]:
+    """Names of the schemas that a part of the document refers to, in their order."""
+    return list(dict.fromkeys(re.findall(r"#/components/schemas/(\w+)", json.dumps(about))))
+
+
+@cache
+def _sent() -> tuple[str, ...]:
+    """Names of the schemas that a request may hold, sorted."""
+    found: set[str] = set()
+    left = [n for _, one in _operations() for n in _linked(one.get("requestBody", {}))]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += _linked({k: v for k, v in _schemas()[name].items() if k != "examples"})
+    return tuple(sorted(found))
+
+
+def _schemas() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = _document()["components"]["schemas"]
+    return found
 
 
 @cache
@@ -277,41 +322,58 @@ def _document() -> dict[str, Any]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """The type of a field in a word or two, with a link where it is a schema of its own."""
+    """The type of a field with its bounds, and a link where it is a schema of its own."""
     if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
+        return _link(schema["$ref"].rpartition("/")[2])
     for union in ("anyOf", "oneOf", "allOf"):
         if union in schema:
-            return " or ".join(dict.fromkeys(_type(one) for one in schema[union]))
-    if "const" in schema:
-        return f"`{schema['const']}`"
-    if "enum" in schema:
-        return ", ".join(f"`{value}`" for value in schema["enum"])
+            kinds = (_type(one) for one in schema[union] if one.get("type") != "null")
+            return " or ".join(dict.fromkeys(kinds))
+    if "const" in schema or "enum" in schema:
+        values = schema.get("enum") or [schema["const"]]
+        return ", ".join(f"`{value}`" for value in values)
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     if isinstance(schema.get("additionalProperties"), Mapping):
         return f"mapping to {_type(schema['additionalProperties'])}"
-    return str(schema.get("type", "any"))
+    return str(schema.get("type", "any")) + _bounds(schema)
+
+
+def _link(name: str) -> str:
+    return f"[{name}](#{name.lower()})"
+
+
+def _bounds(schema: Mapping[str, Any]) -> str:
+    """The range of a number, such as ` 1 to 64`."""
+    words = {"exclusiveMinimum": "above ", "minimum": "", "maximum": "to "}
+    given = ((word, schema.get(name)) for name, word in words.items())
+    return "".join(f" {word}{value:,.10g}" for word, value in given if value is not None)
+
+
+def _meaning(about: Mapping[str, Any]) -> str:
+    """What a field is, in short, with its default."""
+    schema = about.get("schema", about)
+    text = _first_line(about.get("description") or schema.get("description") or "")
+    default = schema.get("default")
+    shown = f" [{default}]" if default not in (None, "", [], {}) else ""
+    return SHORT.split(text)[0] + shown
 
 
 def problems() -> str:
-    """Table of errors that the asker can mend."""
+    """Types of errors that the asker can mend, by HTTP status."""
     from forerun.data.errors import InputError
     from forerun.service.problems import STATUSES
 
     modules = set(_modules_with_problems())
     for name in sorted(modules):
         importlib.import_module(name)
-    found = {
-        error.slug: [str(error.status), _first_line(error.__doc__ or "")]
-        for error in _tree(InputError)
-        if error.__module__ in modules
-    }
-    for status, (slug, title) in STATUSES.items():
-        found[slug] = [str(status), f"{title}."]
-    rows = [[f"`{slug}`", *found[slug]] for slug in sorted(found)]
-    return _table(["slug", "status", "meaning"], rows)
+    found = {one.slug: one.status for one in _tree(InputError) if one.__module__ in modules}
+    found |= {slug: status for status, (slug, _) in STATUSES.items()}
+    rows = [
+        [str(status), ", ".join(f"`{slug}`" for slug in sorted(found) if found[slug] == status)]
+        for status in sorted(set(found.values()))
+    ]
+    return _table(["status", "types"], rows)
 
 
 def _modules_with_problems() -> Iterator[str]:
@@ -324,12 +386,25 @@ def _modules_with_problems() -> Iterator[str]:
 
 
 def verbs() -> str:
-    """Each verb with its arguments and options."""
+    """Each verb with its arguments and options; those of several verbs are explained once."""
     import typer
 
     from forerun.service.cli import app
 
-    return "\n\n".join(_verbs(typer.main.get_command(app), "forerun"))
+    found = list(_verbs(typer.main.get_command(app), "forerun"))
+    counts = Counter(_parameter(one) for _, verb in found for one in verb.params)
+    shared = {text for text, count in counts.items() if count >= SHARED}
+    parts = ["## Options of several commands", _options(sorted(shared))]
+    for name, verb in found:
+        own = [_parameter(one) for one in verb.params if _parameter(one) not in shared]
+        also = ", ".join(_names(one) for one in verb.params if _parameter(one) in shared)
+        parts += [f"## `{name}`", _first_line(verb.help or "") + (f" Also {also}." if also else "")]
+        parts += [_options(own)] if own else []
+    return "\n\n".join(parts)
+
+
+def _options(texts: Sequence[str]) -> str:
+    return _table(["option", "meaning"], [text.split(": ", 1) for text in texts])
 
 
 def settings() -> str:
@@ -340,24 +415,26 @@ def settings() -> str:
     for name, field in Settings.model_fields.items():
         default = "~/.cache/forerun" if name == "home" else field.default
         shown = "" if default is None else f"`{default}`"
-        rows.append([f"`FORERUN_{name.upper()}`", field.description or "", shown])
+        rows.append([f"`FORERUN_{name.upper()}`", SHORT.split(field.description or "")[0], shown])
     rows += [[f"`{name}`", text, ""] for name, text in ENVIRONMENT.items()]
     return _table(["variable", "meaning", "default"], rows)
 
 
-def _verbs(command: Any, name: str) -> Iterator[str]:
+def _verbs(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every verb that does something, with its words."""
     for verb, found in sorted(getattr(command, "commands", {}).items()):
         is_group = hasattr(found, "commands")
         if not is_group or (found.invoke_without_command and found.params):
-            parts = [f"## `{name} {verb}`", _first_line(found.help or "")]
-            if found.params:
-                parts.append("\n".join(f"- {_parameter(p)}: {p.help or ''}" for p in found.params))
-            yield "\n\n".join(parts)
+            yield f"{name} {verb}", found
         if is_group:
             yield from _verbs(found, f"{name} {verb}")
 
 
 def _parameter(parameter: Any) -> str:
+    return f"{_names(parameter)}: {parameter.help or ''}"
+
+
+def _names(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return f"`{parameter.name.upper()}`"
     return ", ".join(f"`{option}`" for option in parameter.opts)
@@ -376,7 +453,7 @@ def _first_line(text: str) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(_cell(c) for c in line) + " |" for line in lines)
+    return "\n".join(f"|{'|'.join(_cell(c) for c in line)}|" for line in lines)
 
 
 def _cell(text: str) -> str:

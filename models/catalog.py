@@ -117,7 +117,7 @@ PREDICTORS: Final[Mapping[str, CatalogEntry]] = {
     ),
     # Only the convolutions of deepbench are training rows, since NeuSight's convolutions have a
     # single kernel size. Deepbench's matrix products, measured with libraries of 2015 to 2017,
-    # increased the error on matrix products of newer, held-out GPUs (docs/protocols.md).
+    # increased the error on matrix products of newer, held-out GPUs (docs/research/networks.md).
     "operator_boost": CatalogEntry(
         "forerun.models.kernel_experts.operators:OperatorBoost",
         "latency of single operators, and of fp32 networks as their sum",

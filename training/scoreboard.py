@@ -2,8 +2,9 @@
 
 `python -m forerun.training.scoreboard` evaluates the tables that the code has changed for, one
 after another, stores each in `training/scoreboard.json` as soon as it is done, and writes
-`docs/results/scoreboard.md`. `diff` prints what moved beyond the noise since a commit. A table that
-was not run again keeps its rows, with their date and commit.
+`docs/results/scoreboard.md` and the table in `README.md`, as `page` does alone. `diff` prints
+what moved beyond the noise since a commit. A table that was not run again keeps its rows, with
+their date and commit.
 """
 
 import argparse
@@ -31,10 +32,15 @@ from forerun.training.evaluation.stored import (
 )
 from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.release.promotion import Difference, in_slices
-from forerun.training.reports.standings import FEWEST_ROWS, floors
+from forerun.training.reports.standings import FEWEST_ROWS, with_headlines
 from forerun.training.tracking import runs as tracking
 
 PAGE: Final = Path("docs/results/scoreboard.md")
+README: Final = Path("README.md")
+MOST_LINES: Final = 40
+"""Tasks from which on a table of the page pools those of one protocol and part."""
+LEVEL: Final = 5e-3
+"""Relative difference of two errors below which neither is ahead."""
 CHECKS: Final = ("public_cases", "laws")
 """Names of the stored tallies that stand next to the tables."""
 LONG_MINUTES: Final = 60.0
@@ -129,13 +135,16 @@ def page(
     """
     parts = [
         "# Scoreboard",
-        "How well whole answers do on rows that nothing was trained on: all predictors of the "
-        "release are fitted again without what a protocol holds out, and what they answer together "
-        "is scored. Errors are absolute percentage errors. `held` is the share of measured values "
-        "inside the 90 % intervals, `ratio` their median high / low, `A/B/C` the shares of grades "
-        "in percent. `best of others` is the smallest mean error of a floor (roofline, constant, a "
-        "rule) or of a published system on the same rows; it is bold where it is the smaller one. "
-        "Tables with the largest error come first. `make scoreboard` renews this page.",
+        "How well whole answers do on rows that nothing was trained on: the release is fitted "
+        "again without what a protocol holds out, and its answers are scored. A line pools the "
+        "devices of a task, and in long tables its parts: `error` is the mean absolute percentage "
+        "error over all rows, `median` the median of the tasks' median errors, `held` the share of "
+        "measured values inside the 90 % intervals (all in percent), `best of others` the smallest "
+        "mean error of a baseline or a published system (bold where it is smaller), and `behind` "
+        "the number of tasks in which one is better. Tables with the largest error come first.",
+        "Every task, with grades and widths of intervals, is in `training/scoreboard.json`, in "
+        "`forerun leaderboard` and on the page `/leaderboard` of the service. `make scoreboard` "
+        "evaluates; `python -m forerun.training.scoreboard page` writes this page.",
         _summary(tables),
         *([_public_cases(cases)] if cases else []),
         *([_laws(laws)] if laws else []),
@@ -221,7 +230,7 @@ def _laws(outcomes: Mapping[str, Any]) -> str:
 
 
 def _rows(lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
 
 
 def _worst(table: Mapping[str, Any]) -> float:
@@ -237,14 +246,24 @@ def _table(table: Mapping[str, Any]) -> str:
         f"{table['date']}, commit `{str(table['commit'])[:12]}`, {table['seeds']} seed"
         f"{'s' * (table['seeds'] > 1)}, {took}"
     )
-    head = ("task", "metric", "rows", "unanswered", "mean", "median", "held", "ratio", "A/B/C")
-    aligned = ("---",) * 2 + ("---:",) * 7 + ("---",)
-    lines: list[tuple[str, ...]] = [(*head, "best of others"), aligned]
-    ranked = sorted(table["tasks"], key=lambda row: -(row.get("mape") or 0.0))
-    lines += [_line(row) for row in ranked]
+    head = ("task", "metric", "tasks", "rows", "error", "median", "held", "best of others")
+    lines: list[Sequence[str]] = [(*head, "behind"), ("---", "---", *("---:",) * 5, "---", "---:")]
+    lines += [_line(*key, rows) for key, rows in _pooled(table["tasks"]).items()]
     left = ", ".join(f"`{name}`" for name in not_scored(table))
     about += f".\n\nNot scored so far: {left}." if left else ""
     return f"## {table['dataset']}\n\n{about}\n\n{_rows(lines)}"
+
+
+def _pooled(tasks: Evaluations) -> Mapping[tuple[str, str], Evaluations]:
+    """Tasks by name and metric, worst first; parts of a part are left out of long tables."""
+    names = {row["task"] for row in tasks}
+    long = len({(row["task"], row["metric"]) for row in tasks}) > MOST_LINES
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in sorted(tasks, key=lambda row: -(row.get("mape") or 0.0)):
+        part = "/".join(row["task"].split("/")[:2]) if long else row["task"]
+        if part == row["task"] or part not in names:
+            found.setdefault((part, row["metric"]), []).append(row)
+    return found
 
 
 def not_scored(table: Mapping[str, Any]) -> list[str]:
@@ -254,25 +273,46 @@ def not_scored(table: Mapping[str, Any]) -> list[str]:
     return sorted({name for names in own for name in names} - scored)
 
 
-def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
-    def figure(name: str, suffix: str = " %") -> str:
-        value = row.get(name)
+def _line(task: str, metric: str, rows: Evaluations) -> tuple[str, ...]:
+    """What a line shows of its tasks; means are weighted by rows."""
+    scored = [row for row in rows if row["n"] and row.get("mape") is not None]
+    count = sum(row["n"] for row in scored)
+    if not scored:
+        return (task, metric, str(len(rows)), "no answer", *("",) * 5)
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [float(value) for value in values if value is not None]
+        weights = [row["n"] for row in scored]
+        return float(np.average(known, weights=weights)) if len(known) == len(scored) else None
+
+    def shown(value: float | None, suffix: str = "") -> str:
         return "" if value is None else f"{value:,.3g}{suffix}"
 
-    grades = row.get("grades", {})
-    shares = "/".join(f"{grades.get(grade, {}).get('share', 0.0):.0f}" for grade in "ABC")
-    return (
-        " ".join(filter(None, (row["task"], row["device"]))).replace("|", "\\|"),
-        row["metric"],
-        f"{row['n']:,}",
-        f"{row['unanswered'] or 0:,}",
-        figure("mape"),
-        figure("median_ape"),
-        figure("coverage_90"),
-        figure("median_interval_ratio", ""),
-        shares if grades else "",
-        floors(row),
+    error = mean([row["mape"] for row in scored])
+    medians = [row["median_ape"] for row in scored if row.get("median_ape") is not None]
+    names = dict.fromkeys(name for row in scored for name in row["baselines"])
+    means = ((mean([row["baselines"].get(name) for row in scored]), name) for name in names)
+    best, rival = min(
+        ((value, name) for value, name in means if value is not None), default=(None, "")
     )
+    ahead = best is not None and error is not None and best < error
+    return (
+        task.replace("|", "\\|"),
+        metric,
+        str(len(rows)),
+        f"{count:,}",
+        shown(error),
+        shown(float(np.median(medians)) if medians else None),
+        shown(mean([row.get("coverage_90") for row in scored])),
+        f"{'**' * ahead}{shown(best)}{'**' * ahead} {rival.replace('_', ' ')}".strip(),
+        str(sum(_is_behind(row) for row in scored)),
+    )
+
+
+def _is_behind(row: Mapping[str, Any]) -> bool:
+    """Whether a baseline or a published system has a smaller error in a task."""
+    known = [value for value in row["baselines"].values() if value is not None]
+    return bool(known) and min(known) < row["mape"] * (1.0 - LEVEL)
 
 
 def moved(before: Evaluations, after: Evaluations) -> Iterator[Difference]:
@@ -291,9 +331,11 @@ def _at(commit: str) -> Evaluations:
     return found
 
 
-def _tally(file: Path) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = json.loads(file.read_text("utf-8")) if file.is_file() else None
-    return found
+def checks() -> Iterator[dict[str, Any] | None]:
+    """The stored tallies of public cases and of laws, where there are any."""
+    for name in CHECKS:
+        file = scoreboard_file().with_name(f"{name}.json")
+        yield json.loads(file.read_text("utf-8")) if file.is_file() else None
 
 
 def _said(line: str) -> None:
@@ -325,8 +367,9 @@ def main(words: Sequence[str] | None = None) -> int:
                 progress=_said,
                 engine=engine,
             )
-    checks = (_tally(scoreboard_file().with_name(f"{name}.json")) for name in CHECKS)
-    PAGE.write_text(page(scoreboard(), *checks), encoding="utf-8")
+    PAGE.write_text(page(scoreboard(), *checks()), encoding="utf-8")
+    readme = with_headlines(README.read_text(encoding="utf-8"), scoreboard())
+    README.write_text(readme, encoding="utf-8")
     return 0
 
 

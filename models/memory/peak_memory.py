@@ -2,9 +2,9 @@
 
 An analytic plan (`forerun.features.memory.plan`) gives the memory of the allocator. For training,
 an affine map from the plan to the device-level peak, and boosters of its residuals, are fitted. The
-boosters apply to the kinds of networks that were measured (`forerun.models.memory.fitted_peaks`), and
-what they add is bounded by the largest network of the training set. Intervals outside that domain,
-and all intervals of inference, are engineering ranges without a nominal coverage.
+boosters apply to the kinds of networks that were measured (`forerun.models.memory.fitted_peaks`),
+and what they add is bounded by the largest network of the training set. Intervals outside that
+domain, and all intervals of inference, are engineering ranges without a nominal coverage.
 """
 
 from collections.abc import Mapping, Sequence

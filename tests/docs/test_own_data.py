@@ -51,5 +51,5 @@ def test_the_commands_run_in_their_order(if_changed, tmp_path, monkeypatch):
 def test_every_name_of_a_protocol_or_flag_on_the_page_is_known():
     from forerun.data.quality import FLAGS
 
-    flags = TEXT.split("which weigh less in training:")[1].split("They\nare")[0]
+    flags = " ".join(TEXT.split()).split("which weigh less in training:")[1].split("They are")[0]
     assert set(re.findall(r"`(\w+)`", flags)) <= set(FLAGS)

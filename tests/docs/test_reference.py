@@ -32,14 +32,14 @@ def test_every_page_of_the_folder_is_written_by_the_generator(generator):
 
 def test_every_schema_that_is_linked_has_a_heading():
     text = (FOLDER / "http.md").read_text()
-    linked = set(re.findall(r"\]\(#([a-z_]+)\)", text))
+    linked = set(re.findall(r"\]\(#(\w+)\)", text))
     assert linked
-    assert linked <= set(re.findall(r"\{#([a-z_]+)\}", text))
+    assert linked <= {name.lower() for name in re.findall(r"^### (\w+)$", text, re.MULTILINE)}
 
 
 @for_every("name", [m.name for m in METRICS] + [k.name for k in KINDS])
 def test_every_metric_and_operator_kind_is_on_the_page(name):
-    assert f"| `{name}` |" in (FOLDER / "metrics.md").read_text()
+    assert f"|`{name}`|" in (FOLDER / "metrics.md").read_text()
 
 
 def test_every_setting_that_the_code_reads_is_on_the_page():

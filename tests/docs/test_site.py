@@ -16,6 +16,7 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 CHANGELOG = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)(#[\w-]+)?\)")
 MOST_LINES = 165
+MOST_WORDS = 45_000
 
 
 def navigation(entries):
@@ -60,6 +61,12 @@ def test_links_of_a_document_outside_of_the_site_lead_somewhere(name):
 def test_the_readme_is_short_and_has_two_pictures():
     assert len(README.splitlines()) <= MOST_LINES
     assert len(re.findall(r"!\[[^\]]+\]\([^)]+\.png\)", README)) == 2
+
+
+def test_the_documents_are_short():
+    contributing = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    texts = (CHANGELOG, contributing, *(page.read_text(encoding="utf-8") for page in PAGES))
+    assert sum(len(text.split()) for text in texts) <= MOST_WORDS
 
 
 def test_the_version_is_the_same_everywhere():

@@ -53,7 +53,7 @@ def test_every_file_and_list_of_the_table_exists():
     sources = "\n".join(text_of(path) for path in modules())
     for cell in table().values():
         for name in re.findall(r"`([^`]+)`", cell):
-            place = re.sub(r"/(ROOM/)?x(\.py|/)$", "", name)
+            place = re.sub(r"/(PACKAGE/)?x(\.py|/)$", "", name)
             if "/" in name:
                 assert (REPOSITORY / place).exists(), name
             else:
@@ -89,7 +89,7 @@ def test_an_endpoint_is_one_router_in_the_list(client_with_toy):
     assert client_with_toy.get("/v1/toy").json() == {"status": "toy"}
     assert client_with_toy.get("/v1/toy?unknown=1").status_code == 422
     assert "/v1/toy" in client_with_toy.get("/openapi.json").json()["paths"]
-    assert "| `GET /v1/toy` | Whether toys are served. |" in program("reference").endpoints()
+    assert "|`GET /v1/toy`|Whether toys are served.|" in program("reference").endpoints()
 
 
 @pytest.fixture

@@ -1,104 +1,22 @@
-"""Tables of where forerun is better than every baseline and published system, and where it is not.
+"""The best and the worst whole answers of the scoreboard, as a table for the README."""
 
-All are made from stored evaluations: `standings` counts tasks by dataset, `losses` lists each task
-in which something else has the smallest error, and `headlines` shows the best and the worst whole
-answers of the scoreboard.
-"""
-
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 Evaluations = Sequence[Mapping[str, Any]]
 
-OUTCOMES = ("ahead", "level", "behind")
-LEVEL = 5e-3
-"""Relative difference of two errors below which neither is ahead."""
-SHOWN = 5
-"""Tasks of each kind in the table `headlines`."""
-FEWEST_ROWS = 20
-"""Fewest rows of a task in the table `headlines`."""
-_UNITS = {"mape": "%"}
-_NAMES = {"published_neusight": "NeuSight", "published_faketensor": "FakeTensor"}
+SHOWN: Final = 5
+"""Tasks of each kind."""
+FEWEST_ROWS: Final = 20
+"""Fewest rows of a task."""
+MARKED: Final = re.compile(r"(<!-- figures: headlines -->\n).*?(<!-- end -->)", re.DOTALL)
+"""Where a document has the table."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The error of forerun in one task, next to the smallest error of all others.
-
-    Attributes:
-        dataset: name of the dataset.
-        task: name of the task, with its device where it has one, and the metric.
-        n: number of rows.
-        score: name of the score, of which less is better: `mape` in percent, `mae`, `rmse`.
-        ours: error of forerun.
-        rival: name of the best baseline or published system.
-        theirs: its error on the same rows.
-        coverage: coverage of the 90 % prediction intervals, percent; None without intervals.
-    """
-
-    dataset: str
-    task: str
-    n: int
-    score: str
-    ours: float
-    rival: str
-    theirs: float
-    coverage: float | None
-
-    @property
-    def outcome(self) -> str:
-        """`ahead` or `behind` the rival, or `level` where the errors hardly differ."""
-        if abs(self.theirs - self.ours) < LEVEL * max(self.theirs, self.ours):
-            return "level"
-        return "ahead" if self.ours < self.theirs else "behind"
-
-
-def comparisons(evaluations: Evaluations) -> Iterator[Comparison]:
-    """Every stored task that was scored for forerun and for at least one other."""
-    for evaluation in evaluations:
-        for row in evaluation["tasks"]:
-            score = row.get("score", "mape")
-            others = row["baselines"] if score == "mape" else _others(row, score)
-            known = {name: value for name, value in others.items() if value is not None}
-            if known and row.get(score) is not None:
-                rival = min(known, key=lambda name: known[name])
-                yield Comparison(
-                    evaluation["dataset"],
-                    " ".join(filter(None, (row["task"], row["device"], row["metric"]))),
-                    row["n"],
-                    score,
-                    row[score],
-                    rival,
-                    known[rival],
-                    row.get("coverage_90"),
-                )
-
-
-def standings(evaluations: Evaluations) -> str:
-    """Markdown table: for each dataset, how forerun stands against the best of all others."""
-    counts: dict[str, Counter[str]] = {}
-    for one in comparisons(evaluations):
-        counts.setdefault(one.dataset, Counter())[one.outcome] += 1
-    lines = ["| dataset | tasks | forerun is ahead | level | behind |"]
-    lines.append("| --- | ---: | ---: | ---: | ---: |")
-    lines += [_counted(f"`{name}`", count) for name, count in sorted(counts.items())]
-    lines.append(_counted("all", sum(counts.values(), Counter())))
-    return "\n".join(lines)
-
-
-def losses(evaluations: Evaluations) -> str:
-    """Markdown table: every task in which a baseline or a published system is better."""
-    lines = ["| dataset | task | n | forerun | better | its error |"]
-    lines.append("| --- | --- | ---: | ---: | --- | ---: |")
-    lines += [
-        f"| {one.dataset} | {one.task} | {one.n:,} | {_error(one.ours, one.score)} "
-        f"| {_named(one.rival)} | **{_error(one.theirs, one.score)}** |"
-        for one in comparisons(evaluations)
-        if one.outcome == "behind"
-    ]
-    return "\n".join(lines)
+def with_headlines(text: str, tables: Evaluations) -> str:
+    """A document whose marked table is made anew from the tables of the scoreboard."""
+    return MARKED.sub(lambda found: f"{found[1]}{headlines(tables)}\n{found[2]}", text)
 
 
 def headlines(tables: Evaluations) -> str:
@@ -140,39 +58,4 @@ def _in_words(row: Mapping[str, Any]) -> str:
 def _headline(error: float, name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     held = row.get("coverage_90")
     shown = "" if held is None else f"{held:.1f} %"
-    return name, f"{row['n']:,}", _error(error, "mape"), shown
-
-
-def floors(row: Mapping[str, Any]) -> str:
-    """The best baseline or published system of a task with its error, bold where it is ahead."""
-    known = {name: value for name, value in row["baselines"].items() if value is not None}
-    if not known:
-        return ""
-    rival = min(known, key=lambda name: known[name])
-    error = _error(known[rival], "mape")
-    ahead = row.get("mape") is None or known[rival] < row["mape"]
-    return f"{f'**{error}**' if ahead else error} ({_named(rival)})"
-
-
-def _named(rival: str) -> str:
-    return _NAMES.get(rival, rival.replace("_", " "))
-
-
-def _others(row: Mapping[str, Any], score: str) -> Mapping[str, float | None]:
-    """Errors of the others on the score of a task that is not ranked by percentage errors."""
-    stored: Mapping[str, float | None] = row.get(f"baselines_{score}") or {
-        name.removeprefix(f"{score}_"): value
-        for name, value in row.items()
-        if name.startswith(f"{score}_") and name.removeprefix(f"{score}_") in row["baselines"]
-    }
-    return stored
-
-
-def _counted(name: str, count: Counter[str]) -> str:
-    return f"| {name} | {count.total()} | " + " | ".join(str(count[o]) for o in OUTCOMES) + " |"
-
-
-def _error(value: float, score: str) -> str:
-    if unit := _UNITS.get(score):
-        return f"{value:,.1f} {unit}"
-    return f"{value:.3f} ({score})"
+    return name, f"{row['n']:,}", f"{error:,.1f} %", shown

@@ -1,51 +1,10 @@
-"""Losses are listed as plainly as wins are counted."""
+"""The README shows the best and the worst whole answers."""
 
-from forerun.training.evaluation.stored import scoreboard
-from forerun.training.reports.results_tables import table
-from forerun.training.reports.standings import comparisons, floors, headlines, losses, standings
+from forerun.training.reports.standings import headlines, with_headlines
 
 
-def row(task, score="mape", n=1234, **fields):
-    return {"task": task, "device": None, "metric": "latency_ms", "n": n, "score": score, **fields}
-
-
-PERCENT = row("won", mape=5.0, baselines={"constant": 9.0, "roofline": 7.0})
-LOST = row("lost", mape=8.04, baselines={"constant": 9.0, "published_other": 7.0, "none": None})
-TIED = row("tied", mape=7.0, baselines={"constant": 7.03})
-ALONE = row("alone", mape=7.0, baselines={"constant": None})
-UNSCORED = row("unscored", mape=None, baselines={"constant": 3.0})
-ABSOLUTE = row("own_scale", "mae", mae=0.2, mae_rule=0.1, mape=1.0, baselines={"rule": 50.0})
-SQUARED = row("squares", "rmse", rmse=0.1, baselines={"c": 1.0}, baselines_rmse={"c": 0.3})
-STORED = [
-    {"dataset": "b", "tasks": [PERCENT, LOST, ALONE]},
-    {"dataset": "a", "tasks": [TIED, UNSCORED, ABSOLUTE, SQUARED]},
-]
-
-
-def test_the_best_of_all_others_is_compared_and_what_has_no_rival_is_left_out():
-    found = {one.task: (one.rival, one.outcome) for one in comparisons(STORED)}
-    assert found == {
-        "won latency_ms": ("roofline", "ahead"),
-        "lost latency_ms": ("published_other", "behind"),
-        "tied latency_ms": ("constant", "level"),
-        "own_scale latency_ms": ("rule", "behind"),
-        "squares latency_ms": ("c", "ahead"),
-    }
-
-
-def test_each_dataset_is_counted_once_and_all_of_them_together():
-    assert standings(STORED).splitlines()[2:] == [
-        "| `a` | 3 | 1 | 1 | 1 |",
-        "| `b` | 2 | 1 | 0 | 1 |",
-        "| all | 5 | 2 | 1 | 2 |",
-    ]
-
-
-def test_every_loss_has_a_line_with_both_errors():
-    assert losses(STORED).splitlines()[2:] == [
-        "| b | lost latency_ms | 1,234 | 8.0 % | published other | **7.0 %** |",
-        "| a | own_scale latency_ms | 1,234 | 0.200 (mae) | rule | **0.100 (mae)** |",
-    ]
+def row(task, n=1234, **fields):
+    return {"task": task, "device": None, "metric": "latency_ms", "n": n, **fields}
 
 
 def test_headlines_show_the_worst_beside_the_best_of_each_dataset():
@@ -57,7 +16,7 @@ def test_headlines_show_the_worst_beside_the_best_of_each_dataset():
                 row("p/middle", mape=n + 0.5),
                 row("p/hard", mape=50.0 + n),
                 row("few", mape=99.0, n=3),
-                UNSCORED,
+                row("unscored", mape=None),
             ],
         }
         for n in range(1, 13)
@@ -72,13 +31,9 @@ def test_headlines_show_the_worst_beside_the_best_of_each_dataset():
     assert headlines([]) == "No whole answers are scored so far: `make scoreboard`."
 
 
-def test_a_floor_that_is_ahead_is_bold():
-    assert floors(LOST) == "**7.0 %** (published other)"
-    assert floors(PERCENT) == "7.0 % (roofline)"
-    assert floors(ALONE) == ""
-
-
-def test_amd_is_among_the_losses_that_are_published():
-    text = table("losses", scoreboard())
-    assert "published/e2e_amd" in text
-    assert "mi210" in text
+def test_the_table_of_a_document_is_replaced_and_nothing_else():
+    before = "Text\n<!-- figures: headlines -->\n| old |\n<!-- end -->\n\nMore 5.4 %\n"
+    after = with_headlines(before, [{"dataset": "d", "tasks": [row("p/x", mape=5.0)]}])
+    assert after.startswith("Text\n<!-- figures: headlines -->\n| best | rows |")
+    assert after.endswith("|\n<!-- end -->\n\nMore 5.4 %\n")
+    assert "old" not in after

@@ -1,7 +1,7 @@
 """wa_hls4ml: cycles and area of dense layers, with output widths or settings held out.
 
 Nothing is published for this grid. The full benchmark and rule4ml report R2 of 0.8 to 0.98 and
-SMAPE of 10 to 30 % by target on other rows, which docs/protocols.md mentions without a table.
+SMAPE of 10 to 30 % by target on other rows, which are not comparable.
 """
 
 from collections.abc import Iterator, Mapping
