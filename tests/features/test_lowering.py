@@ -20,16 +20,9 @@ from forerun.features.lowering import (
 from forerun.features.lowering.decomposed_operators import recomposed
 from forerun.features.lowering.kernels import (
     IS_PRODUCT,
-    KERNEL_CODE,
     KERNEL_KINDS,
-    Launch,
-    attention_kind,
-    batched_product_kind,
-    launch,
-    product_kind,
-    row_kind,
 )
-from forerun.features.operators.kinds import KINDS, OPERATOR_CLASSES
+from forerun.features.operators.kinds import KINDS
 
 IMAGE = (1, 3, 32, 32)
 MAP = (1, 16, 32, 32)
@@ -114,23 +107,6 @@ def attention_net(shape: tuple[int, ...] = (1, 4, 64, 32)) -> OperatorGraph:
         op("attention", (shape,) * 3, shape, (0,)),
         op("linear", ((64, 128),), (64, 128), (1,), 128 * 128),
     )
-
-
-def test_every_bin_is_a_kind() -> None:
-    sizes = (1, 7, 8, 40, 48, 63, 64, 72, 100, 128, 136, 255, 256, 257, 1024, 5000)
-    for a in sizes:
-        for b in sizes:
-            for root in ("conv", "strided_conv", "conv1x1", "linear"):
-                assert product_kind(root, a, b) in KERNEL_CODE
-            assert batched_product_kind(a, b, 64) in KERNEL_CODE
-            assert attention_kind(a, b, True) in KERNEL_CODE
-        assert row_kind("softmax", a) in KERNEL_CODE
-        assert row_kind("layer_norm", a) in KERNEL_CODE
-
-
-def test_kinds_are_distinct_and_belong_to_operator_classes() -> None:
-    assert len(KERNEL_CODE) == len(KERNEL_KINDS)
-    assert {kind.op_class for kind in KERNEL_KINDS} <= set(OPERATOR_CLASSES)
 
 
 def test_autocast_casts_activations_once_and_weights_at_every_product() -> None:
@@ -427,9 +403,6 @@ def test_lowering_leaves_the_graph_alone_and_is_kept_by_content() -> None:
 
 
 SHAPES = st.lists(st.integers(0, 9), max_size=5).map(tuple)
-VALUES = st.one_of(
-    st.integers(-2, 99), st.lists(st.integers(0, 5), max_size=3).map(tuple), st.just("x")
-)
 ATTRIBUTES = st.dictionaries(
     st.sampled_from(("function", "width", "scale")), st.sampled_from(("add", "mul", "erf", 3))
 )
@@ -516,31 +489,6 @@ def test_convolutions_by_what_their_libraries_have_kernels_for(
 ) -> None:
     """Of images (at most four channels), of one pixel, of steps, of groups, of single channels."""
     assert kernel_of_convolution(*layer) == kind
-
-
-def test_products_that_tensor_cores_cannot_load_whole_are_kinds_of_their_own() -> None:
-    """Sides that do not divide by 8: cuBLAS needs 16 bytes, 8 values of half precision."""
-    assert [product_kind("linear", n, k)[-1] for n, k in ((64, 64), (65, 64), (64, 65))] == [
-        "0",
-        "1",
-        "1",
-    ]
-
-
-def test_gelu_with_its_half_on_the_input_is_one_operator() -> None:
-    """The half may multiply x in front of the chain instead of its result."""
-    ops = chain(
-        ("relu", (), 0), ("div", (0,), 0), ("erf", (1,), 0), ("add", (2,), 0),
-        ("mul", (0,), 0), ("mul", (4, 3), 0), ("tanh", (5,), 0),
-    )  # fmt: skip
-    found = recomposed(graph(*ops, source="onnx"))
-    assert [o.attributes["function"] for o in found.operators] == ["relu", "gelu", "tanh"]
-
-
-def test_a_launch_of_which_nothing_is_said_does_nothing_once() -> None:
-    bare = Launch(KERNEL_CODE["relu"])
-    assert bare[1:] == (0.0,) * 8 + (False, 1.0, 0.0, 1.0)
-    assert launch("relu") == bare
 
 
 @pytest.mark.parametrize("mode", ["eager", "compiled"])

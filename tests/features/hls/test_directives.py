@@ -100,40 +100,6 @@ def test_a_flattened_loop_is_one_pipeline_with_a_tree_inside():
     assert 2**found == pytest.approx(own + 17 + 7 * 6 + (16 - 1), rel=0.05)
 
 
-def test_copies_of_both_loops_by_hand():
-    one = design(PIPE__L0="off", PARA__L0=4, PARA__L1=8, TILE__L0=2)
-    expected = {
-        "log_steps": np.log2(4 * 8),
-        "copies_most": np.log2(32),
-        "copies_sum": np.log2(32),
-        "para": np.log2(32),
-        "para_outer": np.log2(4),
-        "tiles": 1.0,
-        "leaves": 1.0,
-        "loops": 2.0,
-        "depth": 1.0,
-        "unrolled": 0.0,
-        "busiest_copies_0": 3.0,
-        "busiest_copies_1": 2.0,
-        "busiest_copies_2": -1.0,
-        "busiest_copies_3": -1.0,
-        "busiest_trips_0": 6.0,
-        "busiest_trips_1": 4.0,
-        "busiest_tile_1": 1.0,
-        "busiest_ragged_0": 0.0,
-        "busiest_ragged_2": -1.0,
-        "busiest_near_copies": 3.0,
-        "busiest_work": 10.0,
-        "busiest_operations": 5.0,
-        "busiest_flat": 0.0,
-        "total_fmul": np.log2(1 + 1024),
-        "static_fmul": 1.0,
-        "arrays": 1.0,
-        "elements": np.log2(1 + 64),
-    }
-    assert {name: feature(one, name) for name in expected} == pytest.approx(expected)
-
-
 def test_remainders_are_copies_without_work():
     """64 iterations in 5 copies are 13 steps, of which the last has one iteration too few."""
     one = design(PIPE__L0="off", PARA__L1=5)
@@ -151,21 +117,6 @@ def test_places_weigh_as_the_work_inside_their_loop():
     both = coordinates(design(PARA__L0=4, PARA__L1=4))
     outer, inner = both[0], both[len(PLACE_COLUMNS)]
     assert outer / inner == pytest.approx(4 / 10)
-
-
-def test_a_flattened_loop_has_levels_of_its_own():
-    flat = design(PIPE__L0="flatten")
-    expected = {
-        "unrolled": 1.0,
-        "busiest_flat": 2.0,
-        "busiest_copies_0": -1.0,
-        "busiest_near_copies": 6.0,
-        "pipes_flatten": 1.0,
-        "busiest_pipe_1": 2.0,
-        "log_steps": 4.0,
-        "para": 0.0,
-    }
-    assert {name: feature(flat, name) for name in expected} == pytest.approx(expected)
 
 
 @given(st.floats(0, 1), st.floats(0, 1))

@@ -10,7 +10,7 @@ from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import InferenceSetup, Kernel, LoraTargets, Network, TrainingSetup
+from forerun.data.workload import Kernel, LoraTargets, Network, TrainingSetup
 from forerun.features.kernels.rows import (
     BACKWARD,
     BYTES_PER_CYCLE,
@@ -148,15 +148,6 @@ def test_kernels_that_differ_in_anything_stay_apart() -> None:
     assert sorted(found.count) == [1.0] * 10 + [2.0]
 
 
-def test_a_launch_that_repeats_is_as_many_kernels() -> None:
-    """`Kernels` has sums over repeats; a row is of one launch."""
-    one = product(64, 128, 256, fixed_traffic=5e3, fixed_work=7e3)
-    once, thrice = (RunKernels.of(Kernels.of((one._replace(repeat=n),), 1.0)) for n in (1.0, 3.0))
-    assert thrice.count == 3 * once.count
-    for name in ("work", "traffic", "fixed_work", "weights"):
-        assert getattr(thrice, name) == getattr(once, name)
-
-
 def test_each_product_has_two_gradients_with_its_dimensions_exchanged() -> None:
     batch = 8
     rows = KernelRows.of([step(batch)])
@@ -178,21 +169,6 @@ def test_each_product_has_two_gradients_with_its_dimensions_exchanged() -> None:
             (forward.roofline_s * forward.count).sum()
         )
         assert own.count.sum() == forward.count.sum() == 6
-
-
-def test_gradients_of_a_product_exchange_the_dimensions_of_that_product() -> None:
-    """With one product alone, that its columns and inner dimension are exchanged is seen."""
-    graph = OperatorGraph(GRAPH.operators[:1], source="torch_export")
-    rows = KernelRows.of([ask(8, graph, phase="training")])
-    found = {
-        role: tuple(np.exp(column(of_role(rows, role), f"log_{x}")[0]).round() for x in "mnk")
-        for role in (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
-    }
-    assert found == {
-        FORWARD: (8 * TOKENS, WIDTH, INNER),
-        INPUT_GRADIENT: (8 * TOKENS, INNER, WIDTH),
-        WEIGHT_GRADIENT: (INNER, WIDTH, 8 * TOKENS),
-    }
 
 
 def test_each_other_kernel_has_one_backward_kernel_that_moves_half_as_much_again() -> None:
@@ -263,25 +239,6 @@ def test_each_row_of_a_norm_is_the_work_of_one_unit(name) -> None:
     np.testing.assert_allclose(many.memory_s, many.roofline_s)
     whole = by_hand(launch("reduce", 1e6)._replace(m=1.0, k=1e5), batch=1)
     np.testing.assert_allclose(whole.memory_s, few.roofline_s, err_msg="a sum is divided")
-
-
-@pytest.mark.parametrize("rows", [1.0, 30.0, 99.0, 101.0, 1000.0])
-@pytest.mark.parametrize("better", ["compute_units", "memory_bandwidth_gbs", "boost_clock_mhz"])
-def test_no_better_figure_of_a_gpu_makes_a_norm_slower(rows: float, better: str) -> None:
-    norm = launch("group_norm", 1e6)._replace(m=rows, k=1e5)
-    more = GPU.model_copy(update={better: 1.3 * getattr(GPU, better)})
-    assert by_hand(norm, device=more).memory_s <= by_hand(norm).memory_s
-
-
-def test_softmax_of_eager_attention_has_a_row_for_each_query_of_each_head() -> None:
-    shape = (1, 12, TOKENS, 64)
-    attention = Operator("attention", "aten.scaled_dot_product_attention", (shape,) * 3, (shape,))
-    graph = OperatorGraph((attention,), source="torch_export")
-    rows = KernelRows.of([ask(2, graph, inference=InferenceSetup(attention="eager"))])
-    (softmax,) = np.flatnonzero(rows.kind == KERNEL_CODE["softmax0"])
-    assert np.exp(column(rows, "log_m")[softmax]) == pytest.approx(2 * 12 * TOKENS)
-    assert np.exp(column(rows, "log_k")[softmax]) == pytest.approx(TOKENS)
-    assert rows.memory_s[softmax] == rows.roofline_s[softmax], "there are more rows than units"
 
 
 def maps(*middle: Operator) -> OperatorGraph:
@@ -470,25 +427,12 @@ def tiled(m: float, n: float, k: float, units: float, groups: float = 1.0) -> fl
     return float(_tiled(*(np.array([x]) for x in (m, n, k, groups, units)))[0])
 
 
-def test_a_product_takes_whole_tiles_of_the_size_that_suits_it_best() -> None:
-    assert tiled(128, 128, 64, units=1) == 1.0
-    assert tiled(129, 128, 64, units=1) == pytest.approx(160 / 129), "five tiles of 32 rows"
-    assert tiled(4097, 4096, 64, units=1) == pytest.approx(4128 / 4097)
-
-
 def test_fewer_tiles_than_units_leave_units_idle_unless_the_inner_dimension_is_split() -> None:
     """Tiles of 32 x 32 give sixteen of a hundred units work."""
     assert tiled(128, 128, 64, units=100) == pytest.approx(100 / 16)
     assert tiled(128, 128, 4 * 512, units=100) == pytest.approx(100 / 64)
     assert tiled(128, 128, 1e6, units=100) == 1.0
     assert tiled(128, 128, 64, units=100, groups=4) == pytest.approx(100 / 64)
-
-
-def test_a_last_wave_of_tiles_takes_as_long_as_a_full_one() -> None:
-    """101 x 16 tiles of 32 x 32 on 16 x 100 units: two waves instead of one."""
-    full, more = (tiled(m, 512, 64, units=1600) for m in (3200, 3232))
-    assert full == 1.0
-    assert more > 1.4
 
 
 def test_bounds_are_the_figures_of_the_chip() -> None:
@@ -510,66 +454,6 @@ def test_convolutions_in_fp32_run_on_tf32_units_where_there_are_any() -> None:
     np.testing.assert_allclose(rows.roofline_s, 2.0 * 4096**3 / np.array([50e12, 20e12]))
 
 
-def test_features_of_a_product_by_hand() -> None:
-    m, n, k, batch = 16.0, 384.0, 192.0, 64
-    rows = by_hand(product(m, n, k, fixed_traffic=2 * n * k), batch=batch)
-    rows_, traffic = m * batch, 2 * (m * k + m * n) * batch + 2 * n * k
-    memory_us, tiles = traffic / 1e6, 8 * 3
-    expected = {
-        "log_memory": np.log(memory_us + 1e-3),
-        "log_m": np.log(rows_),
-        "log_n": np.log(n),
-        "log_k": np.log(k),
-        "log_groups": 0.0,
-        "aligned_8": 1.0,
-        "aligned_64": 1.0,
-        "aligned_128": 0.0,
-        "fill_128x128": tiles / 100,
-        "waves_128x128": np.log1p(tiles / 100),
-        "fill_64x64": 0.96,
-        "fill_256x128": 4 * 3 / 100,
-        "log_padding": 0.0,
-        "log_rows_per_unit": 0.0,
-        "log_traffic_over_l2": np.log((traffic + 1) / (16 * 2**20)),
-        "share_of_weights": 2 * n * k / (traffic + 1),
-        "element_bytes": 2.0,
-        "on_matrix_units": 1.0,
-        "is_product": 1.0,
-        "log_work_per_unit": np.log(2 * rows_ * n * k / 100),
-        "log_batch": np.log(batch),
-        "log_reuse": 0.0,
-        "log_window": 0.0,
-        "channels_last": 0.0,
-        "torch_version": 2.01,
-        "old_torch": 0.0,
-        "log_ridge": np.log(100),
-        "log_matrix_over_vector": np.log(5),
-        "log_l2_per_unit": np.log(16 * 2**20 / 100),
-        "log_bandwidth_per_cycle_and_unit": np.log(10),
-        "log_units": np.log(100),
-        "log_clock": np.log(1e9),
-        "log_bandwidth": np.log(1e12),
-        "log_flops_per_cycle_and_unit": np.log(1000),
-        "log_tdp_per_flops": np.log(250 / 100e12),  # where the sheet gives none
-    }
-    found = {name: column(rows, name)[0] for name in expected}
-    assert found == pytest.approx(expected, rel=1e-5, abs=1e-5)
-
-
-def test_features_of_what_is_no_product_have_no_shape() -> None:
-    rows = by_hand(launch("relu", 1e6))
-    names = ("log_m", "log_n", "log_k", "log_groups", "aligned_8", "fill_64x64", "log_padding")
-    assert [column(rows, name)[0] for name in names] == [0.0] * len(names)
-    assert column(rows, "log_bound")[0] == pytest.approx(0.0, abs=1e-5), "1 MB at 1 TB/s"
-
-
-def test_the_version_of_torch_is_that_of_the_software() -> None:
-    old = replace(ask(), software=Software(version="1.12.0"))
-    rows = KernelRows.of([ask(), old])
-    assert set(column(rows.take(rows.owner == 0), "old_torch")) == {0.0}
-    assert set(column(rows.take(rows.owner == 1), "old_torch")) == {1.0}
-
-
 def test_an_operator_alone_has_the_kernel_that_it_has_in_a_network() -> None:
     op = GRAPH.operators[0]
     alone = KernelRows.of([Query(Kernel(op, "fp16"), GPU, EAGER)])
@@ -589,14 +473,6 @@ def test_many_graphs_at_once_have_the_kernels_of_each_alone() -> None:
     for place in (0, 7, FEW_GRAPHS + 1, FEW_GRAPHS + 2):
         in_order, _ = labelled_kernels(queries[place])
         np.testing.assert_array_equal(sorted_rows(together[place]), sorted_rows(in_order.merged()))
-
-
-def test_some_runs_are_numbered_anew_with_their_own_kernels() -> None:
-    queries = [ask(2), step(4), ask(8), step(16)]
-    mask = np.array([False, True, False, True])
-    some, alone = KernelRows.of(queries).of_runs_at(mask), KernelRows.of(queries[1::2])
-    for own in fields(some):
-        np.testing.assert_array_equal(getattr(some, own.name), getattr(alone, own.name))
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,3 @@ def test_long_prompts_are_bound_by_arithmetic_in_the_format_of_the_products():
 def test_a_launch_takes_longer_at_a_lower_clock():
     fast, slow = (decode_table(one(1), one(128), heads(), "bf16", d) for d in (H100, A100))
     assert slow.launch[0] / fast.launch[0] == pytest.approx(1980 / 1410)
-
-
-def test_names_of_devices_are_no_features():
-    renamed = H100.model_copy(update={"name": "renamed", "title": "Renamed", "aliases": ()})
-    tables = [decode_table(one(8), one(512), heads(), "bf16", d) for d in (H100, renamed)]
-    np.testing.assert_array_equal(tables[0].features, tables[1].features)

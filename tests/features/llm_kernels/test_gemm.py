@@ -60,13 +60,6 @@ def test_alignment_is_the_largest_power_of_two_up_to_256() -> None:
     assert table.features[2, GEMM_FEATURES.index("n_alignment")] == 8.0
 
 
-def test_a_renamed_device_has_the_same_features() -> None:
-    """Names of devices are keys and never features."""
-    renamed = L40S.model_copy(update={"name": "renamed", "title": "Renamed", "aliases": ()})
-    one, other = (gemm_table(*SIZES, "fp8", device) for device in (L40S, renamed))
-    np.testing.assert_array_equal(one.features, other.features)
-
-
 def test_an_activation_moves_three_values_for_one_result() -> None:
     """It reads gate and value and writes one; its bound is that traffic over the bandwidth."""
     tokens, width = np.array([1024.0]), np.array([8192.0])

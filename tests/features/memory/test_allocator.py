@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.features.memory.allocator import (
-    GRANULE,
     LARGE_SEGMENT,
     ROUND,
     SMALL_REQUEST,
@@ -54,13 +53,6 @@ def test_sizes_round_as_the_source_says(size, block, segment):
 
 
 @given(runs())
-def test_what_is_reserved_holds_what_is_live(run):
-    found = peaks(*run)
-    assert found.reserved >= found.live > 0
-    assert found.reserved % GRANULE == 0
-
-
-@given(runs())
 def test_blocks_never_overlap_and_live_is_their_sum(run):
     events, sizes = run
     device, alive = CachingAllocator(), set()
@@ -74,14 +66,6 @@ def test_blocks_never_overlap_and_live_is_their_sum(run):
         assert all(size >= sizes[t] for t, (size, _) in device.blocks.items())
         assert device.live == sum(size for size, _ in device.blocks.values())
         assert device.reserved == sum(size for size, _ in blocks)
-
-
-@given(runs())
-def test_the_same_events_give_the_same_answer_and_a_second_round_costs_nothing(run):
-    events, sizes = run
-    whole = [*events, *(~t for t in range(len(sizes)) if ~t not in events)]
-    assert peaks(events, sizes) == peaks(events, sizes)
-    assert peaks(whole * 2, sizes).live == peaks(whole, sizes).live
 
 
 def test_free_neighbours_become_one_block_again():

@@ -1,7 +1,6 @@
 """The allocator against a plain reading of its source: blocks in lists, searched one by one."""
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from forerun.features.memory.allocator import Peaks, peaks
 from tests.features.memory.test_allocator import runs
@@ -84,13 +83,3 @@ def plain_peaks(events, sizes):
 @given(runs())
 def test_peaks_are_those_of_a_plain_reading_of_the_source(run):
     assert peaks(*run) == plain_peaks(*run)
-
-
-@given(st.lists(st.sampled_from([512, MIB, MIB + 1, 5 * MIB, 10 * MIB, 11 * MIB]), max_size=25))
-def test_so_are_they_where_every_other_tensor_is_given_back_at_once(sizes):
-    events = []
-    for tensor in range(len(sizes)):
-        events.append(tensor)
-        if tensor % 2:
-            events.append(~(tensor - 1))
-    assert peaks(events, sizes) == plain_peaks(events, sizes)

@@ -1,11 +1,9 @@
 """Runs that are served together reach the peaks that each reaches alone."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.features.memory import allocator as allocator_columns
 from forerun.features.memory.allocator import FEWEST, CachingAllocator, peaks_of_each
 from tests.features.memory.test_allocator import runs
 
@@ -28,15 +26,6 @@ def test_peaks_are_those_of_each_run_alone(run, seed, share):
     assert peaks_of_each(events[cut:], columns, begun) == alone(events[cut:], columns, begun)
 
 
-def test_a_begun_state_is_not_changed():
-    begun = CachingAllocator()
-    begun.run([0, 1, ~0], [5 << 20, 5 << 20])
-    before = begun.copy()
-    columns = np.full((3, FEWEST), 5 << 20)
-    peaks_of_each([2, ~1], columns, begun)
-    assert (begun.blocks, begun.free, begun.live) == (before.blocks, before.free, before.live)
-
-
 def test_tensors_without_bytes_request_nothing():
     columns = np.repeat([[0], [3 << 20]], FEWEST, axis=1)
     found = peaks_of_each([0, 1, ~0], columns, CachingAllocator())
@@ -52,9 +41,3 @@ def test_beyond_the_bits_of_an_address_runs_are_served_one_by_one():
     assert peaks_of_each([0, ~0, 1], columns, CachingAllocator()) == alone(
         [0, ~0, 1], columns, CachingAllocator()
     )
-
-
-def test_few_runs_take_the_plain_path(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(allocator_columns, "_Columns", None)
-    columns = np.full((1, FEWEST - 1), 512)
-    assert len(peaks_of_each([0], columns, CachingAllocator())) == FEWEST - 1

@@ -1,13 +1,10 @@
 """Generation keeps keys and values by batch and context, and makes logits of the last position."""
 
-import numpy as np
 import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.workload import InferenceSetup, Network
-from forerun.features.memory.allocator import WEIGHTS
 from forerun.features.memory.attention import first_pass_elements, is_causal
-from forerun.features.memory.liveness import inference_requests
 from forerun.features.memory.plan import memory_plan
 from tests.features.configurations import HEADS, LAYERS, TOKENS, VOCABULARY, WIDTH, traced
 
@@ -48,17 +45,6 @@ def test_a_joined_cache_is_held_twice_in_the_last_step():
     found = plan("llama", batch, cache_tokens=tokens, joined_cache=True)
     once = 2 * LAYERS * KEYS["llama"] * batch * 2 / 2**20
     assert found.parts["cache"] == pytest.approx(once * (2 * tokens - 1))
-
-
-def test_the_second_step_holds_two_caches_and_the_prompts_logits():
-    batch = 512
-    options = {"logits": "all", "cache_tokens": TOKENS + 1, "joined_cache": True}
-    requests = inference_requests(traced("llama"), "bf16", InferenceSetup(**options))
-    sizes = requests.sizes(float(batch))
-    asked = np.where(requests.category == WEIGHTS, 0.0, sizes)
-    cache = 2 * LAYERS * KEYS["llama"] * batch * 2
-    logits = batch * TOKENS * VOCABULARY * 2
-    assert requests.live(asked).max() == pytest.approx(cache * (2 * TOKENS + 1) + logits, rel=0.01)
 
 
 def test_views_of_a_fused_product_keep_all_of_it():

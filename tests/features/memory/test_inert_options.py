@@ -46,11 +46,6 @@ def test_a_network_that_has_the_parts_keeps_every_option():
     assert without_inert(network) == (network, {})
 
 
-def test_networks_without_a_set_up_are_as_they_are():
-    for network in (Network(CNN), Network(CNN, 2, "fp32", "training", TrainingSetup("sgd"))):
-        assert without_inert(network) == (network, {})
-
-
 def test_a_network_that_attends_but_generates_no_text_keeps_attention_alone():
     given = InferenceSetup("eager", cache_tokens=64)
     bare, lacks = without_inert(Network(traced("bert"), 4, inference=given))

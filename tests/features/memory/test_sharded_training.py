@@ -44,23 +44,6 @@ def test_stage_three_gathers_two_blocks_whole():
     assert more_devices.parts["gathered"] == third.parts["gathered"]
 
 
-def test_tensor_and_pipeline_parallelism_differ():
-    setup = replace(PLAIN, accumulation=4)
-    tensor = plan(replace(setup, tensor_parallel=3), batch=256)
-    pipeline = plan(replace(setup, pipeline_parallel=3), batch=256)
-    whole = plan(setup, batch=256)
-    assert tensor.live < whole.live
-    assert pipeline.live < whole.live
-    assert tensor.live != pytest.approx(pipeline.live, rel=0.02)
-
-
-def test_norms_and_residuals_are_whole_on_every_device():
-    whole = plan(PLAIN, batch=256, family="bert").parts["activations"]
-    many = plan(replace(PLAIN, tensor_parallel=1024), batch=256, family="bert")
-    # Without dropout 8 of the 32 units that fused attention leaves (Korthikanti et al. 2022).
-    assert many.parts["activations"] == pytest.approx(whole * 8 / 32, rel=0.15)
-
-
 def test_the_first_stage_holds_embeddings_and_as_many_micro_batches_as_there_are_stages():
     one = replace(PLAIN, optimizer="none")
     whole = plan(one, batch=256)

@@ -122,27 +122,6 @@ def test_fused_attention_keeps_no_scores_and_dropout_its_masks():
     assert fused - plain == pytest.approx(2 * TOKENS * WIDTH)
 
 
-def test_a_checkpointed_layer_keeps_its_input_alone():
-    def step(layers):
-        setup = replace(STEP, checkpoint_blocks=True)
-        graph = traced("bert", layers)
-        asked = training_requests(graph, "fp16", setup)
-        sizes = np.where(asked.category == ACTIVATIONS, asked.sizes(256.0), 0.0)
-        return asked.live(sizes).max()
-
-    assert step(6) - step(3) == pytest.approx(3 * 256 * 2 * TOKENS * WIDTH)
-
-
-def test_the_configuration_says_what_is_dropped():
-    graph = traced("bert")
-    own, none = (
-        memory_plan(Network(graph, 64, "fp32", "training", replace(STEP, dropout=p)))
-        for p in (None, 0.0)
-    )
-    explicit = memory_plan(Network(graph, 64, "fp32", "training", replace(STEP, dropout=0.1)))
-    assert own.live == explicit.live > none.live
-
-
 def test_adapters_free_what_frozen_layers_would_keep():
     full = replace(STEP, dropout=0.0)
     graph = traced("llama")

@@ -62,29 +62,6 @@ def product_features(m: int, n: int, k: int, family: str = "product") -> dict[st
     return named | {"base_ms": base_ms, "power_ms": 1e3 * found.power_s[0]}
 
 
-def test_features_of_a_product_by_hand() -> None:
-    """200 x 96 x 320 in tiles of 128 x 64: 2 x 2 of them on 108 units, a part of it idle."""
-    found = product_features(200, 96, 320)
-    moved, flops = 2 * (200 * 320 + 200 * 96 + 320 * 96), 2 * 200 * 96 * 320
-    expected = {
-        "fill_128x64": 4 / 108,
-        "pad_128x64": 200 * 96 / (4 * 128 * 64),
-        "waves_64x64": np.log(8 / 108),
-        "log_bytes_over_l2": np.log(moved / (40 * 2**20)),
-        "log_intensity_over_ridge": np.log(flops / moved / (312e12 / A100.bandwidth_gbs / 1e9)),
-        "log_aspect": np.log(200 / 96),
-        "log_depth": np.log(320 * 320 / (200 * 96)),
-        "log_flops_per_unit": np.log(flops / 108 / 1e6),
-        "log_weight_over_l2": np.log(2 * 96 * 320 / (40 * 2**20)),
-        "log_batch": 0.0,
-        "log_m": np.log(200),
-        "log_n": np.log(96),
-        "log_k": np.log(320),
-        "is_linear": 1.0,
-    }
-    assert {name: found[name] for name in expected} == pytest.approx(expected)
-
-
 def test_alignment_counts_the_powers_of_two_that_divide_a_side() -> None:
     """200 = 2^3 x 25, 96 = 2^5 x 3, 256 by all up to 128."""
     found = product_features(200, 96, 256)

@@ -86,28 +86,6 @@ def test_a_waiting_device_draws_what_its_sheet_says_or_a_fifth():
         waiting_w(A30.model_copy(update={"tdp_w": None}))
 
 
-def test_features_of_a_product_by_hand():
-    """64 x 1024 x 1024 in fp32 on an A30: 10.3 TFLOP/s, 933 GB/s, 165 W, of which 33 waiting."""
-    features = gather_power([Query(Kernel(linear(64)), A30)])
-    flops, moved = 2 * 64 * 1024**2, 4 * (2 * 64 * 1024 + 1024**2)
-    bound_s = max(flops / 10.3e12, moved / (A30.bandwidth_gbs * 1e9))
-    assert features.bound_ms[0] == pytest.approx(1e3 * bound_s)
-    assert features.headroom_w[0] == pytest.approx(165 - 33)
-    expected = {
-        "log_roofline": np.log(1e3 * bound_s / 0.01),
-        "log_intensity_over_ridge": np.log(flops / moved / (10.3e12 / A30.bandwidth_gbs / 1e9)),
-        "log_bytes_over_l2": np.log(moved / (24 * 2**20)),
-        "log_outputs_over_threads": np.log(64 * 1024 / (56 * 2048)),
-        "log_matrix_gain": 0.0,
-        "is_product": 1.0,
-    }
-    found = {name: column(features, name)[0] for name in expected}
-    assert found == pytest.approx(expected)
-    assert column(features, "log_memory_over_headroom")[0] == pytest.approx(0.0, abs=0.1), (
-        "fast memory alone comes near the limit of an A30"
-    )
-
-
 def test_reading_memory_at_full_rate_draws_what_was_measured():
     """ReLU on large tensors draws 120 W (A30) and 55 W (RTX 2080 Ti) more than waiting."""
     for name, watts, error in (("a30", 120.0, 0.3), ("rtx-2080-ti", 55.0, 0.75)):

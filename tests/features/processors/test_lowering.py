@@ -58,28 +58,6 @@ def test_normalisation_and_activation_go_into_the_convolution_before():
     assert counted(read_twice)["batch_norm"] == 1
 
 
-def test_silu_and_layer_norm_written_out_are_one_node():
-    shape = ((1, 64, 128),)
-    ops = []
-
-    def add(kind, name, inputs, shapes=shape, **attributes):
-        ops.append(Operator(kind, name, shapes, shape, 0, attributes, inputs))
-        return len(ops) - 1
-
-    x = add("elementwise", "Relu", (), function="relu")
-    gate = add("elementwise", "Sigmoid", (x,), function="sigmoid")
-    silu = add("elementwise", "Mul", (x, gate), shape * 2, function="mul")
-    mean = add("reduce", "ReduceMean", (silu,))
-    centred = add("elementwise", "Sub", (silu, mean), shape * 2, function="sub")
-    square = add("elementwise", "Pow", (centred,), function="pow")
-    variance = add("reduce", "ReduceMean", (square,))
-    shifted = add("elementwise", "Add", (variance,), function="add")
-    root = add("elementwise", "Sqrt", (shifted,), function="sqrt")
-    add("elementwise", "Div", (centred, root), shape * 2, function="div")
-    kinds = Counter(node.kind for node in cpu_nodes(OperatorGraph(tuple(ops))))
-    assert kinds == Counter(cheap=1, exponential=1, layer_norm=1)
-
-
 def test_every_kind_has_work_and_work_grows_with_the_batch():
     for kind in NODE_KINDS:
         assert any(column[0] == kind for column in COLUMNS)

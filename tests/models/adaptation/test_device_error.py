@@ -11,7 +11,6 @@ from forerun.models.adaptation.error_process import (
     NETWORK_EXPERTS,
     OPERATOR_EXPERTS,
     ErrorProcess,
-    Gram,
     LeftOut,
     Offsets,
     leave_groups_out,
@@ -59,16 +58,6 @@ def test_left_out_errors_are_those_of_a_fit_without_the_group(expert):
         np.testing.assert_allclose(left.by_process[held], rows.errors[held] - mean, atol=1e-9)
 
 
-def test_left_out_errors_of_several_experts_are_those_of_each_alone():
-    rows = SupportSet.of(*models(5, 0, by_mode), comparable=True)
-    experts = [NETWORK_EXPERTS[-1], NETWORK_EXPERTS[3], NETWORK_EXPERTS[-5]]
-    together = leave_groups_out(rows, experts)
-    alone = [leave_groups_out(rows, [expert]) for expert in experts]
-    assert (together.weights > 1e-6).all()
-    mixed = together.weights @ [one.by_process for one in alone]
-    np.testing.assert_allclose(together.by_process, mixed, rtol=1e-12)
-
-
 def test_rows_of_one_model_do_not_vouch_for_each_other():
     # Each model has an error of its own in both modes: nothing carries over to other models.
     rng = np.random.default_rng(0)
@@ -87,18 +76,6 @@ def test_offsets_answer_where_the_error_is_an_offset():
     means = [one.at(MODES, fresh, ["new", "new"])[0] for one in found if not one._fit.share]
     assert np.abs(np.array(means) - [0.3, -0.1]).max() < 0.08
     assert np.mean(means, axis=0) == pytest.approx([0.3, -0.1], abs=0.03)
-
-
-def test_adapting_is_hardly_worse_than_medians_where_these_are_the_truth():
-    wrong, median = [], []
-    for seed in range(10):
-        errors, strata, features, keys = models(10, seed, by_mode, noise=0.1)
-        fresh, modes, points, _ = models(40, seed + 100, by_mode, noise=0.1)
-        mean, _ = on_device(errors, strata, features, keys).at(modes, points, ["new"] * 80)
-        wrong.append(np.abs(mean - fresh).mean())
-        offsets = {m: np.median(errors[np.array(strata) == m]) for m in MODES}
-        median.append(np.abs(fresh - [offsets[m] for m in modes]).mean())
-    assert np.mean(wrong) <= 1.03 * np.mean(median)
 
 
 def test_a_process_answers_where_the_error_follows_the_features():
@@ -193,14 +170,6 @@ def test_a_deviation_is_infinite_long_before_its_exponential_overflows(offset):
     assert (nearer_low >= 0.1).all() and (nearer_high <= 10.0).all()
 
 
-def test_models_of_equal_features_say_nothing_about_others():
-    errors, strata, features, keys = models(5, 0, by_mode)
-    found = on_device(errors, strata, np.zeros_like(features), keys)
-    points = np.array([[0.0], [0.01], [1.0]]) * np.ones(features.shape[1])
-    _, deviation = found.at(["eager"] * 3, points, ["new"] * 3)
-    assert np.isfinite(deviation).tolist() == [True, False, False]
-
-
 def test_a_mode_that_was_not_measured_keeps_the_width_too():
     errors, strata, features, keys = models(10, 0, by_mode)
     found = on_device(errors, strata, features, keys)
@@ -217,22 +186,6 @@ def test_nine_in_ten_new_models_lie_inside(count):
         mean, deviation = found.at(strata, points, ["new"] * 60)
         inside.append(np.abs(errors - mean) <= HALF_WIDTH * deviation)
     assert 0.85 <= np.mean(inside) <= 0.985
-
-
-@pytest.mark.slow
-@settings(max_examples=15)
-@given(order=st.permutations(range(12)), seed=st.integers(0, 5))
-def test_the_order_of_rows_is_free(order, seed):
-    errors, strata, features, keys = models(6, seed, by_mode)
-    mixed = errors[order], [strata[i] for i in order], features[order], [keys[i] for i in order]
-    fresh = np.random.default_rng(9).normal(size=(4, 6))
-    queried = (["eager", "compiled"] * 2, fresh, ["new"] * 4)
-    one, other = (
-        on_device(errors, strata, features, keys).at(*queried),
-        on_device(*mixed).at(*queried),
-    )
-    np.testing.assert_allclose(one[0], other[0], atol=1e-8)
-    np.testing.assert_allclose(one[1], other[1], rtol=1e-7)
 
 
 @settings(max_examples=30)
@@ -255,15 +208,6 @@ def test_nothing_measured_changes_nothing():
     assert np.isnan(deviation).all()
 
 
-def test_features_of_other_strata_count_only_where_they_are_comparable():
-    rows = models(4, 0)
-    for comparable in (True, False):
-        support = SupportSet.of(*rows, comparable=comparable)
-        gram = Gram.between(np.array(["training"]), support.features[:1], support)
-        smooth = gram.covariance(OPERATOR_EXPERTS[-1]) - gram.covariance(OPERATOR_EXPERTS[1])
-        assert (np.abs(smooth).max() > 1e-3) == comparable
-
-
 def test_a_device_of_the_training_set_is_taken_to_have_no_level_until_rows_insist():
     """Experts with a free level have a tenth of the prior weight; clear errors restore it."""
 
@@ -276,10 +220,3 @@ def test_a_device_of_the_training_set_is_taken_to_have_no_level_until_rows_insis
 
     assert share_with_level(0.02, known=True) < 0.4 * share_with_level(0.02, known=False)
     assert share_with_level(0.5, known=True) > 3 * share_with_level(0.02, known=True)
-
-
-def test_a_level_that_all_rows_of_a_known_device_show_is_believed():
-    errors, strata, features, keys = models(20, 0, lambda x, mode: 0.4, noise=0.02)
-    rows = SupportSet.of(errors, strata, features, keys, comparable=True)
-    mean, _ = DeviceError(SHEET, rows, known=True).at(["eager"], features[:1] + 0.1, ["new"])
-    assert mean[0] == pytest.approx(0.4, abs=0.08)

@@ -43,13 +43,3 @@ def test_rows_of_one_group_do_not_count_as_groups():
     errors = np.array([0.1, -0.05, 0.2])
     assert half_width(deviations_of(errors, 50)) == pytest.approx(half_width(deviations_of(errors)))
     assert half_width(deviations_of(np.tile(errors, 50))) < 0.9 * half_width(deviations_of(errors))
-
-
-def test_groups_never_measured_lie_inside_nine_times_in_ten_or_more():
-    """Groups with random errors, whose standard deviation is estimated."""
-    random, held = np.random.default_rng(0), []
-    for _ in range(300):
-        scale = PRIOR_DEVIATION * np.exp(random.normal(0.0, 0.3))
-        width = half_width(deviations_of(random.normal(0.0, scale, 5)))
-        held.append(np.mean(np.abs(random.normal(0.0, scale, 200)) <= width))
-    assert 0.9 < np.mean(held) < 0.98

@@ -13,7 +13,6 @@ from forerun.models.adaptation.error_process import (
 )
 from forerun.models.adaptation.support_gp import DeviceError, Standardizer, SupportGP
 from forerun.models.adaptation.support_set import SupportSet
-from forerun.models.gaussian_process.regression import Posterior
 
 CATALOG = DeviceCatalog.load()
 L4, T4 = CATALOG.get("l4"), CATALOG.get("t4")
@@ -122,11 +121,6 @@ def test_an_erratic_device_is_called_so_and_a_plain_one_is_not():
     assert adapted(*drawn("level", 20, 0)).limits(L4) == ()
 
 
-def test_more_rows_than_weigh_the_experts_still_all_count():
-    assert error_on_new_rows("smooth", 300, 0) < error_on_new_rows("smooth", 20, 0)
-    assert adapted(*drawn("smooth", 300, 0)).rows(L4) == 300
-
-
 def test_intervals_are_never_wider_than_those_of_a_new_device():
     few = adapted(*drawn("level", 20, 0))
     values, low, high = np.ones(3), np.full(3, 0.8), np.full(3, 1.3)
@@ -147,19 +141,3 @@ def test_columns_that_never_varied_say_nothing():
     matrix = np.column_stack([np.ones(20), np.arange(20.0)])
     scale = Standardizer.of(matrix)
     assert scale.apply(np.array([[99.0, 9.5]]), 2).tolist() == [[0.0, 0.0]]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_left_out_answers_are_those_of_a_process_without_the_row(seed):
-    rng = np.random.default_rng(seed)
-    points = rng.normal(size=(6, 2))
-    covariance = np.exp(-((points[:, None] - points[None]) ** 2).sum(axis=2))
-    values = rng.normal(size=6)
-    whole = Posterior.of(covariance, 0.1, values)
-    for row in range(6):
-        rest = np.delete(np.arange(6), row)
-        part = Posterior.of(covariance[np.ix_(rest, rest)], 0.1, values[rest])
-        cross = covariance[row : row + 1, rest]
-        assert whole.left_out_error[row] == pytest.approx(values[row] - part.mean(cross)[0])
-        variance = part.variance(cross, np.ones(1))[0] + 0.1
-        assert whole.left_out_variance[row] == pytest.approx(variance)

@@ -53,18 +53,6 @@ def test_a_device_that_was_not_measured_is_graded_b():
     assert "not measured on this device" in trust.reason
 
 
-def test_measured_operators_are_no_measured_networks():
-    trust = graded("t4")
-    assert trust.grade == "B"
-    assert "single operators" in trust.reason
-
-
-def test_an_operator_is_measured_only_where_operators_were():
-    on = {name: Query(Kernel(RELU), CATALOG.get(name)) for name in ("t4", "rtx-4090")}
-    assert graded(query=on["t4"]).grade == "A"
-    assert graded(query=on["rtx-4090"]).grade == "B"
-
-
 def test_counts_say_whether_networks_or_operators_were_measured_on_a_device():
     """Rows of networks may have the keys of operators, such as in the power of both."""
     counted = {

@@ -65,11 +65,6 @@ def test_no_network_beats_its_bound_by_far_and_all_metrics_are_answered(name, de
     assert answer.estimates["power_w"].value <= 1.05 * query.device.tdp_w
 
 
-def test_more_samples_take_longer():
-    times = [LOADED.predictor.predict([ask(batch=b)]).values["latency_ms"][0] for b in (8, 64, 512)]
-    assert times[0] < times[1] < times[2]
-
-
 def test_resnet50_on_a_known_gpu_is_what_people_measure():
     """The timm benchmark: 4,218 to 4,303 images a second on an RTX 4090, amp, eager, batch 1,024.
 
@@ -78,24 +73,6 @@ def test_resnet50_on_a_known_gpu_is_what_people_measure():
     answer = LOADED.predictor.predict([ask(batch=1024)])[0]
     assert 1024e3 / answer.estimates["latency_ms"].value == pytest.approx(4250, rel=0.25)
     assert "network_latency" in {part.name for part in LOADED.predictor.parts}
-
-
-def test_small_batches_that_leave_the_device_idle_have_wider_intervals():
-    """The training set has few of them: the prediction rests on kernel times and host dispatch."""
-    few, many = (
-        LOADED.predictor.predict([ask(batch=batch)])[0].estimates["latency_ms"]
-        for batch in (1, 256)
-    )
-    assert few.high / few.low > 1.5 * many.high / many.low
-
-
-def test_fp32_networks_take_longer_with_more_samples_also_when_launches_count():
-    times = [
-        LOADED.predictor.predict([ask("light_squeezenet", batch=b, precision="fp32")])
-        for b in (1, 2, 4, 8, 16)
-    ]
-    values = [t.values["latency_ms"][0] for t in times]
-    assert values == sorted(values)
 
 
 def test_the_bundle_is_small():

@@ -99,12 +99,6 @@ def test_other_features_are_refused(folder):
         Toy.load(folder)
 
 
-def test_features_that_are_not_given_are_refused(folder):
-    edit(folder, names={})
-    with pytest.raises(BadArtifact, match="other features"):
-        Toy.load(folder)
-
-
 def test_another_format_is_refused(folder):
     edit(folder, format="forerun.predictor/1")
     with pytest.raises(BadArtifact, match=f"not in format {FORMAT}; fit it again"):
@@ -121,14 +115,6 @@ def test_a_file_of_something_else_is_refused(folder, text):
 def test_another_predictor_is_refused(folder):
     with pytest.raises(BadArtifact, match="holds 'toy', not 'constant'"):
         Constant.load(folder)
-
-
-def test_a_missing_field_takes_its_default(folder):
-    path = folder / "predictor.json"
-    content = json.loads(path.read_text())
-    del content["parameters"]["bag"]
-    path.write_text(json.dumps(content))
-    assert Toy.load(folder).bag is None
 
 
 @pytest.mark.parametrize(

@@ -44,11 +44,6 @@ def test_rows_are_counted_where_the_metric_was_measured(record):
     }
 
 
-def test_counts_survive_the_file(record, tmp_path):
-    record.write(tmp_path)
-    assert TrainingRecord.read(tmp_path) == record
-
-
 def test_what_was_judged_survives_the_file_and_further_rows(record, tmp_path):
     setting = Setting("t4", "architecture", "latency_ms")
     judged = replace(record, judged={"toy": {setting: 3}, "other": {}})

@@ -12,7 +12,6 @@ from forerun.data.query import Operation, Query
 from forerun.data.workload import Benchmark
 from forerun.models.benchmark_suites.history import BenchmarkHistory, _foldings, history_rows
 from forerun.models.contract import PredictorContract
-from forerun.models.gaussian_process.additive_categorical import AdditiveCategoricalProcess, Term
 
 CATALOG = DeviceCatalog.load()
 PARTS = {"a100-sxm-80gb": 8.0, "h100-sxm-80gb": 20.0, "l4": 2.0, "a30": 4.0, "t4": 1.0}
@@ -145,16 +144,6 @@ def test_other_suites_are_not_answered():
     query = asked()
     assert fitted().answers(query)
     assert not fitted().answers(replace(query, workload=Benchmark("stream", ())))
-
-
-def test_a_row_far_off_hardly_moves_the_process():
-    rows = history_rows([asked(count=1, round_=200.0 + i % 2) for i in range(20)])
-    values = np.zeros(20)
-    values[7] = 5.0
-    terms = (Term((), "one", 1.0), Term(("device",), "one", 0.5))
-    process = AdditiveCategoricalProcess.fit(rows, values, terms, learn=False)
-    assert abs(process.predict(rows.take(np.array([0])))[0]) < 0.05
-    assert process.robust_weights[7] < 0.1 < process.robust_weights[0]
 
 
 def test_a_round_is_held_out_of_the_rounds_before_it_and_a_device_of_all_other_devices():

@@ -4,15 +4,12 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from forerun.data.device import Device
-from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Benchmark
-from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost, PowerLaw
+from forerun.models.benchmark_suites.scores import GROUP, BenchmarkBoost
 from forerun.models.contract import PredictorContract
 
 DEVICE = Device(name="board", vendor="amd", kind="fpga")
@@ -80,16 +77,6 @@ def test_a_width_beyond_training_goes_on_with_the_power_law_and_is_said_to_be_ou
     assert tuple(map(str, new[0].limits)) == ("width is 512, the training set has 16 to 128",)
 
 
-def test_limits_name_choices_and_settings_that_training_did_not_see():
-    odd = Benchmark("dense", (("colour", 1.0), ("strategy", "other"), ("width", 32.0)))
-    limits = tuple(map(str, fitted().predict([Query(odd, DEVICE)])[0].limits))
-    assert limits == (
-        "reuse is not given",
-        "colour is not known",
-        "strategy is 'other', which training did not see",
-    )
-
-
 def test_a_few_rows_move_the_level_of_their_suite_toward_themselves():
     rows = measured().take(range(0, 60, 5))
     shifted = Measurements(rows.queries, {"lut": 3.0 * rows.values["lut"]})
@@ -107,24 +94,3 @@ def test_intervals_hold_about_nine_of_ten_widths_that_were_held_out():
     assert ((answers.low["lut"] <= truth) & (truth <= answers.high["lut"])).mean() >= 0.8
     assert answers.coverage == 0.9
     assert answers.low["dsp"].min() == 0.0
-
-
-@given(st.floats(-2, 2), st.floats(-2, 2))
-def test_exponents_of_a_power_law_are_found(one, other):
-    logs = np.random.default_rng(1).normal(size=(4000, 2))
-    law = PowerLaw.fit(logs, 3.0 + logs @ np.array([one, other]))
-    np.testing.assert_allclose(law.exponents, [one, other], atol=2e-3)
-
-
-def test_a_setting_that_never_varies_has_no_exponent():
-    logs = np.column_stack([np.arange(9.0), np.full(9, 2.0)])
-    law = PowerLaw.fit(logs, 2.0 * logs[:, 0])
-    assert law.exponents[1] == 0.0
-    assert law.predict(np.array([[np.nan, 70.0]]))[0] == pytest.approx(8.0)
-
-
-def test_a_damaged_folder_is_refused(tmp_path):
-    fitted().save(tmp_path)
-    next(tmp_path.glob("boosters-*")).unlink()
-    with pytest.raises(BadArtifact):
-        BenchmarkBoost.load(tmp_path)

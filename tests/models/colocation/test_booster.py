@@ -220,14 +220,6 @@ def test_with_an_unseen_neighbour_it_is_far_more_accurate_than_the_programs_own_
     assert ours < 0.72 * mean
 
 
-@pytest.mark.slow
-def test_p_over_one_is_a_legal_answer():
-    rows = colocations(3)
-    faster = replace(rows, values={m: 2.0 * v for m, v in rows.values.items()})
-    answers = ColocationBoost(bags=1).fit(faster).predict(rows.queries)
-    assert answers.values["p_cpu"].max() > 1.5
-
-
 def resource_gains(queries):
     """Gains by the fitted predictor."""
     return gains(boost(), queries, boost().speeds(queries))

@@ -100,14 +100,6 @@ def test_a_metric_that_a_window_lacks_is_as_it_is_alone():
     assert found[10:12].tolist() == [0.8, 2.0]
 
 
-def test_rows_know_whether_they_have_a_window_and_can_be_taken():
-    both = rows(query(seen=window(task__cpu_share=0.5)), query(ProgramProfile("b")))
-    assert both.has_window.tolist() == [True, False]
-    assert both.take(np.array([False, True])).programs.tolist() == ["b"]
-    assert both.take(np.array([1, 0])).programs.tolist() == ["b", "a"]
-    assert len(both) == 2
-
-
 def test_effects_are_shrunken_by_two_runs_of_all_programs():
     """Six runs at -0.2, six at -0.4 and two at -9, which has none of its own."""
     programs = np.array(["a"] * 6 + ["b"] * 6 + ["c"] * 2)
@@ -181,46 +173,3 @@ def test_an_idle_host_is_the_median_without_programs_else_a_low_quantile_of_thos
     idle = idle_window([query(p) for p in empty])
     assert dict(zip(idle.metrics, idle.seconds[0], strict=True))[SHARE] == pytest.approx(0.02)
     assert idle_window([]) == HostWindow()
-
-
-def test_a_program_with_few_runs_has_no_level_of_its_own():
-    programs = np.array(["a"] * 2 + ["b"] * 9)
-    log_p = np.r_[np.full(2, -2.0), np.linspace(-0.2, 0.0, 9)]
-    effects = ProgramEffects.fit(programs, log_p, np.full((11, 2), np.nan))
-    _, _, modes = effects.estimate(np.array(["a", "b", "c"]), np.full((3, 2), -1.0))
-    assert modes.tolist() == ["new", "known", "new"]
-
-
-def test_one_load_gives_the_effect_of_a_program_that_was_never_measured():
-    programs = np.repeat(["a", "b", "c", "d"], 9)
-    with_load = np.repeat([-2.0, -1.0, -0.5, -0.01], 9)
-    log_p = with_load * np.tile(np.linspace(0.0, 0.8, 9), 4)
-    none = np.full(36, np.nan)
-    effects = ProgramEffects.fit(programs, log_p, np.stack([with_load, none], axis=1))
-    proxies = np.array([[-1.5, np.nan], [0.0, np.nan], [np.nan, np.nan]])
-    middle, spread, modes = effects.estimate(np.array(["x", "y", "z"]), proxies)
-    assert modes.tolist() == ["profiled", "profiled", "new"]
-    assert -0.75 < middle[0] < -0.35
-    assert middle[1] == 0.0
-    assert spread[0] > 10 * spread[1] > 0.0
-
-
-def test_the_scatter_of_isolated_times_gives_the_effect_of_an_unmeasured_program():
-    programs, scatter = np.repeat(["a", "b", "c", "d"], 9), np.repeat([0.4, 0.2, 0.1, 0.01], 9)
-    log_p = -scatter * np.tile(np.linspace(0.0, 0.8, 9), 4)
-    none = np.full(36, np.nan)
-    effects = ProgramEffects.fit(programs, log_p, np.stack([none, scatter], axis=1))
-    proxies = np.array([[np.nan, 0.3], [np.nan, 0.02], [np.nan, np.nan]])
-    middle, spread, modes = effects.estimate(np.array(["x", "y", "z"]), proxies)
-    assert modes.tolist() == ["new"] * 3
-    assert -0.15 < middle[0] < -0.09
-    assert spread[0] > 10 * spread[1] > 0.0
-    assert (middle[2], spread[2]) == effects.common
-
-
-def test_both_sensitivity_proxies_are_averaged():
-    effects = ProgramEffects({}, (0.0, 0.1), {LOAD: (0.5, 0.2), SCATTER: (-1.0, 0.8)})
-    middle, spread, modes = effects.estimate(np.array(["x"]), np.array([[-0.4, 0.1]]))
-    assert middle[0] == pytest.approx((0.5 * -0.4 - 1.0 * 0.1) / 2)
-    assert spread[0] == pytest.approx(np.sqrt(0.2 * 0.4 * 0.8 * 0.1))
-    assert modes.tolist() == ["profiled"]

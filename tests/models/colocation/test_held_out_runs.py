@@ -15,7 +15,6 @@ from forerun.models.colocation.booster import (
     uninformative_runs,
 )
 from forerun.models.colocation.features import ColocationRows
-from tests.contracts.tiny_colocation import colocations
 
 HOST = Device(name="host", vendor="nobody", kind="cpu")
 
@@ -63,14 +62,3 @@ def test_runs_that_made_the_inputs_are_not_held_out():
     assert uninformative_runs(rows, given, "known").tolist() == [False] * 4
     assert uninformative_runs(rows, given, "new").tolist() == [True, False, False, False]
     assert uninformative_runs(rows, given, "profiled").tolist() == [True, True, False, True]
-
-
-def test_runs_that_inputs_are_computed_from_are_left_out_of_calibration():
-    rows = colocations(measured_with_cache=True)
-    alone = rows.groups["neighbour"] == "none"
-    assert alone.any()
-    seen = ColocationRows.from_queries(rows.queries)
-    assert not uninformative_runs(seen, rows, "known").any()
-    np.testing.assert_array_equal(uninformative_runs(seen, rows, "new"), alone)
-    bare = np.isnan(seen.log_p_with_load)
-    np.testing.assert_array_equal(uninformative_runs(seen, rows, "profiled"), alone | bare)

@@ -55,16 +55,3 @@ def test_a_class_replaces_an_interval_that_is_withheld():
     found = classes(values, low, [rates, rates, rates, None])
     assert [one and one.slowed for one in found] == [True, False, None, None]
     assert found[0].errors == rates
-
-
-def test_error_rates_are_those_of_runs_without_an_interval_where_there_are_enough():
-    measured = np.repeat([0.5, 1.0, 0.5, 1.0], 20)
-    predicted = np.repeat([0.5, 1.0, 1.0, 1.0], 20)
-    ratio = np.repeat([1.5, 1.5, 9.0, 9.0], 20)
-    all_rows = ClassErrors.of(measured, predicted)
-    assert (all_rows.false_alarms, all_rows.misses, all_rows.rows) == (0.0, 0.5, 80)
-    wide = ClassErrors.where_wide(measured, predicted, ratio)
-    assert (wide.false_alarms, wide.misses, wide.rows) == (0.0, 1.0, 40)
-    few = np.where(np.arange(80) % 20 < 5, ratio, 1.5)
-    assert ClassErrors.where_wide(measured, predicted, few) == all_rows
-    assert ClassErrors.of(np.ones(50), np.ones(50)) is None

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from forerun.data.bundle import Bundle
 from forerun.data.device import Device
-from forerun.data.errors import BadArtifact
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
@@ -145,44 +144,6 @@ def test_another_version_of_the_tool_is_another_program():
     assert adapted.predict(moved).values["util_dsp"] == pytest.approx(
         fitted().predict(moved).values["util_dsp"]
     )
-
-
-def test_the_name_of_a_program_is_a_key_and_nothing_else():
-    rows = measured([16, 32]) + measured([32, 64])
-    renamed = Measurements(
-        rows.queries, rows.values, {"kernel": np.char.add("other-", rows.groups["kernel"])}
-    )
-    plain = DesignBoost(trees=TREES, calibrated=False, loop_shape=None)
-    held_out = measured(NEW).queries
-    one, other = (plain.fit(r).predict(held_out).values for r in (rows, renamed))
-    assert all((one[m] == other[m]).all() for m in METRICS)
-
-
-def test_suggested_designs_are_different_ones_and_follow_the_seed():
-    queries = measured(NEW).queries
-    chosen = fitted().suggest(queries, 20, seed=3)
-    assert len(set(chosen)) == 20
-    assert chosen == fitted().suggest(queries, 20, seed=3)
-    assert chosen != fitted().suggest(queries, 20, seed=4)
-
-
-@pytest.mark.slow
-def test_the_support_set_is_saved_and_loaded(tmp_path):
-    adapted = fitted().adapt(measured(NEW).take(range(12)))
-    adapted.save(tmp_path)
-    again = DesignBoost.load(tmp_path)
-    held_out = measured(NEW).queries
-    for metric in METRICS:
-        one, other = (p.predict(held_out).values[metric] for p in (again, adapted))
-        assert one == pytest.approx(other, rel=1e-9)
-
-
-def test_it_refuses_what_was_fitted_on_other_features(tmp_path):
-    fitted().save(tmp_path)
-    text = (tmp_path / "predictor.json").read_text().replace('"dsp_near"', '"dsp_far"')
-    (tmp_path / "predictor.json").write_text(text)
-    with pytest.raises(BadArtifact, match="other features"):
-        DesignBoost.load(tmp_path)
 
 
 def inputs(random, n):

@@ -9,23 +9,17 @@ from forerun.data.device import Device
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Design
-from forerun.features.hls.directives import DESIGN_FEATURES, PLACE_COLUMNS
+from forerun.features.hls.directives import PLACE_COLUMNS
 from forerun.features.hls.loop_factors import FACTOR_FEATURES, FACTOR_TOTALS
 from forerun.models.hls_designs.features import (
-    BOUND_COLUMNS,
-    BOUNDS,
     FEATURES,
     LOOPS,
     METRICS,
-    NETWORK_FEATURES,
-    deviations_within,
     feature_matrix,
     from_logarithms,
     log_bounds,
     log_values,
-    network_matrix,
     place_matrix,
-    program_key,
     unit_rows,
 )
 from tests.programs import nested
@@ -75,21 +69,6 @@ def test_cycles_and_block_memory_have_no_bound(metric):
     assert log_bounds(with_share(0.1))[0, METRICS.index(metric)] == 0.0
 
 
-def test_rows_are_features_and_the_version_of_the_tool():
-    matrix = feature_matrix([design(), design(version="2020.1")])
-    assert matrix.shape == (2, len(DESIGN_FEATURES) + 1)
-    assert matrix[1, -1] > matrix[0, -1] > 2018
-    np.testing.assert_array_equal(matrix[0, :-1], matrix[1, :-1])
-    assert program_key(design()) != program_key(design(version="2020.1"))
-
-
-def test_bounds_are_what_differs_between_designs_of_one_program():
-    one, other = feature_matrix([design(PIPE__L0="off"), design(PIPE__L0="flatten")])
-    differ = {FEATURES[place] for place in np.flatnonzero(one != other)}
-    assert {"log_cycles", "unrolled", "busiest_flat"} <= differ & set(BOUNDS)
-    assert [DESIGN_FEATURES[place] for place in BOUND_COLUMNS] == list(BOUNDS)
-
-
 def test_places_are_padded_with_zeros_and_cut_at_ten_loops():
     matrix = place_matrix([design(PARA__L0=2), design((2,) * 12, PARA__L0=2)])
     width, of_factors = LOOPS * len(PLACE_COLUMNS), LOOPS * len(FACTOR_FEATURES)
@@ -99,24 +78,6 @@ def test_places_are_padded_with_zeros_and_cut_at_ten_loops():
         assert values[0, : len(columns)].any()
         assert (values[0, 2 * len(columns) :] == 0).all()
         assert values[1, -len(columns) :].any()
-
-
-def test_the_network_has_the_totals_of_factors_after_the_features():
-    queries = [design(PARA__L0=2), design(PARA__L0=3)]
-    matrix = feature_matrix(queries)
-    both = network_matrix(queries, matrix)
-    assert both.shape == (2, len(NETWORK_FEATURES))
-    assert (both[:, : len(FEATURES)] == matrix).all()
-    assert both[1, NETWORK_FEATURES.index("banks_sum")] == pytest.approx(1.0)
-
-
-def test_deviations_are_the_median_over_programs_of_those_within():
-    """Columns: within 1 and 3; within one program only; within none."""
-    matrix = np.array(
-        [[0, 0, 5], [2, 0, 5], [10, 0, 7], [16, 4, 7]],
-        dtype=np.float64,
-    )
-    assert deviations_within(matrix, np.array([0, 0, 1, 1])) == (2.0, 2.0, 1.0)
 
 
 @given(st.floats(0.1, 100.0), st.floats(-50.0, 50.0))

@@ -47,21 +47,6 @@ def test_a_design_is_compared_with_itself_first_and_in_training_with_others_only
     assert len(others.design) == NEIGHBOURS * len(rows)
 
 
-def test_neighbours_are_of_the_same_program_and_near():
-    rows, other = measured([16, 32]), measured([8, 16, 32])
-    designs = known(rows + other)
-    at = next(i for i, q in enumerate(rows.queries) if ("__PARA__L1", "8") in q.design.directives)
-    found = pairs(designs, [rows.queries[at], other.queries[at]], others=True)
-    assert (found.values[:NEIGHBOURS, 0] < len(rows)).all()
-    assert (found.values[NEIGHBOURS:, 0] >= len(rows)).all()
-    own = place_matrix([rows.queries[at]]) / np.array(designs.units)
-    distances = np.square(place_matrix(rows.queries) / np.array(designs.units) - own).sum(axis=1)
-    others = [q.design.directives != rows.queries[at].design.directives for q in rows.queries]
-    nearest = np.sort(distances[others])[:NEIGHBOURS]
-    chosen = found.values[:NEIGHBOURS, 0].astype(int)
-    assert distances[chosen] == pytest.approx(nearest)
-
-
 def test_neighbours_are_those_by_all_distances_and_the_first_of_those_as_near():
     rows = measured([16, 32]) + measured([8, 16, 32])
     designs = known(rows)

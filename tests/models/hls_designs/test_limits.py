@@ -32,16 +32,6 @@ def test_a_factor_between_the_smallest_and_the_largest_is_no_limit(factor):
     assert OF_PROGRAM.outside(design(__PARA__L0=factor)) == ()
 
 
-def test_a_factor_below_the_smallest_is_a_limit():
-    (limit,) = OF_PROGRAM.outside(design(__PARA__L1="2"))
-    assert (limit.low, limit.high) == (4.0, 8.0)
-
-
-def test_a_slot_that_never_varied_is_said_to_have_one_value():
-    (limit,) = OF_PROGRAM.outside(design(__TILE__L0="8"))
-    assert str(limit).endswith("have 1")
-
-
 def test_a_pipeline_that_was_not_measured_is_a_limit_that_names_those_that_were():
     (limit,) = OF_PROGRAM.outside(design(__PIPE__L0="flatten"))
     assert limit.severity == "outside"

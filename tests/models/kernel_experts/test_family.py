@@ -9,7 +9,7 @@ import pytest
 from forerun.data.device import Device
 from forerun.features.llm_kernels.families import kernel_groups
 from forerun.features.llm_kernels.table import KernelGroup
-from forerun.models.kernel_experts.family import Family, Settings, calibrate, thin
+from forerun.models.kernel_experts.family import Family, Settings, calibrate
 from forerun.models.kernel_experts.llm_kernels import PARAMETERS
 from tests.models.kernel_experts.rows import CATALOG, kernels, timed
 
@@ -58,19 +58,6 @@ def test_another_device_takes_that_of_the_most_similar_sheet():
     assert factor(CATALOG.get("l4")) == pytest.approx(FACTORS["l40s"], rel=0.15)
     near, far = (fitted().distance(products(name)) for name in ("gh200-96gb", "h20"))
     assert 0.0 < near < far
-
-
-def test_a_renamed_training_device_is_still_one():
-    renamed = CATALOG.get("l40s").model_copy(update={"name": "renamed", "title": "Renamed"})
-    assert fitted().distance(replace(products("l40s"), device=renamed)) == 0.0
-
-
-def test_thinned_rows_are_the_same_every_time():
-    part = rows("l40s")
-    once, again = thin(part, 20), thin(part, 20)
-    assert len(once) == 20
-    np.testing.assert_array_equal(once.log_values, again.log_values)
-    assert thin(part, 10_000) is part
 
 
 def test_bounds_have_no_sign_and_are_wider_for_devices_that_differ():

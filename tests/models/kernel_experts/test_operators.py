@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.data.errors import BadArtifact
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
-from forerun.models.artifact.sealed_folder import seal
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.contract import PredictorContract
 from forerun.models.kernel_experts.operators import OperatorBoost
@@ -149,12 +147,3 @@ def test_a_few_measurements_move_a_device_towards_them():
     assert np.median(np.abs(np.log(after / truth))) < 0.5 * np.median(
         np.abs(np.log(before / truth))
     )
-
-
-def test_a_predictor_of_other_features_is_refused(tmp_path):
-    fitted().save(tmp_path)
-    path = tmp_path / "predictor.json"
-    path.write_text(path.read_text().replace("log_bytes_over_l2", "log_bytes_over_l3"))
-    seal(tmp_path, "2026-01-01")
-    with pytest.raises(BadArtifact, match="other features"):
-        OperatorBoost.load(tmp_path)

@@ -5,11 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from forerun.data.graph import Operator
-from forerun.data.language_models.kernel import GemmKernel, LlmKernel
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
-from forerun.data.workload import Kernel
 from forerun.features.llm_kernels.families import kernel_groups
 from forerun.models.contract import PredictorContract
 from forerun.models.kernel_experts.llm_kernels import KernelPower
@@ -82,30 +79,6 @@ def test_a_device_without_a_design_power_is_not_answered():
     bare = query.device.model_copy(update={"tdp_w": None, "sources": {}, "name": "bare"})
     assert fitted().answers(query)
     assert not fitted().answers(Query(query.workload, bare))
-
-
-def test_intervals_are_wider_on_a_gpu_that_was_not_measured():
-    def width(name: str) -> float:
-        answers = fitted().predict(kernels(name, 60, seed=6))
-        return float(np.median(answers.high["power_w"] / answers.low["power_w"]))
-
-    assert width("l40s") > width("h100-sxm-80gb")
-
-
-def test_operators_are_answered_on_gpus_and_at_sizes_that_were_measured():
-    """A linear layer draws what the product draws; others are left to other predictors."""
-
-    def linear(name, m, n=4096):
-        operator = Operator("linear", "aten.linear", ((m, 4096),), ((m, n),), 4096 * n)
-        return Query(Kernel(operator, "bf16"), CATALOG.get(name))
-
-    asked = linear("h100-sxm-80gb", 64)
-    same = Query(LlmKernel(GemmKernel(64, 4096, 4096)), asked.device)
-    watts = fitted().predict([asked, same]).values["power_w"]
-    assert fitted().answers(asked)
-    assert watts[0] == watts[1]
-    assert not fitted().answers(linear("l40s", 64))
-    assert not fitted().answers(linear("h100-sxm-80gb", 64, 2**15))
 
 
 def test_kernels_of_a_family_that_was_not_fitted_are_left_out_of_a_support_set():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from forerun.data.query import Query
-from forerun.features.kernels.rows import ROOT_OF_KERNEL_KIND, KernelRows
+from forerun.features.kernels.rows import KernelRows
 from forerun.features.lowering.kernels import IS_PRODUCT
 from forerun.models.kernels import fitting
 from forerun.models.kernels.fitting import Settings, _Fit, _ranges, fit
@@ -152,16 +152,6 @@ def test_two_fits_with_one_seed_are_equal_and_with_another_are_not() -> None:
     assert (one != other).any()
 
 
-def test_the_first_weights_are_those_of_the_seed() -> None:
-    weights = np.ones(len(runs()))
-    first = [
-        _Fit(torch, runs(), kernels(), true_seconds(), weights, seed, SHORT, None).first.detach()
-        for seed in (4, 4, 5)
-    ]
-    assert torch.equal(first[0], first[1])
-    assert not torch.equal(first[0], first[2])
-
-
 def test_the_number_of_threads_of_torch_is_as_before() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -182,20 +172,6 @@ def test_runs_without_a_share_or_a_weight_say_nothing(option: str) -> None:
     assert (np.abs(np.log(fitted(spoilt).seconds(runs()) / one)) > 0.003).any()
 
 
-def test_a_share_is_that_of_the_epochs_in_which_a_run_takes_part() -> None:
-    share = np.where(np.arange(len(runs())) % 2 == 0, 0.25, 1.0)
-    weights = np.ones(len(runs()))
-    own = _Fit(torch, runs(), kernels(), true_seconds(), weights, 0, SHORT, share)
-    random = np.random.default_rng(0)
-    taken = np.zeros(len(runs()))
-    for _ in range(200):
-        epoch = np.concatenate(own._batches(random))
-        assert len(set(epoch.tolist())) == len(epoch)
-        taken[epoch] += 1
-    assert (taken[share == 1.0] == 200).all()
-    assert taken[share < 1.0].mean() == pytest.approx(50, abs=4)
-
-
 def test_ranges_are_of_each_root_and_of_all_kernels_for_a_root_without() -> None:
     features = np.array([[0.0], [10.0], [100.0]])
     lowest, highest = _ranges(features, np.array([2, 2, 5]))
@@ -204,13 +180,3 @@ def test_ranges_are_of_each_root_and_of_all_kernels_for_a_root_without() -> None
     assert lowest[5, 0] == highest[5, 0] == 100.0
     assert lowest[0, 0] == pytest.approx(0.0, abs=0.1)
     assert highest[0, 0] == pytest.approx(100.0, abs=1.0)
-
-
-def test_the_fit_keeps_the_devices_and_the_ranges_of_its_runs() -> None:
-    times = fitted(true_seconds())
-    assert len(times.devices) == len(TRAINING_GPUS)
-    roots = ROOT_OF_KERNEL_KIND[kernels().kind]
-    lowest, highest = _ranges(kernels().features, roots)
-    np.testing.assert_array_equal(times.lowest, lowest)
-    np.testing.assert_array_equal(times.highest, highest)
-    assert (kernels().features <= highest[roots] + 1e-6).mean() > 0.97

@@ -1,16 +1,13 @@
 """KernelTimes: bounds and corrections by hand, the tables of a run, and clipped features."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
-from forerun.data.graph import OperatorGraph
 from forerun.data.query import Query
 from forerun.data.software import Software
-from forerun.data.workload import Kernel, Network
 from forerun.features.kernels.rows import (
     FEATURES,
     KERNEL_ROOTS,
@@ -19,7 +16,6 @@ from forerun.features.kernels.rows import (
     KernelRows,
 )
 from forerun.features.lowering.kernels import KERNEL_KINDS
-from forerun.models.artifact.stored_predictor import load_part
 from forerun.models.domain.feature_range import sheet
 from forerun.models.kernels.kernel_times import (
     CONTEXTS,
@@ -34,14 +30,12 @@ from forerun.models.kernels.kernel_times import (
     run_codes,
     seconds_of,
 )
-from forerun.models.networks.device_time import DeviceTime
 from tests.models.networks.test_device_time import (
     RUNTIMES,
     STRANGER,
     TRAINING_GPUS,
     ask,
     kernel,
-    operator,
 )
 
 EAGER, COMPILED = RUNTIMES
@@ -93,10 +87,6 @@ def asked() -> list[Query]:
     ]
 
 
-def with_table(name: str, change: Callable[[np.ndarray], np.ndarray]) -> KernelTimes:
-    return replace(drawn(), tables=drawn().tables | {name: change(drawn().tables[name].copy())})
-
-
 def bounds(compute_s: float, memory_s: float) -> KernelRows:
     (one,) = [KernelRows.of([kernel(TRAINING_GPUS[0], 64, 64)])]
     return replace(one, compute_s=np.array([compute_s]), memory_s=np.array([memory_s]))
@@ -128,17 +118,6 @@ def test_corrections_are_limited_either_way() -> None:
     ]
     assert far[0] == far[1] == pytest.approx((1e-3 + SHORTEST_S) * np.exp(-4.0))
     assert far[2] == far[3] == pytest.approx((1e-3 + SHORTEST_S) * np.exp(4.0))
-
-
-def test_seconds_grow_where_only_a_bound_grows() -> None:
-    rows = KernelRows.of(asked())
-    random = np.random.default_rng(0)
-    logs = random.normal(0.0, 2.0, (len(rows), HEADS))
-    before = seconds_of(rows, logs)
-    assert (before > 0).all()
-    for name in ("compute_s", "memory_s"):
-        more = replace(rows, **{name: 1.5 * getattr(rows, name) + 1e-6})
-        assert (seconds_of(more, logs) > before).all()
 
 
 def test_seconds_of_a_run_are_the_sum_over_launches() -> None:
@@ -196,73 +175,3 @@ def test_codes_name_mode_format_context_and_device() -> None:
         ("cpu", "half", "network", UNKNOWN),
         ("eager", "half", "operator", 2),
     ]
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_each_table_matters_where_its_row_is_asked(name: str) -> None:
-    before = drawn().seconds(asked())
-    after = with_table(name, lambda table: table + 0.3).seconds(asked())
-    assert (np.abs(np.log(after / before)) > 1e-3).all()
-
-
-def test_a_device_without_rows_is_answered_by_the_row_of_unknown_ones() -> None:
-    queries = [replace(query, device=STRANGER) for query in asked()]
-
-    def others(table: np.ndarray) -> np.ndarray:
-        table[UNKNOWN + 1 :] += 1.0
-        return table
-
-    def unknown(table: np.ndarray) -> np.ndarray:
-        table[UNKNOWN] += 1.0
-        return table
-
-    before = drawn().seconds(queries)
-    np.testing.assert_array_equal(with_table("device", others).seconds(queries), before)
-    assert (with_table("device", unknown).seconds(queries) != before).all()
-    known = [replace(query, device=TRAINING_GPUS[1]) for query in asked()]
-    same = with_table("device", unknown).seconds(known)
-    np.testing.assert_array_equal(same, drawn().seconds(known))
-
-
-def test_a_device_is_known_by_its_sheet_and_not_by_its_name() -> None:
-    renamed = TRAINING_GPUS[0].model_copy(update={"name": "other", "title": "Other"})
-    queries = [ask(device, 48, 3, 64, EAGER) for device in (TRAINING_GPUS[0], renamed)]
-    one, other = drawn().seconds(queries)
-    assert one == other
-
-
-def test_a_kernel_alone_and_in_a_network_differs_by_the_context_only() -> None:
-    alone = kernel(TRAINING_GPUS[0], 512, 256)
-    graph = OperatorGraph((operator(512, 256),))
-    inside = replace(alone, workload=Network(graph, 1, "fp16"))
-    assert isinstance(alone.run, Kernel)
-    one, other = drawn().seconds([alone, inside])
-    assert one != other
-    without = with_table("context", np.zeros_like)
-    one, other = without.seconds([alone, inside])
-    assert one == pytest.approx(other, rel=1e-12)
-
-
-def test_features_beyond_the_training_kernels_of_a_root_count_as_the_nearest_of_them() -> None:
-    queries = asked()
-    rows = KernelRows.of(queries)
-    roots = ROOT_OF_KERNEL_KIND[rows.kind]
-    times = replace(drawn(), lowest=np.full_like(drawn().lowest, -9.0), highest=drawn().highest * 0)
-    edge = replace(rows, features=np.clip(rows.features, -9.0, 0.0))
-    beyond = replace(rows, features=np.where(rows.features > 0, 1e6, rows.features))
-    for other in (edge, beyond):
-        np.testing.assert_allclose(
-            times.kernel_seconds(queries, other), times.kernel_seconds(queries, rows)
-        )
-    narrower = times.highest.copy()
-    narrower[roots[0]] -= 1.0
-    changed = replace(times, highest=narrower).kernel_seconds(queries, rows)
-    moved = changed != times.kernel_seconds(queries, rows)
-    np.testing.assert_array_equal(moved, roots == roots[0])
-
-
-def test_stored_times_are_the_same_to_the_last_digit(tmp_path) -> None:
-    DeviceTime(kernel_times=drawn()).save(tmp_path / "part")
-    loaded = load_part(tmp_path / "part")
-    assert isinstance(loaded, DeviceTime)
-    np.testing.assert_array_equal(loaded.kernel_times.seconds(asked()), drawn().seconds(asked()))

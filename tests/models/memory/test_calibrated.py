@@ -113,13 +113,6 @@ def test_rows_of_other_metrics_count_by_their_own():
     assert coverage == {PEAK: 0.9, RESERVED: None, ALLOCATED: None}, "only what was measured"
 
 
-def test_a_table_above_widens_the_range_below_too():
-    rows = published(spread=0.0)
-    high = Measurements(rows.queries, {ALLOCATED: 1.5 * rows.values[ALLOCATED]}, rows.groups)
-    answers = CalibratedMemory().fit(high).predict(rows.queries)
-    np.testing.assert_allclose(answers.low[ALLOCATED] * 1.5, answers.values[ALLOCATED])
-
-
 def test_runs_on_several_devices_do_not_widen_the_ranges_of_one():
     rows = published(spread=0.0)
     divided = [

@@ -77,11 +77,6 @@ def test_networks_with_other_shares_than_those_measured_are_outside():
     assert any("such a share" in str(line) for line in outside.limits)
 
 
-def test_a_query_outside_the_domain_does_not_change_the_coverage_of_others(fitted):
-    both = fitted.predict([train(4, 1024, 512), training(traced("bert"))])
-    assert [both[row].estimates[PEAK].coverage for row in (0, 1)] == [0.9, None]
-
-
 def test_the_booster_adds_no_more_to_larger_runs_than_to_the_largest_measured_one(fitted):
     """The relative residual of a small run would be gigabytes of a large one."""
     peaks = []
@@ -136,14 +131,6 @@ def test_inference_claims_nothing_and_says_what_generation_keeps():
     assert GENERATES not in Memory().predict([asked])[0].limits
 
 
-def test_missing_dropout_is_said(fitted):
-    lines = [fitted.predict([training(traced(name))])[0].limits for name in ("bert", "llama")]
-    assert [NO_DROPOUT in found for found in lines] == [
-        False,
-        True,
-    ]
-
-
 @pytest.mark.parametrize("device", ["core-i9-10940x", "gaudi2"])
 @pytest.mark.parametrize("phase", ["inference", "training"])
 def test_ranges_of_gpus_are_for_gpus(fitted, device, phase):
@@ -184,22 +171,6 @@ def plan(reserved, convolutions=False, attention=False, looks_up=False):
 )
 def test_kinds_by_what_a_network_is_made_of(parts, kind):
     assert kind_of(plan(1.0, **parts)) == kind
-
-
-def test_every_kind_has_its_own_largest_run_and_ranges():
-    plans = [plan(100.0), plan(300.0), plan(2000.0, convolutions=True)]
-    features = np.array([[0.0], [1.0], [9.0]])
-    domain = MemoryDomain.of(plans, features, ("share",), {"fp32", "amp"})
-    assert domain.largest_mib == {"dense": 300.0, "mixed": 2000.0}
-    assert [domain.ranges[k].high.tolist() for k in ("dense", "mixed")] == [[1.0], [9.0]]
-    assert domain.precisions == ("amp", "fp32")
-    asked = training(tower(2, 64))
-    for size, why in ((329.0, None), (331.0, "reserves 300 MiB")):
-        found = domain.why_outside(asked, plan(size), np.array([0.5]))
-        assert (found is None) if why is None else (why in found)
-    assert "such a share" in domain.why_outside(asked, plan(100.0), np.array([2.0]))
-    text = domain.why_outside(asked, plan(1.0, attention=True), np.array([0.5]))
-    assert "no convolution was measured" in text
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adamw", "adafactor"])

@@ -4,7 +4,6 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from forerun.data.device import DeviceCatalog
@@ -14,11 +13,7 @@ from forerun.data.query import Query
 from forerun.data.workload import Network, TrainingSetup
 from forerun.features.memory.plan import CUBLAS_MIB, memory_plan
 from forerun.models.contract import PredictorContract
-from forerun.models.memory import fitted_peaks
 from forerun.models.memory.peak_memory import (
-    AT_LEAST,
-    CONTEXT_HIGH_MIB,
-    CONTEXT_LOW_MIB,
     CONTEXT_MIB,
     ELSEWHERE,
     PEAK,
@@ -68,13 +63,6 @@ def training_rows(noise=0.05, seed=0):
     peak = (1.1 * reserved + OWN_MIB) * np.exp(noise * draw.standard_normal(len(queries)))
     families = np.array([f"f{i % 20}" for i in range(len(queries))])
     return Measurements(queries, {PEAK: peak}, {"family": families})
-
-
-@pytest.fixture
-def few_trees(monkeypatch):
-    """Boosters of a tenth of the trees, for tests of the affine map below them."""
-    few = {kind: (trees // 10, size) for kind, (trees, size) in fitted_peaks.SIZES.items()}
-    monkeypatch.setattr(fitted_peaks, "SIZES", few)
 
 
 @cache
@@ -139,14 +127,6 @@ def test_it_answers_forward_graphs_in_either_phase():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_trees")
-def test_the_fit_recovers_the_affine_map():
-    found = Memory().fit(training_rows(noise=0.0)).training
-    assert found.reserved == pytest.approx(1.1, rel=0.01)
-    assert found.context == pytest.approx(OWN_MIB, rel=0.01)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sgd", "momentum", "adamw", "adam8bit"])
 def test_another_optimizer_adds_its_states_and_nothing_else(kind):
     predictor, plain = fitted(), train(8, 2048, 512)
@@ -154,28 +134,6 @@ def test_another_optimizer_adds_its_states_and_nothing_else(kind):
     less, more = predictor.predict([plain, other]).values[PEAK]
     states = memory_plan(other.workload).reserved - memory_plan(plain.workload).reserved
     assert more - less == pytest.approx(predictor.training.reserved * states, rel=0.1, abs=4.0)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_trees")
-def test_outliers_do_not_move_the_affine_map():
-    rows = training_rows(noise=0.0)
-    peak = rows.values[PEAK].copy()
-    peak[::10] *= 5.0
-    found = Memory().fit(replace(rows, values={PEAK: peak})).training
-    assert found.reserved == pytest.approx(1.1, rel=0.03)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_trees")
-def test_a_run_out_of_memory_is_only_a_lower_bound():
-    rows = training_rows(noise=0.0)
-    query = train(8, 2048, 65536)
-    truth = 1.1 * memory_plan(query.workload).reserved + OWN_MIB
-    for bound, moved in ((0.5 * truth, False), (2.0 * truth, True)):
-        out = Measurements([query] * 30, {AT_LEAST: np.full(30, bound)}, {"family": ["x"] * 30})
-        answer = Memory().fit(rows + out).predict([query]).values[PEAK][0]
-        assert (answer > 1.02 * truth) == moved
 
 
 @pytest.mark.slow
@@ -206,17 +164,6 @@ def test_a_device_never_measured_says_so_until_it_is():
     assert adapted.predict([query]).values[PEAK][0] == pytest.approx(measured[0], abs=150)
 
 
-def test_measured_rows_move_the_devices_own_share():
-    queries = [ask(batch=b) for b in (1, 8, 32)]
-    plain = Memory().predict(queries).values["peak_memory_mib"]
-    rows = Measurements(queries, {"peak_memory_mib": plain + 400.0})
-    adapted = Memory().adapt(rows)
-    gained = adapted.predict(queries).values["peak_memory_mib"] - plain
-    assert (gained > 200).all()
-    assert (gained <= 400 + 1e-6).all()
-    assert adapted.adapt(Measurements(queries, {"latency_ms": np.ones(3)})) == adapted
-
-
 def adapted_to(rows, gained=400.0):
     queries = [ask(batch=b + 1) for b in range(rows)]
     plain = Memory().predict(queries).values["peak_memory_mib"]
@@ -243,20 +190,6 @@ def test_a_few_rows_narrow_the_range():
     assert width(adapted_to(5)) < 0.6 * width(Memory())
 
 
-def test_shares_survive_saving(tmp_path):
-    adapted = adapted_to(5)
-    adapted.save(tmp_path / "memory")
-    assert Memory.load(tmp_path / "memory") == adapted
-
-
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "amp", "int8"])
-def test_a_larger_batch_never_takes_less(precision):
-    peaks = [
-        Memory().predict([ask(b, precision)]).values["peak_memory_mib"][0] for b in (1, 2, 7, 64)
-    ]
-    assert peaks == sorted(peaks)
-
-
 def test_weights_are_counted_once_however_often_they_are_used():
     tied = Operator("linear", "fc", ((1, 1024),), ((1, 1024),), MILLION)
     twice = (tied, replace(tied, inputs=(0,)))
@@ -265,18 +198,3 @@ def test_weights_are_counted_once_however_often_they_are_used():
     one, two = (Memory().predict([Query(Network(g), CATALOG.get("l4"))]) for g in (shared, apart))
     gained = two.values["allocated_memory_mib"] - one.values["allocated_memory_mib"]
     assert gained[0] == pytest.approx(4.0)
-
-
-def test_the_devices_share_spans_what_training_jobs_showed(reference):
-    """The least that any job took of an A100: 1,443 MiB, with nearly nothing of its own."""
-    jobs = pd.read_parquet(reference / "gpumemnet" / "mlp_step2.parquet")
-    least = jobs["Max GPU Memory (MiB)"].min()
-    assert CONTEXT_LOW_MIB < CONTEXT_MIB < least < CONTEXT_HIGH_MIB
-
-
-def test_a_context_lies_between_those_that_were_reported_and_those_of_training_jobs():
-    """Geometric mean of 450 MiB (250 to 600 alone) and 1,443 MiB (GPUMemNet's smallest job)."""
-    assert pytest.approx(np.sqrt(450 * 1443), rel=0.02) == CONTEXT_MIB
-    peak = Memory().predict([ask()]).values[PEAK][0]
-    assert peak == pytest.approx(memory_plan(ask().workload).reserved + CONTEXT_MIB)
-    assert CONTEXT_LOW_MIB < 450 < CONTEXT_MIB < 1443 < CONTEXT_HIGH_MIB

@@ -16,7 +16,7 @@ from forerun.data.software import Software
 from forerun.data.workload import Kernel, Network, TrainingSetup
 from forerun.features.kernels.rows import KernelRows
 from forerun.models.contract import PredictorContract
-from forerun.models.networks.device_time import BY_OPERATORS, FEWEST_ALIKE, DeviceTime, _Training
+from forerun.models.networks.device_time import BY_OPERATORS, DeviceTime, _Training
 
 
 def gpu(name: str, speed: float) -> Device:
@@ -161,19 +161,6 @@ def test_times_of_kernels_carry_over_to_another_device() -> None:
     np.testing.assert_allclose(ms(once(), queries), clean_ms(queries), rtol=0.1)
 
 
-def test_answers_are_neither_too_long_nor_too_short_on_the_median() -> None:
-    """Networks between those of the training set, on its devices, against noise-free times."""
-    queries = [
-        ask(device, width, depth, batch, software)
-        for device in TRAINING_GPUS
-        for width in (20, 32, 80, 112)
-        for depth in (2, 4, 5)
-        for batch in (16, 100)
-        for software in RUNTIMES
-    ]
-    assert np.median(ms(once(), queries) / clean_ms(queries)) == pytest.approx(1.0, abs=0.03)
-
-
 def test_it_answers_networks_on_kinds_of_devices_and_operators_on_devices_of_training() -> None:
     known = ask(TRAINING_GPUS[0], 32, 2, 16, RUNTIMES[0])
     assert once().answers(known)
@@ -306,14 +293,6 @@ def test_operators_that_were_timed_with_their_launch_do_not_lengthen_short_kerne
     np.testing.assert_allclose(long, ms(once(), on_stranger()), rtol=0.15)
 
 
-def test_few_operators_move_networks_less_than_many() -> None:
-    few = [kernel(STRANGER, 64, 64), kernel(STRANGER, 4096, 768)]
-    adapted = once().adapt(Measurements(few, {"latency_ms": 1.5 * operator_ms(few)}))
-    moved = ms(adapted, on_stranger()) / ms(once(), on_stranger())
-    assert (moved > 1.0).all()
-    assert (moved < ms(with_operators(1.5), on_stranger()) / ms(once(), on_stranger())).all()
-
-
 def test_operators_and_networks_of_a_new_gpu_are_used_together() -> None:
     networks = on_stranger()
     rows = Measurements(networks, {"latency_ms": 1.5 * ms(once(), networks)})
@@ -362,32 +341,6 @@ def test_the_correction_learns_what_whole_networks_take_beyond_their_kernels() -
 def test_operators_are_the_sums_of_their_kernels_without_a_correction() -> None:
     asked = [kernel(TRAINING_GPUS[0], 2048, 512), kernel(TRAINING_GPUS[1], 2048, 512, False)]
     np.testing.assert_allclose(ms(once(), asked), 1e3 * once().kernel_times.seconds(asked))
-
-
-def test_many_rows_alike_weigh_less_than_few() -> None:
-    """Up to `FEWEST_ALIKE` rows of a device and way of running each has the same weight."""
-    known = training_measurements()
-    first = known.queries[:1]
-    rows = known.take(range(4))
-    few, many = (
-        Measurements(
-            [*first * count, *rows.queries[1:]],
-            {"latency_ms": np.ones(count + 3)},
-            {key: np.full(count + 3, "") for key in ("family", "model")},
-        )
-        for count in (FEWEST_ALIKE // 2, 4 * FEWEST_ALIKE)
-    )
-    weights = [_Training.of(own).weights for own in (few, many)]
-    assert weights[0][0] == weights[0][-1]
-    assert weights[1][0] == pytest.approx(weights[1][-1] / 2, rel=0.01)
-
-
-def test_a_sample_for_calibration_keeps_rare_rows_and_thins_frequent_ones() -> None:
-    training = _Training.of(training_measurements())
-    kept = training.sample(20, seed=0)
-    rare = training.alike <= 20
-    assert kept[rare].all()
-    assert 0.2 < kept[~rare].mean() / (20 / training.alike[~rare]).mean() < 2.0
 
 
 def test_taking_rows_keeps_each_with_its_own_kernels() -> None:

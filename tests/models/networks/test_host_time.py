@@ -121,12 +121,6 @@ def test_the_machine_of_a_table_leaves_no_effect_on_its_gpu() -> None:
     np.testing.assert_array_equal(times, times[0])
 
 
-def test_more_rows_leave_less_uncertainty_than_the_prior() -> None:
-    deviation = np.sqrt(np.diag(fitted().covariance))
-    prior = np.array([term.deviation for term in TERMS.values()])
-    assert (deviation < prior).all()
-
-
 def test_time_is_a_time_for_each_operator_in_eager_mode_whatever_the_batch() -> None:
     one, ten, large = fitted().seconds(
         [ask(DEVICES[0], 10), ask(DEVICES[0], 100), ask(DEVICES[0], 10, batch=512)]
@@ -168,22 +162,6 @@ def test_what_runs_again_is_dispatched_again() -> None:
     assert seconds(checkpoint_blocks=True) == pytest.approx(seconds() * (1 + 1 / 3.6))
     assert seconds(lora_rank=4) == pytest.approx(seconds() * (20 + 2 * 10) / 20)
     assert seconds(lora_rank=64) == seconds(lora_rank=4)
-
-
-def test_casts_cost_a_compiled_network_nothing_more_on_the_host() -> None:
-    """The compiler fuses casts; the number of kernels already includes what amp launches."""
-    compiled = {p: ask(DEVICES[0], runtime="compiled", precision=p) for p in ("amp", "fp16")}
-    times = HostTime().seconds(list(compiled.values()))[0]
-    assert times[0] >= times[1]
-    assert times[0] < 1.2 * 3 * times[1]
-
-
-def test_an_unknown_host_is_less_certain_than_a_known_one() -> None:
-    query = ask(DEVICES[2])
-    adapted = fitted().adapt([query], fitted().seconds([query])[0])
-    known, unknown = adapted.seconds([query, ask(gpu("other", 5.0))])[1]
-    assert known < unknown
-    assert unknown >= np.hypot(HOST_DEVIATION, NOISE_DEVIATION)
 
 
 def test_adapting_moves_that_host_alone() -> None:
@@ -234,16 +212,6 @@ def test_a_host_reaches_as_far_as_its_own_spread_and_no_farther() -> None:
     found = law.plausible(queries, np.exp(times) * factors)
     assert found.tolist() == [True, True, True, False, False]
     assert not law.plausible(queries[:1], np.zeros(1)).any()
-
-
-def test_one_run_is_shared_among_operator_host_and_noise_by_their_variances() -> None:
-    """The conjugate posterior of a sum of three normal effects given that sum, by hand."""
-    query = ask(DEVICES[0])
-    found = HostTime().fit([query], np.exp(0.5) * HostTime().seconds([query])[0], ["one"])
-    variances = np.array([TERMS["operator"].deviation, HOST_DEVIATION, NOISE_DEVIATION]) ** 2
-    operator = variances[0] / variances.sum()
-    assert found.mean[0] - TERMS["operator"].mean == pytest.approx(0.5 * operator)
-    assert found.covariance[0, 0] == pytest.approx(variances[0] * (1.0 - operator))
 
 
 def test_attention_in_steps_dispatches_its_products_apart() -> None:

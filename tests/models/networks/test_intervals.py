@@ -5,14 +5,12 @@ import pytest
 from scipy.stats import norm
 
 from forerun.data.level import LEVEL
-from forerun.models.networks import intervals as network_intervals
 from forerun.models.networks.intervals import (
     CalibrationRows,
     WidthLaw,
     _coverage,
     _covering,
     intervals_of,
-    spread_of,
 )
 
 SHIFT = 0.117
@@ -78,14 +76,6 @@ def test_the_law_of_widths_is_found_again_where_errors_follow_it(power, slope):
     assert found.novelty_slope == pytest.approx(slope, abs=0.12)
 
 
-def test_the_spread_grows_with_the_correction_in_either_direction_up_to_a_limit():
-    spread = spread_of(np.array([0.0, 0.1, -0.1, 0.3, 5.0, 9.0]))
-    assert spread[0] > 0
-    assert spread[1] == spread[2] == pytest.approx(spread[0] + 0.1)
-    assert spread[3] > spread[2]
-    assert spread[5] == spread[4] > spread[3]
-
-
 def test_rows_on_processors_have_bounds_of_their_own():
     training = training_rows()
     on_cpu = np.arange(216) % 4 < 2
@@ -125,17 +115,6 @@ def test_modes_that_one_device_alone_has_are_not_asked_of_it():
 
     intervals_of(training, np.zeros(216), np.ones(216), refit_errors)
     assert asked == [{"eager", "compiled"}] * 2
-
-
-def test_cutting_the_shift_more_finely_adds_no_certainty(monkeypatch):
-    training, widths = training_rows(), []
-    errors = np.random.default_rng(0).normal(0.0, 0.1, 216)
-    for slices in (201, 1001):
-        cut = norm.ppf((np.arange(slices) + 0.5) / slices)
-        monkeypatch.setattr(network_intervals, "_NORMAL", cut)
-        found = intervals_of(training, errors, np.ones(216), without_errors)
-        widths.append(found.unseen.bounds["all"][1])
-    assert widths[1] == pytest.approx(widths[0], rel=0.03)
 
 
 def test_devices_that_carry_the_errors_of_others_are_covered_as_often_as_promised():

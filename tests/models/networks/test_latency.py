@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from forerun.data.device import Device
-from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.graph import Operator
 from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.software import Software
@@ -139,15 +139,6 @@ def test_the_breakdown_adds_up_to_the_latency() -> None:
         assert prediction.breakdown_ms["host"] >= 0
 
 
-@pytest.mark.parametrize("software", RUNTIMES, ids=lambda s: s.runtime)
-def test_no_time_of_a_sum_is_that_of_unknown_operators(software: Software) -> None:
-    shape = (1, 64, 56, 56)
-    add = Operator("elementwise", "aten.add", (shape, shape), (shape,), 0, {"function": "add"})
-    query = Query(Network(OperatorGraph((add,)), 64, "amp"), TRAINING_GPUS[0], software)
-    breakdown = latency().predict([query])[0].breakdown_ms
-    assert set(breakdown) == {"elementwise", "host"}
-
-
 def test_operators_come_from_the_device_time_where_they_trained_it() -> None:
     on_known, on_other = (
         replace(kernel(device, 4096, 512), workload=Kernel(operator(4096, 512), "fp16"))
@@ -190,23 +181,6 @@ def test_full_precision_on_a_gpu_of_training_is_that_of_its_networks() -> None:
     query = ask(TRAINING_GPUS[0], 128, 6, 4096, EAGER, "fp32")
     own = once().predict([query]).values["latency_ms"]
     assert ms(latency(), [query]) == pytest.approx(own, rel=1e-3)
-
-
-@pytest.mark.parametrize("precision", ["amp", "fp32"])
-@pytest.mark.parametrize("software", RUNTIMES, ids=lambda s: s.runtime)
-def test_latency_hardly_falls_with_a_batch_that_does_not_fill_the_device(
-    software: Software, precision: str
-) -> None:
-    for device in (TRAINING_GPUS[0], STRANGER):
-        queries = [ask(device, 24, 3, batch, software, precision) for batch in (1, 2, 3, 4, 6, 8)]
-        assert (np.diff(np.log(ms(latency(), queries))) >= -0.01).all()
-
-
-def test_latency_grows_with_the_batch() -> None:
-    filled = [ask(TRAINING_GPUS[0], 128, 6, batch, EAGER) for batch in (512, 768, 1024)]
-    low, between, high = ms(latency(), filled)
-    assert low < between < high
-    assert high / low == pytest.approx(2.0, rel=0.1)
 
 
 def test_a_runtime_is_never_ignored() -> None:

@@ -10,7 +10,6 @@ from forerun.data.workload import Kernel
 from forerun.models.conformal import held_out_folds
 from forerun.models.power.law import Demand, PowerLaw, PowerRuns, limited_w
 from forerun.models.power.operator_power import (
-    JOB_FOLDS,
     MOST_SHARE,
     HeldOut,
     LawIntervals,
@@ -87,15 +86,6 @@ def test_without_a_second_chip_the_interval_covers_the_whole_range():
     low, high = LawIntervals().ends(runs, PowerLaw().demand(runs), ["unseen"] * len(runs))
     assert low == pytest.approx(0.15 * 165.0)
     assert high == pytest.approx(MOST_SHARE * 165.0)
-
-
-def test_jobs_are_whole_in_one_fold():
-    random = np.random.default_rng(4)
-    runs, _, watts = drawn(random, NAMES[:2])
-    groups = np.array([f"job {n % 8}" for n in range(len(runs))])
-    parts = list(held_out_runs(runs, watts, held_out_folds(groups, JOB_FOLDS, 0), "seen"))
-    assert sum(len(part.runs) for part in parts) == len(runs)
-    assert {part.known for part in parts} == {"seen"}
 
 
 @pytest.mark.parametrize(("waiting_w", "dynamic_w"), [(33.0, 0.0), (0.0, 90.0), (33.0, 60.0)])

@@ -11,10 +11,8 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
 from forerun.data.query import Query
 from forerun.data.workload import Diffusion, Kernel, Network
-from forerun.models.artifact import bundled
 from forerun.models.power.law import (
     EFFECTS,
-    TERMS,
     Demand,
     PowerLaw,
     PowerRuns,
@@ -46,30 +44,6 @@ def watts(law, queries):
     return limited_w(runs, law.demand(runs))
 
 
-@given(devices, sizes, sizes, st.floats(1.0, 64.0))
-def test_power_rises_with_the_number_of_rows(device, rows, width, more):
-    """Long or short: twice the elements never draw less."""
-    few, many = (
-        Query(Kernel(pointwise(n, width)), device) for n in (rows, max(rows, int(rows * more)))
-    )
-    low, high = watts(PowerLaw(), [few, many])
-    assert high >= low * (1 - 1e-9)
-
-
-@given(devices, sizes, st.integers(1, 512), st.integers(1, 8))
-def test_power_of_one_product_falls_by_less_than_a_third_where_memory_comes_to_rest(
-    device, width, batch, factor
-):
-    """A larger batch reads the weights less often, so that memory rests while arithmetic goes on:
-    from the ridge, where both are busy, power falls by up to 27 % (8192 x 8192 in fp32 on an A100).
-    On the A40 the measured power of ResNet-50 falls by 7 % from batch 8 to 512.
-    """
-    graph = OperatorGraph((product(8, width), pointwise(8, width)), batch_size=8)
-    queries = [Query(Network(graph, b), device) for b in (batch, batch * factor)]
-    low, high = watts(PowerLaw(), queries)
-    assert high >= 0.7 * low
-
-
 @pytest.mark.parametrize("phase", ["inference", "training"])
 @pytest.mark.parametrize(
     "name", ["resnet50-224", "bert_base_squad-384-eager", "shufflenet_v2_x1_0-224"]
@@ -89,20 +63,6 @@ def test_power_lies_between_waiting_and_the_limit(device, rows, width, phase):
     runs = PowerRuns.of([Query(Network(graph, rows, "fp32", phase), device)])
     demand = PowerLaw().demand(runs)
     assert demand.waiting_w <= limited_w(runs, demand) <= device.tdp_w
-
-
-@given(devices, st.floats(1.0, 1e4), st.floats(1.0, 100.0))
-def test_power_saturates(device, dynamic, factor):
-    """More demand draws more, never more than the limit, and at ten times the limit draws it."""
-    runs = PowerRuns.of([Query(Kernel(pointwise(64, 64)), device)])
-    waiting = np.array([0.2 * device.tdp_w])
-    drawn = [
-        float(limited_w(runs, Demand(waiting, np.array([d])))[0])
-        for d in (dynamic, dynamic * factor, 10.0 * device.tdp_w)
-    ]
-    assert drawn[0] <= drawn[1] * (1 + 1e-12)
-    assert max(drawn) <= device.tdp_w * (1 + 1e-12)
-    assert drawn[2] == pytest.approx(device.tdp_w, rel=1e-3)
 
 
 @given(st.floats(0.05, 0.9))
@@ -199,22 +159,6 @@ def test_no_board_is_found_to_wait_with_more_power_than_its_runs_draw():
     assert (waiting < 1.1 * 0.12 * runs.load.tdp_w).all()
 
 
-def test_units_without_work_draw_less():
-    """At the same rate of arithmetic and memory, a filled chip draws more than an empty one."""
-    runs = PowerRuns.of([Query(Kernel(pointwise(2**16, 1024)), CATALOG.get("a100-sxm-80gb"))])
-    empty = replace(runs, load=replace(runs.load, filled=0.0 * runs.load.filled))
-    full, idle = (PowerLaw().demand(one).dynamic_w[0] for one in (runs, empty))
-    assert idle < 0.9 * full
-
-
-def test_few_rows_leave_the_prior_nearly_as_it_is():
-    runs, power = simulated(("a30",))
-    one = np.arange(len(runs)) == 0
-    law = PowerLaw().fit(runs.take(one), power[one])
-    prior = np.array([term.mean for term in TERMS.values()])
-    assert np.abs(np.array(law.coefficients) - prior).max() < 0.5
-
-
 def test_an_idle_power_of_the_sheet_is_taken():
     device = CATALOG.get("a30").model_copy(update={"idle_w": 21.0})
     runs = PowerRuns.of([Query(Kernel(pointwise(4, 4)), device)])
@@ -228,17 +172,6 @@ def test_a_diffusion_model_fills_its_gpu():
     power = limited_w(runs, PowerLaw().demand(runs))
     assert power[0] > 0.6 * device.tdp_w > power[1]
     assert list(runs.single) == [False, True]
-
-
-@pytest.mark.parametrize("device", ["t4", "a30", "v100-pcie-32gb", "a100-sxm-80gb", "rtx-4090"])
-def test_the_bundled_law_falls_by_less_than_a_fifth_from_the_ridge(device):
-    """What users get, at every batch size of one product: at most 16 % less, on the A100."""
-    law = next(part for part in bundled().predictor.parts if part.name == "operator_power").law
-    for width in (512, 4096, 8192):
-        graph = OperatorGraph((product(8, width), pointwise(8, width)), batch_size=8)
-        queries = [Query(Network(graph, 2**n), CATALOG.get(device)) for n in range(13)]
-        power = watts(law, queries)
-        assert (power >= 0.8 * np.maximum.accumulate(power)).all()
 
 
 def by_hand(device="v100-pcie-32gb", host_s=0.0, single=True, offsets=(0.0, 0.0, 0.0), **load):
@@ -261,18 +194,6 @@ def test_a_board_waits_at_the_root_of_its_design_power():
     assert by_hand(tdp_w=562.5)[0].waiting_w[0] == pytest.approx(75.0)
     assert by_hand(tdp_w=10.0, idle_w=9.0)[0].waiting_w[0] == 5.0, "half of it at most"
     assert by_hand(offsets=(0.5, 0.0, 0.0))[0].waiting_w[0] == pytest.approx(50 * np.exp(0.5))
-
-
-def test_dynamic_power_is_issue_arithmetic_and_bytes():
-    """50 W for 1e11 units and cycles a second, 90 W more at full arithmetic, 0.15 nJ a byte."""
-    assert by_hand(issue_rate=1.1)[0].dynamic_w[0] == pytest.approx(55.0)
-    busy = by_hand(issue_rate=1.1, arithmetic=0.5)[0].dynamic_w[0]
-    assert busy == pytest.approx(55.0 + 0.5 * 99.0)
-    moving = by_hand(issue_rate=1.1, memory=0.5, bandwidth_gbs=900.0)[0].dynamic_w[0]
-    assert moving == pytest.approx(55.0 + 0.5 * 135.0)
-    assert by_hand(issue_rate=1.1, offsets=(0, 0.3, 0))[0].dynamic_w[0] == pytest.approx(
-        55.0 * np.exp(0.3)
-    )
 
 
 def test_idle_units_draw_an_eighth_of_what_working_ones_issue():
@@ -304,13 +225,3 @@ def test_a_board_at_its_limit_draws_nearly_all_of_it():
     assert limited_w(runs, Demand(waiting, np.array([40.0])))[0] == pytest.approx(73.0, abs=1e-3)
     below = unlimited_w(runs, Demand(waiting, np.array([1.0])), np.array([20.0]))
     assert below[0] == pytest.approx(0.132, rel=1e-3), "a thousandth of the room at least"
-
-
-def test_many_rows_of_one_chip_count_as_forty():
-    """Residuals of one chip are correlated: its rows add up to at most forty, of each kind."""
-    queries = [Query(Kernel(pointwise(64 + n, 64)), CATALOG.get("a30")) for n in range(80)]
-    runs = PowerRuns.of(queries)
-    drawn = limited_w(runs, PowerLaw().demand(runs)) * 1.2
-    few = np.arange(80) % 2 == 0
-    all_of, half = PowerLaw().fit(runs, drawn), PowerLaw().fit(runs.take(few), drawn[few])
-    assert all_of.effects[0].dynamic == pytest.approx(half.effects[0].dynamic, abs=0.01)

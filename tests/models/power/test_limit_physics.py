@@ -66,23 +66,6 @@ def test_power_follows_a_low_limit_and_bends_smoothly_to_the_demand(headroom, on
     assert power(0.5 * (start + onset)) < 1.0
 
 
-def test_half_the_power_by_hand():
-    """Linear: half the clock. Half of it cubic: f / 2 + f^3 / 2 = 0.3125 at half the clock."""
-    assert clock(np.array([0.5]), 1.0)[0] == pytest.approx(0.5)
-    assert clock(np.array([0.3125]), 0.5)[0] == pytest.approx(0.5)
-    assert clock(np.array([1.0, 2.0]), 0.3) == pytest.approx([1.0, 1.0])
-
-
 def test_clocks_end_at_the_slowest():
     assert pytest.approx(0.05) == SLOWEST, "GPUs of 1.4 GHz go down to 70 MHz at least"
     assert clock(np.array([1e-9]), 1.0)[0] == SLOWEST
-
-
-def test_waiting_for_memory_does_not_stretch():
-    """Half of the time at half the clock takes twice as long: one and a half in all."""
-    assert stretched(np.array([0.5, 0.25]), 0.5) == pytest.approx([1.5, 2.5])
-
-
-def test_the_least_demand_is_returned_where_power_follows_the_limit():
-    wanted = demand(np.array([0.9]), np.ones(1), 0.9, 1.3)[0]
-    assert wanted == pytest.approx(1.0 / (2.0 / 0.9 - 1.3), rel=1e-6)

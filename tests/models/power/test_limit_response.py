@@ -86,16 +86,6 @@ def test_power_never_rises_and_time_never_falls_when_the_limit_falls(limits, pow
     assert (times >= 1.0 - 1e-12).all()
 
 
-@pytest.mark.slow
-@given(LIMITS, POWERS)
-def test_a_limit_at_the_design_power_or_far_above_demand_changes_nothing(limits, power):
-    response, many = LimitResponse(), np.ones(len(limits))
-    free = np.maximum(limits, min(250.0, 1.01 * response.onset * power))
-    watts, times = response.ratios(free, power * many, 250.0 * many)
-    np.testing.assert_allclose(watts, 1.0, rtol=1e-9)
-    np.testing.assert_allclose(times, 1.0, rtol=1e-9)
-
-
 def test_without_a_limit_answers_are_untouched():
     free = Router((Hot(),)).predict([asked(None), asked(250.0)])
     np.testing.assert_array_equal(free.values[POWER], 240.0)
@@ -174,12 +164,6 @@ def test_without_a_predicted_power_the_limit_is_ignored_with_a_limit_line():
     answer = Router((TimeOnly(),)).predict([asked(150.0)])[0]
     assert answer.estimates[TIME].value == 2.0
     assert answer.limits == (NO_POWER,)
-
-
-def test_rows_of_one_answer_are_capped_each_by_its_own_limit():
-    answers = Router((Hot(),)).predict([asked(None), asked(200.0), asked(120.0)])
-    assert (np.diff(answers.values[POWER]) < 0).all()
-    assert (np.diff(answers.values[TIME]) > 0).all()
 
 
 def test_rows_measured_under_a_limit_do_not_adapt_predictions_without_one():

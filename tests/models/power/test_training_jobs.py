@@ -45,13 +45,6 @@ class TestPowerCapContract(PredictorContract):
         return [query(V100, 100.0), query(A40, 200.0, 1, 16.0), query(A40, None), query(V100, 90.0)]
 
 
-@pytest.mark.slow
-def test_the_same_rows_give_the_same_answers():
-    rows = runs(GPUS[:2], (16, 256))
-    one, other = (PowerCap(calibrated=False).fit(rows) for _ in range(2))
-    assert one.pooled == other.pooled
-
-
 @given(
     st.lists(st.floats(60.0, 320.0), min_size=2, max_size=12),
     st.floats(4.0, 2048.0),

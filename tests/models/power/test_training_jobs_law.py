@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.query import Operation, Query
@@ -20,7 +18,6 @@ from forerun.models.power.training_jobs import (
     device_size,
     job_of,
     log_speed,
-    pooled_size,
 )
 
 V100 = DeviceCatalog.load().get("v100-pcie-32gb")
@@ -72,18 +69,6 @@ def test_a_limit_holds_and_slows_the_arithmetic_alone():
     assert waiting[1] == pytest.approx(free_s, rel=1e-3), "nothing of it scales with the clock"
 
 
-def test_under_a_limit_the_clock_is_that_of_the_power_that_is_left():
-    """Half of dynamic power is linear in the clock: f / 2 + f^3 / 2 of what is not fixed."""
-    launch, run = np.log(1e-3), rows(limit=125.0)
-    _, seconds = of(launch=launch, run=run)
-    share = 1 / (1 + np.exp(1.0))
-    static, saved = 50 + share * 150, (1 - share) * 150
-    left = 0.5 * (125 - static)
-    drawn = left + np.hypot(left, 0.03 * TDP)
-    f = 75.0 / seconds
-    assert f / 2 + f**3 / 2 == pytest.approx(drawn / saved, rel=0.02)
-
-
 SAME = [(name, name) for name in DEVICE if name != "headroom"]
 
 
@@ -111,25 +96,6 @@ def test_headroom_multiplies_the_limit():
     shifts = np.zeros(device_size(1))
     shifts[DEVICE.index("headroom")] = np.log(0.9)
     assert of(shifts, rows(limit=150.0)) == pytest.approx(of(run=rows(limit=135.0)), rel=1e-9)
-
-
-@given(st.floats(60.0, 250.0), st.floats(60.0, 250.0))
-def test_a_lower_limit_never_draws_more_nor_takes_less(one, other):
-    low, high = sorted((one, other))
-    (low_w, low_s), (high_w, high_s) = (of(run=rows(limit=w)) for w in (low, high))
-    assert low_w <= high_w * (1 + 1e-12)
-    assert low_s >= high_s * (1 - 1e-12)
-
-
-def test_jobs_have_parameters_of_their_own():
-    assert pooled_size(3) == len(LAW) + 3 * len(JOB)
-    assert device_size(3) == len(DEVICE) + 3 * len(DEVICE_JOB)
-    job = [BASE[name] for name in JOB]
-    slow = [np.log(1e3), *job[1:]]
-    pooled = np.array([*(BASE[name] for name in LAW), *job, *slow])
-    both = JobRows(np.array([0, 1]), *(np.full(2, v) for v in (0.0, TDP, TDP, 0.0)))
-    seconds = np.exp(answers(pooled, np.zeros(device_size(2)), both)[1])
-    assert seconds == pytest.approx([125.0, np.hypot(1e3, 75.0)], rel=1e-3)
 
 
 def query(limit=None, **settings):

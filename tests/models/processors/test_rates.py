@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.features.processors.work import COLUMNS, PRODUCTS
+from forerun.features.processors.work import COLUMNS
 from forerun.models.processors.rates import (
     COUNT,
     RatePosterior,
@@ -118,19 +118,6 @@ def test_threads_are_slopes():
     assert fitted.centre[COUNT + GEMM] == pytest.approx(-0.7, abs=0.03)
 
 
-def test_shares_and_fixed_times_by_hand():
-    table = np.zeros((1, COUNT))
-    table[0, GEMM], table[0, place("fixed", "run")] = 30.0, 10.0
-    query = rows([1.0])
-    query = RateRows(
-        table, *(getattr(query, n) for n in RateRows.__dataclass_fields__ if n != "amounts")
-    )
-    found = posterior(rows([]))
-    shares = found.shares(query)[0]
-    assert (shares[GEMM], shares[place("fixed", "run")]) == pytest.approx((0.75, 0.25))
-    assert found.floor_ms(query)[0] == pytest.approx(10.0 * np.exp(-3.0))
-
-
 def test_errors_of_networks_held_out_are_those_of_fitting_without_them():
     """The closed form against doing it: the model is linear, so both are exact."""
     random = np.random.default_rng(0)
@@ -185,11 +172,3 @@ def test_the_prior_is_the_mean_over_processors_and_unsure_where_nothing_was_seen
     assert (found.uncertainty <= 0.3).all()
     added = found.covariance(1.0) - found.deviations.covariance(1.0)
     assert np.diag(added) == pytest.approx(found.uncertainty**2)
-
-
-def test_products_and_other_kinds_are_families():
-    covariance = SPREAD.covariance()
-    for (kind, _), row in zip(COLUMNS, covariance[:COUNT], strict=True):
-        if kind not in ("gemm", "fixed"):
-            near = 0.5**2 + 0.25**2 * (kind in PRODUCTS)
-            assert row[GEMM] == pytest.approx(near)
