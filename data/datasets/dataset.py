@@ -176,15 +176,19 @@ class Dataset(ABC):
             self.name,
             tables,
             documents=self.documents(raw),
-            datasheet=self.datasheet(tables),
-            facts={
-                "source": self.upstream.page,
-                "commit": self.upstream.commit,
-                "licence": self.licence,
-                "citation": self.citation,
-            },
+            datasheet=self.readme(raw, tables),
+            facts=self.provenance(),
             as_csv=self.csv_tables,
         )
+
+    def readme(self, raw: RawFiles, tables: "Mapping[str, pd.DataFrame]") -> str:
+        """Text of the bundle's README.md."""
+        return self.datasheet(tables)
+
+    def provenance(self) -> dict[str, str]:
+        """Facts about the source, for `bundle.json`."""
+        about = {"source": self.upstream.page, "commit": self.upstream.commit}
+        return {**about, "licence": self.licence, "citation": self.citation}
 
     def validate(self, tables: Mapping[str, "pd.DataFrame"]) -> None:
         """Check tables against their schemas.
@@ -199,7 +203,7 @@ class Dataset(ABC):
             check_table(frame, schemas[name], f"{self.name}.{name}")
 
     def datasheet(self, tables: Mapping[str, "pd.DataFrame"]) -> str:
-        """Text of the bundle's README.md: source, licence, what the tables hold."""
+        """Source, licence, what the tables hold."""
         lines = [f"# {self.name}: {self.title}", ""]
         lines += [f"Source: {self.upstream.page}", f"Licence: {self.licence}", ""]
         lines += [f"Cite: {self.citation}", "", f"Published: {self.published}", "", "## Tables"]
