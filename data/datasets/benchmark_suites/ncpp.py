@@ -22,7 +22,6 @@ PART: Final = "META.metadata.cscope.qdf0"
 SCORE: Final = "RESULT.Value"
 SUITE: Final = "RESULT.WorkloadName"
 TEST: Final = (SUITE, "RESULT.WorkloadPreset", "RESULT.TestName")
-RUN: Final = ("run_id", "iteration")
 PARTS: Final = ("train", "test")
 
 _POD, _ITERATION = "kubernetes.pod_id", "RESULT.IterationIndex"
