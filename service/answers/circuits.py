@@ -19,8 +19,7 @@ from forerun.models.circuits.netlist_boost import NetlistBoost, TimedPaths
 from forerun.models.limit import Limit
 from forerun.models.predictor import Predictor
 from forerun.models.router import Router
-from forerun.service.answers.predictor_out import predictor_out
-from forerun.service.answers.serving import graded
+from forerun.service.answers.answer import graded, predictor_out
 from forerun.service.schemas.answers import DeviceOut, LimitOut
 from forerun.service.schemas.circuits import CircuitOut, ClockOut, PathStepOut, ResourceOut
 

@@ -20,7 +20,7 @@ from forerun.models.power.limit_response import ENERGY
 from forerun.models.power.limit_sweep import LimitedRun, power_sweep
 from forerun.models.prediction import Estimate
 from forerun.models.router import Router
-from forerun.service.answers.predictor_out import predictor_out
+from forerun.service.answers.answer import predictor_out
 from forerun.service.schemas.answers import (
     NO_IDLE,
     NO_PEAK,

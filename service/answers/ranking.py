@@ -11,8 +11,7 @@ from forerun.data.metrics import metric
 from forerun.data.query import Query
 from forerun.models.answers.answer import PEAK
 from forerun.models.answers.served_models import InUse
-from forerun.service.answers.answer import answers_to
-from forerun.service.answers.predictor_out import predictor_out
+from forerun.service.answers.answer import answers_to, predictor_out
 from forerun.service.answers.question import Question, question_about
 from forerun.service.schemas.answers import (
     DeviceOut,

@@ -121,7 +121,7 @@ def _is_left_over(path: Path) -> bool:
 UVICORN: dict[str, Any] = {
     "loop": "auto",
     "ws": "none",
-    "http": "forerun.service.http.connections:LimitedConnection",
+    "http": "forerun.service.http.limits:LimitedConnection",
     "access_log": False,
     "log_level": "error",
 }
@@ -153,7 +153,7 @@ def serve(
         progress(f"{name} is no setting, and was ignored; did you mean {known}?")
     address = host if host is not None else settings.host
     settings = settings.model_copy(update={"host": address})
-    from forerun.service.http.guard import check_address
+    from forerun.service.http.access import check_address
 
     check_address(settings)
     number = settings.port if port is None else port

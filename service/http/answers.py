@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from weakref import ref
 
 from forerun.data.columns import groups_of
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from forerun.service.answers.drift import Drift
     from forerun.service.answers.observing import Observed
 
+Outcome = TypeVar("Outcome")
 LARGEST_BYTES = 4 * 2**10
 """Size of the largest body that is kept, with room for a spec sheet."""
 
@@ -309,17 +310,11 @@ class Answers:
         Raises:
             DeadlineExceeded: the time of the request is over.
         """
-        in_use = self.adaptation.current()
-
-        def new(missing: list[int]) -> list[PredictionOut | InputError]:
-            with stage("predict"):
-                found = answers_to([questions[row] for row in missing], in_use)
-            check()  # What ended halfway is not kept, as in `predict_all`.
-            self._computed(found)
-            return found
-
-        version = in_use.loaded.version
-        return self._predicted.of_each([(version, question.key) for question in questions], new)
+        return self._kept_or_new(
+            self._predicted,
+            [question.key for question in questions],
+            lambda rows, in_use: answers_to([questions[row] for row in rows], in_use),
+        )
 
     def served(self, asked: Sequence[LlmEstimateIn]) -> list[ServingOut | InputError]:
         """What n different requests about language models get; the last answers are kept.
@@ -327,17 +322,29 @@ class Answers:
         Raises:
             DeadlineExceeded: the time of the request is over.
         """
+        return self._kept_or_new(
+            self._served,
+            [one.model_dump_json() for one in asked],
+            lambda rows, in_use: llm_estimates([asked[row] for row in rows], self.device, in_use),
+        )
+
+    def _kept_or_new(
+        self,
+        kept: Recent[Hashable, Outcome],
+        keys: Sequence[Hashable],
+        ask: Callable[[Sequence[int], InUse], list[Outcome]],
+    ) -> list[Outcome]:
+        """The outcome of each key; `ask` answers those rows whose outcome is not kept."""
         in_use = self.adaptation.current()
 
-        def new(missing: list[int]) -> list[ServingOut | InputError]:
+        def new(missing: list[int]) -> list[Outcome]:
             with stage("predict"):
-                found = llm_estimates([asked[row] for row in missing], self.device, in_use)
-            check()
+                found = ask(missing, in_use)
+            check()  # What ended halfway is not kept, as in `predict_all`.
             self._computed(found)
             return found
 
-        version = in_use.loaded.version
-        return self._served.of_each([(version, one.model_dump_json()) for one in asked], new)
+        return kept.of_each([(in_use.loaded.version, key) for key in keys], new)
 
     def delete_graph(self, digest: str) -> None:
         """Delete an uploaded graph.

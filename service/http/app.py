@@ -23,10 +23,9 @@ from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service import problems
 from forerun.service.adaptation.predictor_in_use import adaptation_of
 from forerun.service.answers.answer import answer_of
-from forerun.service.http.admission import Admission
+from forerun.service.http.access import Authorized, Guarded
 from forerun.service.http.answers import Answers
-from forerun.service.http.authorization import Authorized
-from forerun.service.http.guard import Guarded
+from forerun.service.http.limits import Admission
 from forerun.service.http.monitoring import tracing
 from forerun.service.http.monitoring.measured import Measured
 from forerun.service.http.pages import PAGES

@@ -12,6 +12,7 @@ from forerun.data.errors import InputError
 from forerun.models.artifact.loading import LoadedPredictor
 from forerun.service.answers.llm.routing import FOLDER as ROUTED
 from forerun.service.answers.llm.routing import Routing
+from forerun.service.http.access import OF_SCOPE
 from forerun.service.http.answers import Answers
 from forerun.service.http.kubernetes.cluster import Cluster
 from forerun.service.http.kubernetes.pods import Neighbours
@@ -19,7 +20,7 @@ from forerun.service.http.lanes import Lane
 from forerun.service.http.monitoring.gauges import StoreSizes
 from forerun.service.http.monitoring.tracing import Tracing
 from forerun.service.http.telemetry import Telemetry
-from forerun.service.http.tenants import OF_SCOPE, Tenants
+from forerun.service.http.tenants import Tenants
 from forerun.service.settings import Settings
 from forerun.service.stores.leaderboard import StoredLeaderboard
 from forerun.service.stores.places import place_of

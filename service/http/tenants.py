@@ -15,8 +15,6 @@ from forerun.service.settings import Settings
 if TYPE_CHECKING:
     from forerun.service.http.state import State
 
-OF_SCOPE: Final = "forerun.tenant"
-"""Where the scope of a request holds the tenant of its key; None for a key of no tenant."""
 MOST_HELD: Final = 64
 """Tenants whose answers a process holds; those of others are made again when they ask."""
 

@@ -11,8 +11,8 @@ from forerun.data.errors import InputError
 from forerun.data.query import Operation, Query
 from forerun.data.workload import LlmArchitecture, RequestKind, WeightFormat
 from forerun.features.readers.language_model.reader import model_files
+from forerun.service.answers.answer import estimated
 from forerun.service.answers.llm.estimates import llm_estimate
-from forerun.service.answers.serving import estimated
 from forerun.service.python.question import first_fault
 from forerun.service.python.session import DeviceLike, session
 from forerun.service.python.view import Estimate, Predicted, View, Viewed, estimates_of, refusals

@@ -9,7 +9,6 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import httpx
 import pytest
 
 from forerun.service import cli
@@ -161,54 +160,9 @@ def test_the_line_that_serve_prints_works_as_it_stands(tmp_path, roofline_folder
         assert server.stop() in (0, -signal.SIGTERM)
 
 
-def test_what_one_worker_keeps_another_answers_from(tmp_path, roofline_folder):
-    """Uploads and spec sheets are seen by every process, whichever took them."""
-    environment = {"FORERUN_PREDICTOR_FOLDER": str(roofline_folder)}
-    with real_server(tmp_path, workers=2, environment=environment) as server:
-        _check_what_workers_share(server.url)
-
-
-def _check_what_workers_share(address):
-    sheet = {"name": "my-card", "vendor": "me", "kind": "gpu"}
-    sheet |= {"memory_bandwidth_gbs": 900, "peak_tflops": {"fp32": 40}}
-    digest = httpx.post(f"{address}/v1/graphs", json=GRAPH.to_json()).json()["digest"]
-    assert httpx.put(f"{address}/v1/devices/my-card", json=sheet).status_code == 200
-    asked = {"workload": {"kind": "network", "graph": digest}, "device": "my-card"}
-    assert len(_answers(address, asked)) == 1
-    measured = {"measurements": [{"workload": asked["workload"], "metrics": {"latency_ms": 1.0}}]}
-    path = f"{address}/v1/devices/my-card/measurements"
-    made = httpx.post(path, json=measured).json()
-    (answer,) = _answers(address, asked)
-    assert answer["predictor"]["version"] == made["version"] != "test"
-    assert answer["predictor"]["adapted_rows"] == 1
-
-
-def _answers(address, asked):
-    """Distinct answers over many connections: each may be taken by either process."""
-    answers = [httpx.post(f"{address}/v1/predict", json=asked) for _ in range(12)]
-    assert [a.status_code for a in answers] == [200] * 12
-    return [json.loads(content) for content in {a.content for a in answers}]
-
-
 def test_numbers_that_json_has_not_are_null(capsys):
     print_json({"a": float("nan"), "b": [1.5, float("inf")]})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, None]}
-
-
-def test_help_names_every_verb(run):
-    text = run("--help").stdout
-    verbs = (
-        "serve",
-        "predict",
-        "devices",
-        "data",
-        "trace",
-        "train",
-        "evaluate",
-        "adapt",
-        "promote",
-    )
-    assert all(verb in text for verb in verbs)
 
 
 def test_the_version_is_that_of_the_package(run):

@@ -36,23 +36,6 @@ def test_the_loaded_predictor_is_named_with_its_card(client):
     assert model["card"] == "# card"
 
 
-def test_a_path_that_is_not_there_is_a_problem_too(client):
-    for answer in (client.get("/v1/nothing"), client.delete("/v1/predict")):
-        assert answer.status_code in (404, 405)
-        assert answer.headers["content-type"] == "application/problem+json"
-
-
-def test_a_fault_of_ours_says_nothing_of_our_insides(client, monkeypatch):
-    def broken(question):
-        raise RuntimeError("secret")
-
-    monkeypatch.setattr(client.app.state.forerun.answers, "predict", broken)
-    answer = client.post("/v1/predict", json=EXAMPLE)
-    assert answer.status_code == 500
-    assert "secret" not in answer.text
-    assert answer.json()["type"] == "/problems/fault"
-
-
 def test_the_front_page_shows_how_to_ask(client):
     page = client.get("/").text
     assert "curl" in page

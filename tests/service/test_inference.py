@@ -115,7 +115,7 @@ def test_another_model_or_version_is_not_found(client, path):
 
 
 def test_a_key_that_may_read_may_ask(client):
-    from forerun.service.http.authorization import needed_scope
+    from forerun.service.http.access import needed_scope
 
     for path in (INFER, "/v2/models/forerun/versions/1/infer"):
         assert needed_scope({"method": "POST", "path": path}) == "read"

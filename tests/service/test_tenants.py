@@ -71,19 +71,6 @@ def test_after_interleaved_writes_and_a_restart_each_tenant_is_as_if_alone(tmp_p
             assert seen(client_of(stack, tmp_path / "all", trained, tenant)) == expected
 
 
-@pytest.mark.parametrize("writer", TENANTS)
-def test_every_kind_of_write_stays_with_its_tenant(tmp_path, trained, writer):
-    with ExitStack() as stack:
-        clients = {tenant: client_of(stack, tmp_path, trained, tenant) for tenant in TENANTS}
-        before = {tenant: seen(client) for tenant, client in clients.items()}
-        for name in ("device", "graph", "measurements"):
-            assert WRITES[name](clients[writer]).is_success, name
-        for tenant, client in clients.items():
-            assert (seen(client) == before[tenant]) == (tenant != writer)
-        sets = {t: client.get(MEASURED).json()["sets"] for t, client in clients.items()}
-        assert [t for t in TENANTS if sets[t]] == [writer]
-
-
 def test_a_limit_on_graphs_holds_for_each_tenant(tmp_path, trained):
     with ExitStack() as stack:
         for tenant in TENANTS:

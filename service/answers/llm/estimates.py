@@ -7,10 +7,9 @@ from forerun.data.query import Operation, Query
 from forerun.models.answers.deployments.answer import Deployed, deployed_all
 from forerun.models.answers.deployments.burst import with_burst
 from forerun.models.answers.served_models import InUse
+from forerun.service.answers.answer import estimated_all, graded, rendered
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
-from forerun.service.answers.predictor_out import predictor_out
-from forerun.service.answers.serving import estimated_all, graded
-from forerun.service.schemas.answers import DeviceOut, LimitOut, ServingOut
+from forerun.service.schemas.answers import ServingOut
 from forerun.service.schemas.llm.answers import (
     CapacityOut,
     DeploymentOut,
@@ -122,16 +121,11 @@ def _out(own: Deployed, question: DeploymentQuestion, in_use: InUse) -> ServingO
     """
     if question.at_once is not None:
         own = with_burst(own, int(question.at_once), in_use)
-    device = own.query.device
     return ServingOut(
+        **rendered(own.query, own.limits, in_use),
         metrics={name: graded(name, e, own.trust[name]) for name, e in own.estimates.items()},
         missing=dict(own.missing),
-        in_domain=all(limit.in_domain for limit in own.limits),
-        limits=[str(limit) for limit in own.limits],
-        limit_details=[LimitOut.of(limit) for limit in own.limits],
-        device=DeviceOut(name=device.name, origin=device.origin),
         device_count=own.query.operation.device_count,
-        predictor=predictor_out(in_use, in_use.rows.get(device, 0)),
         deployment=_deployment(own, question.chosen),
     )
 

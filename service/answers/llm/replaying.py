@@ -19,8 +19,8 @@ from forerun.models.answers.deployments.traced import Scales, scales_of, served
 from forerun.models.answers.served_models import InUse
 from forerun.models.llm_serving.continuous_batching import Statistics
 from forerun.models.llm_serving.replay import Dispatch, Replay
+from forerun.service.answers.answer import predictor_out
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
-from forerun.service.answers.predictor_out import predictor_out
 from forerun.service.problems import place_of, unfit
 from forerun.service.requests.field_names import name_in
 from forerun.service.schemas.answers import DeviceOut

@@ -50,38 +50,6 @@ class Line(Struct):
     timestamp: str = ""
 
 
-def log_request(
-    record: RequestRecord,
-    *,
-    method: str,
-    route: str,
-    status: int,
-    duration_s: float,
-    sent_bytes: int,
-    version: str | None,
-    client: str | None,
-) -> None:
-    """Write the line of a request to standard error; a log that cannot be written stops nothing.
-
-    Made here and not by structlog, because it is written for every request.
-    """
-    line = Line(
-        method=method,
-        route=route,
-        status=status,
-        duration_ms=round(duration_s * 1e3, 3),
-        bytes=sent_bytes,
-        request_id=record.request_id,
-        trace_id=None if record.trace is None else record.trace.trace_id,
-        key_name=record.key_name,
-        tenant=record.tenant,
-        version=version,
-        client=client,
-        timestamp=datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-    )
-    LINES.write(_ENCODER.encode(line).decode())
-
-
 UNMATCHED = "unmatched"
 
 
@@ -150,20 +118,25 @@ class Measured:
     def _log(
         self, scope: Scope, record: RequestRecord, route: str, status: int, took_s: float, sent: int
     ) -> None:
+        """Write the line of a request, not by structlog, because every request has one."""
         client, state = scope.get("client"), self._state
         if record.tenant is not None and state.tenants is not None:
             state = state.tenants.held(record.tenant) or state
-        answers = state.answers
-        log_request(
-            record,
+        line = Line(
             method=scope["method"],
             route=route,
             status=status,
-            duration_s=took_s,
-            sent_bytes=sent,
-            version=None if answers is None else answers.adaptation.version,
+            duration_ms=round(took_s * 1e3, 3),
+            bytes=sent,
+            request_id=record.request_id,
+            trace_id=None if record.trace is None else record.trace.trace_id,
+            key_name=record.key_name,
+            tenant=record.tenant,
+            version=None if state.answers is None else state.answers.adaptation.version,
             client=client[0] if client else None,
+            timestamp=datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         )
+        LINES.write(_ENCODER.encode(line).decode())
 
     def _meant(self, path: str) -> str:
         """The template of the route that a refused request was meant for."""

@@ -22,7 +22,7 @@ from grpc import aio
 from starlette.types import ASGIApp, Message, Scope
 
 from forerun.data.errors import BadRequest, InputError
-from forerun.service.http.json_bodies import ON_THE_LOOP_BYTES
+from forerun.service.http.limits import ON_THE_LOOP_BYTES
 from forerun.service.http.routes.inference import UnknownModel
 from forerun.service.http.state import State
 from forerun.service.schemas.prediction import MOST_IN_BATCH

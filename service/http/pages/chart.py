@@ -6,6 +6,8 @@ from math import ceil, floor, log10
 from typing import Any
 
 from forerun.data.device import Device
+from forerun.service.schemas.answers import IntervalOut
+from forerun.service.schemas.colocation import PerformanceOut
 
 MISSING = "–"
 """Stands for a value that is not known."""
@@ -145,9 +147,60 @@ def shown(**titles: str) -> list[Encoding]:
     return [{"field": field, "title": title} for field, title in titles.items()]
 
 
-def layer(mark: str | Mapping[str, Any], **encoding: Encoding | list[Encoding]) -> Encoding:
+def layer(mark: str | Mapping[str, Any], **encoding: Encoding | list[Encoding] | None) -> Encoding:
     """One layer of a chart."""
     return {"mark": mark, "encoding": encoding}
+
+
+def interval_cells(estimate: IntervalOut | PerformanceOut, unit: str) -> dict[str, Cell]:
+    """Value, ends and text of an estimate; the unit may be empty."""
+    text = f"{short(estimate.value)} {unit}".rstrip()
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "text": text}
+
+
+def interval_bars(field: str, count: int, x: Encoding, **tooltip: str) -> dict[str, Any]:
+    """A specification of bars with their intervals, one a name.
+
+    Args:
+        field: the names.
+        count: number of names.
+        x: encoding of the field `value`; the ends are `low` and `high`.
+        tooltip: field -> title.
+    """
+    ends = {end: {**x, "field": end} for end in ("low", "high")}
+    dark = "var(--ink)"
+    ticks = {"type": "tick", "thickness": 2, "size": 10, "color": dark}
+    return {
+        "height": BAR_STEP_PX * count,
+        "encoding": {"y": bars_of(field), "tooltip": shown(**tooltip)},
+        "layer": [
+            layer({"type": "bar", "height": 16, "opacity": 0.75}, x=x),
+            layer({"type": "rule", "strokeWidth": 2, "color": dark}, x=ends["low"],
+                  x2={"field": "high"}),
+            *(layer(ticks, x=end) for end in ends.values()),
+        ],
+    }  # fmt: skip
+
+
+def interval_curve(x: Encoding, y: Encoding, **tooltip: str) -> dict[str, Any]:
+    """A specification of a curve with its interval; the fields of y are `value`, `low` and `high`.
+
+    Args:
+        x: encoding of what the curve is drawn over.
+        y: encoding of the field `value`.
+        tooltip: field -> title.
+    """
+    colour = "var(--c1)"
+    return {
+        "height": 225,
+        "encoding": {"x": x},
+        "layer": [
+            layer({"type": "area", "opacity": 0.15, "color": colour},
+                  y={**y, "field": "low"}, y2={"field": "high"}),
+            layer({"type": "line", "color": colour}, y=y),
+            layer({"type": "point", "color": colour, "opacity": 1}, y=y, tooltip=shown(**tooltip)),
+        ],
+    }  # fmt: skip
 
 
 def log_ticks(values: Iterable[float | None]) -> list[float]:

@@ -20,6 +20,8 @@ from forerun.service.http.pages.chart import (
     category,
     coloured,
     doubling,
+    interval_bars,
+    interval_cells,
     label,
     layer,
     logarithmic,
@@ -59,24 +61,10 @@ def bars_chart(title: str, estimates: Mapping[str, IntervalOut]) -> Chart | None
     """
     if len(estimates) < 2:
         return None
-    rows: list[Mapping[str, Cell]] = [
-        {"name": name, "value": each.value, "low": each.low, "high": each.high,
-         "text": f"{short(each.value)} {each.unit}"}
-        for name, each in estimates.items()
-    ]  # fmt: skip
+    rows = [{"name": name, **interval_cells(each, each.unit)} for name, each in estimates.items()]
     unit = next(iter(estimates.values())).unit
-    dark = "var(--ink)"
-    spec = {
-        "height": BAR_STEP_PX * len(rows),
-        "encoding": {"y": bars_of("name"), "tooltip": shown(name="name", text="estimate")},
-        "layer": [
-            layer({"type": "bar", "height": 16, "opacity": 0.75}, x=number("value", unit)),
-            layer({"type": "rule", "strokeWidth": 2, "color": dark},
-                  x=number("low", unit), x2={"field": "high"}),
-            *(layer({"type": "tick", "thickness": 2, "size": 10, "color": dark},
-                    x=number(end, unit)) for end in ("low", "high")),
-        ],
-    }  # fmt: skip
+    x = number("value", unit)
+    spec = interval_bars("name", len(rows), x, name="name", text="estimate")
     least = min(estimates, key=lambda name: estimates[name].value)
     summary = (
         f"{title} of {len(rows)}, with intervals; the least is {least} with "

@@ -13,7 +13,7 @@ from forerun.data.circuits.yosys import NetlistIn, read_netlist
 from forerun.data.errors import BadRequest
 from forerun.service.answers.circuits import timing_of
 from forerun.service.http.answers import Answers
-from forerun.service.http.json_bodies import parsed
+from forerun.service.http.limits import parsed
 from forerun.service.http.pages.chart import Cell, Chart, coloured, number, short, shown
 from forerun.service.http.pages.rendering import page_router, rendered
 from forerun.service.http.state import TheAnswers, TheState

@@ -17,15 +17,13 @@ from forerun.service.answers.llm.estimates import llm_estimates
 from forerun.service.answers.llm.support import is_answered
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import (
-    Cell,
     Chart,
     doubling,
+    interval_cells,
+    interval_curve,
     label,
-    layer,
     logarithmic,
     number,
-    short,
-    shown,
 )
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import (
@@ -293,32 +291,13 @@ def _difference(form: LlmForm, other: LlmForm, answer: ServingOut) -> str:
 
 def load_chart(metric: str, by_count: Mapping[int, ServingOut]) -> Chart:
     """A metric over the number of concurrent requests, with its interval."""
-    rows: list[Mapping[str, Cell]] = []
-    unit = ""
-    for count, answer in by_count.items():
-        each = answer.metrics.get(metric)
-        if each is not None:
-            unit = each.unit
-            rows.append({
-                "count": count, "value": each.value, "low": each.low, "high": each.high,
-                "text": f"{short(each.value)} {unit}",
-            })  # fmt: skip
-    ends = [row[end] for row in rows for end in ("low", "value", "high")]
-    values = [end for end in ends if isinstance(end, float)]
-    linear = metric == "power_w"
-    y = number("value", unit) if linear else logarithmic("value", unit, values)
-    colour = "var(--c1)"
-    spec = {
-        "height": 230,
-        "encoding": {"x": doubling("count", "concurrent requests")},
-        "layer": [
-            layer({"type": "area", "opacity": 0.15, "color": colour},
-                  y={**y, "field": "low"}, y2={"field": "high"}),
-            layer({"type": "line", "color": colour}, y=y),
-            layer({"type": "point", "color": colour, "opacity": 1}, y=y,
-                  tooltip=shown(count="requests", text="estimate")),
-        ],
-    }  # fmt: skip
+    known = {n: own for n, answer in by_count.items() if (own := answer.metrics.get(metric))}
+    rows = [{"count": count, **interval_cells(own, own.unit)} for count, own in known.items()]
+    unit = next((own.unit for own in known.values()), "")
+    ends = [end for own in known.values() for end in (own.low, own.value, own.high)]
+    y = number("value", unit) if metric == "power_w" else logarithmic("value", unit, ends)
+    x = doubling("count", "concurrent requests")
+    spec = interval_curve(x, y, count="requests", text="estimate")
     heading = WITH_LENGTHS[metric]
     summary = f"{heading} over the number of concurrent requests, with intervals."
     columns = {"count": "requests", "value": unit, "low": "low", "high": "high"}

@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse
 
 from forerun.data.datasets import all_datasets
 from forerun.data.errors import UnknownDataset
-from forerun.service.http.pages.chart import Cell, Chart
+from forerun.service.http.pages.chart import Cell, Chart, Spec, layer, number
 from forerun.service.http.pages.rendering import (
     STATIC,
     asks_for_part,
@@ -193,29 +193,16 @@ def _ratios(tables: Sequence[DatasetTables], by: str) -> Chart:
         title="Error relative to the best of the others on the same rows",
         summary=f"One mark for each task, by {by}: the error of forerun divided by that of the "
         f"best baseline or published system. In {ahead} of {len(rows)} tasks it is below 1.",
-        spec={
-            "height": _height_px(rows, by),
-            "layer": [
-                {
-                    "mark": {"type": "rule", "strokeDash": [4, 3], "aria": False},
-                    "encoding": {"x": {"datum": 1}, "color": {"value": "var(--ink)"}},
-                },
-                {
-                    "mark": {"type": "point", "opacity": 0.75},
-                    "encoding": {
-                        "x": {
-                            "field": "ratio",
-                            "type": "quantitative",
-                            "scale": {"type": "log"},
-                            "title": "relative error (right of 1: behind)",
-                        },
-                        "y": {"field": by, "sort": None, "title": None},
-                        "tooltip": _TIP,
-                        **_OUTCOME,
-                    },
-                },
-            ],
-        },
+        spec=_marks(
+            rows,
+            by,
+            1,
+            x=number(
+                "ratio", "relative error (right of 1: behind)", scale={"type": "log"}, axis={}
+            ),
+            tooltip=_TIP,
+            **_OUTCOME,
+        ),
         rows=rows,
         columns={
             "dataset": "dataset",
@@ -260,35 +247,42 @@ def _coverage(tables: Sequence[DatasetTables], by: str) -> Chart:
     return Chart(
         title=f"Share of measured values inside forerun's {NOMINAL} % intervals",
         summary=f"One mark for each task, by {by}; {low} of {len(rows)} are below {NOMINAL} %.",
-        spec={
-            "height": _height_px(rows, by),
-            "layer": [
-                {
-                    "mark": {"type": "rule", "strokeDash": [4, 3], "aria": False},
-                    "encoding": {"x": {"datum": NOMINAL}, "color": {"value": "var(--ink)"}},
-                },
-                {
-                    "mark": {"type": "point", "opacity": 0.75, "color": "var(--c1)"},
-                    "encoding": {
-                        "x": {
-                            "field": "coverage",
-                            "type": "quantitative",
-                            "scale": {"domainMax": 100, "nice": True, "zero": False},
-                            "title": f"coverage, % (nominal {NOMINAL})",
-                        },
-                        "y": {"field": by, "sort": None, "title": None},
-                        "tooltip": [{"field": f} for f in ("task", "coverage", "rows")],
-                    },
-                },
-            ],
-        },
+        spec=_marks(
+            rows,
+            by,
+            NOMINAL,
+            x=number(
+                "coverage",
+                f"coverage, % (nominal {NOMINAL})",
+                axis={},
+                scale={"domainMax": 100, "nice": True, "zero": False},
+            ),
+            tooltip=[{"field": f} for f in ("task", "coverage", "rows")],
+            color={"value": "var(--c1)"},
+        ),
         rows=rows,
         columns={"dataset": "dataset", "task": "task", "coverage": "coverage, %", "rows": "rows"},
     )
 
 
-def _height_px(rows: Sequence[Mapping[str, Cell]], by: str) -> int:
-    return AXIS_PX + LINE_PX * len({row[by] for row in rows})
+def _marks(rows: Sequence[Mapping[str, Cell]], by: str, at: float, **encoding: Any) -> Spec:
+    """One mark a row along a line of each value of a field, with a rule across all lines.
+
+    Args:
+        rows: the rows.
+        by: the field.
+        at: where the rule is.
+        encoding: channels of the marks.
+    """
+    y = {"field": by, "sort": None, "title": None}
+    rule = {"type": "rule", "strokeDash": [4, 3], "aria": False}
+    return {
+        "height": AXIS_PX + LINE_PX * len({row[by] for row in rows}),
+        "layer": [
+            layer(rule, x={"datum": at}, color={"value": "var(--ink)"}),
+            layer({"type": "point", "opacity": 0.75}, y=y, **encoding),
+        ],
+    }
 
 
 def _place(dataset: str, task: TaskTable) -> dict[str, Cell]:

@@ -11,14 +11,12 @@ from forerun.data.collectors.interference.victims import VICTIMS, victim
 from forerun.service.answers.colocation import colocate
 from forerun.service.http.answers import Answers
 from forerun.service.http.pages.chart import (
-    BAR_STEP_PX,
-    Cell,
     Chart,
-    bars_of,
+    interval_bars,
+    interval_cells,
     layer,
     number,
     short,
-    shown,
 )
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import EmptyIsAbsent, Name
@@ -107,27 +105,20 @@ def _answer(form: NeighboursForm, answers: Answers) -> dict[str, Any]:
 
 def speed_chart(programs: Sequence[ProgramOut]) -> Chart | None:
     """The relative speed of every program, with its interval; None where none is known."""
-    rows: list[Mapping[str, Cell]] = [
-        {"program": each.program, "value": each.p_wall.value, "low": each.p_wall.low,
-         "high": each.p_wall.high, "text": short(each.p_wall.value)}
+    rows = [
+        {"program": each.program, **interval_cells(each.p_wall, "")}
         for each in programs
         if each.p_wall is not None
-    ]  # fmt: skip
+    ]
     if not rows:
         return None
     x = number("value", "relative speed in wall time, 1 when alone")
-    spec = {
-        "height": BAR_STEP_PX * len(rows),
-        "encoding": {"y": bars_of("program"), "tooltip": shown(program="program", text="speed")},
-        "layer": [
-            layer({"type": "bar", "height": 16, "opacity": 0.75}, x=x),
-            layer({"type": "rule", "strokeWidth": 2, "color": "var(--ink)"},
-                  x={**x, "field": "low"}, x2={"field": "high"}),
-            {"data": {"values": [{"alone": 1.0}]},
-             "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--quiet)"},
-             "encoding": {"x": {**x, "field": "alone"}, "y": None, "tooltip": None}},
-        ],
-    }  # fmt: skip
+    spec = interval_bars("program", len(rows), x, program="program", text="speed")
+    alone = layer(
+        {"type": "rule", "strokeDash": [4, 4], "color": "var(--quiet)"},
+        x={**x, "field": "alone"}, y=None, tooltip=None,
+    )  # fmt: skip
+    spec["layer"].append({"data": {"values": [{"alone": 1.0}]}, **alone})
     slowest = min(programs, key=lambda each: each.p_wall.value if each.p_wall else 1.0)
     summary = f"Relative speed of {len(rows)} programs; the slowest is {slowest.program}."
     columns = {"program": "program", "value": "relative speed", "low": "low", "high": "high"}

@@ -8,7 +8,17 @@ from pydantic import Field
 from starlette.responses import HTMLResponse
 
 from forerun.service.http.answers import Answers
-from forerun.service.http.pages.chart import Cell, Chart, category, layer, number, short, shown
+from forerun.service.http.pages.chart import (
+    Cell,
+    Chart,
+    category,
+    interval_cells,
+    interval_curve,
+    layer,
+    number,
+    short,
+    shown,
+)
 from forerun.service.http.pages.rendering import asks_for_part, page_router, rendered
 from forerun.service.http.pages.run_form import (
     Name,
@@ -86,25 +96,11 @@ def _answer(form: PowerForm, answers: Answers) -> dict[str, Any]:
 def limit_chart(sweep: SweepOut, field: str) -> Chart:
     """One figure of a run over the power limit, with its interval."""
     title, unit = CURVES[field]
-    rows: list[Mapping[str, Cell]] = []
-    for run in sweep.runs:
-        each = getattr(run, field)
-        rows.append({
-            "limit": run.limit_w, "value": each.value, "low": each.low, "high": each.high,
-            "text": f"{short(each.value)} {unit}",
-        })  # fmt: skip
-    flexible = {"scale": {"zero": False}}
-    spec = {
-        "height": 220,
-        "encoding": {"x": number("limit", "power limit, W", **flexible)},
-        "layer": [
-            layer({"type": "area", "opacity": 0.15, "color": "var(--c1)"},
-                  y=number("low", unit), y2={"field": "high"}),
-            layer({"type": "line", "color": "var(--c1)"}, y=number("value", unit)),
-            layer({"type": "point", "color": "var(--c1)", "opacity": 1}, y=number("value", unit),
-                  tooltip=shown(limit="limit, W", text="estimate")),
-        ],
-    }  # fmt: skip
+    rows = [
+        {"limit": run.limit_w, **interval_cells(getattr(run, field), unit)} for run in sweep.runs
+    ]
+    x = number("limit", "power limit, W", scale={"zero": False})
+    spec = interval_curve(x, number("value", unit), limit="limit, W", text="estimate")
     first, last = rows[0], rows[-1]
     summary = (
         f"{title} over power limits: {first['text']} at {short(sweep.runs[0].limit_w)} W, "

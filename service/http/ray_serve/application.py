@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from forerun.data.errors import InputError, MissingExtra
+from forerun.service.http.access import check_address
 from forerun.service.http.app import loaded_app, readiness
-from forerun.service.http.guard import check_address
 from forerun.service.settings import Settings
 
 if TYPE_CHECKING:

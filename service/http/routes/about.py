@@ -88,35 +88,31 @@ async def metrics(state: TheState) -> Response:
 
 def _facts(state: State) -> Iterator[Metric]:
     """What all processes agree on: their versions, what the database and registry said."""
-    build = GaugeMetricFamily("forerun_build_info", "Version of forerun", labels=("version",))
-    build.add_metric((__version__,), 1)
-    yield build
+    yield _versioned("forerun_build_info", "Version of forerun", __version__)
     yield from process_metrics()
     if state.answers is not None:
-        predictor = GaugeMetricFamily(
-            "forerun_predictor_info", "Predictor in use", labels=("version",)
-        )
-        predictor.add_metric((state.answers.adaptation.version,), 1)
-        yield predictor
+        version = state.answers.adaptation.version
+        yield _versioned("forerun_predictor_info", "Predictor in use", version)
         yield from metrics_of(state.answers.drift.last())
-    database = database_of(state.settings)
+    database, said = database_of(state.settings), kept(state.settings)
+    known: dict[tuple[str, str], float] = {}
     if database is not None:
-        yield GaugeMetricFamily(
-            "forerun_database_answered",
-            "Whether the database answered last time",
-            float(database.problem is None),
-        )
-    said = kept(state.settings)
+        text = "Whether the database answered last time"
+        known["forerun_database_answered", text] = database.problem is None
     if said is not None:
-        answered = float(said.problem is None)
-        yield GaugeMetricFamily(
-            "forerun_registry_answered", "Whether the registry answered last time", answered
-        )
-        yield GaugeMetricFamily(
-            "forerun_registry_asked_timestamp_seconds",
-            "When the registry was asked last",
-            said.asked.timestamp(),
-        )
+        text = "Whether the registry answered last time"
+        known["forerun_registry_answered", text] = said.problem is None
+        text = "When the registry was asked last"
+        known["forerun_registry_asked_timestamp_seconds", text] = said.asked.timestamp()
+    for (name, text), value in known.items():
+        yield GaugeMetricFamily(name, text, float(value))
+
+
+def _versioned(name: str, text: str, version: str) -> Metric:
+    """A metric of the value 1, whose label is a version."""
+    family = GaugeMetricFamily(name, text, labels=("version",))
+    family.add_metric((version,), 1)
+    return family
 
 
 router = APIRouter(prefix="/v1")

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Header, Path, Query
 from forerun.data.device import Device, DeviceKind
 from forerun.data.errors import InputError
 from forerun.service.http.answers import Answers
-from forerun.service.http.json_bodies import JsonRoute
+from forerun.service.http.limits import JsonRoute
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.fields import LONGEST_NAME
 from forerun.service.schemas.measured_rows import MeasurementsIn, Source

@@ -17,7 +17,7 @@ from forerun import __version__
 from forerun.data.errors import BadRequest, InputError
 from forerun.data.metrics import METRICS
 from forerun.service.http.answers import Answers
-from forerun.service.http.json_bodies import JsonRoute
+from forerun.service.http.limits import JsonRoute
 from forerun.service.http.routes.predict import answers_of
 from forerun.service.http.schemas import (
     InferIn,

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from forerun.service.http.answers import Answers
-from forerun.service.http.json_bodies import JsonRoute
+from forerun.service.http.limits import JsonRoute
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.schemas.llm.routing import (
     AcceptedOut,

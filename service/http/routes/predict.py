@@ -12,7 +12,7 @@ from forerun.data.device import Device
 from forerun.data.errors import CannotStore, InputError, UnknownDevice
 from forerun.service.answers.question import Question, question_about
 from forerun.service.http.answers import Answers
-from forerun.service.http.json_bodies import ON_THE_LOOP_BYTES, JsonRoute, bounded
+from forerun.service.http.limits import ON_THE_LOOP_BYTES, JsonRoute, bounded
 from forerun.service.http.routes.graphs import BINARY, graph_in, received
 from forerun.service.http.state import State, TheAnswers, TheState, state_of
 from forerun.service.http.telemetry import Telemetry

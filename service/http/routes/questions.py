@@ -27,7 +27,7 @@ from forerun.service.answers.ranking import (
 )
 from forerun.service.answers.sweep_picture import sweep_picture
 from forerun.service.http.answers import Answers
-from forerun.service.http.json_bodies import JsonRoute
+from forerun.service.http.limits import JsonRoute
 from forerun.service.http.schemas import MOST_RANKED, RankIn, SweepIn
 from forerun.service.http.state import State, TheAnswers, TheState
 from forerun.service.requests.record import stage

@@ -7,12 +7,12 @@ from pydantic import ValidationError
 
 from forerun.data.errors import InputError, in_field
 from forerun.data.query import Operation, Query
+from forerun.service.answers.answer import estimated
 from forerun.service.answers.llm import estimates
 from forerun.service.answers.llm.replaying import replay_of
 from forerun.service.answers.llm.support import support
-from forerun.service.answers.serving import estimated
 from forerun.service.http.answers import Answers
-from forerun.service.http.json_bodies import JsonRoute
+from forerun.service.http.limits import JsonRoute
 from forerun.service.http.state import TheAnswers, TheState
 from forerun.service.problems import content, problem_of, unfit
 from forerun.service.schemas.answers import ServingOut

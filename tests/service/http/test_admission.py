@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from forerun.service.http.admission import Admission
+from forerun.service.http.limits import Admission
 from forerun.service.http.telemetry import Telemetry
 from forerun.service.settings import Settings
 from tests.coroutines import run

@@ -7,8 +7,6 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
-from forerun.data.device import Device
-from forerun.data.errors import UnanswerableQuery
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.service.adaptation.predictor_in_use import Adaptation
@@ -87,26 +85,6 @@ def test_an_answer_begun_before_an_exchange_is_not_given_after_it(answers, loade
     exchanged.set()
     worker.join()
     assert answers.before(question) is None
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("figure", [1e-3, 1e6])
-def test_the_outermost_figures_of_a_sheet_give_a_clear_refusal_or_a_number(answers, figure):
-    sheet = Device(
-        name="odd",
-        vendor="me",
-        kind="gpu",
-        memory_bandwidth_gbs=figure,
-        peak_tflops={"fp32": figure},
-    )
-    question = answers.question(about(device=sheet.model_dump(), metrics=None))
-    try:
-        answer = json.loads(answers.predict(question), parse_constant=pytest.fail)
-    except UnanswerableQuery as error:
-        assert "spec sheet" in str(error)
-    else:
-        latency = answer["metrics"]["latency_ms"]
-        assert "launch" in answer["missing"]["latency_ms"] if latency is None else latency["value"]
 
 
 def test_an_unknown_operator_alone_is_counted_too(answers):

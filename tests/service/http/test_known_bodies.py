@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from forerun.service.http.answers import LARGEST_BYTES
-from forerun.service.http.json_bodies import ON_THE_LOOP_BYTES
+from forerun.service.http.limits import ON_THE_LOOP_BYTES
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from tests.service.conftest import GRAPH, linear_row
 from tests.service.test_devices import SHEET

@@ -7,8 +7,8 @@ from fastapi.testclient import TestClient
 
 from forerun.models.llm_serving.single_requests import WINDOW
 from forerun.service.answers.llm.routing import FOLDER
+from forerun.service.http.access import needed_scope
 from forerun.service.http.app import create_app
-from forerun.service.http.authorization import needed_scope
 from forerun.service.schemas.llm.routing import EXAMPLE_ENTRY, EXAMPLE_ROUTED, EXAMPLE_STATE
 
 QWEN = "/v1/llm-d/qwen3"

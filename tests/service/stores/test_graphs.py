@@ -6,8 +6,7 @@ from threading import Thread
 
 import pytest
 
-from forerun.data import file_store
-from forerun.data.errors import DiskFull, UnknownGraph
+from forerun.data.errors import UnknownGraph
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.places import StoreFull
 from tests.service.conftest import GRAPH
@@ -24,11 +23,6 @@ def test_memory_holds_so_many_operators_and_the_disk_the_rest(tmp_path):
     assert all(store.get(d) == graph for d, graph in zip(digests, MANY, strict=True))
 
 
-def test_a_graph_larger_than_the_memory_is_still_answered_from(tmp_path):
-    store = GraphStore(tmp_path, 100, operators_in_memory=1)
-    assert store.get(store.put(GRAPH)) == GRAPH
-
-
 def test_uploads_at_once_are_counted_once(tmp_path):
     store = GraphStore(tmp_path, len(MANY))
     threads = [Thread(target=lambda g=graph: store.put(g)) for graph in MANY * 4]
@@ -39,25 +33,6 @@ def test_uploads_at_once_are_counted_once(tmp_path):
     assert len(list(tmp_path.iterdir())) == len(MANY)
     with pytest.raises(StoreFull):
         store.put(GRAPH)
-
-
-def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path, monkeypatch):
-    store = GraphStore(tmp_path, 1)
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(file_store.os, "fsync", full)
-    with pytest.raises(DiskFull):
-        store.put(GRAPH)
-    assert list(tmp_path.iterdir()) == []
-    monkeypatch.undo()
-    assert store.get(store.put(GRAPH)) == GRAPH, "the refused one took no place"
-
-
-def test_what_is_acknowledged_is_on_disk_with_its_name(tmp_path, synced):
-    digest = GraphStore(tmp_path, 1).put(GRAPH)
-    assert synced == [(tmp_path / f"{digest}.json").stat().st_ino, tmp_path.stat().st_ino]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", None])
@@ -79,14 +54,6 @@ def test_a_file_that_is_damaged_while_its_graph_is_in_memory_is_mended_too(tmp_p
     (tmp_path / f"{digest}.json").write_text("{")
     store.put(GRAPH)
     assert GraphStore(tmp_path, 1).get(digest) == GRAPH
-
-
-def test_two_stores_of_one_folder_keep_no_more_than_one(tmp_path):
-    one, other = GraphStore(tmp_path, 1), GraphStore(tmp_path, 1)
-    one.put(MANY[0])
-    with pytest.raises(StoreFull):
-        other.put(MANY[1])
-    assert other.put(MANY[0]) == MANY[0].digest
 
 
 @pytest.mark.parametrize("digest", ["", "0" * 32, "../" * 10 + "aa", "A" * 32, "\x00" * 32])

@@ -208,25 +208,6 @@ def test_requests_longer_than_the_context_of_the_model_are_said_to_be(ask):
     assert not any("the model takes" in line for line in shorter["limits"])
 
 
-def test_times_do_not_fall_with_the_arrivals_up_to_the_upper_end_of_the_capacity(ask, capacity):
-    most = capacity["high"]
-    shares = (0.001, 0.01, 0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99, 0.9999)
-    found = [ask(requests_per_s=share * most)["metrics"] for share in shares]
-    for name in ("ttft_ms", "ttft_service_ms", "tpot_ms", "request_latency_ms"):
-        values = [one[name]["value"] for one in found]
-        assert all(later >= earlier for earlier, later in pairwise(values)), name
-    assert found[-1]["ttft_ms"]["value"] > 1.05 * found[5]["ttft_ms"]["value"]
-
-
-@pytest.mark.parametrize("concurrency", [4, 12, 32, 64])
-def test_a_token_takes_as_long_by_requests_in_flight_and_by_the_rate_that_they_have(
-    ask, concurrency
-):
-    closed = ask(concurrency=concurrency)["metrics"]
-    arriving = ask(requests_per_s=closed["requests_per_s"]["value"])["metrics"]
-    assert arriving["tpot_ms"]["value"] == pytest.approx(closed["tpot_ms"]["value"], rel=0.05)
-
-
 @pytest.mark.parametrize(
     ("model", "device", "tensor"),
     [

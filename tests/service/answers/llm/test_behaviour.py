@@ -44,33 +44,6 @@ def test_independent_workers_answer_as_many_times_the_requests_of_one(load):
     ]
 
 
-LONE = {"concurrency": 1}
-RARE = {"concurrency": None, "requests_per_s": 0.01}
-
-
-@pytest.mark.parametrize("load", [LONE, RARE, {"concurrency": 4, "workers": 4}])
-@pytest.mark.parametrize(
-    ("model", "device"),
-    [("llama-3.1-8b", "h100-sxm-80gb"), ("Qwen/Qwen3-30B-A3B", "a100-sxm-80gb")],
-)
-def test_a_lone_request_takes_no_less_time_with_longer_prompts_and_answers(model, device, load):
-    lengths = [(given, 256) for given in (64, 256, 500, 511, 512, 513, 600, 800, 1024, 4096, 8192)]
-    answers = [(1024, written) for written in (16, 100, 128, 512, 513, 1024, 2000, 4096)]
-    for several in (lengths, answers):
-        found = [
-            asked(**load, model=model, device=device, input_tokens=given, output_tokens=written)
-            for given, written in several
-        ]
-        for metric in ("ttft_ms", "tpot_ms"):
-            values = [value(answer, metric) for answer in found]
-            # The correction of the closed form varies by length.
-            assert all(longer > 0.9 * shorter for shorter, longer in pairwise(values))
-        tokens = [written - 1 for _, written in several]
-        for answer, number in zip(found, tokens, strict=True):
-            latency = value(answer, "ttft_ms") + number * value(answer, "tpot_ms")
-            assert value(answer, "request_latency_ms") == pytest.approx(latency)
-
-
 DISAGGREGATED = {
     "model": {"name": "llama-3.3-70b", "quantization": "fp8"},
     "device": "h200-sxm-141gb",
@@ -135,12 +108,6 @@ def test_what_no_run_varies_is_said_and_is_not_graded_as_measured():
     release = {"name": "sglang", "version": "0.5.6.post2"}
     assert asked(**measured, engine=release).metrics["tpot_ms"].grade == "A"
     assert asked(**measured).metrics["tpot_ms"].grade == "B", "another release"
-
-
-def test_more_of_the_prompt_in_the_cache_is_never_slower():
-    shares = [0.0, 0.3, 0.6, 0.9]
-    times = [value(asked(cached_share=share, input_tokens=4000), "ttft_ms") for share in shares]
-    assert times == sorted(times, reverse=True)
 
 
 def test_service_takes_no_less_time_under_load():

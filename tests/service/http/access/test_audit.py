@@ -1,12 +1,11 @@
 """Writes are logged with who did what; questions and secrets are not."""
 
 import json
+from functools import partial
 
 import pytest
-from fastapi.testclient import TestClient
 
-from forerun.service.http.app import create_app
-from forerun.service.http.authorization import audited
+from forerun.service.http.access import audited
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
 from tests.coroutines import run
@@ -17,19 +16,9 @@ JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
-def logged(settings, loaded, capsys):
-    """Runs work with a client; returns the lines of the log about writes, and the whole log."""
-
-    def after(work, **given):
-        app = create_app(settings.model_copy(update=given), loaded)
-        with TestClient(app, base_url="http://127.0.0.1") as client:
-            capsys.readouterr()
-            work(client)
-        text = capsys.readouterr().err
-        lines = [json.loads(line) for line in text.splitlines()]
-        return [line for line in lines if line["event"] == "write"], text
-
-    return after
+def logged(logged_as):
+    """Runs work with a client; returns the lines about writes, and the whole log."""
+    return partial(logged_as, "write")
 
 
 def test_a_write_is_one_line_with_its_key_and_the_identifier_that_the_answer_has(settings, logged):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forerun.service.http.authorization import Quotas
+from forerun.service.http.access import Quotas
 
 
 class Clock:
@@ -27,12 +27,6 @@ def test_a_second_of_requests_may_come_at_once_and_then_the_rate():
     assert accepted(quotas, "a", 20) == 5
     clock.now += 3600
     assert accepted(quotas, "a", 20) == 10
-
-
-def test_each_key_has_a_quota_of_its_own():
-    quotas = Quotas(3, Clock())
-    assert accepted(quotas, "a", 5) == 3
-    assert accepted(quotas, "b", 5) == 3
 
 
 @pytest.mark.parametrize("per_s", [0.01, 0.5, 3, 1000])

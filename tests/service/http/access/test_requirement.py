@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from forerun.service.http.guard import (
+from forerun.service.http.access import (
     NoKeys,
     asks_for_keys,
     check_address,
@@ -31,7 +31,7 @@ def test_a_loopback_address_needs_no_keys(settings, host):
 
 
 def test_counters_are_not_imported_before_they_are_set_up():
-    module = "forerun.service.http.guard"
+    module = "forerun.service.http.access"
     code = f"import sys, {module}; print('prometheus_client' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.service.http.kubernetes.requests import args, names, node, pod
+from tests.service.http.kubernetes.requests import args, node, pod
 
 RESNET = {"graph": "resnet50", "batch-size": "64", "precision": "amp"}
 NODES = [
@@ -88,11 +88,6 @@ def test_a_pod_that_asks_nothing_or_nonsense_may_run_anywhere(adapting, annotati
     request = args(pod(annotations), NODES)
     assert passing(asked(adapting, "filter", request)) == [one["metadata"]["name"] for one in NODES]
     assert {row["Score"] for row in asked(adapting, "prioritize", request)} == {0}
-
-
-def test_names_of_nodes_alone_all_pass(adapting):
-    request = names(pod(RESNET), ["a", "b"])
-    assert asked(adapting, "filter", request)["NodeNames"] == ["a", "b"]
 
 
 def test_programs_are_kept_from_nodes_where_one_would_be_slowed_too_much(adapting):

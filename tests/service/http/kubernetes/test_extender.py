@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.errors import BadRequest
-from forerun.service.http.kubernetes.extender import ExtenderArgs, filter_result, priorities
+from forerun.service.http.kubernetes.extender import ExtenderArgs, filter_result
 from tests.service.http.kubernetes.requests import args, names, node, pod
 
 POD = pod({"graph": "resnet50"})
@@ -30,12 +30,6 @@ def test_nodes_come_back_as_they_came_without_those_that_failed():
     }
 
 
-def test_a_request_with_names_is_answered_with_names():
-    asked = read(names(POD, ["a", "b"]))
-    result = json.loads(filter_result(asked, {"a": "busy"}, {}))
-    assert (result["Nodes"], result["NodeNames"]) == (None, ["b"])
-
-
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
 def test_keys_are_read_in_any_case(change):
     for request in (args(POD, [node("a", "NVIDIA-L4")]), names(POD, ["a"])):
@@ -48,13 +42,6 @@ def test_labels_and_annotations_of_nodes_are_read():
     (found,) = read(args(POD, [node("a", "NVIDIA-L4", residents="[]")])).nodes
     assert found.labels["nvidia.com/gpu.product"] == "NVIDIA-L4"
     assert found.annotations == {"forerun.dev/residents": "[]"}
-
-
-def test_scores_are_a_list_of_hosts():
-    assert json.loads(priorities({"a": 10, "b": 0})) == [
-        {"Host": "a", "Score": 10},
-        {"Host": "b", "Score": 0},
-    ]
 
 
 @pytest.mark.parametrize(

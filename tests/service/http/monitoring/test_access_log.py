@@ -1,6 +1,7 @@
 """One line for each request, with its route and identifiers and without any secret."""
 
 import json
+from functools import partial
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,19 +15,9 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 @pytest.fixture
-def logged(settings, loaded, capsys):
+def logged(logged_as):
     """Runs work with a client; returns the lines of the access log, and the whole log."""
-
-    def after(work, **given):
-        app = create_app(settings.model_copy(update=given), loaded)
-        with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
-            capsys.readouterr()
-            work(client)
-        text = capsys.readouterr().err
-        lines = [json.loads(line) for line in text.splitlines()]
-        return [line for line in lines if line["event"] == "request"], text
-
-    return after
+    return partial(logged_as, "request")
 
 
 def test_a_line_has_the_route_the_identifiers_and_what_was_sent(logged):

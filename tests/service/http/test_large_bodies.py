@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from forerun.service.http.app import create_app
-from forerun.service.http.json_bodies import ON_THE_LOOP_BYTES
+from forerun.service.http.limits import ON_THE_LOOP_BYTES
 from forerun.service.schemas.colocation import MOST_METRICS, MOST_SECONDS
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.settings import Settings

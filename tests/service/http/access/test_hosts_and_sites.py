@@ -149,7 +149,7 @@ def test_refusals_have_the_headers_too(client):
 
 
 def test_the_address_of_the_command_line_counts(settings):
-    from forerun.service.http.guard import allowed_hosts
+    from forerun.service.http.access import allowed_hosts
 
     assert allowed_hosts(Settings(host="127.0.0.2")) > {"127.0.0.2", "localhost"}
     assert allowed_hosts(Settings(host="::1")) >= {"[::1]"}

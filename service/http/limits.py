@@ -1,0 +1,466 @@
+"""Limits on what clients send: how fast, how much, how many at a time, and what JSON may hold.
+
+`LimitedConnection` is what uvicorn makes of a connection, `Admission` a middleware of the
+application, and `JsonRoute` a route whose body is JSON, which a thread reads where it is large.
+
+The parser of the standard library lets no other thread run between two calls of Python functions,
+so functions of Python read the numbers of which large bodies mostly consist.
+"""
+
+import asyncio
+import json
+from asyncio import TimerHandle, Transport
+from collections.abc import Callable, Collection, Coroutine
+from functools import partial
+from http import HTTPStatus
+from json import JSONDecodeError
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI, Request, Response
+from fastapi.routing import APIRoute
+from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from forerun.data.shapes import Int
+from forerun.service.http.access import ALWAYS_ANSWERED
+from forerun.service.http.lanes import Busy, Departure
+from forerun.service.http.state import State, state_of
+from forerun.service.http.telemetry import Telemetry
+from forerun.service.problems import (
+    WrongField,
+    connection_problem,
+    response,
+    response_of,
+    too_large,
+)
+from forerun.service.requests.faults import excerpt
+from forerun.service.settings import Settings
+
+PROGRESS_BYTES = 64 * 2**10
+
+
+class LimitedConnection(HttpToolsProtocol):
+    """A connection with limits on the size of a header and on the time that a client takes.
+
+    uvicorn makes one of each connection (its option `http`). The time is for the whole header of a
+    request, for each further 64 KiB of its body, and for reading some of the answer.
+
+    Args:
+        config: uvicorn's settings, with the application, whose settings are the limits.
+        given: what else uvicorn passes.
+        more: the same, by name.
+    """
+
+    def __init__(self, config: Config, *given: Any, **more: Any) -> None:
+        super().__init__(config, *given, **more)
+        self._state = _state_of(config)
+        settings = self._state.settings
+        self._seconds = settings.client_seconds
+        self._most_header_bytes = settings.max_header_kib * 2**10
+        self._in_header, self._in_body = True, False
+        self._received_bytes = 0
+        self._unsent_bytes = 0
+        self._reading: TimerHandle | None = None
+        self._writing: TimerHandle | None = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a header."""
+        super().connection_made(transport)
+        self._expect_data()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget what was waited for."""
+        self._expect_nothing()
+        self.pipeline.clear()  # Nobody is left to read answers to further requests.
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The process ends: requests that wait for something are answered now."""
+        self._state.stopping.set()
+        super().shutdown()
+
+    def data_received(self, data: bytes) -> None:
+        """Count what the client has sent, and refuse a header that is too large."""
+        self._received_bytes += len(data)
+        super().data_received(data)
+        if self._in_header and self._received_bytes > self._most_header_bytes:
+            self._end(431, f"The header has over {self._most_header_bytes // 1024} KiB.")
+        elif self._in_body and self._received_bytes >= PROGRESS_BYTES:
+            self._expect_data()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say that the bytes are no request, and close the connection."""
+        self._end(400, "The bytes that were received are not a request of HTTP/1.1.")
+
+    def on_message_begin(self) -> None:
+        """A client begins the header of a request."""
+        super().on_message_begin()
+        if not self._in_header:
+            self._in_header = True
+            self._expect_data()
+
+    def on_headers_complete(self) -> None:
+        """The header is whole; from now on, the body is waited for."""
+        self._in_header, self._in_body = False, True
+        self._expect_data()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._in_body = False
+        self._expect_nothing()
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than the answer is made."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """The client has read what was sent."""
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        super().resume_writing()
+
+    def _expect_data(self) -> None:
+        self._expect_nothing()
+        self._reading = self.loop.call_later(self._seconds, self._sent_too_slowly)
+
+    def _expect_nothing(self) -> None:
+        self._received_bytes = 0
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _expect_reading(self) -> None:
+        self._unsent_bytes = self.transport.get_write_buffer_size()
+        self._writing = self.loop.call_later(self._seconds, self._read_too_slowly)
+
+    def _sent_too_slowly(self) -> None:
+        if self.flow.read_paused:
+            # The client waits for us: what it sent has not been taken yet.
+            self._expect_data()
+            return
+        what = "64 KiB of its body" if self._in_body else "the header of a request"
+        self._end(408, f"The client took over {self._seconds:g} seconds for {what}.")
+
+    def _read_too_slowly(self) -> None:
+        if self.transport.get_write_buffer_size() < self._unsent_bytes:
+            self._expect_reading()
+        else:
+            self.transport.abort()
+
+    def _end(self, status: int, why: str) -> None:
+        """Say why, unless an answer has begun, and close the connection."""
+        self._expect_nothing()
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+            answer = response(connection_problem(status, why))
+            lines = [
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode(),
+                b"connection: close",
+            ]
+            lines += [name + b": " + value for name, value in answer.raw_headers]
+            self.transport.write(b"\r\n".join([*lines, b"", bytes(answer.body)]))
+        self.transport.close()
+
+
+def _state_of(config: Config) -> State:
+    """The state of the application, which uvicorn may have wrapped."""
+    app: Any = config.loaded_app
+    while not isinstance(app, FastAPI):
+        app = app.app
+    state = app.state.forerun
+    assert isinstance(state, State)
+    return state
+
+
+class Admission:
+    """ASGI middleware that refuses requests over the limits, before their bodies are read.
+
+    Args:
+        app: the application.
+        settings: the limits.
+        telemetry: counts what is refused.
+        uploads: paths whose handlers read the body in chunks, with a size limit of their own.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: Settings, telemetry: Telemetry, uploads: Collection[str]
+    ) -> None:
+        self._app = app
+        self._refused = {what: telemetry.refused.labels(what) for what in ("requests", "bytes")}
+        self._uploads = frozenset(uploads)
+        self._most_mib = settings.max_request_mib
+        self._most_upload_bytes = settings.max_upload_mib * 2**20
+        self._most_requests = settings.requests_in_flight
+        self._most_bytes = settings.mib_in_flight * 2**20
+        self._requests = self._bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request in, or answer with a problem."""
+        if scope["type"] != "http" or scope["path"] in ALWAYS_ANSWERED:
+            await self._app(scope, receive, send)
+            return
+        path, declared = scope["path"], _declared_bytes(scope)
+        if path not in self._uploads and (declared or 0) > self._most_mib * 2**20:
+            await response(too_large(path, self._most_mib))(scope, receive, send)
+            return
+        departure, counted, whole = Departure(receive), 0, False
+
+        async def received() -> Message:
+            nonlocal counted, whole
+            message = await departure.receive()
+            counted += self._add(path, len(message.get("body", b"")), counted)
+            if not whole and not message.get("more_body"):
+                self._check_requests()
+                whole = True
+                self._requests += 1
+            return message
+
+        try:
+            self._check_requests()
+            # What an upload declares beyond its limit is never read.
+            self._check_bytes(min(declared or 0, self._most_upload_bytes), 0)
+        except Busy as error:
+            await response_of(error, path)(scope, receive, send)
+            return
+        if declared == 0:
+            whole = True
+            self._requests += 1
+        try:
+            with departure.watchable():
+                await self._app(scope, received, send)
+        finally:
+            self._requests -= whole
+            self._bytes -= counted
+
+    def _check_requests(self) -> None:
+        """Refuse a request whose body is there, where too many are being answered.
+
+        A client that sends its body slowly takes no other's place.
+
+        Raises:
+            Busy: there are too many.
+        """
+        if self._requests >= self._most_requests:
+            raise self._busy("requests")
+
+    def _check_bytes(self, length: int, before: int) -> None:
+        """Refuse further bytes of a body that already had `before`.
+
+        Raises:
+            Busy: it is too large together with those of others; alone, any body may be received.
+        """
+        if self._bytes > before and self._bytes + length > self._most_bytes:
+            raise self._busy("bytes")
+
+    def _add(self, path: str, length: int, before: int) -> int:
+        """Count bytes of a body that already had `before` bytes; returns their number.
+
+        Raises:
+            HTTPException: the body is over its limit.
+            Busy: as `_check_bytes`.
+        """
+        if path not in self._uploads and before + length > self._most_mib * 2**20:
+            raise HTTPException(413, too_large(path, self._most_mib).detail)
+        self._check_bytes(length, before)
+        self._bytes += length
+        return length
+
+    def _busy(self, what: str) -> Busy:
+        self._refused[what].inc()
+        if what == "bytes":
+            return Busy(
+                "The bodies of all requests are too large together", "FORERUN_MIB_IN_FLIGHT"
+            )
+        return Busy("Too many requests are being answered", "FORERUN_REQUESTS_IN_FLIGHT")
+
+
+def _declared_bytes(scope: Scope) -> int | None:
+    """The declared size of the body, 0 for a request without one; None where it is not declared."""
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length")
+    if length is not None and length.isdigit():
+        return int(length)
+    return None if b"transfer-encoding" in headers else 0
+
+
+MOST_DEPTH = 64
+MOST_VALUES = 2_500_000
+"""Over the 1.44 million numbers of the longest host window with all of its metrics."""
+MOST_KEYS = 50_000
+"""Keys of an object; the largest published configuration of a language model has 22,422."""
+
+
+def parsed(content: bytes) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        content: the text in UTF-8, UTF-16 or UTF-32.
+
+    Raises:
+        JSONDecodeError: it is not JSON.
+        HTTPException: it is not text, nests deeper than 64 levels, or holds too many values or
+            keys.
+        WrongField: an object gives a field several times with different values.
+    """
+    if content.count(b"[") + content.count(b"{") > MOST_DEPTH or content.count(b",") > MOST_VALUES:
+        _check_bounds(content)
+    ambiguous: list[_Ambiguous] = []
+    hook = partial(_object, ambiguous)
+    try:
+        value = json.loads(content, object_pairs_hook=hook, parse_float=_float, parse_int=_int)
+    except JSONDecodeError:
+        raise
+    except UnicodeDecodeError:
+        raise HTTPException(400, "the body is not text in UTF-8") from None
+    except ValueError:
+        text = content.decode("utf-8", "replace")
+        raise JSONDecodeError("A number has too many digits", text, 0) from None
+    if not ambiguous:
+        return value
+    # The last to be complete holds all others that it could have hidden.
+    last = ambiguous[-1]
+    (one, other), place = last.ends, _place_of(last, value) or ()
+    why = f"it is given several times, as {excerpt(one)} and {excerpt(other)}"
+    raise WrongField(400, (*place, last.name), why)
+
+
+def _check_bounds(content: bytes) -> None:
+    """Check how deep a text nests and how many values it has, by its marks outside of strings.
+
+    Raises:
+        HTTPException: it nests too deeply, or there are too many values.
+    """
+    letters = np.frombuffer(content, dtype=np.uint8)
+    quotes = letters == ord('"')
+    quotes[_escaped(letters)] = False
+    outside = np.cumsum(quotes, dtype=np.uint8) & 1 == 0
+    # The bit 0x20 makes a brace of a bracket, as it makes lower case of upper case.
+    folded = letters | 0x20
+    opened, closed = ((folded == ord(mark)) & outside for mark in "{}")
+    commas = (letters == ord(",")) & outside
+    if sum(map(np.count_nonzero, (opened, closed, commas))) > MOST_VALUES:
+        raise HTTPException(413, f"the JSON holds over {MOST_VALUES:,} values; send fewer")
+    marks = np.flatnonzero(opened | closed)
+    depths = np.cumsum(np.where(opened[marks], 1, -1))
+    if depths.size and depths.max() > MOST_DEPTH:
+        raise HTTPException(400, f"the JSON nests deeper than {MOST_DEPTH} levels")
+
+
+def _float(text: str) -> float:
+    return float(text)
+
+
+def _int(text: str) -> int:
+    return int(text)
+
+
+def _escaped(letters: NDArray[np.uint8]) -> Int[np.ndarray, " n"]:
+    """Positions of characters after a backslash that is not itself escaped."""
+    slashes = np.flatnonzero(letters == ord("\\"))
+    if not slashes.size:
+        return slashes
+    starts = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
+    in_run = np.arange(len(slashes)) - np.repeat(starts, np.diff(starts, append=len(slashes)))
+    after: NDArray[np.intp] = slashes[in_run % 2 == 0] + 1
+    return after[: np.searchsorted(after, len(letters))]
+
+
+class _Ambiguous(dict[str, Any]):
+    """An object that gives a field several times with different values; equal to itself alone."""
+
+    name: str
+    ends: tuple[Any, Any]
+    """The first value and the last."""
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+
+def _object(found: list[_Ambiguous], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these fields; one that is ambiguous is put into the list as well."""
+    made = dict(pairs)
+    if len(made) > MOST_KEYS:
+        raise HTTPException(413, f"an object has over {MOST_KEYS:,} keys; send fewer")
+    if len(made) == len(pairs):
+        return made
+    for name, value in pairs:
+        if made[name] != value:
+            ambiguous = _Ambiguous(made)
+            ambiguous.name, ambiguous.ends = name, (value, made[name])
+            found.append(ambiguous)
+            return ambiguous
+    return made
+
+
+def _place_of(wanted: _Ambiguous, value: Any) -> tuple[str | int, ...] | None:
+    """Keys and positions from a value to one of its objects; None where it does not hold it."""
+    if value is wanted:
+        return ()
+    held = value.items() if isinstance(value, dict) else ()
+    for step, inner in enumerate(value) if isinstance(value, list) else held:
+        if isinstance(inner, dict | list):
+            place = _place_of(wanted, inner)
+            if place is not None:
+                return (step, *place)
+    return None
+
+
+ON_THE_LOOP_BYTES = 64 * 2**10
+"""Bodies up to this size take less than a few milliseconds, and are parsed on the event loop."""
+
+
+class JsonRoute(APIRoute):
+    """A route whose large bodies stall no other request.
+
+    The whole handler of such a request runs in an event loop of its own on a thread for uploads:
+    parsing, validation, the answer, and its conversion to JSON.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler that FastAPI makes, on a thread where the body is large."""
+        handler = super().get_route_handler()
+        if self.body_field is None:
+            return handler
+
+        async def handled(given: Request) -> Response:
+            request = bounded(given)
+            if len(await request.body()) <= ON_THE_LOOP_BYTES:
+                return await handler(request)
+            state = await state_of(request)
+            return await state.upload(lambda: asyncio.run(handler(request)))
+
+        return handled
+
+
+def bounded(request: Request) -> Request:
+    """The same request, with its JSON parsed within bounds; its body is read once."""
+    if isinstance(request, _BoundedRequest):
+        return request
+    return _BoundedRequest(request.scope, request.receive)
+
+
+class _BoundedRequest(Request):
+    """A request whose JSON is parsed within bounds."""
+
+    async def json(self) -> Any:
+        """The parsed body.
+
+        Raises:
+            JSONDecodeError: it is not JSON.
+            TooMuchJson: it nests too deeply, or holds too many values.
+        """
+        return parsed(await self.body())
