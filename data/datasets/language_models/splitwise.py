@@ -28,3 +28,5 @@ class Splitwise(PackedTables, declared="splitwise"):
 
 
 QUERY: Final = Splitwise.query
+SIZES: Final = QUERY[2:]
+"""Columns of a query that are numbers: ranks, lengths of prompt and answer, batch."""
